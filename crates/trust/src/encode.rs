@@ -1,0 +1,217 @@
+//! The one encoding style: fixed fields little-endian, counts and sizes as canonical LEB128,
+//! byte strings with a length before them. Decoders take exactly one encoding of a value, bound
+//! every length before they allocate, and never panic.
+
+use crate::error::Reject;
+
+/// Appends encoded fields to a buffer.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    out: Vec<u8>,
+}
+
+impl Encoder {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Encoder::default()
+    }
+
+    /// The bytes so far.
+    pub fn finish(self) -> Vec<u8> {
+        self.out
+    }
+
+    /// Bytes written so far.
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// One byte.
+    pub fn u8(&mut self, v: u8) -> &mut Self {
+        self.out.push(v);
+        self
+    }
+
+    /// Two bytes, little-endian.
+    pub fn u16(&mut self, v: u16) -> &mut Self {
+        self.raw(&v.to_le_bytes())
+    }
+
+    /// Four bytes, little-endian.
+    pub fn u32(&mut self, v: u32) -> &mut Self {
+        self.raw(&v.to_le_bytes())
+    }
+
+    /// Eight bytes, little-endian.
+    pub fn u64(&mut self, v: u64) -> &mut Self {
+        self.raw(&v.to_le_bytes())
+    }
+
+    /// Canonical LEB128: seven bits a byte, no trailing zero byte.
+    pub fn varint(&mut self, mut v: u64) -> &mut Self {
+        while v >= 0x80 {
+            self.out.push((v as u8 & 0x7f) | 0x80);
+            v >>= 7;
+        }
+        self.out.push(v as u8);
+        self
+    }
+
+    /// Bytes without a length: the reader knows it.
+    pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.out.extend_from_slice(bytes);
+        self
+    }
+
+    /// A varint length, then the bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.varint(bytes.len() as u64).raw(bytes)
+    }
+}
+
+/// Length of `v` as a canonical varint.
+pub fn varint_len(v: u64) -> usize {
+    (64 - (v | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Reads encoded fields; every method fails with [`Reject::Malformed`] naming `what`.
+#[derive(Debug, Clone)]
+pub struct Decoder<'a> {
+    rest: &'a [u8],
+    what: &'static str,
+}
+
+impl<'a> Decoder<'a> {
+    /// Reads `bytes` as a structure called `what` in errors.
+    pub fn new(bytes: &'a [u8], what: &'static str) -> Self {
+        Decoder { rest: bytes, what }
+    }
+
+    /// An error about this structure.
+    pub fn bad(&self, why: &'static str) -> Reject {
+        Reject::Malformed {
+            what: self.what,
+            why,
+        }
+    }
+
+    /// Bytes not yet read.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Exactly `n` bytes.
+    pub fn raw(&mut self, n: usize) -> Result<&'a [u8], Reject> {
+        if n > self.rest.len() {
+            return Err(self.bad("truncated"));
+        }
+        let (head, tail) = self.rest.split_at(n);
+        self.rest = tail;
+        Ok(head)
+    }
+
+    /// Exactly `N` bytes as an array.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Reject> {
+        let bytes = self.raw(N)?;
+        bytes.try_into().map_err(|_| self.bad("truncated"))
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8, Reject> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    /// Two bytes, little-endian.
+    pub fn u16(&mut self) -> Result<u16, Reject> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    /// Four bytes, little-endian.
+    pub fn u32(&mut self) -> Result<u32, Reject> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    /// Eight bytes, little-endian.
+    pub fn u64(&mut self) -> Result<u64, Reject> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// A canonical varint; an overlong or overflowing one is refused.
+    pub fn varint(&mut self) -> Result<u64, Reject> {
+        let mut value: u64 = 0;
+        for i in 0..10u32 {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if i == 9 && bits > 1 {
+                return Err(self.bad("varint overflows"));
+            }
+            value |= bits << (7 * i);
+            if byte & 0x80 == 0 {
+                if byte == 0 && i > 0 {
+                    return Err(self.bad("varint is not canonical"));
+                }
+                return Ok(value);
+            }
+        }
+        Err(self.bad("varint overflows"))
+    }
+
+    /// A varint that must not exceed `max`.
+    pub fn bounded(&mut self, max: u64, why: &'static str) -> Result<u64, Reject> {
+        let v = self.varint()?;
+        if v > max { Err(self.bad(why)) } else { Ok(v) }
+    }
+
+    /// A length of at most `max`, then that many bytes.
+    pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], Reject> {
+        let n = self.bounded(max as u64, "string too long")?;
+        self.raw(n as usize)
+    }
+
+    /// Refuses trailing bytes.
+    pub fn finish(self) -> Result<(), Reject> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(self.bad("trailing bytes"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_have_one_encoding() {
+        for v in [
+            0,
+            1,
+            127,
+            128,
+            300,
+            16383,
+            16384,
+            u64::from(u32::MAX),
+            u64::MAX,
+        ] {
+            let mut e = Encoder::new();
+            e.varint(v);
+            let bytes = e.finish();
+            assert_eq!(bytes.len(), varint_len(v));
+            let mut d = Decoder::new(&bytes, "v");
+            assert_eq!(d.varint(), Ok(v));
+            d.finish().unwrap();
+            let mut long = bytes.clone();
+            *long.last_mut().unwrap() |= 0x80;
+            long.push(0);
+            assert!(Decoder::new(&long, "v").varint().is_err());
+        }
+        assert!(Decoder::new(&[0xff; 11], "v").varint().is_err());
+    }
+}

@@ -1,0 +1,28 @@
+//! What an auditor must read: everything that decides whether bytes are believed.
+//!
+//! Sans-I/O: no clock, no network, no files, no async, no `unsafe`. Every other crate hands bytes
+//! in and gets verified values or a [`Reject`] out. The map of the crate:
+//!
+//! | module | what it settles | source |
+//! |---|---|---|
+//! | [`handle`] | the name of a block: keyed hash of kind and plaintext | SFSRO 3.2 |
+//! | [`text`] | how handles, volume ids and keys are written and mistyped ones refused | design `trees.md` |
+//! | [`encode`] | the one encoding style: canonical, bounded, never panicking | |
+//! | [`frame`] | a block as it lies in stores and on the wire | |
+//! | [`record`] | a frame beside its claimed handle: the unit of segments and answers | |
+//!
+//! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
+
+pub mod encode;
+pub mod error;
+pub mod frame;
+pub mod handle;
+pub mod record;
+pub mod text;
+
+pub use error::Reject;
+pub use frame::Frame;
+pub use handle::{
+    Any, ArrayNode, Block, BlockKind, Data, Handle, Hasher, InodeBlock, Kind, MapNode,
+};
+pub use record::Record;

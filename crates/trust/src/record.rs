@@ -1,0 +1,74 @@
+//! Records: the unit of which segments and answers are made, so that a server sends what lies on
+//! its disk without touching it.
+//!
+//! ```text
+//! handle [32] | frame length u32 LE | frame
+//! ```
+//!
+//! The handle is a claim. A reader who asked for it checks it; a reader who did not (read-around)
+//! hashes the plaintext under the frame's kind and keeps it only when the two agree.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::error::Reject;
+use crate::frame::{Frame, HEADER_BYTES, MAX_FRAME_BYTES};
+use crate::handle::{Any, Handle};
+
+/// Bytes of a record before its frame.
+pub const RECORD_HEADER_BYTES: usize = 36;
+/// Largest record, bytes.
+pub const MAX_RECORD_BYTES: usize = RECORD_HEADER_BYTES + MAX_FRAME_BYTES;
+
+/// A frame and the handle that somebody untrusted claims for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The claimed name.
+    pub handle: Handle<Any>,
+    /// The untrusted frame.
+    pub frame: Frame,
+}
+
+impl Record {
+    /// Length of the whole record in a segment, bytes.
+    pub fn len(&self) -> usize {
+        RECORD_HEADER_BYTES + self.frame.as_bytes().len()
+    }
+
+    /// Always false: a record has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Appends the record's bytes.
+    pub fn put(&self, out: &mut BytesMut) {
+        out.put_slice(self.handle.as_bytes());
+        out.put_u32_le(self.frame.as_bytes().len() as u32);
+        out.put_slice(self.frame.as_bytes());
+    }
+
+    /// Takes the record at the front of `bytes` off it, sharing memory.
+    ///
+    /// Returns `None`, leaving `bytes` alone, when they end before the record does.
+    ///
+    /// # Errors
+    /// [`Reject::BadFrame`] when no record can begin like this.
+    pub fn take(bytes: &mut Bytes) -> Result<Option<Record>, Reject> {
+        let Some(header) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let Some((handle, len)) = header.split_first_chunk::<32>() else {
+            return Ok(None);
+        };
+        let len = <[u8; 4]>::try_from(len).map_or(0, u32::from_le_bytes) as usize;
+        if !(HEADER_BYTES..=MAX_FRAME_BYTES).contains(&len) {
+            return Err(Reject::BadFrame("impossible record length"));
+        }
+        if bytes.len() < RECORD_HEADER_BYTES + len {
+            return Ok(None);
+        }
+        let handle = Handle::from_bytes(*handle);
+        let mut record = bytes.split_to(RECORD_HEADER_BYTES + len);
+        let frame = Frame::parse(record.split_off(RECORD_HEADER_BYTES))?;
+        Ok(Some(Record { handle, frame }))
+    }
+}

@@ -1,0 +1,115 @@
+//! How names are written for people: lower-case base32 with a prefix and a checksum (bech32m,
+//! BIP 350). A mistyped one is refused, never looked up.
+
+use bech32::{Bech32m, Hrp, primitives::decode::CheckedHrpstring};
+
+use crate::handle::{Any, Handle};
+
+/// What a name names; its prefix in text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noun {
+    /// A volume id.
+    Volume,
+    /// A block's handle.
+    Block,
+    /// A public key.
+    Key,
+    /// The hash of a root record.
+    Record,
+    /// The hash of a policy.
+    Policy,
+}
+
+impl Noun {
+    fn prefix(self) -> &'static str {
+        match self {
+            Noun::Volume => "vol",
+            Noun::Block => "blk",
+            Noun::Key => "key",
+            Noun::Record => "rec",
+            Noun::Policy => "pol",
+        }
+    }
+}
+
+/// Why a text is not a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadText {
+    /// It names something else.
+    #[error("expected a name beginning with `{expected}1`")]
+    Prefix {
+        /// The prefix wanted.
+        expected: &'static str,
+    },
+    /// The checksum fails, or a character cannot stand in a name.
+    #[error("mistyped: the checksum does not match (copy the name whole)")]
+    Mistyped,
+    /// It carries more or fewer than 32 bytes.
+    #[error("a name has 32 bytes")]
+    Length,
+}
+
+/// Writes 32 bytes as a name.
+pub fn write(noun: Noun, bytes: &[u8; 32]) -> String {
+    let hrp = Hrp::parse_unchecked(noun.prefix());
+    bech32::encode::<Bech32m>(hrp, bytes).unwrap_or_default()
+}
+
+/// Reads a name back.
+///
+/// # Errors
+/// [`BadText`] says whether the prefix, the checksum or the length is wrong. Upper case is refused:
+/// one value has one text.
+pub fn read(noun: Noun, text: &str) -> Result<[u8; 32], BadText> {
+    let expected = noun.prefix();
+    let rest = text
+        .strip_prefix(expected)
+        .and_then(|r| r.strip_prefix('1'));
+    if rest.is_none() {
+        return Err(BadText::Prefix { expected });
+    }
+    if text.bytes().any(|b| b.is_ascii_uppercase()) {
+        return Err(BadText::Mistyped);
+    }
+    let parsed = CheckedHrpstring::new::<Bech32m>(text).map_err(|_| BadText::Mistyped)?;
+    let bytes: Vec<u8> = parsed.byte_iter().collect();
+    let bytes: [u8; 32] = bytes.try_into().map_err(|_| BadText::Length)?;
+    // Padding bits are not covered by the byte iterator: one value, one text.
+    if write(noun, &bytes) == text {
+        Ok(bytes)
+    } else {
+        Err(BadText::Mistyped)
+    }
+}
+
+/// The text of a handle.
+pub fn handle(handle: &Handle<Any>) -> String {
+    write(Noun::Block, handle.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_and_each_single_error_is_caught() {
+        let bytes: [u8; 32] = std::array::from_fn(|i| (i * 7) as u8);
+        let text = write(Noun::Volume, &bytes);
+        assert!(text.starts_with("vol1"));
+        assert_eq!(read(Noun::Volume, &text), Ok(bytes));
+        assert_eq!(
+            read(Noun::Block, &text),
+            Err(BadText::Prefix { expected: "blk" })
+        );
+        assert!(read(Noun::Volume, &text.to_uppercase()).is_err());
+        for i in 4..text.len() {
+            let mut bad = text.clone().into_bytes();
+            bad[i] = if bad[i] == b'q' { b'p' } else { b'q' };
+            assert!(
+                read(Noun::Volume, &String::from_utf8(bad).unwrap()).is_err(),
+                "at {i}"
+            );
+        }
+        assert!(read(Noun::Volume, &text[..text.len() - 1]).is_err());
+    }
+}
