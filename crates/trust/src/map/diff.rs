@@ -127,12 +127,16 @@ impl Diff {
 
     /// Goes one level down on the sides that are through with theirs.
     fn descend(&mut self) {
+        let mut moved = false;
         for side in &mut self.sides {
-            if side.queue.is_empty() {
+            if side.queue.is_empty() && !side.opened.is_empty() {
                 side.queue = std::mem::take(&mut side.opened);
+                moved = true;
             }
         }
-        self.drop_equal();
+        if moved {
+            self.drop_equal();
+        }
     }
 
     /// Nodes that both sides have are equal, and so is all below them.

@@ -347,10 +347,10 @@ proptest! {
     }
 }
 
-/// Wide enough that every kind of cut lies between some pair.
+/// Regions that end and begin in one another's reach.
 #[test]
-fn two_changes_at_every_distance() {
-    let model: Model = (0..260u32)
+fn changes_close_together() {
+    let model: Model = (0..300u32)
         .map(|i| {
             (
                 format!("{i:05}").into_bytes(),
@@ -359,23 +359,31 @@ fn two_changes_at_every_distance() {
         })
         .collect();
     let keys: Vec<&Vec<u8>> = model.keys().collect();
-    for sizes in [LONG_RUNS, TINY] {
-        let mut blocks = Blocks::default();
-        let root = blocks.build(sizes, Salt::default(), &model);
-        for first in (0..keys.len()).step_by(11) {
-            for second in (first + 1..keys.len()).take(150) {
-                let edits = Edits::from([
-                    (keys[first].clone(), None),
-                    (keys[second].clone(), Some(vec![0; 30])),
-                ]);
-                let mut changed = model.clone();
-                apply(&mut changed, &edits);
-                let edited =
-                    edit::edit_sized(&hasher(), root.as_ref(), edits, &blocks, sizes, |_, _| {});
-                let anew = Blocks::default().build(sizes, Salt::default(), &changed);
-                assert_eq!(edited.unwrap(), anew, "changes at {first} and {second}");
+    let mut random = 1u64;
+    let mut below = |n: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % n
+    };
+    let sizes = LONG_RUNS;
+    let mut blocks = Blocks::default();
+    let root = blocks.build(sizes, Salt::default(), &model);
+    for round in 0..1000 {
+        let mut edits = Edits::new();
+        let mut at = below(100);
+        for _ in 0..1 + below(6) {
+            at += 1 + below(80);
+            if let Some(key) = keys.get(at) {
+                let new = (below(2) == 0).then(|| vec![0; below(36)]);
+                edits.insert((*key).clone(), new);
             }
         }
+        let mut changed = model.clone();
+        apply(&mut changed, &edits);
+        let edited = edit::edit_sized(&hasher(), root.as_ref(), edits, &blocks, sizes, |_, _| {});
+        let anew = Blocks::default().build(sizes, Salt::default(), &changed);
+        assert_eq!(edited.unwrap(), anew, "round {round}");
     }
 }
 
@@ -425,4 +433,39 @@ fn edits_and_diffs_cost_what_changes() {
     );
     let (none, cost) = diff(&blocks, Some(&root), Some(&root));
     assert_eq!((none.len(), cost), (0, 0));
+}
+
+/// Keys ground against the hash cost more, within bounds, and change nothing else.
+#[test]
+fn ground_keys_give_a_sound_tree() {
+    let chooser = split::Chooser::new(&Salt::default(), 1, Sizes::FIXED);
+    let value = [7; 60];
+    let candidate = |key: &[u8]| chooser.is_candidate(chooser.hash(key), 1 + key.len() + 61);
+    let name = |i: u32| format!("{i:010}").into_bytes();
+    for want in [false, true] {
+        let keys = (0..).map(name).filter(|key| candidate(key) == want);
+        let model: Model = keys.take(10_000).map(|key| (key, value.to_vec())).collect();
+        let mut blocks = Blocks::default();
+        let root = blocks.build(Sizes::FIXED, Salt::default(), &model).unwrap();
+        assert_eq!((root.entries, root.height), (10_000, 2));
+        let mut scanned = Model::new();
+        blocks.scan(&root.child_ref(), &mut scanned);
+        assert_eq!(scanned, model);
+        // An edit in the middle of the one long run.
+        let middle = model.keys().nth(5_000).unwrap().clone();
+        blocks.loads.set(0);
+        let mut written = 0;
+        let edits = [(&middle, None::<&[u8]>)];
+        let edited = edit(&hasher(), Some(&root), edits, &blocks, |_, _| written += 1);
+        let mut changed = model.clone();
+        changed.remove(&middle);
+        let anew = Blocks::default().build(Sizes::FIXED, Salt::default(), &changed);
+        assert_eq!(edited.unwrap(), anew);
+        assert!(blocks.loads.get() <= 20, "{} loads", blocks.loads.get());
+        assert!(written <= 6, "{written} nodes");
+        // A salt of one's own is the way out.
+        let mut salted = Blocks::default();
+        salted.build(Sizes::FIXED, [9; 16], &model);
+        assert!(salted.map.len() > 20);
+    }
 }
