@@ -4,12 +4,13 @@
 //! waits and can be driven by [`crate::blocks::now`] from any thread; under [`Fetch::Until`] it asks
 //! replicas. Names are believed absent only when the map tree proves it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use trust::array::{ArrayRoot, Child, Extent};
 use trust::inode::{Content, Entry, FileContent, Inode, Xattrs, decode_xattrs};
-use trust::map::{ChildRef, Find, MapRoot};
+use trust::map::{ChildRef, Find, Item, MapRoot};
 use trust::root::RootRecord;
 use trust::{Data, Handle, MapNode, Reject};
 
@@ -22,6 +23,8 @@ pub const AROUND_DIRECTORY_BYTES: usize = 256 << 10;
 const BATCH_BYTES: u64 = 4 << 20;
 /// Largest xattr list that is read, bytes (what Linux itself can hold, with room).
 const MAX_XATTR_BYTES: u64 = 2 << 20;
+/// Leaves of a large directory that a listing asks for at once.
+const LIST_AHEAD: usize = 16;
 /// Symbolic links followed in one path.
 const MAX_LINKS: usize = 40;
 
@@ -123,7 +126,7 @@ impl Snapshot {
         how: Fetch,
     ) -> Result<Arc<trust::map::Node>, ReadError> {
         let node = self.blocks.get(&child.handle, AROUND_DIRECTORY_BYTES, how).await?;
-        node.check(child.level, &child.interval).map_err(ReadError::Malformed)?;
+        node.check(child).map_err(ReadError::Malformed)?;
         Ok(node)
     }
 
@@ -149,32 +152,28 @@ impl Snapshot {
     ) -> Result<Vec<(Bytes, Inode)>, ReadError> {
         let mut entries = Vec::new();
         let Some(root) = directory_map(directory)? else { return Ok(entries) };
-        let from = after.unwrap_or_default();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut stack = vec![root.child_ref()];
         while let Some(child) = stack.pop() {
             let node = self.map_node(&child, how).await?;
-            if child.level > 1 {
-                let mut below: Vec<ChildRef> = node.children_from(from, &child.interval).collect();
-                if child.level == 2 {
-                    let ahead: Vec<Handle<MapNode>> =
-                        below.iter().take(16).map(|c| c.handle).collect();
-                    self.blocks.get_many(&ahead, how).await?;
+            let mut below = Vec::new();
+            for item in node.iter_from(from, &child.interval) {
+                match item {
+                    Item::Child(next) => below.push(next),
+                    Item::Entry(..) if entries.len() >= max => return Ok(entries),
+                    Item::Entry(name, value) => {
+                        trust::inode::check_name(&name).map_err(ReadError::Malformed)?;
+                        entries.push((name, self.entry(&value, how).await?));
+                    }
                 }
-                below.reverse();
-                stack.append(&mut below);
-                continue;
             }
-            for (name, value) in node.values_from(from) {
-                if after.is_some_and(|after| name == after) {
-                    continue;
-                }
-                if entries.len() >= max {
-                    return Ok(entries);
-                }
-                trust::inode::check_name(&name).map_err(ReadError::Malformed)?;
-                let inode = self.entry(&value, how).await?;
-                entries.push((name, inode));
+            if child.level == 2 {
+                let ahead: Vec<Handle<MapNode>> =
+                    below.iter().take(LIST_AHEAD).map(|c| c.handle).collect();
+                self.blocks.get_many(&ahead, how).await?;
             }
+            below.reverse();
+            stack.append(&mut below);
         }
         Ok(entries)
     }
@@ -258,10 +257,17 @@ impl Snapshot {
             };
             let node = self.blocks.get(&handle, 0, how).await?;
             node.check(level, len).map_err(ReadError::Malformed)?;
-            let mut below: Vec<(u64, Child)> = node
-                .children_in(offset.saturating_sub(start), until - start)
-                .map(|(at, child)| (start + at, child))
-                .collect();
+            let from = offset.saturating_sub(start);
+            let Some((first, at)) = node.seek(from) else { continue };
+            let mut at = start.saturating_add(at);
+            let mut below = Vec::new();
+            for child in (first..).map_while(|i| node.child(i)) {
+                if at >= until {
+                    break;
+                }
+                below.push((at, child));
+                at = at.saturating_add(child.len());
+            }
             below.reverse();
             stack.append(&mut below);
         }
