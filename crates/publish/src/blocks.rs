@@ -84,7 +84,7 @@ open!(MapNode, Arc<map::Node>, Map, |b: Block<MapNode>| {
     Ok(Verified::Map(Arc::new(map::Node::decode(&b)?)))
 });
 open!(InodeBlock, Arc<Inode>, Inode, |b: Block<InodeBlock>| {
-    Ok(Verified::Inode(Arc::new(Inode::decode(b.bytes())?)))
+    Ok(Verified::Inode(Arc::new(Inode::from_block(&b)?)))
 });
 
 #[derive(Debug, Clone)]
@@ -128,7 +128,9 @@ pub struct Blocks {
 impl std::fmt::Debug for Blocks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let places: Vec<&str> = self.replicas.iter().map(|r| r.place()).collect();
-        f.debug_struct("Blocks").field("replicas", &places).finish_non_exhaustive()
+        f.debug_struct("Blocks")
+            .field("replicas", &places)
+            .finish_non_exhaustive()
     }
 }
 
@@ -188,7 +190,9 @@ impl Blocks {
         if let Some(form) = self.cached(handle)? {
             return Ok(form);
         }
-        let mut forms = self.fetch(std::slice::from_ref(handle), around, how).await?;
+        let mut forms = self
+            .fetch(std::slice::from_ref(handle), around, how)
+            .await?;
         forms.pop().ok_or(ReadError::NotCached)
     }
 
@@ -239,7 +243,9 @@ impl Blocks {
         handle: &Handle<K>,
         frame: &Frame,
     ) -> Result<Result<Verified, Reject>, ReadError> {
-        let checked = frame.plaintext::<K>().and_then(|plain| self.hasher.check(handle, plain));
+        let checked = frame
+            .plaintext::<K>()
+            .and_then(|plain| self.hasher.check(handle, plain));
         match checked {
             Ok(block) => K::decode(block).map(Ok).map_err(ReadError::Malformed),
             Err(why) => Ok(Err(why)),
@@ -252,7 +258,9 @@ impl Blocks {
         around: usize,
         how: Fetch,
     ) -> Result<Vec<K::Form>, ReadError> {
-        let Fetch::Until(deadline) = how else { return Err(ReadError::NotCached) };
+        let Fetch::Until(deadline) = how else {
+            return Err(ReadError::NotCached);
+        };
         let work = self.fetch_all(handles, around);
         match tokio::time::timeout_at(deadline.into(), work).await {
             Ok(result) => result,
@@ -281,11 +289,16 @@ impl Blocks {
                 }
             }
             if missing.is_empty() {
-                return Ok(handles.iter().filter_map(|h| have.get(&h.any()).cloned()).collect());
+                return Ok(handles
+                    .iter()
+                    .filter_map(|h| have.get(&h.any()).cloned())
+                    .collect());
             }
             let (flight, others) = Flight::begin(&self.flights, &missing);
-            let mine: Vec<Handle<K>> =
-                missing.into_iter().filter(|h| flight.names.contains(&h.any())).collect();
+            let mine: Vec<Handle<K>> = missing
+                .into_iter()
+                .filter(|h| flight.names.contains(&h.any()))
+                .collect();
             if !mine.is_empty() {
                 self.ask_replicas(&mine, around, &mut have).await?;
             }
@@ -365,8 +378,15 @@ impl Blocks {
         }
         let Ok(plain) = frame.unpack() else { return };
         let bytes = *handle.as_bytes();
-        fn check<K: Open>(hasher: &Hasher, bytes: [u8; 32], plain: bytes::Bytes) -> Option<Verified> {
-            hasher.check(&Handle::<K>::from_bytes(bytes), plain).and_then(K::decode).ok()
+        fn check<K: Open>(
+            hasher: &Hasher,
+            bytes: [u8; 32],
+            plain: bytes::Bytes,
+        ) -> Option<Verified> {
+            hasher
+                .check(&Handle::<K>::from_bytes(bytes), plain)
+                .and_then(K::decode)
+                .ok()
         }
         let verified = match frame.kind() {
             Kind::Data => check::<Data>(&self.hasher, bytes, plain),
@@ -418,7 +438,14 @@ impl<'a> Flight<'a> {
             }
         }
         drop(map);
-        (Flight { flights, names, _end: end }, others)
+        (
+            Flight {
+                flights,
+                names,
+                _end: end,
+            },
+            others,
+        )
     }
 }
 
@@ -453,14 +480,18 @@ impl Faults {
 
     fn denied(&mut self, place: &str, blocks: usize) {
         if self.told.is_empty() && self.wrong.is_none() {
-            self.told.push(format!("{place} does not give out {blocks} block(s)"));
+            self.told
+                .push(format!("{place} does not give out {blocks} block(s)"));
         }
     }
 
     fn into_error(self, what: String) -> ReadError {
         match self.wrong {
             Some((place, why)) => ReadError::Integrity { place, what, why },
-            None => ReadError::Unavailable { what, cause: self.told.join("; ") },
+            None => ReadError::Unavailable {
+                what,
+                cause: self.told.join("; "),
+            },
         }
     }
 }

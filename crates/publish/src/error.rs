@@ -111,7 +111,10 @@ impl ReadError {
             StoreError::NoVolume { .. }
             | StoreError::NoRepository { .. }
             | StoreError::Format { .. } => ReadError::Place(error.to_string()),
-            _ => ReadError::Unavailable { what: what.into(), cause: error.to_string() },
+            _ => ReadError::Unavailable {
+                what: what.into(),
+                cause: error.to_string(),
+            },
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use trust::array::{ArrayRoot, Child, Extent};
 use trust::inode::{Content, Entry, FileContent, Inode, Xattrs, decode_xattrs};
+use trust::judge::Offer;
 use trust::map::{ChildRef, Find, Item, MapRoot};
 use trust::root::RootRecord;
 use trust::{Data, Handle, MapNode, Reject};
@@ -55,22 +56,34 @@ impl Snapshot {
     /// As [`Blocks::get_many`].
     pub(crate) async fn open(
         blocks: Arc<Blocks>,
-        record: RootRecord,
-        record_hash: [u8; 32],
-        valid_until: u64,
+        offer: &Offer,
         how: Fetch,
     ) -> Result<Snapshot, ReadError> {
-        let root = blocks.get(&record.root, AROUND_DIRECTORY_BYTES, how).await?;
+        let root = blocks
+            .get(&offer.record.root, AROUND_DIRECTORY_BYTES, how)
+            .await?;
         if !matches!(root.content, Content::Directory { .. }) {
-            let why = Reject::BadTree { what: "root", why: "the root is not a directory" };
+            let why = Reject::BadTree {
+                what: "root",
+                why: "the root is not a directory",
+            };
             return Err(ReadError::Malformed(why));
         }
-        Ok(Snapshot { blocks, record, record_hash, valid_until, root })
+        Ok(Snapshot {
+            blocks,
+            record: offer.record.clone(),
+            record_hash: offer.record_hash,
+            valid_until: offer.valid_until,
+            root,
+        })
     }
 
-    /// The same tree under a statement that holds longer.
-    pub(crate) fn prolonged(&self, record: RootRecord, hash: [u8; 32], valid_until: u64) -> Self {
-        Snapshot { record, record_hash: hash, valid_until, ..self.clone() }
+    /// The same version under a statement that holds until another time.
+    pub(crate) fn until(&self, valid_until: u64) -> Self {
+        Snapshot {
+            valid_until,
+            ..self.clone()
+        }
     }
 
     /// The root record.
@@ -108,7 +121,9 @@ impl Snapshot {
         name: &[u8],
         how: Fetch,
     ) -> Result<Option<Inode>, ReadError> {
-        let Some(root) = directory_map(directory)? else { return Ok(None) };
+        let Some(root) = directory_map(directory)? else {
+            return Ok(None);
+        };
         let mut child = root.child_ref();
         loop {
             let node = self.map_node(&child, how).await?;
@@ -125,7 +140,10 @@ impl Snapshot {
         child: &ChildRef,
         how: Fetch,
     ) -> Result<Arc<trust::map::Node>, ReadError> {
-        let node = self.blocks.get(&child.handle, AROUND_DIRECTORY_BYTES, how).await?;
+        let node = self
+            .blocks
+            .get(&child.handle, AROUND_DIRECTORY_BYTES, how)
+            .await?;
         node.check(child).map_err(ReadError::Malformed)?;
         Ok(node)
     }
@@ -133,9 +151,11 @@ impl Snapshot {
     async fn entry(&self, value: &[u8], how: Fetch) -> Result<Inode, ReadError> {
         match Entry::decode(value).map_err(ReadError::Malformed)? {
             Entry::Inode(inode) => Ok(inode),
-            Entry::Block(handle) => {
-                self.blocks.get(&handle, 0, how).await.map(|inode| inode.as_ref().clone())
-            }
+            Entry::Block(handle) => self
+                .blocks
+                .get(&handle, 0, how)
+                .await
+                .map(|inode| inode.as_ref().clone()),
         }
     }
 
@@ -151,7 +171,9 @@ impl Snapshot {
         how: Fetch,
     ) -> Result<Vec<(Bytes, Inode)>, ReadError> {
         let mut entries = Vec::new();
-        let Some(root) = directory_map(directory)? else { return Ok(entries) };
+        let Some(root) = directory_map(directory)? else {
+            return Ok(entries);
+        };
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut stack = vec![root.child_ref()];
         while let Some(child) = stack.pop() {
@@ -226,7 +248,10 @@ impl Snapshot {
                         let block = blocks.next().ok_or(ReadError::NotCached)?;
                         if block.bytes().len() as u64 != u64::from(len) {
                             let why = "a data block has another length than its extent";
-                            return Err(ReadError::Malformed(Reject::BadTree { what: "file", why }));
+                            return Err(ReadError::Malformed(Reject::BadTree {
+                                what: "file",
+                                why,
+                            }));
                         }
                         out.push(slice(block.bytes(), piece.start, offset, until));
                     }
@@ -258,7 +283,9 @@ impl Snapshot {
             let node = self.blocks.get(&handle, 0, how).await?;
             node.check(level, len).map_err(ReadError::Malformed)?;
             let from = offset.saturating_sub(start);
-            let Some((first, at)) = node.seek(from) else { continue };
+            let Some((first, at)) = node.seek(from) else {
+                continue;
+            };
             let mut at = start.saturating_add(at);
             let mut below = Vec::new();
             for child in (first..).map_while(|i| node.child(i)) {
@@ -291,7 +318,10 @@ impl Snapshot {
                     let why = "extended attributes over 2 MiB";
                     return Err(ReadError::Malformed(Reject::BadTree { what: "inode", why }));
                 }
-                let bytes = self.read_array(root, 0, root.len as usize, how).await?.concat();
+                let bytes = self
+                    .read_array(root, 0, root.len as usize, how)
+                    .await?
+                    .concat();
                 decode_xattrs(&bytes).map_err(ReadError::Malformed)
             }
         }
@@ -330,7 +360,9 @@ impl Snapshot {
                 continue;
             }
             let at = way.last().unwrap_or(&self.root).clone();
-            let Some(inode) = self.lookup(&at, &name, how).await? else { return Ok(None) };
+            let Some(inode) = self.lookup(&at, &name, how).await? else {
+                return Ok(None);
+            };
             let Content::Symlink(target) = &inode.content else {
                 way.push(Arc::new(inode));
                 continue;
@@ -349,11 +381,15 @@ impl Snapshot {
 }
 
 fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    path.split(|b| *b == b'/').filter(|name| !name.is_empty() && *name != b".")
+    path.split(|b| *b == b'/')
+        .filter(|name| !name.is_empty() && *name != b".")
 }
 
 fn wrong_kind(why: &'static str) -> ReadError {
-    ReadError::WrongKind { path: String::new(), why }
+    ReadError::WrongKind {
+        path: String::new(),
+        why,
+    }
 }
 
 fn directory_map(inode: &Inode) -> Result<Option<&MapRoot>, ReadError> {

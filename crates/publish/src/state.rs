@@ -9,25 +9,26 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use trust::floor::Floor;
-use trust::policy::VolumeId;
+use trust::floor::{Floor, MAX_FLOOR_BYTES};
+use trust::statement::VolumeId;
+use trust::{Hasher, Kind};
 
 use crate::error::ReadError;
 
-/// Largest floor file that is read, bytes.
-const MAX_FLOOR_BYTES: u64 = 64 << 10;
 /// Pieces of evidence kept per volume; the oldest are what matters, so later ones are dropped.
 const MAX_EVIDENCE: usize = 64;
 
 /// The state of one volume, on disk.
 #[derive(Debug, Clone)]
 pub struct State {
+    volume: VolumeId,
     directory: PathBuf,
 }
 
 /// The state, locked against other processes until dropped.
 #[derive(Debug)]
 pub struct LockedState {
+    volume: VolumeId,
     directory: PathBuf,
     _lock: File,
 }
@@ -35,7 +36,11 @@ pub struct LockedState {
 /// The default state directory: `$XDG_STATE_HOME/bulla`, `~/.local/state/bulla`, or
 /// `/var/lib/bulla` for services without a home.
 pub fn default_directory() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     match (variable("XDG_STATE_HOME"), variable("HOME")) {
         (Some(state), _) if state.is_absolute() => state.join("bulla"),
         (_, Some(home)) => home.join(".local/state/bulla"),
@@ -44,7 +49,10 @@ pub fn default_directory() -> PathBuf {
 }
 
 fn failed(path: &Path, cause: impl std::fmt::Display) -> ReadError {
-    ReadError::State { path: path.display().to_string(), cause: cause.to_string() }
+    ReadError::State {
+        path: path.display().to_string(),
+        cause: cause.to_string(),
+    }
 }
 
 impl State {
@@ -55,7 +63,10 @@ impl State {
     pub fn open(state_directory: &Path, volume: &VolumeId) -> Result<State, ReadError> {
         let directory = state_directory.join("volumes").join(volume.to_string());
         fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
-        Ok(State { directory })
+        Ok(State {
+            volume: *volume,
+            directory,
+        })
     }
 
     /// Waits for the lock. Holders keep it for a read and a write of one small file.
@@ -71,7 +82,11 @@ impl State {
             .open(&path)
             .map_err(|e| failed(&path, e))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(&path, e))?;
-        Ok(LockedState { directory: self.directory.clone(), _lock: lock })
+        Ok(LockedState {
+            volume: self.volume,
+            directory: self.directory.clone(),
+            _lock: lock,
+        })
     }
 }
 
@@ -85,12 +100,18 @@ impl LockedState {
         let path = self.directory.join("floor");
         let mut bytes = Vec::new();
         match File::open(&path) {
-            Ok(file) => file.take(MAX_FLOOR_BYTES).read_to_end(&mut bytes),
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Floor::default()),
+            Ok(file) => file
+                .take(MAX_FLOOR_BYTES as u64 + 1)
+                .read_to_end(&mut bytes),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Floor::new(self.volume)),
             Err(e) => return Err(failed(&path, e)),
         }
         .map_err(|e| failed(&path, e))?;
-        Floor::decode(&bytes).map_err(|e| failed(&path, e))
+        let floor = Floor::decode(&bytes).map_err(|e| failed(&path, e))?;
+        if floor.volume() != self.volume {
+            return Err(failed(&path, "it is the floor of another volume"));
+        }
+        Ok(floor)
     }
 
     /// Replaces the floor; durable when this returns.
@@ -105,11 +126,15 @@ impl LockedState {
     ///
     /// # Errors
     /// [`ReadError::State`].
-    pub fn keep_evidence(&self, name: &str, bytes: &[u8]) -> Result<(), ReadError> {
+    pub fn keep_evidence(&self, bytes: &[u8]) -> Result<(), ReadError> {
+        // Any fixed key does: the name only keeps one piece from being kept twice.
+        let name = Hasher::new(&[0; 32]).name(Kind::Data, bytes).to_string();
         let directory = self.directory.join("evidence");
         fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
-        let kept = fs::read_dir(&directory).map_err(|e| failed(&directory, e))?.count();
-        if kept >= MAX_EVIDENCE || directory.join(name).exists() {
+        let kept = fs::read_dir(&directory)
+            .map_err(|e| failed(&directory, e))?
+            .count();
+        if kept >= MAX_EVIDENCE || directory.join(&name).exists() {
             return Ok(());
         }
         self.replace(&format!("evidence/{name}"), bytes)

@@ -13,10 +13,11 @@ use futures_util::future::join_all;
 use store::Replica;
 use trust::Reject;
 use trust::error::Class;
-use trust::floor::{Floor, Freshness, Offer};
+use trust::floor::Floor;
 use trust::head::Head;
-use trust::policy::VolumeId;
-use trust::signatures::SignatureCache;
+use trust::judge::{Freshness, Offer, Terms};
+use trust::signatures::Signatures;
+use trust::statement::VolumeId;
 
 use crate::blocks::{Blocks, Fetch};
 use crate::error::ReadError;
@@ -49,22 +50,29 @@ impl Default for VolumeOptions {
 }
 
 /// An open volume.
-#[derive(Debug)]
 pub struct Volume {
     id: VolumeId,
     replicas: Vec<Arc<dyn Replica>>,
     options: VolumeOptions,
     state: State,
     clock: Clock,
-    signatures: Mutex<SignatureCache>,
+    signatures: Mutex<Signatures>,
     adopted: RwLock<Arc<Snapshot>>,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A newer version that was judged good and whose root is at hand, but which is not adopted yet.
 #[derive(Debug)]
 pub struct Candidate {
     snapshot: Snapshot,
-    head: Head,
+    offer: Offer,
 }
 
 impl Candidate {
@@ -92,22 +100,29 @@ struct Clock {
 
 impl Clock {
     fn start() -> Clock {
-        Clock { began: Instant::now(), wall_seconds: wall_seconds() }
+        Clock {
+            began: Instant::now(),
+            wall_seconds: wall_seconds(),
+        }
     }
 
     fn now(&self) -> u64 {
-        wall_seconds().max(self.wall_seconds.saturating_add(self.began.elapsed().as_secs()))
+        wall_seconds().max(
+            self.wall_seconds
+                .saturating_add(self.began.elapsed().as_secs()),
+        )
     }
 }
 
 fn wall_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs())
 }
 
 /// A head that passed the floor, and who told it.
 struct Judged {
     place: String,
-    head: Head,
     offer: Offer,
 }
 
@@ -142,7 +157,6 @@ impl Volume {
         let clock = Clock::start();
         let signatures = Mutex::default();
         let asker = Asker {
-            id,
             replicas: &replicas,
             options: &options,
             state: &state,
@@ -186,7 +200,10 @@ impl Volume {
 
     /// The adopted version, whether or not its time has passed (open files read on).
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.adopted.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.adopted
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The adopted version, if it is still valid.
@@ -196,14 +213,15 @@ impl Volume {
     pub fn current(&self) -> Result<Arc<Snapshot>, ReadError> {
         let snapshot = self.snapshot();
         if self.now() >= snapshot.valid_until() {
-            return Err(ReadError::Expired { until: snapshot.valid_until() });
+            return Err(ReadError::Expired {
+                until: snapshot.valid_until(),
+            });
         }
         Ok(snapshot)
     }
 
     fn asker(&self) -> Asker<'_> {
         Asker {
-            id: self.id,
             replicas: &self.replicas,
             options: &self.options,
             state: &self.state,
@@ -224,8 +242,13 @@ impl Volume {
         let old = self.snapshot();
         let same = |j: &Judged| j.offer.record_hash == *old.record_hash();
         if judged.first().is_some_and(same) {
-            if let Some(renewed) = judged.into_iter().find(same) {
-                self.renew(&old, &renewed)?;
+            // Several places may tell the same record; the longest timestamp counts.
+            let renewed = judged
+                .iter()
+                .filter(|j| same(j))
+                .max_by_key(|j| j.offer.valid_until);
+            if let Some(renewed) = renewed {
+                self.renew(&old, &renewed.offer);
             }
             return Ok(None);
         }
@@ -233,14 +256,12 @@ impl Volume {
         Ok(Some(candidate))
     }
 
-    /// The same record under a newer timestamp.
-    fn renew(&self, old: &Snapshot, judged: &Judged) -> Result<(), ReadError> {
-        if judged.offer.valid_until != old.valid_until() {
-            let record = judged.offer.record.clone();
-            let snapshot = old.prolonged(record, judged.offer.record_hash, judged.offer.valid_until);
+    /// The same record under another timestamp.
+    fn renew(&self, old: &Snapshot, offer: &Offer) {
+        if offer.valid_until != old.valid_until() {
+            let snapshot = old.until(offer.valid_until);
             *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
         }
-        Ok(())
     }
 
     /// Adopts a candidate: durably in the floor first, then for all readers at once.
@@ -268,11 +289,10 @@ impl Volume {
 
 /// One round of asking for heads.
 struct Asker<'a> {
-    id: VolumeId,
     replicas: &'a [Arc<dyn Replica>],
     options: &'a VolumeOptions,
     state: &'a State,
-    signatures: &'a Mutex<SignatureCache>,
+    signatures: &'a Mutex<Signatures>,
     now: u64,
 }
 
@@ -308,44 +328,57 @@ impl Asker<'_> {
     }
 
     /// Judges heads under the lock of the floor, so that two processes see one order of events.
+    /// What they teach (policies, the newest start) is kept at once; adoption comes later.
     fn judge(
         &self,
         heads: Vec<(String, Bytes)>,
         errors: &mut Vec<ReadError>,
     ) -> Result<Vec<Judged>, ReadError> {
         let locked = self.state.lock()?;
-        let floor = locked.load()?;
-        let mut observed = floor.clone();
+        let before = locked.load()?;
+        let mut floor = before.clone();
         let mut judged = Vec::new();
         for (place, bytes) in heads {
-            let verdict = Head::decode(&bytes).and_then(|head| {
-                let offer = self.offer(&floor, &head)?;
-                Ok((head, offer))
-            });
-            match verdict {
-                Ok((head, offer)) => {
-                    observed = observed.observe(&offer);
-                    judged.push(Judged { place, head, offer });
-                }
+            match self.judge_one(&mut floor, &bytes) {
+                Ok(offer) => judged.push(Judged { place, offer }),
                 Err(why) => {
                     tracing::error!(replica = %place, %why, "head refused");
                     if matches!(why.class(), Class::Fork | Class::Rollback) {
-                        let name = format!("head-{}", blake3_name(&bytes));
-                        locked.keep_evidence(&name, &bytes)?;
+                        locked.keep_evidence(&bytes)?;
                     }
                     errors.push(ReadError::Statement { place, why });
                 }
             }
         }
-        if observed != floor {
-            locked.store(&observed)?;
+        if floor != before {
+            locked.store(&floor)?;
         }
         Ok(judged)
     }
 
-    fn offer(&self, floor: &Floor, head: &Head) -> Result<Offer, Reject> {
-        let mut signatures = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
-        floor.judge(&self.id, head, self.now, &self.options.freshness, &mut signatures)
+    fn judge_one(&self, floor: &mut Floor, bytes: &Bytes) -> Result<Offer, Reject> {
+        let head = Head::decode(bytes)?;
+        let mut signatures = self
+            .signatures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let terms = Terms {
+            freshness: self.options.freshness,
+            ..Terms::strict(self.now)
+        };
+        match floor.judge(&head, &terms, &mut signatures) {
+            Ok(offer) => {
+                *floor = floor.observe(&offer)?;
+                Ok(offer)
+            }
+            Err(why) => {
+                // The record is refused, its policies may still be news.
+                if let Ok(learned) = floor.learn(&head, &mut signatures) {
+                    *floor = learned;
+                }
+                Err(why)
+            }
+        }
     }
 
     /// The newest judged version whose root and top directory can be had; who withholds them is
@@ -357,25 +390,26 @@ impl Asker<'_> {
         deadline: Instant,
     ) -> Result<Candidate, ReadError> {
         let mut errors = Vec::new();
-        for Judged { place, head, offer } in judged {
+        for Judged { place, offer } in judged {
             let blocks = match old {
                 Some(old) => old.blocks().clone(),
                 None => Arc::new(Blocks::new(
-                    offer.hasher(),
+                    offer.chain.hasher(),
                     self.replicas.to_vec(),
                     self.options.cache_bytes,
                 )),
             };
             let how = Fetch::Until(deadline);
-            let valid_until = offer.valid_until;
-            let opened =
-                Snapshot::open(blocks, offer.record, offer.record_hash, valid_until, how).await;
+            let opened = Snapshot::open(blocks, &offer, how).await;
             let opened = match opened {
-                Ok(snapshot) => snapshot.list(snapshot.root(), None, 1, how).await.map(|_| snapshot),
+                Ok(snapshot) => snapshot
+                    .list(snapshot.root(), None, 1, how)
+                    .await
+                    .map(|_| snapshot),
                 Err(error) => Err(error),
             };
             match opened {
-                Ok(snapshot) => return Ok(Candidate { snapshot, head }),
+                Ok(snapshot) => return Ok(Candidate { snapshot, offer }),
                 Err(error) => {
                     tracing::error!(replica = %place, %error, "announces a version and withholds it");
                     errors.push(error);
@@ -388,11 +422,12 @@ impl Asker<'_> {
     fn adopt(&self, candidate: Candidate) -> Result<Snapshot, ReadError> {
         let locked = self.state.lock()?;
         let floor = locked.load()?;
-        let offer = self.offer(&floor, &candidate.head).map_err(|why| ReadError::Statement {
-            place: "the adopted head".to_owned(),
-            why,
-        })?;
-        let adopted = floor.adopt(&offer);
+        let adopted = floor
+            .adopt(&candidate.offer)
+            .map_err(|why| ReadError::Statement {
+                place: "what was to be adopted".to_owned(),
+                why,
+            })?;
         if adopted != floor {
             locked.store(&adopted)?;
         }
@@ -400,16 +435,15 @@ impl Asker<'_> {
     }
 }
 
-fn blake3_name(bytes: &[u8]) -> String {
-    trust::text::write(trust::text::Noun::Record, &trust::head::fingerprint(bytes))
-}
-
 /// Evidence beats outage: fork, rollback, integrity, expired, unavailable.
 fn gravest(errors: Vec<ReadError>) -> ReadError {
-    errors.into_iter().max_by_key(|e| e.class().map_or(0, rank)).unwrap_or(ReadError::Unavailable {
-        what: "the head".to_owned(),
-        cause: "no place to ask".to_owned(),
-    })
+    errors
+        .into_iter()
+        .max_by_key(|e| e.class().map_or(0, rank))
+        .unwrap_or(ReadError::Unavailable {
+            what: "the head".to_owned(),
+            cause: "no place to ask".to_owned(),
+        })
 }
 
 fn rank(class: Class) -> u8 {

@@ -93,7 +93,10 @@ impl<R: Replica> Liar<R> {
             Lie::AnotherBlock => records
                 .into_iter()
                 .map(|r| match seen.iter().find(|s| s.handle != r.handle) {
-                    Some(other) => Record { handle: r.handle, frame: other.frame.clone() },
+                    Some(other) => Record {
+                        handle: r.handle,
+                        frame: other.frame.clone(),
+                    },
                     None => r,
                 })
                 .collect(),
@@ -103,7 +106,10 @@ impl<R: Replica> Liar<R> {
                     .map(|r| {
                         let mut name = *r.handle.as_bytes();
                         name[0] ^= 1;
-                        Record { handle: Handle::from_bytes(name), frame: r.frame.clone() }
+                        Record {
+                            handle: Handle::from_bytes(name),
+                            frame: r.frame.clone(),
+                        }
                     })
                     .collect();
                 records.into_iter().chain(poison).collect()
@@ -131,7 +137,9 @@ impl<R: Replica> BlockStore for Liar<R> {
                 Lie::Slow(time) => tokio::time::sleep(*time).await,
                 Lie::DenyBlocks => return Ok(Vec::new()),
                 Lie::DenyVolume => {
-                    return Err(StoreError::NoVolume { place: self.place.clone() });
+                    return Err(StoreError::NoVolume {
+                        place: self.place.clone(),
+                    });
                 }
                 _ => {}
             }
@@ -146,7 +154,9 @@ impl<R: Replica> Replica for Liar<R> {
         Box::pin(async move {
             match self.lie() {
                 Lie::Stall => std::future::pending().await,
-                Lie::DenyVolume => Err(StoreError::NoVolume { place: self.place.clone() }),
+                Lie::DenyVolume => Err(StoreError::NoVolume {
+                    place: self.place.clone(),
+                }),
                 Lie::Head(head) => Ok(head),
                 Lie::Slow(time) => {
                     tokio::time::sleep(time).await;
@@ -171,7 +181,9 @@ impl<R: Replica> Replica for Liar<R> {
 }
 
 fn reframe(handle: Handle, bytes: impl Into<Bytes>) -> Option<Record> {
-    Frame::parse(bytes.into()).ok().map(|frame| Record { handle, frame })
+    Frame::parse(bytes.into())
+        .ok()
+        .map(|frame| Record { handle, frame })
 }
 
 fn flip(record: Record, n: usize) -> Option<Record> {
@@ -188,28 +200,43 @@ fn wrong_plaintext(record: Record) -> Option<Record> {
         Some(last) => *last ^= 1,
         None => plain.push(0),
     }
-    let frame = trust::frame::Packer::new().pack(record.frame.kind(), &plain).ok()?;
-    Some(Record { handle: record.handle, frame })
+    let frame = trust::frame::Packer::new()
+        .pack(record.frame.kind(), &plain)
+        .ok()?;
+    Some(Record {
+        handle: record.handle,
+        frame,
+    })
 }
 
 fn wrong_kind(record: Record) -> Option<Record> {
     let kind = Kind::ALL.into_iter().find(|k| *k != record.frame.kind())?;
     let plain = record.frame.unpack().ok()?;
     let frame = trust::frame::Packer::new().pack(kind, &plain).ok()?;
-    Some(Record { handle: record.handle, frame })
+    Some(Record {
+        handle: record.handle,
+        frame,
+    })
 }
 
 fn truncate(record: Record) -> Option<Record> {
     let plain = record.frame.unpack().ok()?;
     let cut = plain.slice(..plain.len() / 2);
-    let frame = trust::frame::Packer::new().pack(record.frame.kind(), &cut).ok()?;
-    Some(Record { handle: record.handle, frame })
+    let frame = trust::frame::Packer::new()
+        .pack(record.frame.kind(), &cut)
+        .ok()?;
+    Some(Record {
+        handle: record.handle,
+        frame,
+    })
 }
 
 /// A header that promises one byte more than the payload holds, over a payload that unpacks to a MiB.
 fn bomb(record: Record) -> Option<Record> {
     let zeros = vec![0u8; trust::frame::MAX_BLOCK_BYTES];
-    let packed = trust::frame::Packer::new().pack(record.frame.kind(), &zeros).ok()?;
+    let packed = trust::frame::Packer::new()
+        .pack(record.frame.kind(), &zeros)
+        .ok()?;
     let mut bytes = BytesMut::from(packed.as_bytes().as_ref());
     let lie = (trust::frame::MAX_BLOCK_BYTES as u32 - 1).to_le_bytes();
     bytes.get_mut(2..6)?.copy_from_slice(&lie);

@@ -3,5 +3,7 @@
 //! | module | what it plays |
 //! |---|---|
 //! | [`liar`] | a replica that tells one named lie |
+//! | [`model`] | a publisher in memory, honest or malformed |
 
 pub mod liar;
+pub mod model;
