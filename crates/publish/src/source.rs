@@ -7,7 +7,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use store::Replica;
+use store::repository::Repository;
 use trust::statement::VolumeId;
+use wire::remote::{RemoteOptions, RemoteStore};
 
 use crate::error::ReadError;
 
@@ -137,10 +139,24 @@ impl Location {
     /// # Errors
     /// [`ReadError::Place`] when a directory holds no repository.
     pub fn open(&self, volume: VolumeId) -> Result<Arc<dyn Replica>, ReadError> {
-        let _ = volume;
-        todo_open()
+        match self {
+            Location::Directory(path) => match Repository::open(path) {
+                Ok(repository) => Ok(Arc::new(repository)),
+                Err(e) => Err(ReadError::from_store("the repository", &e)),
+            },
+            Location::Server { host, port } => {
+                let address = if host.contains(':') {
+                    format!("[{host}]:{port}")
+                } else {
+                    format!("{host}:{port}")
+                };
+                let options = RemoteOptions::default();
+                Ok(Arc::new(RemoteStore::new(
+                    &address,
+                    *volume.as_bytes(),
+                    options,
+                )))
+            }
+        }
     }
-}
-fn todo_open() -> Result<Arc<dyn Replica>, ReadError> {
-    Err(ReadError::NotCached)
 }

@@ -21,7 +21,9 @@ async fn read_under(lie: Lie) -> Result<Vec<u8>, ReadError> {
 
 fn class(result: Result<Vec<u8>, ReadError>) -> Class {
     let error = result.expect_err("a lie was believed");
-    error.class().unwrap_or_else(|| panic!("{error} has no class"))
+    error
+        .class()
+        .unwrap_or_else(|| panic!("{error} has no class"))
 }
 
 #[tokio::test]
@@ -33,7 +35,10 @@ async fn a_flipped_bit_is_an_integrity_error() {
 
 #[tokio::test]
 async fn wrong_content_in_a_well_formed_frame_is_an_integrity_error() {
-    assert_eq!(class(read_under(Lie::WrongPlaintext).await), Class::Integrity);
+    assert_eq!(
+        class(read_under(Lie::WrongPlaintext).await),
+        Class::Integrity
+    );
 }
 
 #[tokio::test]
@@ -67,7 +72,11 @@ async fn a_denied_block_is_unavailable_and_never_absent() {
 async fn a_stalled_replica_costs_the_deadline_and_no_more() {
     let began = Instant::now();
     assert_eq!(class(read_under(Lie::Stall).await), Class::Unavailable);
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -76,7 +85,12 @@ async fn poisoned_read_around_is_not_kept() {
     let liar = world.liar(Lie::PoisonAround);
     let volume = world.open(vec![liar]).await.unwrap();
     assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
-    let kept = volume.snapshot().blocks().counters().around.load(std::sync::atomic::Ordering::Relaxed);
+    let kept = volume
+        .snapshot()
+        .blocks()
+        .counters()
+        .around
+        .load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(kept, 0);
 }
 
@@ -94,10 +108,20 @@ async fn every_lie_about_blocks_is_masked_by_one_honest_replica() {
     ] {
         let world = World::new();
         let liar = world.liar(lie.clone());
-        let volume: Arc<Volume> =
-            world.open(vec![liar, Arc::new(world.replica())]).await.unwrap();
-        assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000), "{lie:?}");
-        assert_eq!(read(&volume, "dir/f123").await.unwrap(), noise(223, 600), "{lie:?}");
+        let volume: Arc<Volume> = world
+            .open(vec![liar, Arc::new(world.replica())])
+            .await
+            .unwrap();
+        assert_eq!(
+            read(&volume, "big").await.unwrap(),
+            noise(1, 300_000),
+            "{lie:?}"
+        );
+        assert_eq!(
+            read(&volume, "dir/f123").await.unwrap(),
+            noise(223, 600),
+            "{lie:?}"
+        );
     }
 }
 
@@ -106,13 +130,19 @@ async fn a_spoiled_head_is_refused_wherever_it_is_spoiled() {
     let world = World::new();
     let honest = world.head.clone();
     for bit in 0..honest.len() * 8 {
-        let world = World { state: tempfile::tempdir().unwrap(), ..clone(&world) };
+        let world = World {
+            state: tempfile::tempdir().unwrap(),
+            ..clone(&world)
+        };
         let volume = world.open(vec![world.liar(Lie::FlipHead(bit))]).await;
         let error = volume.expect_err(&format!("bit {bit} of the head was believed"));
         assert_eq!(error.class(), Some(Class::Integrity), "bit {bit}: {error}");
     }
     for cut in (0..honest.len()).step_by(7) {
-        let error = world.open(vec![world.liar(Lie::CutHead(cut))]).await.expect_err("cut head");
+        let error = world
+            .open(vec![world.liar(Lie::CutHead(cut))])
+            .await
+            .expect_err("cut head");
         assert_eq!(error.class(), Some(Class::Integrity), "cut {cut}");
     }
 }
@@ -122,12 +152,19 @@ fn clone(world: &World) -> World {
     let fresh = World::new();
     let mut model = fresh.model;
     model.records = world.model.records.clone();
-    World { model, head: world.head.clone(), state: fresh.state }
+    World {
+        model,
+        head: world.head.clone(),
+        state: fresh.state,
+    }
 }
 
 #[tokio::test]
 async fn a_replica_of_another_volume_is_named_as_such() {
     let world = World::new();
-    let error = world.open(vec![world.liar(Lie::DenyVolume)]).await.unwrap_err();
+    let error = world
+        .open(vec![world.liar(Lie::DenyVolume)])
+        .await
+        .unwrap_err();
     assert!(matches!(error, ReadError::Place(_)), "{error}");
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use publish::{Fetch, ReadError, Volume, VolumeOptions};
 use sim::liar::{Liar, Lie};
 use sim::model::{Model, inode};
-use store::memory::MemoryStore;
 use store::Replica;
+use store::memory::MemoryStore;
 use trust::inode::{Content, Inode};
 
 pub struct World {
@@ -18,7 +18,10 @@ pub struct World {
 }
 
 pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
 }
 
 /// Content that does not compress and differs by `seed`.
@@ -47,8 +50,17 @@ pub fn tree(model: &mut Model) -> Inode {
         })
         .collect();
     let dir = model.directory(files).unwrap();
-    let entries = [("big", big), ("small", small), ("tiny", tiny), ("link", link), ("dir", dir)];
-    let entries = entries.into_iter().map(|(n, i)| (n.as_bytes().to_vec(), i)).collect();
+    let entries = [
+        ("big", big),
+        ("small", small),
+        ("tiny", tiny),
+        ("link", link),
+        ("dir", dir),
+    ];
+    let entries = entries
+        .into_iter()
+        .map(|(n, i)| (n.as_bytes().to_vec(), i))
+        .collect();
     model.directory(entries).unwrap()
 }
 
@@ -57,7 +69,11 @@ impl World {
         let mut model = Model::new(7).unwrap();
         let root = tree(&mut model);
         let head = model.publish(&root, now(), 3600).unwrap();
-        World { model, head, state: tempfile::tempdir().unwrap() }
+        World {
+            model,
+            head,
+            state: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// An honest replica of everything published so far.
@@ -100,6 +116,11 @@ pub fn soon() -> Fetch {
 pub async fn read(volume: &Volume, path: &str) -> Result<Vec<u8>, ReadError> {
     let snapshot = volume.current()?;
     let inode = snapshot.resolve(path.as_bytes(), soon()).await?;
-    let inode = inode.ok_or(ReadError::NotFound { path: path.to_owned() })?;
-    Ok(snapshot.read(&inode, 0, inode.size as usize, soon()).await?.concat())
+    let inode = inode.ok_or(ReadError::NotFound {
+        path: path.to_owned(),
+    })?;
+    Ok(snapshot
+        .read(&inode, 0, inode.size as usize, soon())
+        .await?
+        .concat())
 }
