@@ -110,6 +110,15 @@ pub enum Class {
 }
 
 impl Reject {
+    /// The same rejection about bytes that were already proved to bear their handle: then the
+    /// publisher, not the mirror, is at fault.
+    pub(crate) fn signed(self) -> Reject {
+        match self {
+            Reject::Malformed { what, why } => Reject::BadTree { what, why },
+            other => other,
+        }
+    }
+
     /// The product-wide name of this rejection.
     pub fn class(&self) -> Class {
         match self {
