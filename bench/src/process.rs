@@ -44,6 +44,8 @@ pub fn run(command: &mut Command, disk: &Path) -> Result<Cost> {
     check_stop()?;
     let shown = show(command);
     let disk = File::open(disk).with_context(|| format!("opening {}", disk.display()))?;
+    // What somebody else has left to be written is not this command's to wait for.
+    rustix::fs::syncfs(&disk).context("syncfs")?;
     let cpu_before_s = cpu::children_s()?;
     let start = Instant::now();
     let child = command
@@ -88,7 +90,7 @@ impl Daemon {
             fs::create_dir_all(parent)?;
         }
         let out = OpenOptions::new().create(true).append(true).open(log)?;
-        let child = command
+        let child = dying_with_us(command)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
@@ -245,6 +247,23 @@ pub fn check_stop() -> Result<()> {
 pub fn free_port() -> Result<u16> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// The same command, ended by the kernel should this program be killed before its guards ran.
+fn dying_with_us(command: &Command) -> Command {
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--pdeathsig", "TERM", "--"]);
+    wrapped.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        wrapped.current_dir(dir);
+    }
+    wrapped
 }
 
 fn show(command: &Command) -> String {
