@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::field::Field;
+use crate::outcome::Outcome;
 
 /// The name under which our own rows stand in every figure.
 pub const OURS: &str = "bulla";
@@ -25,9 +26,14 @@ pub struct Figure {
     pub metrics: &'static [Metric],
     /// What we must reach, by metric and peer.
     pub reaches: &'static [Reach],
+    /// Reads off what only follows from several rows, once all have run.
+    pub derive: fn(&mut Outcome, Placement),
     /// Prepares the data and lines up the contestants of one pass.
     pub line_up: fn(&Field) -> Result<LineUp>,
 }
+
+/// For figures where nothing is derived.
+pub const fn nothing(_: &mut Outcome, _: Placement) {}
 
 /// Who runs, and what happens before each round.
 pub struct LineUp {

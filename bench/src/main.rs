@@ -17,6 +17,7 @@ mod runner;
 mod stats;
 mod subject;
 mod table;
+mod unverified;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

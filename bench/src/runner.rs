@@ -45,6 +45,7 @@ pub fn run(figure: &Figure, field: &Field, environment: Environment) -> Result<O
         let line_up = (figure.line_up)(field)
             .with_context(|| format!("preparing figure {}", figure.number))?;
         pass(figure, *placement, rounds, line_up, &mut outcome)?;
+        (figure.derive)(&mut outcome, *placement);
         drop(pin);
     }
     outcome.seconds = start.elapsed().as_secs_f64();
@@ -149,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::field::Scale;
-    use crate::figure::{Bound, Metric, OURS, Reach};
+    use crate::figure::{Bound, Metric, OURS, Reach, nothing};
 
     thread_local! {
         static ORDER: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
@@ -190,6 +191,7 @@ mod tests {
             reach("good", Bound::AtMost(0.4)),
             reach("bad", Bound::AtMost(9.0)),
         ],
+        derive: nothing,
         line_up,
     };
 

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, anyhow};
 
@@ -70,6 +70,24 @@ impl Published {
             home,
             repo,
         })
+    }
+
+    /// The same volume read with another binary.
+    pub fn with_binary(&self, binary: &Path) -> Published {
+        Published {
+            binary: binary.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// Prints a file of the volume, straight from the repository.
+    pub fn cat(&self, path: &str) -> Result<Output> {
+        let mut command = bulla(&self.binary, &self.home);
+        command
+            .arg("cat")
+            .arg(format!("{}@{}", self.volume, self.repo.display()))
+            .arg(path);
+        command.output().context("starting bulla cat")
     }
 
     /// Serves the repository at a free port of 127.0.0.1.

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::reading::{self, GOCRYPTFS, LOCAL, SQUASHFUSE, SSHFS};
 use crate::dataset::{self, ACCESS_BYTES, BLOCK_FILES, Dice};
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading};
+use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, nothing};
 use crate::peers::view::Viewer;
 
 const fn metric(name: &'static str) -> Metric {
@@ -46,6 +46,7 @@ pub const FIGURE: Figure = Figure {
         reach(BLOCK_FILES[2], GOCRYPTFS),
         reach(BLOCK_FILES[3], GOCRYPTFS),
     ],
+    derive: nothing,
     line_up,
 };
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::dataset::{self, OBJECT_BYTES, OBJECTS};
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
 use crate::peers::http::{self, Load};
 use crate::peers::nginx::Nginx;
 
@@ -46,6 +46,7 @@ pub const FIGURE: Figure = Figure {
             bound: Bound::AtMost(0.35),
         },
     ],
+    derive: nothing,
     line_up,
 };
 

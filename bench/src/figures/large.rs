@@ -3,18 +3,22 @@
 //! Cold: every round opens a new view, with a new server and empty client caches. Warm: one view for
 //! all rounds, read once before. Pinned to one processor and unpinned.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::reading::{self, LOCAL, NO_UNVERIFIED, SQUASHFUSE, SSHFS, UNVERIFIED};
+use super::reading::{self, LOCAL, SQUASHFUSE, SSHFS, UNVERIFIED};
 use crate::dataset;
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading};
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::outcome::{Outcome, Series};
 use crate::peers::nginx::Nginx;
 use crate::peers::view::{View, Viewer};
 use crate::process;
+use crate::subject::Published;
+use crate::unverified;
 
 const BLAKE3: &str = "BLAKE3 alone";
 const NGINX: &str = "nginx, curl to /dev/null";
@@ -48,6 +52,7 @@ pub const COLD: Figure = Figure {
         reach(Placement::Unpinned, UNVERIFIED, 0.90),
         Reach::new("hashing", Placement::Pinned, BLAKE3, Bound::AtMost(1.1)),
     ],
+    derive: hashing,
     line_up: cold,
 };
 
@@ -62,6 +67,7 @@ pub const WARM: Figure = Figure {
         reach(Placement::Pinned, LOCAL, 0.75),
         reach(Placement::Unpinned, LOCAL, 0.75),
     ],
+    derive: nothing,
     line_up: warm,
 };
 
@@ -79,12 +85,42 @@ fn cold(field: &Field) -> Result<LineUp> {
             viewer.map(|viewer| move |_| cold_round(&viewer, &field)),
         );
     }
-    line_up.missing(UNVERIFIED, NO_UNVERIFIED);
+    let unverified = unverified(field, &tree);
+    let copy = field.clone();
+    line_up.add(
+        UNVERIFIED,
+        unverified.map(|viewer| move |_| cold_round(&viewer, &copy)),
+    );
     let whole = field.clone();
     line_up.add(NGINX, Ok(move |_| curl(&whole)));
     let path = tree.join("random");
     line_up.add(BLAKE3, Ok(move |_| blake3_alone(&path)));
     Ok(line_up)
+}
+
+/// The copy without verification, once it has been shown to be that.
+fn unverified(field: &Field, tree: &Path) -> Result<Viewer> {
+    field.bulla()?;
+    let binary = unverified::build(field)?;
+    unverified::control(field, &binary)?;
+    let published = Published::new(field, "large-unverified", tree)?;
+    Ok(Viewer::Bulla(published.with_binary(&binary)))
+}
+
+/// What verification adds to the processor time of a read, round by round.
+fn hashing(outcome: &mut Outcome, placement: Placement) {
+    let cpu = |name| outcome.samples(name, placement, CPU.name);
+    let (Some(with), Some(without)) = (cpu(OURS), cpu(UNVERIFIED)) else {
+        return;
+    };
+    let samples = with.iter().zip(without).map(|(w, wo)| w - wo).collect();
+    outcome.series.push(Series {
+        contestant: OURS.to_owned(),
+        placement,
+        metric: HASHING.name.to_owned(),
+        unit: HASHING.unit.to_owned(),
+        samples,
+    });
 }
 
 fn cold_round(viewer: &Viewer, field: &Field) -> Result<Vec<Reading>> {
@@ -123,7 +159,7 @@ fn curl(field: &Field) -> Result<Vec<Reading>> {
 }
 
 /// What hashing the content costs when nothing else is done: keyed, in blocks of 64 KiB.
-fn blake3_alone(path: &std::path::Path) -> Result<Vec<Reading>> {
+fn blake3_alone(path: &Path) -> Result<Vec<Reading>> {
     let content = std::fs::read(path)?;
     let start = Instant::now();
     for block in content.chunks(64 << 10) {

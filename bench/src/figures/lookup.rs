@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::dataset::{self, FOUR_COMPONENTS, ONE_COMPONENT};
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
 use crate::peers::http;
 use crate::peers::nginx::Nginx;
 use crate::process;
@@ -47,6 +47,7 @@ pub const FIGURE: Figure = Figure {
         reach("one", HTTPS, 0.12),
         reach("four", HTTPS, 0.12),
     ],
+    derive: nothing,
     line_up,
 };
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::dataset;
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading};
+use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, nothing};
 use crate::peers::archive::{self, Archiver, Job};
 
 const ARCHIVERS: [Archiver; 7] = [
@@ -42,6 +42,7 @@ pub const FIGURE: Figure = Figure {
         reach("restic", 1.0 / 2.5),
         reach("ostree commit", 0.1),
     ],
+    derive: nothing,
     line_up,
 };
 

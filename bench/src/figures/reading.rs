@@ -15,10 +15,8 @@ use crate::figure::OURS;
 use crate::peers::view::Viewer;
 use crate::process;
 
-/// Why the row "without verification" has no figures.
+/// Ours without verification (`unverified`).
 pub const UNVERIFIED: &str = "bulla, not verifying";
-/// The reason for it.
-pub const NO_UNVERIFIED: &str = "this bench has no reader that skips verification";
 
 /// sshfs.
 pub const SSHFS: &str = "sshfs";

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 use crate::dataset::{self, Dice};
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
 use crate::peers::archive::{self, Archiver, Job};
 use crate::process;
 
@@ -63,6 +63,7 @@ pub const FIGURE: Figure = Figure {
         reach("wall", archive::CASYNC.name, 1.0),
         reach("new", CHANGED, 3.0),
     ],
+    derive: nothing,
     line_up,
 };
 

@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::reading::{self, GOCRYPTFS, LOCAL, SQUASHFUSE, SSHFS};
 use crate::dataset;
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading};
+use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, nothing};
 use crate::peers::view::View;
 
 const PASSES: u32 = 10;
@@ -37,6 +37,7 @@ pub const FIGURE: Figure = Figure {
         reach("first", SSHFS, 10.0),
         reach("again", LOCAL, 0.5),
     ],
+    derive: nothing,
     line_up,
 };
 
