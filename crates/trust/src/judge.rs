@@ -78,6 +78,9 @@ pub struct Offer {
     pub is_new: bool,
     /// Until when it may be served, unix seconds (exclusive); with the grace where one was asked.
     pub valid_until: u64,
+    /// What time it was for the judge, unix seconds: the clock's, or the newest start if that is
+    /// later. Whoever watches `valid_until` begins to count here.
+    pub judged_at: u64,
     /// Whether only the grace keeps it alive: warn, and prefer anything fresher.
     pub stale: bool,
     /// The log with this record as its last leaf.
@@ -113,6 +116,7 @@ impl Floor {
             record_hash,
             chain,
             valid_until: u64::MAX,
+            judged_at: terms.now.max(self.newest_start),
             stale: false,
             moves_floor: true,
             newest_start: self.newest_start,
@@ -261,7 +265,7 @@ impl Floor {
         timestamp: Option<&Timestamp>,
         terms: &Terms,
     ) -> Result<(), Reject> {
-        let now = terms.now.max(self.newest_start);
+        let now = offer.judged_at;
         let start = offer.record.start;
         check_begun(start, now)?;
         if let Some(timestamp) = timestamp {
@@ -348,7 +352,7 @@ fn check_superseded(offer: &Offer) -> Result<(), Reject> {
 }
 
 /// A newer record stands in a log that has the floor's record in it.
-fn check_log_grew(floor: &LogPoint, log: &LogPoint) -> Result<(), Reject> {
+pub(crate) fn check_log_grew(floor: &LogPoint, log: &LogPoint) -> Result<(), Reject> {
     // The record's epoch is that of its policy; only a policy that this reader has since verified
     // can have begun another log.
     if log.epoch != floor.epoch {

@@ -18,7 +18,7 @@
 //! | [`policy`], [`chain`] | who answers for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`timestamp`] | what the tree is, and that it still is | SFSRO 3.1 |
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
-//! | [`floor`], [`judge`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
+//! | [`floor`], [`judge`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log and who witnessed it | RFC 6962, C2SP |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
@@ -44,6 +44,7 @@ pub mod signatures;
 pub mod statement;
 pub mod text;
 pub mod timestamp;
+pub mod verdict;
 
 pub use error::Reject;
 pub use frame::Frame;
