@@ -6,9 +6,9 @@
 //! where the reader has adopted neither.
 
 use crate::error::Reject;
-use crate::floor::Floor;
+use crate::floor::{Floor, check_log_grew};
 use crate::head::Head;
-use crate::judge::{Offer, Terms, check_log_grew};
+use crate::judge::{Offer, Terms};
 use crate::signatures::Signatures;
 
 /// What came of judging several heads.
