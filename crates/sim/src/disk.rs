@@ -66,7 +66,9 @@ impl CrashDisk {
 
     /// An empty disk that lies about syncs: those of files and directories (by name) for which
     /// `ignored` is true do nothing. The negative control of a crash test.
-    pub fn ignoring_syncs(ignored: impl Fn(&str) -> bool + Send + Sync + 'static) -> Arc<CrashDisk> {
+    pub fn ignoring_syncs(
+        ignored: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Arc<CrashDisk> {
         CrashDisk::with(State::default(), Box::new(ignored))
     }
 
@@ -138,9 +140,16 @@ impl CrashDisk {
             return (0..all).map(outcome).collect();
         }
         let corner = |n: u8, w: u8| digits(&mut || n, &mut || w);
-        let mut outcomes = vec![corner(0, 0), corner(1, 1), corner(1, 0), corner(0, 1), corner(1, 2)];
+        let mut outcomes = vec![
+            corner(0, 0),
+            corner(1, 1),
+            corner(1, 0),
+            corner(0, 1),
+            corner(1, 2),
+        ];
         for seed in outcomes.len()..most {
-            let random = std::cell::RefCell::new(Random(seed as u64 + state.operations * 1_000_003));
+            let random =
+                std::cell::RefCell::new(Random(seed as u64 + state.operations * 1_000_003));
             let below = |n| random.borrow_mut().below(n) as u8;
             outcomes.push(digits(&mut || below(2), &mut || below(3)));
         }
@@ -436,7 +445,11 @@ impl DiskFile for CrashFile {
         let mut state = disk.state();
         let full = state.no_space();
         let happens = disk.operation(&mut state)?;
-        let bytes = if full { &bytes[..bytes.len() / 2] } else { bytes };
+        let bytes = if full {
+            &bytes[..bytes.len() / 2]
+        } else {
+            bytes
+        };
         let inode = &mut state.inodes[self.inode];
         overwrite(&mut inode.live, offset as usize, bytes);
         inode.writes.push((offset as usize, bytes.to_vec()));
