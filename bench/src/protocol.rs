@@ -245,3 +245,132 @@ impl Replica for Recorder {
         self.inner.head()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serve::{Limits, Server};
+    use sim::model::Model;
+    use store::{Repository, Writer};
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+
+    /// A volume with `one`, `a/b/c/one` and `big` on a server in this process.
+    struct Served {
+        dir: tempfile::TempDir,
+        place: Place,
+        model: Model,
+        server: JoinHandle<()>,
+        _stop: oneshot::Sender<()>,
+    }
+
+    fn names(model: &mut Model) -> trust::inode::Inode {
+        let one = model.file(&[1; 1024], 65_536).unwrap();
+        let mut deep = model
+            .directory(vec![(b"one".to_vec(), one.clone())])
+            .unwrap();
+        for name in [b"c", b"b"] {
+            deep = model.directory(vec![(name.to_vec(), deep)]).unwrap();
+        }
+        model
+            .directory(vec![(b"a".to_vec(), deep), (b"one".to_vec(), one)])
+            .unwrap()
+    }
+
+    fn objects(model: &mut Model) -> trust::inode::Inode {
+        let entries = (0..9_u8)
+            .map(|n| (vec![b'0' + n], model.file(&[n + 1; 8192], 65_536).unwrap()))
+            .collect();
+        model.directory(entries).unwrap()
+    }
+
+    async fn served(make: fn(&mut Model) -> trust::inode::Inode) -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        let mut model = Model::new(7).unwrap();
+        let root = make(&mut model);
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
+        let head = model.publish(&root, now, 3600).unwrap();
+        let repository = Repository::create(dir.path().join("repo")).unwrap();
+        let mut writer = Writer::begin(&repository).unwrap();
+        // The model makes leaves first; a publisher lays down what is read first in front.
+        for record in model.records.iter().rev() {
+            writer.append(record).unwrap();
+        }
+        writer.commit(&head).unwrap();
+        drop(writer);
+        let repository = Repository::open(dir.path().join("repo")).unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server = Server::bind(address, vec![repository], Limits::default()).unwrap();
+        let port = server.local_addr().port();
+        let (stop, stopped) = oneshot::channel::<()>();
+        Served {
+            dir,
+            place: Place {
+                volume: model.id(),
+                port,
+            },
+            model,
+            server: tokio::spawn(server.run(async move { drop(stopped.await) })),
+            _stop: stop,
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_reader_asks_for_is_recorded_and_replayed() {
+        let served = served(names).await;
+        let state = |name| served.dir.path().join(name);
+        let record = |path, around, name| {
+            let state = state(name);
+            let place = served.place.clone();
+            async move { place.record(path, 1024, around, &state).await }
+        };
+        let one = record("one", 0, "1").await.unwrap();
+        let four = record("a/b/c/one", 0, "2").await.unwrap();
+        let around = record("a/b/c/one", usize::MAX, "3").await.unwrap();
+        assert!(matches!(one.first(), Some(Call::Head)));
+        // Without read-around each directory is a call of its own; with it, most come unasked.
+        assert_eq!(four.len(), one.len() + 3, "{four:?}");
+        assert!(around.len() < four.len(), "{around:?}");
+
+        let wrong = served.place.record("one", 1023, 0, &state("4")).await;
+        assert!(wrong.is_err(), "a file of another length was taken");
+        assert!(record("two", 0, "5").await.is_err());
+
+        served.place.new_connections(&four, 3).await.unwrap();
+        let nowhere = [Call::Data {
+            want: vec![Handle::from_bytes([9; 32])],
+            around_bytes: 0,
+        }];
+        let denied = served.place.new_connections(&nowhere, 1).await;
+        assert!(denied.unwrap_err().to_string().contains("denied"));
+        served.server.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn blocks_are_found_and_asked_for_many_at_once() {
+        let served = served(objects).await;
+        let state = served.dir.path().join("state");
+        let handles = served.place.blocks(100, &state).await.unwrap();
+        let right: Vec<Handle> = (0..9_u8)
+            .map(|n| {
+                served
+                    .model
+                    .hasher()
+                    .handle::<trust::Data>(&[n + 1; 8192])
+                    .any()
+            })
+            .collect();
+        assert_eq!(handles, right);
+        let load = Load {
+            connections: 4,
+            in_flight: 16,
+            requests: 64,
+        };
+        let handles: Arc<[Handle]> = handles.into();
+        served.place.keep_alive(load, handles).await.unwrap();
+        served.server.abort();
+    }
+}
