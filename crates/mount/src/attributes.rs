@@ -24,9 +24,21 @@ impl Owners {
         let uid = rustix::process::getuid().as_raw();
         let gid = rustix::process::getgid().as_raw();
         match ownership {
-            Ownership::Mounter => Owners { uid, gid, published: false },
-            Ownership::Published => Owners { uid, gid, published: true },
-            Ownership::Fixed { uid, gid } => Owners { uid, gid, published: false },
+            Ownership::Mounter => Owners {
+                uid,
+                gid,
+                published: false,
+            },
+            Ownership::Published => Owners {
+                uid,
+                gid,
+                published: true,
+            },
+            Ownership::Fixed { uid, gid } => Owners {
+                uid,
+                gid,
+                published: false,
+            },
         }
     }
 }
@@ -108,7 +120,8 @@ fn time(mtime: Mtime) -> SystemTime {
         UNIX_EPOCH.checked_add(seconds)
     };
     // A time that the clock type cannot hold is one that no program can use either.
-    base.and_then(|t| t.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+    base.and_then(|t| t.checked_add(nanos))
+        .unwrap_or(UNIX_EPOCH)
 }
 
 #[cfg(test)]
@@ -117,9 +130,21 @@ mod tests {
 
     #[test]
     fn times_before_1970_count_nanoseconds_forward() {
-        let half_before = time(Mtime { seconds: -1, nanos: 500_000_000 });
-        assert_eq!(UNIX_EPOCH.duration_since(half_before).unwrap(), Duration::from_millis(500));
-        assert_eq!(time(Mtime { seconds: i64::MIN, nanos: 0 }), UNIX_EPOCH);
+        let half_before = time(Mtime {
+            seconds: -1,
+            nanos: 500_000_000,
+        });
+        assert_eq!(
+            UNIX_EPOCH.duration_since(half_before).unwrap(),
+            Duration::from_millis(500)
+        );
+        assert_eq!(
+            time(Mtime {
+                seconds: i64::MIN,
+                nanos: 0
+            }),
+            UNIX_EPOCH
+        );
     }
 
     #[test]

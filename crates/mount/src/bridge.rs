@@ -47,7 +47,12 @@ pub struct Bridge {
 impl Bridge {
     /// Serves `core`; what must wait, waits on `runtime`.
     pub fn new(core: Arc<Core>, runtime: Runtime, read_ahead_bytes: u32) -> Self {
-        Bridge { core, runtime, read_ahead_bytes, no_open: false }
+        Bridge {
+            core,
+            runtime,
+            read_ahead_bytes,
+            no_open: false,
+        }
     }
 
     /// Answers now if that can be done without waiting, else from a task with a deadline.
@@ -102,7 +107,9 @@ impl Filesystem for Bridge {
             // Each is a gain where the kernel has it, and none is needed.
             let _ = config.add_capabilities(flag);
         }
-        self.no_open = config.add_capabilities(InitFlags::FUSE_NO_OPEN_SUPPORT).is_ok();
+        self.no_open = config
+            .add_capabilities(InitFlags::FUSE_NO_OPEN_SUPPORT)
+            .is_ok();
         let _ = config.set_max_write(MAX_READ_BYTES);
         if let Err(most) = config.set_max_readahead(self.read_ahead_bytes.max(4096)) {
             let _ = config.set_max_readahead(most);
@@ -196,15 +203,7 @@ impl Filesystem for Bridge {
         reply.ok();
     }
 
-    fn lseek(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: i64,
-        _: i32,
-        reply: ReplyLseek,
-    ) {
+    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
         reply.error(Errno::ENOSYS);
     }
 
@@ -240,7 +239,7 @@ impl Filesystem for Bridge {
                                 let number = core.nodes.number_of(node, name, inode);
                                 (number, inode.kind())
                             }
-                            Inside::Known(number) => (number, FileKind::Directory),
+                            Inside::Known(number) => (*number, FileKind::Directory),
                         };
                         let name = OsStr::from_bytes(name);
                         reply.add(INodeNo(number), offset, attributes::kind(kind), name)
@@ -269,7 +268,7 @@ impl Filesystem for Bridge {
                         let (attributes, ttl) = match inode {
                             Inside::Child(inode) => entered(core, directory, name, inode),
                             Inside::Known(number) => {
-                                let of = attributes::of(&directory.inode, number, core.owners());
+                                let of = attributes::of(&directory.inode, *number, core.owners());
                                 (of, Duration::ZERO)
                             }
                         };
@@ -303,7 +302,16 @@ impl Filesystem for Bridge {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         // Nothing is free, nothing can be made, and how much there is only a walk would tell.
-        reply.statfs(0, 0, 0, 0, 0, attributes::BLOCK_BYTES, 255, attributes::BLOCK_BYTES);
+        reply.statfs(
+            0,
+            0,
+            0,
+            0,
+            0,
+            attributes::BLOCK_BYTES,
+            255,
+            attributes::BLOCK_BYTES,
+        );
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -350,16 +358,7 @@ impl Filesystem for Bridge {
         reply.error(Errno::EROFS);
     }
 
-    fn mknod(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: u32,
-        _: u32,
-        _: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
         reply.error(Errno::EROFS);
     }
 
@@ -375,14 +374,7 @@ impl Filesystem for Bridge {
         reply.error(Errno::EROFS);
     }
 
-    fn symlink(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: &std::path::Path,
-        reply: ReplyEntry,
-    ) {
+    fn symlink(&self, _: &Request, _: INodeNo, _: &OsStr, _: &std::path::Path, reply: ReplyEntry) {
         reply.error(Errno::EROFS);
     }
 
@@ -546,7 +538,12 @@ async fn listing(core: &Core, handle: u64, offset: u64, how: Fetch) -> Result<Li
     let directory = core.opened_directory(handle)?;
     let index = offset.saturating_sub(DOTS);
     let entries = directory.from(index, how).await?;
-    Ok(Listing { directory, offset, index, entries })
+    Ok(Listing {
+        directory,
+        offset,
+        index,
+        entries,
+    })
 }
 
 impl Listing {
@@ -556,9 +553,17 @@ impl Listing {
     where
         Add: FnMut(&Core, &OpenDirectory, u64, &[u8], &Inside<'_>) -> bool,
     {
-        let Listing { directory, offset, mut index, entries } = self;
+        let Listing {
+            directory,
+            offset,
+            mut index,
+            entries,
+        } = self;
         let own = directory.node.number();
-        let above = directory.node.parent().map_or(own, |parent| parent.number());
+        let above = directory
+            .node
+            .parent()
+            .map_or(own, |parent| parent.number());
         let dots: [(&[u8], u64); 2] = [(b".", own), (b"..", above)];
         let mut full = false;
         for (place, (name, number)) in (0u64..).zip(dots) {
@@ -595,6 +600,10 @@ fn entered(
     let view = &directory.view;
     let attributes = core.enter(&directory.node, name, inode.clone(), view);
     let newest = core.view().serial == view.serial;
-    let ttl = if newest { core.ttl(view) } else { Duration::ZERO };
+    let ttl = if newest {
+        core.ttl(view)
+    } else {
+        Duration::ZERO
+    };
     (attributes, ttl)
 }

@@ -57,7 +57,13 @@ impl OpenDirectory {
         inode: Arc<Inode>,
         opaque: Option<Vec<Bytes>>,
     ) -> Self {
-        OpenDirectory { view, node, inode, opaque, progress: Mutex::default() }
+        OpenDirectory {
+            view,
+            node,
+            inode,
+            opaque,
+            progress: Mutex::default(),
+        }
     }
 
     /// Entries from index `index` on: none only at the end.
@@ -77,8 +83,9 @@ impl OpenDirectory {
         };
         loop {
             let snapshot = &self.view.snapshot;
-            let entries =
-                snapshot.list(&self.inode, before.as_deref(), BATCH_ENTRIES, how).await?;
+            let entries = snapshot
+                .list(&self.inode, before.as_deref(), BATCH_ENTRIES, how)
+                .await?;
             let skip = usize::try_from(index - at).unwrap_or(usize::MAX);
             if entries.is_empty() || skip < entries.len() {
                 return Ok(entries.into_iter().skip(skip).collect());

@@ -68,8 +68,10 @@ mod tests {
     fn only_proved_absence_is_enoent() {
         let of = |e: ReadError| Failure::from(e).errno();
         assert_eq!(of(ReadError::NotFound { path: "x".into() }), Errno::ENOENT);
-        let unavailable =
-            ReadError::Unavailable { what: "x".into(), cause: "none answers".into() };
+        let unavailable = ReadError::Unavailable {
+            what: "x".into(),
+            cause: "none answers".into(),
+        };
         assert_eq!(of(unavailable), Errno::EIO);
         assert_eq!(of(ReadError::Expired { until: 1 }), Errno::EIO);
         assert_eq!(of(ReadError::NotCached), Errno::EIO);

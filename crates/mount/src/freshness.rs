@@ -46,7 +46,13 @@ impl Keeper {
         refresh: Duration,
     ) -> Self {
         let refresh = refresh.max(Duration::from_millis(50));
-        Keeper { core, names, can_recall, refresh, told_expiry_of: None }
+        Keeper {
+            core,
+            names,
+            can_recall,
+            refresh,
+            told_expiry_of: None,
+        }
     }
 
     /// Runs until the task is dropped.
@@ -66,10 +72,18 @@ impl Keeper {
     /// When to look for a newer statement again: at the interval, and early enough before the end of
     /// this one that a second attempt is left.
     fn until_next(&self, went_well: bool) -> Duration {
-        let interval = if went_well { self.refresh } else { self.refresh.min(RETRY) };
+        let interval = if went_well {
+            self.refresh
+        } else {
+            self.refresh.min(RETRY)
+        };
         let left = self.until_expiry();
-        if left.is_zero() { interval } else { interval.min(left.mul_f64(0.7)) }
-            .max(Duration::from_millis(50))
+        if left.is_zero() {
+            interval
+        } else {
+            interval.min(left.mul_f64(0.7))
+        }
+        .max(Duration::from_millis(50))
     }
 
     /// Time until the statement ends; after that, the pause between two looks at the clock.
@@ -83,7 +97,9 @@ impl Keeper {
     }
 
     async fn let_go_if_expired(&mut self) {
-        let Err(ReadError::Expired { until }) = self.core.current() else { return };
+        let Err(ReadError::Expired { until }) = self.core.current() else {
+            return;
+        };
         if self.told_expiry_of != Some(until) {
             self.told_expiry_of = Some(until);
             tracing::error!(
@@ -148,7 +164,9 @@ impl Keeper {
         let mut paths = paths_of_directories(&self.core.nodes);
         paths.sort_by_key(Vec::len);
         paths.truncate(MAX_FETCHED_AHEAD);
-        let fetches = paths.iter().map(|path| fetch_directory(snapshot, path, how));
+        let fetches = paths
+            .iter()
+            .map(|path| fetch_directory(snapshot, path, how));
         join_all(fetches).await.into_iter().collect()
     }
 

@@ -24,7 +24,10 @@ pub struct KernelNames {
 impl KernelNames {
     /// Through a descriptor of the session's device.
     pub fn new(device: OwnedFd, notifier: Notifier) -> Self {
-        KernelNames { device: File::from(device), notifier }
+        KernelNames {
+            device: File::from(device),
+            notifier,
+        }
     }
 
     /// Makes all remembered names stale.

@@ -118,7 +118,11 @@ impl Node {
             at = node.parent.as_deref();
         }
         names.reverse();
-        if names.len() == 1 { "/".to_owned() } else { names.join("/") }
+        if names.len() == 1 {
+            "/".to_owned()
+        } else {
+            names.join("/")
+        }
     }
 }
 
@@ -140,7 +144,10 @@ struct Slot {
 impl Nodes {
     /// An empty table for the volume whose id is `key`, with `root` as the root of version `serial`.
     pub fn new(key: [u8; 32], root: Arc<Inode>, serial: u64) -> Self {
-        let binding = Binding { serial, inode: Some(root) };
+        let binding = Binding {
+            serial,
+            inode: Some(root),
+        };
         let root = Node {
             number: ROOT,
             identity: [0; 32],
@@ -160,7 +167,9 @@ impl Nodes {
         if number == ROOT {
             return Some(self.root.clone());
         }
-        lock(self.shard(number)).get(&number).map(|slot| slot.node.clone())
+        lock(self.shard(number))
+            .get(&number)
+            .map(|slot| slot.node.clone())
     }
 
     /// The number that `inode` at `name` in `parent` has or would be given.
@@ -179,7 +188,10 @@ impl Nodes {
             match shard.entry(number) {
                 Entry::Vacant(vacant) => {
                     let node = node(number, identity, parent, name, inode, serial);
-                    vacant.insert(Slot { node: node.clone(), lookups: 1 });
+                    vacant.insert(Slot {
+                        node: node.clone(),
+                        lookups: 1,
+                    });
                     return node;
                 }
                 Entry::Occupied(mut occupied) if occupied.get().node.identity == identity => {
@@ -220,7 +232,9 @@ impl Nodes {
             let shard = lock(shard);
             let directories = shard.values().map(|slot| &slot.node);
             found.extend(
-                directories.filter(|n| matches!(n.kind, NodeKind::Directory(..))).cloned(),
+                directories
+                    .filter(|n| matches!(n.kind, NodeKind::Directory(..)))
+                    .cloned(),
             );
         }
         found
@@ -251,7 +265,10 @@ impl Nodes {
             (_, Some(group)) => hash.update(b"g").update(group),
             (_, None) => {
                 let length = [name.len().min(255) as u8];
-                hash.update(b"p").update(&parent.identity).update(&length).update(name)
+                hash.update(b"p")
+                    .update(&parent.identity)
+                    .update(&length)
+                    .update(name)
             }
         };
         update_content(&mut hash, &inode.content);
@@ -269,12 +286,21 @@ fn node(
 ) -> Arc<Node> {
     let kind = match inode.kind() {
         FileKind::Directory => {
-            let binding = Binding { serial, inode: Some(inode) };
+            let binding = Binding {
+                serial,
+                inode: Some(inode),
+            };
             NodeKind::Directory(Mutex::new(binding), Mutex::default())
         }
         _ => NodeKind::File(Mutex::new(inode)),
     };
-    Arc::new(Node { number, identity, parent: Some(parent.clone()), name: name.into(), kind })
+    Arc::new(Node {
+        number,
+        identity,
+        parent: Some(parent.clone()),
+        name: name.into(),
+        kind,
+    })
 }
 
 /// What two files must agree in to be one file before and after an update.
@@ -288,12 +314,14 @@ fn update_content(hash: &mut blake3::Hasher, content: &Content) {
             .update(&[root.height])
             .update(&root.top),
         Content::Symlink(target) => hash.update(b"l").update(target),
-        Content::CharDevice { major, minor } => {
-            hash.update(b"c").update(&major.to_le_bytes()).update(&minor.to_le_bytes())
-        }
-        Content::BlockDevice { major, minor } => {
-            hash.update(b"b").update(&major.to_le_bytes()).update(&minor.to_le_bytes())
-        }
+        Content::CharDevice { major, minor } => hash
+            .update(b"c")
+            .update(&major.to_le_bytes())
+            .update(&minor.to_le_bytes()),
+        Content::BlockDevice { major, minor } => hash
+            .update(b"b")
+            .update(&major.to_le_bytes())
+            .update(&minor.to_le_bytes()),
         Content::Fifo => hash.update(b"f"),
         Content::Socket => hash.update(b"s"),
         Content::Directory { .. } => hash.update(b"d"),
@@ -306,7 +334,11 @@ fn candidate(identity: &Identity, turn: u64) -> u64 {
     first.copy_from_slice(&identity[..8]);
     // Turns lie far apart, so that one collision does not lead to the next.
     let number = u64::from_le_bytes(first).wrapping_add(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    if number <= ROOT { number.wrapping_add(2) } else { number }
+    if number <= ROOT {
+        number.wrapping_add(2)
+    } else {
+        number
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -325,7 +357,10 @@ mod tests {
     }
 
     fn directory() -> Inode {
-        let content = Content::Directory { map: None, opaque: false };
+        let content = Content::Directory {
+            map: None,
+            opaque: false,
+        };
         Inode::new(0o755, Mtime::default(), content)
     }
 
@@ -346,7 +381,11 @@ mod tests {
     #[test]
     fn hard_links_are_one_file_and_its_content_tells_versions_apart() {
         let (nodes, root) = nodes();
-        let linked = |text| Inode { links: 2, link_group: Some([1; 16]), ..file(text) };
+        let linked = |text| Inode {
+            links: 2,
+            link_group: Some([1; 16]),
+            ..file(text)
+        };
         let a = nodes.enter(&root, b"a", linked("one"), 1);
         let b = nodes.enter(&root, b"b", linked("one"), 1);
         assert_eq!(a.number(), b.number());
@@ -361,7 +400,10 @@ mod tests {
         let new = nodes.enter(&root, b"f", file("new"), 2);
         assert_ne!(old.number(), new.number());
         assert_eq!(old.file().unwrap().content, file("old").content);
-        let touched = Inode { mode: 0o600, ..file("new") };
+        let touched = Inode {
+            mode: 0o600,
+            ..file("new")
+        };
         let again = nodes.enter(&root, b"f", touched, 3);
         assert_eq!(again.number(), new.number());
         assert_eq!(new.file().unwrap().mode, 0o600);
@@ -371,7 +413,15 @@ mod tests {
     fn a_directory_keeps_its_number_and_is_bound_forward_only() {
         let (nodes, root) = nodes();
         let d = nodes.enter(&root, b"d", directory(), 2);
-        let again = nodes.enter(&root, b"d", Inode { mode: 0o700, ..directory() }, 3);
+        let again = nodes.enter(
+            &root,
+            b"d",
+            Inode {
+                mode: 0o700,
+                ..directory()
+            },
+            3,
+        );
         assert_eq!(d.number(), again.number());
         d.bind(2, None);
         assert_eq!(d.binding().unwrap().inode.unwrap().mode, 0o700);
@@ -386,7 +436,11 @@ mod tests {
         assert!(nodes.get(number).is_some());
         nodes.forget(number, 1);
         assert!(nodes.get(number).is_none() && nodes.is_empty());
-        assert_eq!(nodes.enter(&root, b"f", file("x"), 1).number(), number, "stable");
+        assert_eq!(
+            nodes.enter(&root, b"f", file("x"), 1).number(),
+            number,
+            "stable"
+        );
         nodes.forget(ROOT, 99);
         assert!(nodes.get(ROOT).is_some());
     }

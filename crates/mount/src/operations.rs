@@ -65,7 +65,10 @@ impl Core {
             volume,
             nodes,
             owners,
-            view: RwLock::new(Arc::new(View { serial: 1, snapshot })),
+            view: RwLock::new(Arc::new(View {
+                serial: 1,
+                snapshot,
+            })),
             longest_ttl: RwLock::new(SHORT),
             open: Mutex::default(),
             next_handle: AtomicU64::new(1),
@@ -74,7 +77,10 @@ impl Core {
 
     /// The newest version, valid or not: open files read on.
     pub fn view(&self) -> Arc<View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.view
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The newest version, if its statement is valid.
@@ -96,15 +102,26 @@ impl Core {
 
     /// From now on the kernel can be told that names are stale, so it may believe them for long.
     pub fn names_can_be_recalled(&self) {
-        *self.longest_ttl.write().unwrap_or_else(PoisonError::into_inner) = LONG;
+        *self
+            .longest_ttl
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = LONG;
     }
 
     /// How long the kernel may believe what `view` says: never past the end of its statement.
     pub fn ttl(&self, view: &View) -> Duration {
-        let left = view.snapshot.valid_until().saturating_sub(self.volume.now());
+        let left = view
+            .snapshot
+            .valid_until()
+            .saturating_sub(self.volume.now());
         // `now` is in whole seconds, rounded down.
         let left = Duration::from_secs(left.saturating_sub(1));
-        left.min(*self.longest_ttl.read().unwrap_or_else(PoisonError::into_inner))
+        left.min(
+            *self
+                .longest_ttl
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// The node of a number, which the kernel must have been given.
@@ -162,13 +179,19 @@ impl Core {
         let parent = self.node(parent)?;
         let directory = self.directory(&parent, &view, how).await?;
         let Some(inode) = view.snapshot.lookup(&directory, name, how).await? else {
-            return Ok(Entry { attributes: None, ttl: self.ttl(&view) });
+            return Ok(Entry {
+                attributes: None,
+                ttl: self.ttl(&view),
+            });
         };
         if matches!(directory.content, Content::Directory { opaque: true, .. }) {
             parent.saw(name);
         }
         let attributes = self.enter(&parent, name, inode, &view);
-        Ok(Entry { attributes: Some(attributes), ttl: self.ttl(&view) })
+        Ok(Entry {
+            attributes: Some(attributes),
+            ttl: self.ttl(&view),
+        })
     }
 
     /// Counts a look-up and gives the attributes to answer with.
@@ -181,7 +204,11 @@ impl Core {
 
     /// GETATTR. A file that is known answers after the statement's end too: it is open, or its name
     /// would have been looked up.
-    pub async fn attributes(&self, number: u64, how: Fetch) -> Result<(FileAttr, Duration), Failure> {
+    pub async fn attributes(
+        &self,
+        number: u64,
+        how: Fetch,
+    ) -> Result<(FileAttr, Duration), Failure> {
         let node = self.node(number)?;
         if let Some(inode) = node.file() {
             let ttl = self.ttl(&self.view());
@@ -189,13 +216,19 @@ impl Core {
         }
         let view = self.current()?;
         let inode = self.directory(&node, &view, how).await?;
-        Ok((attributes::of(&inode, number, &self.owners), self.ttl(&view)))
+        Ok((
+            attributes::of(&inode, number, &self.owners),
+            self.ttl(&view),
+        ))
     }
 
     /// READLINK.
     pub fn target(&self, number: u64) -> Result<Bytes, Failure> {
         match self.node(number)?.file().as_deref() {
-            Some(Inode { content: Content::Symlink(target), .. }) => Ok(target.clone()),
+            Some(Inode {
+                content: Content::Symlink(target),
+                ..
+            }) => Ok(target.clone()),
             _ => Err(Errno::EINVAL.into()),
         }
     }
@@ -208,7 +241,10 @@ impl Core {
         len: usize,
         how: Fetch,
     ) -> Result<Vec<Bytes>, Failure> {
-        let inode = self.node(number)?.file().ok_or(Failure::Plain(Errno::EISDIR))?;
+        let inode = self
+            .node(number)?
+            .file()
+            .ok_or(Failure::Plain(Errno::EISDIR))?;
         if !matches!(inode.content, Content::Regular(_)) {
             return Err(Errno::EINVAL.into());
         }
@@ -235,7 +271,9 @@ impl Core {
         }
         let list = view.snapshot.xattrs(&inode, how).await?;
         let found = list.into_iter().find(|(n, _)| n == name);
-        found.map(|(_, value)| value).ok_or(Failure::Plain(Errno::ENODATA))
+        found
+            .map(|(_, value)| value)
+            .ok_or(Failure::Plain(Errno::ENODATA))
     }
 
     /// LISTXATTR: names, each ended by a NUL. Ours are not listed, so that a copy of the tree does
@@ -293,7 +331,10 @@ impl Core {
 
     /// The directory that OPENDIR gave a handle to.
     pub fn opened_directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, Failure> {
-        self.opened().get(&handle).cloned().ok_or(Failure::Plain(Errno::EBADF))
+        self.opened()
+            .get(&handle)
+            .cloned()
+            .ok_or(Failure::Plain(Errno::EBADF))
     }
 
     /// RELEASEDIR.
@@ -308,7 +349,9 @@ impl Core {
 
     /// The path behind a number, for people.
     pub fn path(&self, number: u64) -> String {
-        self.nodes.get(number).map_or_else(|| format!("file number {number}"), |node| node.path())
+        self.nodes
+            .get(number)
+            .map_or_else(|| format!("file number {number}"), |node| node.path())
     }
 
     /// Who owns what the volume does not speak of.

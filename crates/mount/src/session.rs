@@ -60,15 +60,18 @@ pub async fn mount(
     let place = directory.clone();
     // The helper that mounts for users is a process to wait for.
     let started = tokio::task::spawn_blocking(move || Session::new(bridge, place, &config)).await;
-    let refused =
-        |source| MountError::Refused { directory: directory.clone(), source };
-    let mut session = started.map_err(|e| refused(io::Error::other(e)))?.map_err(refused)?;
+    let refused = |source| MountError::Refused {
+        directory: directory.clone(),
+        source,
+    };
+    let mut session = started
+        .map_err(|e| refused(io::Error::other(e)))?
+        .map_err(refused)?;
 
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let names = Arc::new(KernelNames::new(device, session.notifier()));
     // A kernel that does not know the call says so, and one that does has nothing to forget yet.
-    let can_recall =
-        options.name_caching == NameCaching::Automatic && names.make_stale().is_ok();
+    let can_recall = options.name_caching == NameCaching::Automatic && names.make_stale().is_ok();
     if can_recall {
         core.names_can_be_recalled();
     }
@@ -86,7 +89,13 @@ pub async fn mount(
         .map_err(refused)?;
     let keeper = Keeper::new(core.clone(), names, can_recall, options.refresh);
     let keeper = tokio::spawn(keeper.run());
-    let mounted = Mounted { directory, core, unmounter, keeper, ended };
+    let mounted = Mounted {
+        directory,
+        core,
+        unmounter,
+        keeper,
+        ended,
+    };
     mounted.wait_for_first_answer().await?;
     tracing::info!(
         volume = %mounted.core.volume.id(),
@@ -119,7 +128,10 @@ impl Mounted {
     /// # Errors
     /// [`MountError::Unmount`] when the system refuses.
     pub fn unmount(&self) -> Result<(), MountError> {
-        let mut unmounter = self.unmounter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unmounter = self
+            .unmounter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         unmounter.unmount().map_err(|error| MountError::Unmount {
             directory: self.directory.clone(),
             cause: error.to_string(),
@@ -135,7 +147,10 @@ impl Mounted {
             Ok(result) => result,
             Err(_) => Err(io::Error::other("the thread that served it is gone")),
         };
-        result.map_err(|source| MountError::Ended { directory: self.directory.clone(), source })
+        result.map_err(|source| MountError::Ended {
+            directory: self.directory.clone(),
+            source,
+        })
     }
 
     /// Serves until the mount has ended or the process is told to go (SIGTERM, SIGINT, SIGHUP): then
@@ -171,7 +186,10 @@ impl Mounted {
             Ok(Err(error)) => Err(io::Error::other(error)),
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
         };
-        answer.map_err(|source| MountError::Silent { directory: self.directory.clone(), source })
+        answer.map_err(|source| MountError::Silent {
+            directory: self.directory.clone(),
+            source,
+        })
     }
 }
 
@@ -186,10 +204,15 @@ impl Drop for Mounted {
 
 /// The directory, absolute; refuses what is none, and tells a dead mount from other troubles.
 fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
-    let fault = |source| MountError::Directory { directory: directory.to_owned(), source };
+    let fault = |source| MountError::Directory {
+        directory: directory.to_owned(),
+        source,
+    };
     let metadata = fs::metadata(directory).map_err(|error| {
         if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) {
-            MountError::Stale { directory: directory.to_owned() }
+            MountError::Stale {
+                directory: directory.to_owned(),
+            }
         } else {
             fault(error)
         }
@@ -211,24 +234,36 @@ fn config(core: &Core, options: &MountOptions) -> Config {
         // As a kernel option, so that it is shown whoever mounts.
         MountOption::CUSTOM(format!("subtype={}", table::SUBTYPE)),
     ];
-    config.mount_options.extend(if options.honour_suid_and_devices {
-        [MountOption::Suid, MountOption::Dev]
-    } else {
-        [MountOption::NoSuid, MountOption::NoDev]
-    });
+    config
+        .mount_options
+        .extend(if options.honour_suid_and_devices {
+            [MountOption::Suid, MountOption::Dev]
+        } else {
+            [MountOption::NoSuid, MountOption::NoDev]
+        });
     if options.no_exec {
         config.mount_options.push(MountOption::NoExec);
     }
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let threads = if options.threads == 0 { cores.max(2) } else { options.threads };
+    let threads = if options.threads == 0 {
+        cores.max(2)
+    } else {
+        options.threads
+    };
     config.n_threads = Some(threads.min(MAX_THREADS));
     config
 }
 
 /// The kernel gives a mount 128 KiB of read-ahead; root may widen it.
 fn widen_read_ahead(directory: &Path, bytes: u32) {
-    let Ok(Some(line)) = table::find(directory) else { return };
+    let Ok(Some(line)) = table::find(directory) else {
+        return;
+    };
     let setting = format!("/sys/class/bdi/{}/read_ahead_kb", line.device);
     if let Err(error) = fs::write(&setting, (bytes >> 10).to_string()) {
         tracing::debug!(%setting, %error, "read-ahead stays as the kernel has it");

@@ -61,11 +61,20 @@ fn parse(line: &[u8]) -> Option<Line> {
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = text(fields.next()?);
     let source = text(fields.next()?);
-    Some(Line { device, directory, kind, source })
+    Some(Line {
+        device,
+        directory,
+        kind,
+        source,
+    })
 }
 
 fn text(field: &[u8]) -> String {
-    OsString::from_vec(unescape(field)).as_bytes().utf8_chunks().map(|c| c.valid()).collect()
+    OsString::from_vec(unescape(field))
+        .as_bytes()
+        .utf8_chunks()
+        .map(|c| c.valid())
+        .collect()
 }
 
 /// Undoes the kernel's `\040` for space, tab, newline and backslash.
@@ -112,7 +121,13 @@ mod tests {
         };
         assert_eq!(line, Some(expected.clone()));
         assert!(expected.is_ours());
-        assert!(!Line { kind: "fuse.sshfs".into(), ..expected }.is_ours());
+        assert!(
+            !Line {
+                kind: "fuse.sshfs".into(),
+                ..expected
+            }
+            .is_ours()
+        );
     }
 
     #[test]

@@ -19,13 +19,19 @@ use crate::table;
 /// [`MountError::NotMounted`] when no bulla volume is mounted there; [`MountError::Unmount`] when
 /// the kernel or `fusermount3` refuses.
 pub fn unmount(directory: &Path) -> Result<(), MountError> {
-    let path = table::absolute(directory)
-        .map_err(|source| MountError::Directory { directory: directory.to_owned(), source })?;
-    let refused =
-        |cause: String| MountError::Unmount { directory: directory.to_owned(), cause };
+    let path = table::absolute(directory).map_err(|source| MountError::Directory {
+        directory: directory.to_owned(),
+        source,
+    })?;
+    let refused = |cause: String| MountError::Unmount {
+        directory: directory.to_owned(),
+        cause,
+    };
     let mounted = table::find(&path).map_err(|error| refused(error.to_string()))?;
     if !mounted.is_some_and(|line| line.is_ours()) {
-        return Err(MountError::NotMounted { directory: directory.to_owned() });
+        return Err(MountError::NotMounted {
+            directory: directory.to_owned(),
+        });
     }
     match umount2(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
