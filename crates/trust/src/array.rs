@@ -441,3 +441,6 @@ impl<F: FnMut(Handle<ArrayNode>, &Bytes)> Builder<F> {
         self.put(row + 1, sum, Some(*handle.as_bytes()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -501,3 +501,6 @@ fn zigzag(v: i64) -> u64 {
 fn unzigzag(v: u64) -> i64 {
     (v >> 1) as i64 ^ -((v & 1) as i64)
 }
+
+#[cfg(test)]
+mod tests;
