@@ -1,1 +1,9 @@
-//! Placeholder until this crate's first code lands.
+//! For tests only: what lies, crashes and misbehaves, and reference models to compare with.
+//!
+//! | module | what it plays |
+//! |---|---|
+//! | [`liar`] | a replica that tells one named lie |
+//! | [`model`] | a publisher in memory, honest or malformed |
+
+pub mod liar;
+pub mod model;

@@ -1,6 +1,8 @@
 //! The repository on a real disk: what is committed is there, what is not is not, one writer at a
 //! time, read-around, merging of index runs.
 
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
 use std::ops::ControlFlow;
 
 use bytes::Bytes;

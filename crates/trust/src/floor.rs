@@ -8,11 +8,12 @@ use crate::chain::MAX_POLICIES;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
+use crate::head::MAX_HEAD_BYTES;
 use crate::history::LogPoint;
 use crate::statement::{Signed, VolumeId};
 
-/// Largest encoded floor, bytes.
-pub const MAX_FLOOR_BYTES: usize = 1 << 20;
+/// Largest encoded floor, bytes: its policies came in a head.
+pub const MAX_FLOOR_BYTES: usize = MAX_HEAD_BYTES + 1024;
 
 const FORMAT: u16 = 0;
 

@@ -349,10 +349,9 @@ fn check_superseded(offer: &Offer) -> Result<(), Reject> {
 
 /// A newer record stands in a log that has the floor's record in it.
 fn check_log_grew(floor: &LogPoint, log: &LogPoint) -> Result<(), Reject> {
-    if log.epoch < floor.epoch {
-        return Err(Reject::Fork("a newer record in an older log"));
-    }
-    if log.epoch > floor.epoch {
+    // The record's epoch is that of its policy; only a policy that this reader has since verified
+    // can have begun another log.
+    if log.epoch != floor.epoch {
         return Ok(());
     }
     if log.size < floor.size {

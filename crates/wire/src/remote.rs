@@ -300,16 +300,15 @@ impl BlockStore for RemoteStore {
             // Read-around is a gift to the first request; the others' neighbours are each other.
             let parts = want.chunks(HANDLES_PER_REQUEST).enumerate();
             let parts = parts.map(|(i, part)| self.get_some(part, if i == 0 { around } else { 0 }));
-            let mut answers = try_join_all(parts).await?.into_iter();
-            let mut records = Vec::with_capacity(want.len());
-            let first = answers.next().unwrap_or_default();
-            records.extend(answers.flatten());
-            // Wanted before unasked: `first` alone may hold unasked ones, at its end.
-            let wanted: HashSet<&Handle> = want.iter().collect();
-            let (mine, extra): (Vec<_>, Vec<_>) =
-                first.into_iter().partition(|r| wanted.contains(&r.handle));
-            records.splice(0..0, mine);
-            records.extend(extra);
+            let answers = try_join_all(parts).await?;
+            // Wanted before unasked; and what lies behind the first part may be wanted by another.
+            let mut missing: HashSet<Handle> = want.iter().copied().collect();
+            let (mut records, rest): (Vec<Record>, Vec<Record>) = answers
+                .into_iter()
+                .flatten()
+                .partition(|r| missing.remove(&r.handle));
+            let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
+            records.extend(rest.into_iter().filter(|r| !came.contains(&r.handle)));
             Ok(records)
         })
     }
