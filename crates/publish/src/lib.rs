@@ -23,6 +23,7 @@
 //! | [`keyfile`] | the secret key on disk |
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
 //! | [`state`] | the floor on disk |
+//! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
 
 mod around;
@@ -34,6 +35,7 @@ pub mod chunk;
 mod destination;
 pub mod error;
 pub mod exclude;
+pub mod extract;
 mod gather;
 pub mod keyfile;
 pub mod pipeline;
@@ -44,6 +46,7 @@ pub mod snapshot;
 pub mod source;
 pub mod state;
 mod succession;
+pub mod verify;
 pub mod volume;
 mod walk;
 mod work;
