@@ -230,7 +230,8 @@ impl Repository {
         &*self.shared.disk
     }
 
-    pub(crate) fn disk_shared(&self) -> Arc<dyn Disk> {
+    /// The disk that the repository lies on: for whoever serves its files as they are.
+    pub fn disk_shared(&self) -> Arc<dyn Disk> {
         self.shared.disk.clone()
     }
 
