@@ -101,14 +101,22 @@ kinds! {
     Expired => Expired, "ask the publisher to publish again (each version is valid for a limited time), try another LOCATION, and check this machine's clock";
     /// A statement from the future.
     NotYetValid => Expired, "the statement begins in the future: this machine's clock is slow or the publisher's is fast; `timedatectl` shows this one";
+    /// The volume was ended by its owners.
+    Revoked => Expired, "the owners ended this volume; ask them for its successor and use that volume id";
+    /// Not the version that was asked for.
+    NotPinned => Unavailable, "the place does not have exactly what you pinned; use another LOCATION, or pin another version";
     /// No replica answers.
     Unavailable => Unavailable, "check the address and that `bulla serve` is running there, or use another LOCATION";
     /// The place has no such volume.
     NoVolume => Unavailable, "this server does not carry the volume; check LOCATION, or ask the publisher where it is served";
+    /// A place that is no place of the volume.
+    Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that carries the volume";
     /// No address to listen on.
     Listen => Failed, "choose another address with --listen; port 0 takes any free one";
     /// The mount cannot be made.
     Mount => Mount, "the directory must exist and be empty, /dev/fuse must be there, and users other than root need fusermount3 (package fuse3)";
+    /// A dead mount is in the way.
+    Stale => Mount, "`bulla umount DIR` clears a mount whose daemon has died; then mount again";
     /// The mount cannot be unmade.
     Unmount => Mount, "`cat /proc/mounts` lists what is mounted; only root or the user who mounted it can unmount it";
     /// A part of the work was left out.

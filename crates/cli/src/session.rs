@@ -119,3 +119,14 @@ pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Ou
         }
     })
 }
+
+/// A path that the volume proves not to have.
+pub fn not_found(path: &[u8]) -> Failure {
+    let shown = crate::text::printable(path);
+    Failure::new(Kind::NotFound, format!("{shown}: not in the volume"))
+}
+
+/// The volume id that a place claims to have, believed in nothing.
+async fn claimed_id(location: &Location) -> Result<VolumeId, publish::error::ReadError> {
+    publish::source::claimed_id(location).await
+}

@@ -58,6 +58,11 @@ pub fn put_name(record: &mut Map<String, Value>, key: &str, name: &[u8]) {
     }
 }
 
+/// The text of a block's name.
+pub fn block_name(bytes: &[u8; 32]) -> String {
+    trust::text::write(trust::text::Noun::Block, bytes)
+}
+
 /// RFC 4648 base64 with padding.
 pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -21,6 +21,7 @@ use trust::{
     Reject, array, map,
 };
 
+use crate::around::{Around, Tally};
 use crate::error::ReadError;
 
 /// How long a read may take.
@@ -44,6 +45,19 @@ pub enum Verified {
     Map(Arc<map::Node>),
     /// An inode in a block of its own, decoded.
     Inode(Arc<Inode>),
+}
+
+impl Verified {
+    /// Memory behind it, bytes.
+    fn payload_bytes(&self) -> u64 {
+        const INODE_BYTES: u64 = 1024;
+        match self {
+            Verified::Data(block) => block.bytes().len() as u64,
+            Verified::Array(node) => node.weight_bytes() as u64,
+            Verified::Map(node) => node.weight_bytes() as u64,
+            Verified::Inode(_) => INODE_BYTES,
+        }
+    }
 }
 
 /// A kind of block that can be taken out of [`Verified`].
@@ -87,19 +101,29 @@ open!(InodeBlock, Arc<Inode>, Inode, |b: Block<InodeBlock>| {
     Ok(Verified::Inode(Arc::new(Inode::from_block(&b)?)))
 });
 
+/// A block in memory, and the tally of the answer that brought it unasked.
+#[derive(Debug, Clone)]
+struct Kept {
+    verified: Verified,
+    unasked: Option<Arc<Tally>>,
+}
+
+impl From<Verified> for Kept {
+    fn from(verified: Verified) -> Kept {
+        Kept {
+            verified,
+            unasked: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct ByBytes;
 
-impl Weighter<Handle, Verified> for ByBytes {
-    fn weight(&self, _: &Handle, verified: &Verified) -> u64 {
+impl Weighter<Handle, Kept> for ByBytes {
+    fn weight(&self, _: &Handle, kept: &Kept) -> u64 {
         const ENTRY_BYTES: u64 = 128;
-        ENTRY_BYTES
-            + match verified {
-                Verified::Data(block) => block.bytes().len() as u64,
-                Verified::Array(node) => node.weight_bytes() as u64,
-                Verified::Map(node) => node.weight_bytes() as u64,
-                Verified::Inode(_) => 1024,
-            }
+        ENTRY_BYTES + kept.verified.payload_bytes()
     }
 }
 
@@ -120,7 +144,8 @@ pub struct Counters {
 pub struct Blocks {
     hasher: Hasher,
     replicas: Vec<Arc<dyn Replica>>,
-    cache: Cache<Handle, Verified, ByBytes>,
+    cache: Cache<Handle, Kept, ByBytes>,
+    around: Around,
     flights: Mutex<HashMap<Handle, watch::Receiver<()>>>,
     counters: Counters,
 }
@@ -158,6 +183,7 @@ impl Blocks {
             replicas,
             cache,
             flights: Mutex::default(),
+            around: Around::default(),
             counters: Counters::default(),
         }
     }
@@ -220,7 +246,13 @@ impl Blocks {
     /// From memory, or from a place that answers without waiting.
     fn cached<K: Open>(&self, handle: &Handle<K>) -> Result<Option<K::Form>, ReadError> {
         let name = handle.any();
-        if let Some(form) = self.cache.get(&name).as_ref().and_then(K::form) {
+        if let Some(Kept { verified, unasked }) = self.cache.get(&name)
+            && let Some(form) = K::form(&verified)
+        {
+            if let Some(tally) = unasked {
+                tally.wanted(verified.payload_bytes());
+                self.cache.insert(name, verified.into());
+            }
             return Ok(Some(form));
         }
         for replica in &self.replicas {
@@ -229,7 +261,7 @@ impl Blocks {
                 && let Ok(verified) = self.verify(handle, &frame)?
             {
                 let form = K::form(&verified);
-                self.cache.insert(name, verified);
+                self.cache.insert(name, verified.into());
                 return Ok(form);
             }
         }
@@ -317,6 +349,7 @@ impl Blocks {
         around: usize,
         have: &mut HashMap<Handle, K::Form>,
     ) -> Result<(), ReadError> {
+        let around = self.around.budget(around);
         let mut missing: Vec<Handle<K>> = wanted.to_vec();
         let mut faults = Faults::default();
         for replica in &self.replicas {
@@ -348,9 +381,10 @@ impl Blocks {
         faults: &mut Faults,
     ) -> Result<(), ReadError> {
         let names: HashSet<Handle> = wanted.iter().map(Handle::any).collect();
+        let tally = Arc::new(Tally::default());
         for Record { handle, frame } in records {
             if !names.contains(&handle) {
-                self.keep_unasked(handle, &frame);
+                self.keep_unasked(handle, &frame, &tally);
                 continue;
             }
             match self.verify(&Handle::<K>::from_bytes(*handle.as_bytes()), &frame)? {
@@ -359,7 +393,7 @@ impl Blocks {
                     if let Some(form) = K::form(&verified) {
                         have.insert(handle, form);
                     }
-                    self.cache.insert(handle, verified);
+                    self.cache.insert(handle, verified.into());
                 }
                 Err(why) => {
                     self.counters.wrong.fetch_add(1, Ordering::Relaxed);
@@ -368,11 +402,12 @@ impl Blocks {
                 }
             }
         }
+        self.around.keep(tally);
         Ok(())
     }
 
     /// Keeps a block that came unasked, if it proves to be what is claimed.
-    fn keep_unasked(&self, handle: Handle, frame: &Frame) {
+    fn keep_unasked(&self, handle: Handle, frame: &Frame, tally: &Arc<Tally>) {
         if self.cache.peek(&handle).is_some() {
             return;
         }
@@ -396,7 +431,9 @@ impl Blocks {
         };
         if let Some(verified) = verified {
             self.counters.around.fetch_add(1, Ordering::Relaxed);
-            self.cache.insert(handle, verified);
+            tally.brought(verified.payload_bytes());
+            let unasked = Some(tally.clone());
+            self.cache.insert(handle, Kept { verified, unasked });
         }
     }
 }

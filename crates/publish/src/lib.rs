@@ -16,6 +16,7 @@
 //! | `walk` | the tree in its order |
 //! | [`publish_error`] | what can go wrong in publishing |
 
+mod around;
 pub mod blocks;
 pub mod chunk;
 pub mod error;

@@ -11,6 +11,7 @@
 //! | `connection` | one client: requests in, answers out |
 //! | `outbox` | answers gathered for one vectored write |
 //! | [`shelf`] | what a server needs of a repository |
+//! | [`repository`] | a repository on disk as such |
 //! | [`limits`] | every bound, with its default |
 //! | [`counters`] | what happened, for metrics |
 
@@ -19,6 +20,7 @@ pub mod counters;
 pub mod error;
 pub mod limits;
 mod outbox;
+pub mod repository;
 pub mod server;
 pub mod shelf;
 
