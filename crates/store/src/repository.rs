@@ -285,7 +285,7 @@ impl View {
     }
 }
 
-fn read_head(disk: &dyn Disk) -> Result<Head, StoreError> {
+pub(crate) fn read_head(disk: &dyn Disk) -> Result<Head, StoreError> {
     let bytes = match read_whole(disk, names::HEAD_FILE, MAX_HEAD_BYTES) {
         Ok(bytes) => bytes,
         Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

@@ -64,18 +64,7 @@ impl Writer {
     /// [`StoreError::Io`].
     pub fn begin(repository: &Repository) -> Result<Writer, StoreError> {
         let disk = repository.disk_shared();
-        if !format::read(&*disk)?.write {
-            return Err(StoreError::Format {
-                path: disk.path(""),
-                found: "features that only a newer one may write".to_owned(),
-            });
-        }
-        let lock = disk
-            .lock(names::LOCK_FILE)
-            .map_err(|e| io_error(&*disk, names::LOCK_FILE, e))?
-            .ok_or_else(|| StoreError::Locked {
-                path: disk.path(""),
-            })?;
+        let lock = lock_for_writing(&*disk)?;
         repository.refresh()?;
         let view = repository.view();
         let cleared = clear_leftovers(&*disk, &view)?;
@@ -356,6 +345,21 @@ impl Drop for Writer {
             tracing::warn!(%error, "leftovers stay until the next writer");
         }
     }
+}
+
+/// Takes the writer's lock of a repository that this build may write.
+pub(crate) fn lock_for_writing(disk: &dyn Disk) -> Result<Lock, StoreError> {
+    if !format::read(disk)?.write {
+        return Err(StoreError::Format {
+            path: disk.path(""),
+            found: "features that only a newer one may write".to_owned(),
+        });
+    }
+    disk.lock(names::LOCK_FILE)
+        .map_err(|e| io_error(disk, names::LOCK_FILE, e))?
+        .ok_or_else(|| StoreError::Locked {
+            path: disk.path(""),
+        })
 }
 
 /// How many of the newest runs a commit of `fresh` blocks absorbs.

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Reject;
 use crate::history::LogPoint;
-use crate::key::{PublicKey, SIGNATURE_BYTES};
+use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 use crate::policy::Threshold;
 use crate::statement::VolumeId;
 
@@ -26,14 +26,29 @@ pub const MAX_CHECKPOINT_BYTES: usize = 16 << 10;
 /// Most signature lines that are looked at.
 pub const MAX_SIGNATURE_LINES: usize = 100;
 
+/// Algorithm byte of an Ed25519 signature in key ids (C2SP signed-note): the log's own.
+const ED25519: u8 = 0x01;
 /// Algorithm byte of a timestamped Ed25519 cosignature in key ids (C2SP signed-note).
 const COSIGNATURE_V1: u8 = 0x04;
 const SIGNATURE_PREFIX: &str = "\u{2014} ";
 
+/// The log's name: one log for each volume and epoch.
+pub fn origin(volume: VolumeId, epoch: u64) -> String {
+    format!("bulla/{volume}/{epoch}")
+}
+
 /// The signed text of a checkpoint (without signatures and the empty line before them).
 pub fn text(volume: VolumeId, log: &LogPoint) -> String {
-    let root = base64(&log.root);
-    format!("bulla/{volume}/{}\n{}\n{root}\n", log.epoch, log.size)
+    let origin = origin(volume, log.epoch);
+    format!("{origin}\n{}\n{}\n", log.size, base64(&log.root))
+}
+
+/// The note that a publisher hands to witnesses: the text and the log's own signature.
+pub fn note(volume: VolumeId, log: &LogPoint, key: &SecretKey) -> String {
+    let (origin, text) = (origin(volume, log.epoch), text(volume, log));
+    let id = key_id(&origin, ED25519, &key.public());
+    let payload = [id.as_slice(), &key.sign(text.as_bytes())].concat();
+    format!("{text}\n{SIGNATURE_PREFIX}{origin} {}\n", base64(&payload))
 }
 
 /// What a witness signs, at a time in unix seconds (C2SP tlog-cosignature, cosignature/v1).
@@ -42,10 +57,10 @@ pub fn cosigned_message(text: &str, time: u64) -> String {
 }
 
 /// The first four bytes of a signature line: which key, of which name, made it.
-pub fn key_id(name: &str, key: &PublicKey) -> [u8; 4] {
+fn key_id(name: &str, algorithm: u8, key: &PublicKey) -> [u8; 4] {
     let digest: [u8; 32] = Sha256::new()
         .chain_update(name)
-        .chain_update([b'\n', COSIGNATURE_V1])
+        .chain_update([b'\n', algorithm])
         .chain_update(key.as_bytes())
         .finalize()
         .into();
@@ -56,7 +71,7 @@ pub fn key_id(name: &str, key: &PublicKey) -> [u8; 4] {
 /// The line that a witness adds to a note.
 pub fn cosignature_line(name: &str, key: &PublicKey, time: u64, signature: &[u8; 64]) -> String {
     let payload = [
-        key_id(name, key).as_slice(),
+        key_id(name, COSIGNATURE_V1, key).as_slice(),
         &time.to_be_bytes(),
         signature.as_slice(),
     ]
@@ -119,7 +134,7 @@ fn cosigner<'a>(line: &str, text: &str, witnesses: &'a Threshold) -> Option<&'a 
     witnesses
         .keys()
         .iter()
-        .filter(|key| key_id(name, key) == *id)
+        .filter(|key| key_id(name, COSIGNATURE_V1, key) == *id)
         .find(|key| key.verify(message.as_bytes(), signature))
 }
 

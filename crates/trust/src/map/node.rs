@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::{
     FORMAT, MAX_ENTRY_BYTES, MAX_HEIGHT, MAX_KEY_BYTES, MAX_NODE_BYTES, MIN_ENTRIES, WHAT,
 };
-use crate::encode::Decoder;
+use crate::encode::{Decoder, varint_len};
 use crate::error::Reject;
 use crate::handle::{Block, Handle, MapNode};
 
@@ -294,9 +294,7 @@ impl Node {
             (Bound::Unbounded, _) => 0,
             (Bound::Included(key), 1) => self.first_at(key),
             (Bound::Excluded(key), 1) => self.first_after(key),
-            (Bound::Included(key) | Bound::Excluded(key), _) => {
-                self.first_after(key).saturating_sub(1)
-            }
+            (Bound::Included(key) | Bound::Excluded(key), _) => self.covering(key),
         };
         (first..self.slots.len()).filter_map(move |i| self.item(i, interval))
     }
@@ -306,6 +304,27 @@ impl Node {
         self.slots
             .get(index)
             .map_or(&[], |slot| self.view(slot.key_range()))
+    }
+
+    /// The encoded node.
+    pub(super) fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
+    /// Encoded size of the entry at `index`, bytes.
+    pub(super) fn size_at(&self, index: usize) -> usize {
+        let Some(slot) = self.slots.get(index) else {
+            return 0;
+        };
+        let key = varint_len(u64::from(slot.key_len)) + usize::from(slot.key_len);
+        let below = self.counts.get(index).copied();
+        let length = varint_len(below.unwrap_or(u64::from(slot.value_len)));
+        key + usize::from(slot.value_len) + length
+    }
+
+    /// The index of the child whose range `key` falls into; the first for keys before all.
+    pub(super) fn covering(&self, key: &[u8]) -> usize {
+        self.first_after(key).saturating_sub(1)
     }
 
     fn first_at(&self, key: &[u8]) -> usize {

@@ -118,11 +118,16 @@ struct Pending {
 
 impl Level {
     pub fn new(salt: &Salt, level: u8, sizes: Sizes) -> Self {
+        Level::resume(salt, level, sizes, Context::default())
+    }
+
+    /// Begins where a node begins, in the middle of a level.
+    pub fn resume(salt: &Salt, level: u8, sizes: Sizes, context: Context) -> Self {
         Level {
             level,
             sizes,
             chooser: Chooser::new(salt, level, sizes),
-            context: Context::default(),
+            context,
             tentative: None,
             body: Vec::new(),
             entries: Vec::new(),
@@ -164,6 +169,13 @@ impl Level {
     pub fn finish(&mut self) {
         self.tentative = None;
         self.close_run(self.entries.len());
+    }
+
+    /// Where the node begins that is not finished yet.
+    pub fn pending_key(&self) -> Option<&[u8]> {
+        let entry = self.entries.first()?;
+        self.body
+            .get(entry.key_start..entry.key_start + entry.key_len)
     }
 
     /// The only entry of a level that has had one: the root of the tree below it.

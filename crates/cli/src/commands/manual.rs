@@ -1,0 +1,76 @@
+//! `bulla man`, `bulla completions`, `bulla version`: what packagers and shells ask for. Everything
+//! is made from the command line's own definition, so it cannot go stale.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use clap::CommandFactory;
+use serde_json::json;
+
+use crate::args::{Cli, Completions, Man};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Done, Output, fields};
+
+/// Prints the manual, or writes one page a command.
+pub fn man(args: &Man, output: &mut Output) -> Outcome<Done> {
+    let root = Cli::command();
+    if let Some(dir) = &args.out {
+        let pages = write_pages(dir, &root)?;
+        return Ok(Done::ok(fields(json!({"pages": pages}))));
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(root)
+        .render(&mut page)
+        .map_err(|e| Failure::io("cannot make the manual page", &e))?;
+    document(output, "man", &page)
+}
+
+fn write_pages(dir: &Path, root: &clap::Command) -> Outcome<usize> {
+    let what = |e: std::io::Error| Failure::io(format!("cannot write into {}", dir.display()), &e);
+    std::fs::create_dir_all(dir).map_err(what)?;
+    let mut pending = vec![("bulla".to_owned(), root.clone())];
+    let mut pages = 0;
+    while let Some((name, command)) = pending.pop() {
+        let below = command.get_subcommands().filter(|c| c.get_name() != "help");
+        pending.extend(below.map(|c| (format!("{name}-{}", c.get_name()), c.clone())));
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command.name(name.clone()))
+            .render(&mut page)
+            .map_err(what)?;
+        let path = dir.join(format!("{name}.1"));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        file.and_then(|mut file| file.write_all(&page)).map_err(what)?;
+        pages += 1;
+    }
+    Ok(pages)
+}
+
+/// Prints completions for a shell.
+pub fn completions(args: &Completions, output: &mut Output) -> Outcome<Done> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "bulla", &mut script);
+    document(output, "completions", &script)
+}
+
+/// Tells which bulla this is.
+pub fn version(output: &mut Output) -> Outcome<Done> {
+    let version = env!("CARGO_PKG_VERSION");
+    if !output.json() {
+        output.line(&format!("bulla {version}, format {FORMAT}"))?;
+    }
+    Ok(Done::ok(fields(json!({"version": version, "format": FORMAT}))))
+}
+
+/// The number of the formats that this build writes.
+const FORMAT: u32 = 0;
+
+/// A text that is the whole result.
+fn document(output: &mut Output, key: &str, text: &[u8]) -> Outcome<Done> {
+    if output.json() {
+        let text = String::from_utf8_lossy(text).into_owned();
+        return Ok(Done::ok(fields(json!({key: text}))));
+    }
+    output.raw(text)?;
+    Ok(Done::ok(fields(json!({}))))
+}
