@@ -12,19 +12,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
+use serve::shelf::Regions;
 use serve::{Limits, Server, Shelf};
-use store::{Repository, Writer};
+use store::{Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trust::frame::Packer;
 use trust::{Handle, Kind, Record};
+use wire::ObjectName;
 use wire::frame::{HEADER_BYTES, HELLO, Header, MAX_ANSWER_BYTES};
 use wire::message::{Request, kind, put_get_data};
 
 const VOLUME: [u8; 32] = [7; 32];
 const BLOCKS: u64 = 20_000;
 const BLOCK_BYTES: usize = 8 << 10;
+/// Stands for the shelf that needs no system call: what is left is the protocol's own cost.
+const MEMORY: &str = "-";
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -70,13 +74,22 @@ fn main() {
         .build()
         .unwrap();
     let repository = dir.path().join("r");
-    for (connections, in_flight) in [(64, 1), (64, 16), (1, 1), (1, 16)] {
-        let server = ServerProcess::start(repository.to_str().unwrap());
+    let disk = repository.to_str().unwrap();
+    for (from, connections, in_flight) in [
+        (disk, 64, 1),
+        (disk, 64, 16),
+        (disk, 1, 1),
+        (disk, 1, 16),
+        (MEMORY, 64, 1),
+        (MEMORY, 64, 16),
+    ] {
+        let server = ServerProcess::start(from);
         let load = requests(server.address, connections, in_flight, seconds);
         let done = runtime.block_on(load);
         let cpu = server.cpu();
         println!(
-            "8 KiB, {connections:3} connections x {in_flight:2} in flight: {:7.0} requests/s, server CPU {:.2} us each",
+            "8 KiB from {}, {connections:2} connections x {in_flight:2} in flight: {:6.0} requests/s, server CPU {:.2} us each",
+            if from == MEMORY { "memory" } else { "pages " },
             done as f64 / seconds as f64,
             cpu.as_secs_f64() * 1e6 / done as f64
         );
@@ -107,7 +120,10 @@ fn serve_until_stdin_ends(repository: &str) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let shelf: Arc<dyn Shelf> = Arc::new(Repository::open(repository).unwrap());
+        let shelf: Arc<dyn Shelf> = match repository {
+            MEMORY => Arc::new(MemoryShelf::new()),
+            path => Arc::new(Repository::open(path).unwrap()),
+        };
         let any = "127.0.0.1:0".parse().unwrap();
         let server = Server::listen(any, vec![(VOLUME, shelf)], Limits::default()).unwrap();
         println!("{}", server.local_addr());
@@ -121,6 +137,49 @@ fn serve_until_stdin_ends(repository: &str) {
         };
         server.run(end).await;
     });
+}
+
+/// One record for every handle.
+struct MemoryShelf {
+    block: Vec<u8>,
+}
+
+impl MemoryShelf {
+    fn new() -> MemoryShelf {
+        let mut block = vec![0; 32];
+        let frame = Packer::new()
+            .pack(Kind::Data, &noise(1, BLOCK_BYTES))
+            .unwrap();
+        block.extend_from_slice(&(frame.as_bytes().len() as u32).to_le_bytes());
+        block.extend_from_slice(frame.as_bytes());
+        MemoryShelf { block }
+    }
+}
+
+impl Shelf for MemoryShelf {
+    fn place(&self) -> &str {
+        "memory"
+    }
+    fn head(&self) -> Bytes {
+        Bytes::from_static(b"head")
+    }
+    fn read_if_cached(&self, want: &[Handle], _: usize) -> Result<Option<Vec<Bytes>>, StoreError> {
+        let copy = |handle: &Handle| {
+            let mut block = BytesMut::from(&self.block[..]);
+            block[..32].copy_from_slice(handle.as_bytes());
+            block.freeze()
+        };
+        Ok(Some(want.iter().map(copy).collect()))
+    }
+    fn read_blocking(&self, _: &[Handle], _: usize, _: &mut Regions<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn read_range(&self, _: ObjectName, _: u64, _: usize) -> Result<Option<Bytes>, StoreError> {
+        Ok(None)
+    }
+    fn refresh(&self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
 }
 
 struct ServerProcess {

@@ -253,15 +253,16 @@ impl Connection {
     fn answer(&mut self, id: u32, request: Request) {
         let counters = &self.shared.counters;
         let Some(shelf) = self.shared.shelf(request.volume()) else {
-            counters.no_volume.add(1);
-            self.outbox
-                .error(id, ErrorCode::NoVolume, "not served here");
-            return;
+            return self.no_volume(id);
         };
         match request {
             Request::Head { .. } => {
                 counters.head_requests.add(1);
-                self.outbox.message(kind::HEAD, id, shelf.head());
+                let head = shelf.head();
+                if head.is_empty() {
+                    return self.no_volume(id);
+                }
+                self.outbox.message(kind::HEAD, id, head);
             }
             Request::Range {
                 object,
@@ -301,6 +302,12 @@ impl Connection {
                 }
             }
         }
+    }
+
+    fn no_volume(&mut self, id: u32) {
+        self.shared.counters.no_volume.add(1);
+        self.outbox
+            .error(id, ErrorCode::NoVolume, "not served here");
     }
 
     /// Leaves a read to the blocking threads.
