@@ -32,8 +32,6 @@ use crate::shelf::Shelf;
 const READ_BUFFER_BYTES: usize = 4096;
 /// A read from disk is handed on in slices of about this size.
 const SLICE_BYTES: usize = 2 << 20;
-/// How long a request waits for others' answers to leave memory before it is refused.
-const BUSY_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a connection ended, for the log.
 #[derive(Debug)]
@@ -82,13 +80,43 @@ enum DiskRead {
 struct DiskAnswer {
     id: u32,
     shelf: Arc<dyn Shelf>,
-    found: Result<Found, StoreError>,
+    /// `None`: too much was held for the read to begin.
+    found: Option<Result<(Found, Held), StoreError>>,
+}
+
+/// An answer's share of the server's account until its connection takes it over.
+struct Held {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Held {
+    fn new(shared: Arc<Shared>, found: &Found) -> Held {
+        let bytes = found.len_bytes() as u64;
+        shared.counters.held_bytes.add(bytes);
+        Held { shared, bytes }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.counters.held_bytes.take_off(self.bytes);
+    }
 }
 
 enum Found {
     /// Regions, and the handles that are still to be looked for.
     Records(Vec<Bytes>, Vec<Handle>),
     Range(Option<Bytes>),
+}
+
+impl Found {
+    fn len_bytes(&self) -> usize {
+        match self {
+            Found::Records(regions, _) => regions.iter().map(Bytes::len).sum(),
+            Found::Range(bytes) => bytes.as_ref().map_or(0, Bytes::len),
+        }
+    }
 }
 
 pub(crate) struct Connection {
@@ -199,11 +227,10 @@ impl Connection {
             match self.next_request() {
                 Ok(Some((id, request))) => {
                     if self.shared.is_crowded() && !self.room().await? {
-                        self.shared.counters.busy.add(1);
-                        self.outbox.error(id, ErrorCode::Busy, "too much in flight");
-                        continue;
+                        self.busy(id);
+                    } else {
+                        self.answer(id, request);
                     }
-                    self.answer(id, request);
                 }
                 Ok(None) => break,
                 Err(why) => return Err(End::Malformed(why)),
@@ -253,15 +280,16 @@ impl Connection {
     fn answer(&mut self, id: u32, request: Request) {
         let counters = &self.shared.counters;
         let Some(shelf) = self.shared.shelf(request.volume()) else {
-            counters.no_volume.add(1);
-            self.outbox
-                .error(id, ErrorCode::NoVolume, "not served here");
-            return;
+            return self.no_volume(id);
         };
         match request {
             Request::Head { .. } => {
                 counters.head_requests.add(1);
-                self.outbox.message(kind::HEAD, id, shelf.head());
+                let head = shelf.head();
+                if head.is_empty() {
+                    return self.no_volume(id);
+                }
+                self.outbox.message(kind::HEAD, id, head);
             }
             Request::Range {
                 object,
@@ -303,17 +331,29 @@ impl Connection {
         }
     }
 
+    fn no_volume(&mut self, id: u32) {
+        self.shared.counters.no_volume.add(1);
+        self.outbox
+            .error(id, ErrorCode::NoVolume, "not served here");
+    }
+
     /// Leaves a read to the blocking threads.
     fn read_disk(&mut self, id: u32, shelf: Arc<dyn Shelf>, read: DiskRead) {
         self.shared.counters.disk_reads.add(1);
         let shared = Arc::clone(&self.shared);
         self.disk.spawn(async move {
             let turn = Arc::clone(&shared.disk_reads).acquire_owned().await;
+            if !shared.wait_for_room().await {
+                let found = None;
+                return DiskAnswer { id, shelf, found };
+            }
             let (on, place) = (Arc::clone(&shelf), shelf.place().to_owned());
             let found = tokio::task::spawn_blocking(move || {
                 // Held by the read itself: it goes on when the connection is gone.
                 let _turn = turn;
-                read.run(&*on)
+                let found = read.run(&*on)?;
+                let held = Held::new(shared, &found);
+                Ok((found, held))
             });
             let found = found.await.unwrap_or_else(|e| {
                 Err(StoreError::Unavailable {
@@ -321,14 +361,20 @@ impl Connection {
                     cause: e.to_string(),
                 })
             });
+            let found = Some(found);
             DiskAnswer { id, shelf, found }
         });
     }
 
     fn take_disk_answer(&mut self, answer: DiskAnswer) {
         let DiskAnswer { id, shelf, found } = answer;
+        let (found, held) = match found {
+            None => return self.busy(id),
+            Some(Err(e)) => return self.storage_error(id, shelf.place(), &e),
+            Some(Ok(found)) => found,
+        };
         match found {
-            Ok(Found::Records(regions, rest)) => {
+            Found::Records(regions, rest) => {
                 self.outbox.records(id, regions);
                 if rest.is_empty() {
                     self.outbox.message(kind::DONE, id, Bytes::new());
@@ -340,13 +386,19 @@ impl Connection {
                     self.read_disk(id, shelf, read);
                 }
             }
-            Ok(Found::Range(Some(bytes))) => self.outbox.message(kind::RANGE, id, bytes),
-            Ok(Found::Range(None)) => {
+            Found::Range(Some(bytes)) => self.outbox.message(kind::RANGE, id, bytes),
+            Found::Range(None) => {
                 self.shared.counters.no_object.add(1);
                 self.outbox.error(id, ErrorCode::NoObject, "no such object");
             }
-            Err(e) => self.storage_error(id, shelf.place(), &e),
         }
+        self.account(self.outbox.left_bytes());
+        drop(held);
+    }
+
+    fn busy(&mut self, id: u32) {
+        self.shared.counters.busy.add(1);
+        self.outbox.error(id, ErrorCode::Busy, "too much in flight");
     }
 
     /// The client learns that, the log learns what: paths are none of a client's business.
@@ -362,14 +414,7 @@ impl Connection {
         if self.outbox.left_bytes() > 0 {
             self.flush().await?;
         }
-        let until = Instant::now() + BUSY_WAIT;
-        while self.shared.is_crowded() {
-            if Instant::now() >= until {
-                return Ok(false);
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-        Ok(true)
+        Ok(self.shared.wait_for_room().await)
     }
 
     /// Writes everything gathered, within the time that a reader is granted for so much.
