@@ -1,1 +1,33 @@
-//! Placeholder until this crate's first code lands.
+//! The mirror daemon: looks up and sends (SFSRO 4.2's `sfsrosd`, design `publish.md` "Protocol").
+//!
+//! It checks nothing, signs nothing and holds no key: what it could lie about, clients check. So
+//! all of this crate is about staying up: bounded memory, deadlines against peers who dawdle, a
+//! slow disk that must not stall ten thousand connections, and a clean end. Relies on `wire` for
+//! the protocol and on [`shelf::Shelf`] for what it serves.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`server`] | listening, admission of connections, new heads, the end |
+//! | `connection` | one client: requests in, answers out |
+//! | `disk_read` | what waits for the disk, apart from everything else |
+//! | `outbox` | answers gathered for one vectored write |
+//! | [`shelf`] | what a server needs of a repository |
+//! | [`repository`] | a repository on disk as such |
+//! | [`limits`] | every bound, with its default |
+//! | [`counters`] | what happened, for metrics |
+
+mod connection;
+pub mod counters;
+mod disk_read;
+pub mod error;
+pub mod limits;
+mod outbox;
+pub mod repository;
+pub mod server;
+pub mod shelf;
+
+pub use counters::Counters;
+pub use error::ServeError;
+pub use limits::Limits;
+pub use server::Server;
+pub use shelf::Shelf;

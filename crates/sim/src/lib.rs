@@ -1,1 +1,11 @@
-//! Placeholder until this crate's first code lands.
+//! For tests only: what lies, crashes and misbehaves, and reference models to compare with.
+//!
+//! | module | what it plays |
+//! |---|---|
+//! | [`disk`] | a disk that crashes, and one that fills up |
+//! | [`liar`] | a replica that tells one named lie |
+//! | [`model`] | a publisher in memory, honest or malformed |
+
+pub mod disk;
+pub mod liar;
+pub mod model;

@@ -3,15 +3,45 @@
 //! A [`BlockStore`] answers handles with records; nothing that it says is believed before
 //! `trust::Hasher::check` has agreed. A [`Replica`] also has a head. The repository on disk, the
 //! remote client (crate `wire`), memory and later caches and mirrors are all of these two traits, and
-//! pass one conformance suite.
+//! pass one conformance suite. The map of the crate:
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`repository`], [`read`] | a repository open for reading: index view, batched reads, read-around |
+//! | [`writer`] | the one who appends and commits; what a crash left is cleared here |
+//! | [`rebuild`] | an index made anew from the segments |
+//! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
+//! | [`disk`] | the file system under it, as a trait |
+//! | [`memory`] | a replica in memory |
+//! | `conformance` | what every replica must do (feature `conformance`) |
+
+use std::path::PathBuf;
 
 use bytes::Bytes;
 pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod disk;
 pub mod error;
+pub mod format;
+pub mod head;
+pub mod index;
+pub mod memory;
+pub mod names;
+pub mod read;
+pub mod rebuild;
+pub mod repository;
+pub mod segment;
+pub mod writer;
 
 pub use error::StoreError;
+pub use memory::MemoryStore;
+pub use repository::Repository;
+pub use writer::Writer;
+
+use disk::Disk;
 
 /// Blocks by handle, from somewhere that may lie.
 pub trait BlockStore: Send + Sync + 'static {
@@ -22,7 +52,8 @@ pub trait BlockStore: Send + Sync + 'static {
     ///
     /// Gives back the records that the place has, in any order; a handle without a record was
     /// denied, which proves nothing. `around` is how many bytes of neighbouring records the place
-    /// may add unasked (read-around, 0 for none): they come after the wanted ones.
+    /// may add unasked (read-around, 0 for none): they come after the wanted ones. A handle asked for
+    /// twice is answered once.
     ///
     /// # Errors
     /// [`StoreError`] when the place did not answer, or answered with something that is no answer.
@@ -46,4 +77,58 @@ pub trait Replica: BlockStore {
     /// # Errors
     /// As [`BlockStore::get_many`]; [`StoreError::NoVolume`] when the place serves another volume.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>>;
+}
+
+/// Whether a read may wait for a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// It may.
+    Wait,
+    /// It gives up instead.
+    Never,
+}
+
+fn io_error(disk: &dyn Disk, name: &str, source: std::io::Error) -> StoreError {
+    let path: PathBuf = disk.path(name);
+    StoreError::Io { path, source }
+}
+
+fn damaged(disk: &dyn Disk, name: &str, why: &str) -> StoreError {
+    StoreError::Damaged {
+        path: disk.path(name),
+        why: why.to_owned(),
+    }
+}
+
+/// Reads a small file whole; one longer than `max_bytes` is damaged.
+fn read_whole(disk: &dyn Disk, name: &str, max_bytes: usize) -> Result<Vec<u8>, StoreError> {
+    let fail = |e| io_error(disk, name, e);
+    let file = disk.open(name).map_err(fail)?;
+    let len = file.len_bytes().map_err(fail)?;
+    if len > max_bytes as u64 {
+        return Err(damaged(disk, name, "longer than such a file can be"));
+    }
+    let mut bytes = vec![0; len as usize];
+    let read = file.read_at(&mut bytes, 0).map_err(fail)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Puts a file in the place of `name` in one durable step: after a crash it is the old or the new.
+fn replace_file(
+    disk: &dyn Disk,
+    name: &str,
+    temporary: &str,
+    dir: &str,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
+    let write = || {
+        let file = disk.create(temporary)?;
+        file.write_at(bytes, 0)?;
+        file.sync()
+    };
+    write().map_err(|e| io_error(disk, temporary, e))?;
+    disk.rename(temporary, name)
+        .map_err(|e| io_error(disk, name, e))?;
+    disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))
 }

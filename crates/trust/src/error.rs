@@ -1,6 +1,7 @@
 //! Why bytes were not believed. One enum for the whole crate; callers add volume, path and replica.
 
 use crate::handle::Kind;
+use crate::statement::VolumeId;
 
 /// A reason to refuse bytes that came from outside.
 ///
@@ -71,6 +72,18 @@ pub enum Reject {
         /// The reader's notion of now, unix seconds.
         now: u64,
     },
+    /// The owners ended the volume.
+    #[error("the owners revoked this volume{}", successor_text(.successor.as_ref()))]
+    Revoked {
+        /// The volume that they recommend instead; to be shown, never to be followed silently.
+        successor: Option<VolumeId>,
+    },
+    /// A proof about the volume's log does not prove it.
+    #[error("history: {0}")]
+    BadHistory(&'static str),
+    /// The reader wants exactly one version, or a chain with a certain policy, and this is not it.
+    #[error("pinned: {0}")]
+    NotPinned(&'static str),
     /// Format version or flags that this build does not know.
     #[error("{what} needs a newer bulla: {why}")]
     Unsupported {
@@ -111,7 +124,10 @@ impl Reject {
         match self {
             Reject::Rollback { .. } => Class::Rollback,
             Reject::Fork(_) => Class::Fork,
-            Reject::Expired { .. } | Reject::NotYetValid { .. } => Class::Expired,
+            Reject::Expired { .. } | Reject::NotYetValid { .. } | Reject::Revoked { .. } => {
+                Class::Expired
+            }
+            Reject::NotPinned(_) => Class::Unavailable,
             Reject::WrongBlock
             | Reject::WrongKind { .. }
             | Reject::BadFrame(_)
@@ -119,7 +135,12 @@ impl Reject {
             | Reject::BadTree { .. }
             | Reject::NotSigned(_)
             | Reject::WrongVolume
+            | Reject::BadHistory(_)
             | Reject::Unsupported { .. } => Class::Integrity,
         }
     }
+}
+
+fn successor_text(successor: Option<&VolumeId>) -> String {
+    successor.map_or(String::new(), |v| format!("; they recommend {v} instead"))
 }

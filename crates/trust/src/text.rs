@@ -47,6 +47,9 @@ pub enum BadText {
     /// It carries more or fewer than 32 bytes.
     #[error("a name has 32 bytes")]
     Length,
+    /// The bytes are not an Ed25519 public key.
+    #[error("not a public key")]
+    NotAKey,
 }
 
 /// Writes 32 bytes as a name.

@@ -1,1 +1,26 @@
-//! Placeholder until this crate's first code lands.
+//! Framing, the protocol's messages, and the client half of a connection.
+//!
+//! The paper's server answers two calls, `getfsinfo` and `getdata` (SFSRO 4.2); ours answers *get
+//! head*, *get data by handle* for many handles at once, and *get range* of an immutable object.
+//! Byte-exact in `docs/formats/protocol.md`; the reasons in `docs/decisions/0009-protocol.md`.
+//! Nothing that arrives here is believed: decoders bound every length before they allocate, and
+//! whoever asked still has to hash what came. Relies on `trust` for records and on `store` for the
+//! traits that [`RemoteStore`] carries out.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`frame`] | hello, message header, limits |
+//! | [`message`] | requests, answers, error codes |
+//! | [`object`] | names of a repository's immutable objects |
+//! | [`remote`] | a replica at the other end of a connection |
+
+pub mod frame;
+pub mod message;
+pub mod object;
+pub mod remote;
+
+pub use object::ObjectName;
+pub use remote::{RemoteOptions, RemoteStore};
+
+/// Port of `bulla://host` when none is given.
+pub const DEFAULT_PORT: u16 = 7465;

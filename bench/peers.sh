@@ -1,0 +1,45 @@
+#!/bin/sh
+# Installs what bulla-bench compares with, from Debian's packages, and shows the versions.
+# Needs root; on a machine that has them it changes nothing.
+set -eu
+
+packages="
+    linux-source-6.1
+    tar xz-utils zstd
+    squashfs-tools squashfuse
+    restic borgbackup ostree casync
+    fuse3 sshfs openssh-client openssh-server gocryptfs
+    nginx-light curl openssl
+    rsync findutils util-linux
+"
+
+missing=
+for package in $packages; do
+    status=$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null || true)
+    case $status in
+        ii*) ;;
+        *) missing="$missing $package" ;;
+    esac
+done
+
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "missing:$missing; run this as root" >&2
+        exit 1
+    fi
+    # The bench starts servers of its own: installing must not start the system's. A policy that
+    # the administrator has put there is left alone.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+        trap 'rm -f "$policy"' EXIT
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update
+    # shellcheck disable=SC2086 # a list of words
+    apt-get install -y --no-install-recommends $missing
+fi
+
+# shellcheck disable=SC2086
+dpkg-query -W -f '${Package} ${Version}\n' $packages

@@ -1,0 +1,189 @@
+//! Processor time of others, and where this process runs.
+//!
+//! Processor seconds come from `/proc/PID/stat` (`proc(5)`, fields 14 to 17): the kernel scales the
+//! two to the scheduler's exact run time, so they are good to a tick of 10 ms, and they include
+//! threads that have ended. A server is summed over the whole tree of its processes.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result, anyhow};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Ticks per second of the times in `/proc`: `USER_HZ`, 100 wherever Linux runs Debian.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// The times of one process as its `stat` line tells them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Times {
+    /// Its parent's process id.
+    pub parent: u32,
+    /// User and system seconds of all its threads.
+    pub own_s: f64,
+    /// User and system seconds of the children that it has waited for, and theirs.
+    pub waited_s: f64,
+}
+
+/// Reads one `stat` line; none if it is not one.
+pub fn parse_stat(line: &str) -> Option<Times> {
+    // The name stands in parentheses and may contain both blanks and parentheses.
+    let (_, rest) = line.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // `fields[0]` is field 3 of the manual page.
+    let seconds = |field: usize| -> Option<f64> {
+        Some(fields.get(field.checked_sub(3)?)?.parse::<f64>().ok()? / TICKS_PER_SECOND)
+    };
+    Some(Times {
+        parent: fields.get(1)?.parse().ok()?,
+        own_s: seconds(14)? + seconds(15)?,
+        waited_s: seconds(16)? + seconds(17)?,
+    })
+}
+
+/// Processor seconds that this process's ended and waited-for children have used so far.
+pub fn children_s() -> Result<f64> {
+    let line = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
+    Ok(parse_stat(&line)
+        .ok_or_else(|| anyhow!("/proc/self/stat has an unknown form"))?
+        .waited_s)
+}
+
+/// Processor seconds that the calling thread has used so far, exactly.
+pub fn own_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Processor seconds of a process and everything below it, running or waited for.
+pub fn tree_s(pid: u32) -> Result<f64> {
+    let all = processes()?;
+    let times = all
+        .get(&pid)
+        .with_context(|| format!("process {pid} is gone"))?;
+    let mut total = times.own_s + times.waited_s;
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        for (child, times) in all.iter().filter(|(_, t)| t.parent == parent) {
+            total += times.own_s + times.waited_s;
+            parents.push(*child);
+        }
+    }
+    Ok(total)
+}
+
+fn processes() -> Result<BTreeMap<u32, Times>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir("/proc").context("reading /proc")? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|n| n.parse::<u32>().ok()) else {
+            continue;
+        };
+        // A process may end between the listing and this: then it no longer counts.
+        if let Ok(line) = fs::read_to_string(entry.path().join("stat"))
+            && let Some(times) = parse_stat(&line)
+        {
+            found.insert(pid, times);
+        }
+    }
+    Ok(found)
+}
+
+/// Binds the calling thread, and every process that it starts meanwhile, to one processor.
+///
+/// Dropping it gives the former processors back.
+pub struct Pin {
+    before: CpuSet,
+}
+
+impl Pin {
+    /// Pins to the highest allowed processor: the lowest takes most of the machine's interrupts.
+    pub fn to_one() -> Result<Pin> {
+        let before = sched_getaffinity(None).context("asking for the allowed processors")?;
+        let last = (0..CpuSet::MAX_CPU)
+            .rev()
+            .find(|cpu| before.is_set(*cpu))
+            .ok_or_else(|| anyhow!("no processor is allowed"))?;
+        let mut one = CpuSet::new();
+        one.set(last);
+        sched_setaffinity(None, &one).context("pinning to one processor")?;
+        Ok(Pin { before })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.before) {
+            eprintln!("warning: this thread stays pinned to one processor: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_name_full_of_parentheses_does_not_shift_the_fields() {
+        let line = "7 (a) (b c) S 3 7 7 0 -1 4194304 104 0 0 0 150 50 700 300 20 0 1 0 1311 31 384";
+        assert_eq!(
+            parse_stat(line),
+            Some(Times {
+                parent: 3,
+                own_s: 2.0,
+                waited_s: 10.0
+            })
+        );
+        assert_eq!(parse_stat("7 (a) S 3"), None);
+    }
+
+    #[test]
+    fn work_of_a_grandchild_is_seen() {
+        // The shell waits for the loop, which uses at least some ticks.
+        let before = children_s().unwrap();
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let status = Command::new("sh")
+            .args(["-c", &format!("sh -c '{busy}'; true")])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert!(children_s().unwrap() > before);
+    }
+
+    #[test]
+    fn own_time_counts_work_and_not_sleep() {
+        let before_s = own_s();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let slept_s = own_s() - before_s;
+        assert!(slept_s < 0.05, "{slept_s}");
+        let mut sum = 0_u64;
+        while own_s() - before_s < slept_s + 0.02 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(sum > 0);
+    }
+
+    #[test]
+    fn a_pin_is_inherited_and_given_back() {
+        let allowed = |list: &str| -> String {
+            list.lines()
+                .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
+                .unwrap()
+                .trim()
+                .to_owned()
+        };
+        let ask = || {
+            let out = Command::new("cat")
+                .arg("/proc/self/status")
+                .output()
+                .unwrap();
+            allowed(&String::from_utf8(out.stdout).unwrap())
+        };
+        let before = ask();
+        let pin = Pin::to_one().unwrap();
+        assert!(ask().parse::<u32>().is_ok(), "not one processor: {}", ask());
+        drop(pin);
+        assert_eq!(ask(), before);
+    }
+}

@@ -1,0 +1,247 @@
+//! The data that the workloads run on, made once and kept.
+//!
+//! Each set is made beside its place and renamed into it when it is whole, so an interrupted run
+//! leaves none that only looks finished. Random content comes from the kernel: no contestant can
+//! compress or deduplicate it.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::field::Field;
+use crate::process;
+
+/// The kernel source as Debian's package installs it.
+const LINUX_ARCHIVE: &str = "/usr/src/linux-source-6.1.tar.xz";
+
+/// Bytes of one access in figure 7 (SFSRO 5, the Sprite large-file benchmark).
+pub const ACCESS_BYTES: usize = 8 << 10;
+
+/// Bytes of one object in figure 11.
+pub const OBJECT_BYTES: usize = 8 << 10;
+
+/// Makes all of them.
+pub fn all(field: &Field) -> Result<()> {
+    for make in [linux, large, small, blocks, names, objects] {
+        eprintln!("{}", make(field)?.display());
+    }
+    Ok(())
+}
+
+/// The kernel source tree; at the quick scale one of its directories.
+pub fn linux(field: &Field) -> Result<PathBuf> {
+    let whole = once(field, "linux", |dir| {
+        if !Path::new(LINUX_ARCHIVE).is_file() {
+            bail!("{LINUX_ARCHIVE} is missing: bench/peers.sh installs it");
+        }
+        let mut tar = Command::new("tar");
+        tar.args(["--strip-components=1", "-xJf", LINUX_ARCHIVE, "-C"]);
+        process::run(tar.arg(dir), field.work())?;
+        Ok(())
+    })?;
+    Ok(field.pick((whole.clone(), whole.join("lib"))))
+}
+
+/// A directory with one file `random` of 1 GiB.
+pub fn large(field: &Field) -> Result<PathBuf> {
+    once(field, field.pick(("large", "large-quick")), |dir| {
+        random_file(&dir.join("random"), field.pick((1 << 30, 1 << 24)))
+    })
+}
+
+/// Figure 6: as many sets as rounds, each of 1,000 files of 1 KB in ten directories.
+pub fn small(field: &Field) -> Result<PathBuf> {
+    let (sets, files) = field.pick(((20, 100), (3, 10)));
+    once(field, field.pick(("small", "small-quick")), |dir| {
+        for path in (0..sets).flat_map(|set| small_paths(set, files)) {
+            let path = dir.join(path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            random_file(&path, 1 << 10)?;
+        }
+        Ok(())
+    })
+}
+
+/// The paths of one set, in the order in which they are read.
+pub fn small_set(field: &Field, set: u32) -> Vec<PathBuf> {
+    small_paths(set, field.pick((100, 10))).collect()
+}
+
+fn small_paths(set: u32, files: u32) -> impl Iterator<Item = PathBuf> {
+    (0..10).flat_map(move |directory| {
+        (0..files).map(move |file| PathBuf::from(format!("{set:02}/{directory}/{file:03}")))
+    })
+}
+
+/// The files of figure 7: content and manner of access; each of 40 MB.
+pub const BLOCK_FILES: [&str; 4] = [
+    "random-sequential",
+    "random-random",
+    "zeros-sequential",
+    "zeros-random",
+];
+
+/// The directory of figure 7. Zeros are written, not left out.
+pub fn blocks(field: &Field) -> Result<PathBuf> {
+    let bytes = field.pick((40 << 20, 1 << 20));
+    once(field, field.pick(("blocks", "blocks-quick")), |dir| {
+        for name in BLOCK_FILES {
+            if name.starts_with("random") {
+                random_file(&dir.join(name), bytes)?;
+            } else {
+                fill(&dir.join(name), io::repeat(0), bytes)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Path of one component in [`names`].
+pub const ONE_COMPONENT: &str = "0500";
+/// Path of four components in [`names`], to a file of the same size.
+pub const FOUR_COMPONENTS: &str = "org/example/www/0500";
+
+/// Figure 10: a thousand files of the size of a certificate, flat, and as many four levels down.
+pub fn names(field: &Field) -> Result<PathBuf> {
+    once(field, "names", |dir| {
+        let deep = dir.join("org/example/www");
+        fs::create_dir_all(&deep)?;
+        for name in 0..1000 {
+            random_file(&dir.join(format!("{name:04}")), 1 << 10)?;
+            random_file(&deep.join(format!("{name:04}")), 1 << 10)?;
+        }
+        Ok(())
+    })
+}
+
+/// Figure 11: 4,096 files of 8 KB, `0000` to `4095`.
+pub fn objects(field: &Field) -> Result<PathBuf> {
+    once(field, "objects", |dir| {
+        (0..OBJECTS)
+            .try_for_each(|n| random_file(&dir.join(format!("{n:04}")), OBJECT_BYTES as u64))
+    })
+}
+
+/// How many [`objects`] there are.
+pub const OBJECTS: u32 = 4096;
+
+/// Reads every file below a directory, so that the page cache holds it.
+pub fn warm(dir: &Path) -> Result<()> {
+    if !dir.is_dir() {
+        io::copy(&mut File::open(dir)?, &mut io::sink())?;
+        return Ok(());
+    }
+    for entry in fs::read_dir(dir).with_context(|| format!("{}", dir.display()))? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() || kind.is_file() {
+            warm(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// All regular files below a directory, sorted.
+pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut left = vec![dir.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                left.push(entry.path());
+            } else if kind.is_file() {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Numbers that look random and are the same in every run (xorshift64).
+pub struct Dice(u64);
+
+impl Dice {
+    /// Equal seeds give equal numbers.
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// One below `bound`; 0 for a bound of 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let high = (self.0 >> 16) as usize;
+        high.checked_rem(bound).unwrap_or(0)
+    }
+
+    /// Brings a list into another order.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            list.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+fn once(field: &Field, name: &str, make: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
+    let place = field.data().join(name);
+    if place.is_dir() {
+        return Ok(place);
+    }
+    eprintln!("making the data set {name}");
+    let half = field.data().join(format!("{name}.half"));
+    if half.exists() {
+        fs::remove_dir_all(&half)?;
+    }
+    fs::create_dir_all(&half)?;
+    make(&half).with_context(|| format!("making the data set {name}"))?;
+    fs::rename(&half, &place)?;
+    Ok(place)
+}
+
+fn random_file(path: &Path, bytes: u64) -> Result<()> {
+    fill(path, File::open("/dev/urandom")?, bytes)
+}
+
+fn fill(path: &Path, source: impl Read, bytes: u64) -> Result<()> {
+    let mut file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    io::copy(&mut source.take(bytes), &mut file)?;
+    file.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dice_are_repeatable_and_a_shuffle_loses_nothing() {
+        let order = |seed| {
+            let mut list: Vec<u32> = (0..100).collect();
+            Dice::new(seed).shuffle(&mut list);
+            list
+        };
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+        let mut sorted = order(3);
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..100));
+    }
+
+    #[test]
+    fn a_set_holds_its_files_in_ten_directories() {
+        let paths: Vec<_> = small_paths(7, 100).collect();
+        assert_eq!(paths.len(), 1000);
+        let mut parents: Vec<_> = paths.iter().filter_map(|p| p.parent()).collect();
+        parents.dedup();
+        assert_eq!(parents.len(), 10);
+    }
+}

@@ -1,0 +1,122 @@
+//! The machine and the programs of a run, so that a figure can be believed later.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Peers, and how each tells its version.
+const VERSIONS: &[(&str, &[&str])] = &[
+    ("borg", &["--version"]),
+    ("casync", &["--version"]),
+    ("curl", &["--version"]),
+    ("gocryptfs", &["--version"]),
+    ("mksquashfs", &["-version"]),
+    ("nginx", &["-v"]),
+    ("openssl", &["version"]),
+    ("ostree", &["--version"]),
+    ("restic", &["version"]),
+    ("squashfuse", &["--help"]),
+    ("sshfs", &["--version"]),
+    ("tar", &["--version"]),
+    ("zstd", &["--version"]),
+];
+
+/// What a run was made on and with.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub struct Environment {
+    /// Model of the processor.
+    pub processor: String,
+    /// How many of them this process may use.
+    pub processors: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Kernel name and version.
+    pub kernel: String,
+    /// File system that the work directory lies on.
+    pub filesystem: String,
+    /// Our binary: size and date, so that a result of another build is not taken for this one's.
+    pub subject: String,
+    /// First line that each peer says about itself; one that is not installed is absent.
+    pub peers: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// Describes this machine, the binary at `bulla` and the peers.
+    pub fn of(bulla: &Path, work: &Path) -> Result<Environment> {
+        Ok(Environment {
+            processor: field_of("/proc/cpuinfo", "model name"),
+            processors: std::thread::available_parallelism()?.get(),
+            memory_bytes: field_of("/proc/meminfo", "MemTotal")
+                .trim_end_matches(" kB")
+                .parse::<u64>()
+                .unwrap_or(0)
+                .saturating_mul(1024),
+            kernel: first_line("uname", &["-sr"]).unwrap_or_default(),
+            filesystem: first_line("findmnt", &["-no", "FSTYPE", "-T", &work.to_string_lossy()])
+                .unwrap_or_default(),
+            subject: subject(bulla),
+            peers: VERSIONS
+                .iter()
+                .filter_map(|(name, ask)| Some(((*name).to_owned(), first_line(name, ask)?)))
+                .collect(),
+        })
+    }
+}
+
+/// Size and date of our binary, or that there is none.
+pub fn subject(bulla: &Path) -> String {
+    let Ok(meta) = fs::metadata(bulla) else {
+        return "no binary".to_owned();
+    };
+    let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    let date = humantime::format_rfc3339_millis(modified);
+    format!("{} bytes, built {date}", meta.len())
+}
+
+/// Load average of the last minute.
+pub fn load() -> Result<f64> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    let first = text.split(' ').next().unwrap_or_default();
+    first.parse().context("/proc/loadavg has an unknown form")
+}
+
+fn field_of(file: &str, name: &str) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim().to_owned())
+        .unwrap_or_default()
+}
+
+fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    // Some answer on standard error.
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    Some(
+        text.lines()
+            .find(|l| !l.trim().is_empty())?
+            .trim()
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_described_and_an_absent_binary_told() {
+        let here = Environment::of(Path::new("/nonexistent"), Path::new("/tmp")).unwrap();
+        assert!(here.processors > 0 && here.memory_bytes > 1 << 20);
+        assert!(here.kernel.starts_with("Linux"), "{}", here.kernel);
+        assert_eq!(here.subject, "no binary");
+        assert!(load().unwrap() >= 0.0);
+    }
+}

@@ -1,0 +1,27 @@
+//! The figures, in the order in which they are run and printed.
+//!
+//! Numbers are those of `docs/benchmarks.md`, where each is described; a number that is missing here
+//! is not a measurement of this program.
+
+mod blocks;
+mod getdata;
+mod large;
+mod lookup;
+mod publish;
+mod reading;
+mod republish;
+mod small;
+
+use crate::figure::Figure;
+
+/// All of them.
+pub const ALL: &[Figure] = &[
+    publish::FIGURE,
+    republish::FIGURE,
+    large::COLD,
+    large::WARM,
+    small::FIGURE,
+    blocks::FIGURE,
+    lookup::FIGURE,
+    getdata::FIGURE,
+];

@@ -1,0 +1,127 @@
+//! What figures 4 to 7 share: who shows the tree, and reading it as a program would.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{Advice, fadvise};
+
+use crate::field::Field;
+use crate::figure::OURS;
+use crate::peers::view::Viewer;
+use crate::process;
+
+/// Ours without verification (`unverified`).
+pub const UNVERIFIED: &str = "bulla, not verifying";
+
+/// sshfs.
+pub const SSHFS: &str = "sshfs";
+/// A local squashfs image through FUSE.
+pub const SQUASHFUSE: &str = "squashfuse";
+/// A local encrypted directory through FUSE.
+pub const GOCRYPTFS: &str = "gocryptfs";
+/// The local disk itself.
+pub const LOCAL: &str = "ext4";
+
+/// One who shows a tree, or the reason why not.
+pub type Shown = (&'static str, Result<Viewer>);
+
+/// Ours and the peers named, each with its form of the tree.
+pub fn viewers(field: &Field, figure: &str, tree: &Path, peers: &[&'static str]) -> Vec<Shown> {
+    let mut shown = vec![(OURS, Viewer::bulla(field, figure, tree))];
+    for peer in peers.iter().copied() {
+        shown.push((
+            peer,
+            match peer {
+                SSHFS => Viewer::sshfs(field, figure, tree),
+                SQUASHFUSE => Viewer::squashfuse(field, figure, tree),
+                GOCRYPTFS => Viewer::gocryptfs(field, figure, tree),
+                _ => copy(field, figure, tree),
+            },
+        ));
+    }
+    shown
+}
+
+/// A copy of the tree: what is evicted from it must not be missing under somebody's server.
+fn copy(field: &Field, figure: &str, tree: &Path) -> Result<Viewer> {
+    let dir = field.fresh(&format!("local-{figure}"))?;
+    let mut command = Command::new("cp");
+    command.arg("-a").arg(tree.join(".")).arg(&dir);
+    process::run(&mut command, field.work())?;
+    Ok(Viewer::Local(dir))
+}
+
+/// Drops the pages of a local file from the page cache; its name and inode stay.
+pub fn evict(path: &Path) -> Result<()> {
+    let file = File::open(path).with_context(|| format!("{}", path.display()))?;
+    fadvise(&file, 0, None, Advice::DontNeed).context("fadvise")
+}
+
+/// Reads a file from its beginning to its end, 1 MiB at a time; its length and the seconds.
+pub fn whole(path: &Path) -> Result<(u64, f64)> {
+    let mut buffer = vec![0; 1 << 20];
+    let start = Instant::now();
+    let mut file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let mut total_bytes = 0;
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        total_bytes += u64::try_from(count)?;
+    }
+    Ok((total_bytes, start.elapsed().as_secs_f64()))
+}
+
+/// Opens, reads and closes each of these small files; the seconds.
+pub fn each<'a>(
+    dir: &Path,
+    paths: impl Iterator<Item = &'a Path>,
+    file_bytes: usize,
+) -> Result<f64> {
+    let paths: Vec<_> = paths.map(|path| dir.join(path)).collect();
+    let mut buffer = vec![0; file_bytes * 4];
+    let start = Instant::now();
+    for path in &paths {
+        let count = File::open(path)
+            .and_then(|mut file| file.read(&mut buffer))
+            .with_context(|| format!("reading {}", path.display()))?;
+        ensure!(count == file_bytes, "{}: {count} bytes", path.display());
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Reads a file at these offsets; the seconds.
+pub fn at(path: &Path, offsets: &[u64], access_bytes: usize) -> Result<f64> {
+    let mut buffer = vec![0; access_bytes];
+    let start = Instant::now();
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    for offset in offsets {
+        file.read_exact_at(&mut buffer, *offset)
+            .with_context(|| format!("{} at {offset}", path.display()))?;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_refuse_what_is_short() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7; 10_000]).unwrap();
+        assert_eq!(whole(&path).unwrap().0, 10_000);
+        assert!(at(&path, &[0, 1808], 8192).is_ok());
+        assert!(at(&path, &[1809], 8192).is_err());
+        assert!(each(dir.path(), [Path::new("file")].into_iter(), 10_000).is_ok());
+        assert!(each(dir.path(), [Path::new("file")].into_iter(), 9_999).is_err());
+        evict(&path).unwrap();
+    }
+}

@@ -1,0 +1,167 @@
+//! Figure 2: the same tree again after a hundred of its files have changed.
+//!
+//! The tree is a copy of its own, so that the data set stays what the package installed. All
+//! repositories see the same changes, one set per round.
+
+use std::cell::RefCell;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+
+use crate::dataset::{self, Dice};
+use crate::field::Field;
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::peers::archive::{self, Archiver, Job};
+use crate::process;
+
+const ARCHIVERS: [Archiver; 7] = [
+    archive::BULLA,
+    archive::TAR_INCREMENTAL,
+    archive::SQUASHFS,
+    archive::RESTIC,
+    archive::BORG,
+    archive::OSTREE,
+    archive::CASYNC,
+];
+
+/// Looks at every file's attributes and does nothing else: the least that finding changes costs.
+const FIND: &str = "find, lstat of every file";
+/// The least that a repository can grow by, more or less.
+const CHANGED: &str = "the changed files alone, zstd -1";
+
+/// Publishing again.
+pub const FIGURE: Figure = Figure {
+    number: 2,
+    title: "publish again after 100 files changed",
+    rounds: (5, 2),
+    placements: &[Placement::Unpinned],
+    metrics: &[
+        Metric {
+            name: "wall",
+            unit: "s",
+        },
+        Metric {
+            name: "cpu",
+            unit: "s",
+        },
+        Metric {
+            name: "new",
+            unit: "bytes",
+        },
+    ],
+    reaches: &[
+        reach("wall", FIND, 3.0),
+        reach("wall", archive::TAR_INCREMENTAL.name, 1.0),
+        reach("wall", archive::SQUASHFS.name, 1.0),
+        reach("wall", archive::RESTIC.name, 1.0),
+        reach("wall", archive::BORG.name, 1.0),
+        reach("wall", archive::OSTREE.name, 1.0),
+        reach("wall", archive::CASYNC.name, 1.0),
+        reach("new", CHANGED, 3.0),
+    ],
+    derive: nothing,
+    line_up,
+};
+
+const fn reach(metric: &'static str, peer: &'static str, at_most: f64) -> Reach {
+    Reach::new(metric, Placement::Unpinned, peer, Bound::AtMost(at_most))
+}
+
+fn line_up(field: &Field) -> Result<LineUp> {
+    let tree = copy(field)?;
+    let files = dataset::files(&tree)?;
+    let mut line_up = LineUp::new();
+    let disk = field.work().to_owned();
+    line_up.add(FIND, Ok(find(tree.clone(), disk.clone())));
+    let changed = Rc::new(RefCell::new(Vec::new()));
+    line_up.add(CHANGED, Ok(compressed(changed.clone(), disk)));
+    for archiver in ARCHIVERS {
+        line_up.add(archiver.name, again(field, archiver, &tree));
+    }
+    let mut dice = Dice::new(2);
+    line_up.before_round = Box::new(move |round| {
+        *changed.borrow_mut() = change(&files, &mut dice, round)?;
+        Ok(())
+    });
+    Ok(line_up)
+}
+
+/// A copy of the tree that may be changed.
+fn copy(field: &Field) -> Result<PathBuf> {
+    let tree = field.fresh("tree")?;
+    let mut command = Command::new("cp");
+    command
+        .arg("-a")
+        .arg(dataset::linux(field)?.join("."))
+        .arg(&tree);
+    process::run(&mut command, field.work())?;
+    Ok(tree)
+}
+
+/// Adds a line to a hundred files.
+fn change(files: &[PathBuf], dice: &mut Dice, round: u32) -> Result<Vec<PathBuf>> {
+    let mut order: Vec<&PathBuf> = files.iter().collect();
+    dice.shuffle(&mut order);
+    let chosen: Vec<PathBuf> = order.into_iter().take(100).cloned().collect();
+    for path in &chosen {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .with_context(|| format!("changing {}", path.display()))?;
+        writeln!(file, "/* changed in round {round} */")?;
+    }
+    Ok(chosen)
+}
+
+fn find(tree: PathBuf, disk: PathBuf) -> impl FnMut(u32) -> Result<Vec<Reading>> {
+    move |_| {
+        let mut command = Command::new("find");
+        // No file has so many links; to know that, find has to ask for each.
+        command.arg(&tree).args(["-links", "+60000"]);
+        let cost = process::run(&mut command, &disk)?;
+        Ok(vec![("wall", cost.ran_s), ("cpu", cost.cpu_s)])
+    }
+}
+
+fn compressed(
+    changed: Rc<RefCell<Vec<PathBuf>>>,
+    disk: PathBuf,
+) -> impl FnMut(u32) -> Result<Vec<Reading>> {
+    move |_| {
+        let mut command = Command::new("bash");
+        command.args([
+            "-c",
+            r#"set -o pipefail; zstd -q -1 -c "$@" | wc -c"#,
+            "bash",
+        ]);
+        command.args(changed.borrow().iter());
+        let cost = process::run(&mut command, &disk)?;
+        Ok(vec![("new", cost.stdout.trim().parse()?)])
+    }
+}
+
+fn again(
+    field: &Field,
+    archiver: Archiver,
+    tree: &Path,
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    eprintln!("  first: {}", archiver.name);
+    let mut job = Job::new(field, archiver, tree)?;
+    job.store()?;
+    let name = archiver.name;
+    Ok(move |_| {
+        let (cost, grown_bytes) = job.store()?;
+        if name == OURS {
+            anyhow::ensure!(grown_bytes > 0, "the repository has not grown");
+        }
+        Ok(vec![
+            ("wall", cost.wall_s),
+            ("cpu", cost.cpu_s),
+            ("new", grown_bytes as f64),
+        ])
+    })
+}

@@ -1,0 +1,134 @@
+//! What a run of a figure has brought, as it stands in `results/figure-NN.json`.
+//!
+//! All samples are kept, not only their medians, so that a doubt can be settled without a new run.
+//! A contestant without samples stands here with the reason.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::field::Scale;
+use crate::figure::{Bound, Figure, OURS, Placement};
+use crate::stats;
+
+/// The number of this form of the file; a file of another number is measured again.
+pub const SCHEMA: u32 = 1;
+
+/// One figure, run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The figure's number.
+    pub figure: u8,
+    /// The figure's title.
+    pub title: String,
+    /// Full or quick; quick figures prove only that the bench works.
+    pub scale: Scale,
+    /// The machine and the programs.
+    pub environment: Environment,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// How long it took with all preparation.
+    pub seconds: f64,
+    /// Load average of the last minute at the start: above one, timings mean little.
+    pub load_at_start: f64,
+    /// Rounds that each contestant was to run.
+    pub rounds: u32,
+    /// What was read off.
+    pub series: Vec<Series>,
+    /// Who was not measured.
+    pub not_measured: Vec<NotMeasured>,
+    /// What we were to reach.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// All samples of one contestant and metric, in the order of the rounds.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Series {
+    /// Row.
+    pub contestant: String,
+    /// Pinned or not.
+    pub placement: Placement,
+    /// Column.
+    pub metric: String,
+    /// Unit of the samples.
+    pub unit: String,
+    /// One per round.
+    pub samples: Vec<f64>,
+}
+
+/// A row without figures.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NotMeasured {
+    /// Row.
+    pub contestant: String,
+    /// Pinned or not.
+    pub placement: Placement,
+    /// The reason.
+    pub why: String,
+}
+
+/// One reach, judged.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Our metric.
+    pub metric: String,
+    /// Pinned or not.
+    pub placement: Placement,
+    /// The peer.
+    pub peer: String,
+    /// The bound on the ratio of the medians.
+    pub bound: Bound,
+    /// That ratio, and its range over the rounds; absent if one of the two was not measured.
+    pub ratio: Option<[f64; 3]>,
+    /// Whether the bound is kept; absent as above.
+    pub met: Option<bool>,
+}
+
+impl Outcome {
+    /// The samples of a row and column.
+    pub fn samples(&self, contestant: &str, placement: Placement, metric: &str) -> Option<&[f64]> {
+        self.series
+            .iter()
+            .find(|s| s.contestant == contestant && s.placement == placement && s.metric == metric)
+            .map(|s| s.samples.as_slice())
+    }
+
+    /// Judges every reach of the figure.
+    pub fn judge(&mut self, figure: &Figure) {
+        let judged = figure.reaches.iter().map(|reach| {
+            let ours = self.samples(OURS, reach.placement, reach.metric);
+            let peers = self.samples(reach.peer, reach.placement, reach.peer_metric);
+            let ratio = ours.zip(peers).and_then(|(o, p)| stats::ratio(o, p));
+            Verdict {
+                metric: reach.metric.to_owned(),
+                placement: reach.placement,
+                peer: reach.peer.to_owned(),
+                bound: reach.bound,
+                ratio: ratio.map(|r| [r.of_medians, r.low, r.high]),
+                met: ratio.map(|r| reach.bound.holds(r.of_medians)),
+            }
+        });
+        self.verdicts = judged.collect();
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let half = path.with_extension("half");
+        fs::write(&half, serde_json::to_vec_pretty(self)?)?;
+        fs::rename(&half, path).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Reads it; none if there is none or it is of another form.
+    pub fn load(path: &Path) -> Option<Outcome> {
+        let outcome: Outcome = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (outcome.schema == SCHEMA).then_some(outcome)
+    }
+}

@@ -1,0 +1,208 @@
+//! Programs that put a tree into an archive or a repository, ours among them (figures 1 and 2).
+//!
+//! Each keeps what counts as its output in `repo/` below its directory, and caches and keys beside
+//! it. Setting up a repository is not timed; storing is, until the data are on the disk.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::field::{self, Field};
+use crate::figure::OURS;
+use crate::process::{self, Cost};
+use crate::subject;
+
+/// How one program stores a tree.
+#[derive(Clone, Copy)]
+pub struct Archiver {
+    /// Row in the table.
+    pub name: &'static str,
+    /// Makes an empty repository.
+    setup: fn(&Job) -> Vec<Command>,
+    /// Stores the tree; `0` is the first time.
+    store: fn(&Job, u32) -> Command,
+}
+
+/// An archiver at work on a tree.
+pub struct Job {
+    archiver: Archiver,
+    tree: PathBuf,
+    home: PathBuf,
+    bulla: PathBuf,
+    disk: PathBuf,
+    stored: u32,
+}
+
+/// The whole tree through tar and zstd: the speed of just reading and compressing it.
+pub const TAR: Archiver = Archiver {
+    name: "tar | zstd -1 -T2",
+    setup: |_| Vec::new(),
+    store: |job, number| {
+        let script = r#"set -o pipefail; tar -C "$1" -cf - . | zstd -q -1 -T2 -o "$2/$3.tar.zst""#;
+        shell(script, job, number)
+    },
+};
+
+/// The same with tar's own way of leaving out what has not changed.
+pub const TAR_INCREMENTAL: Archiver = Archiver {
+    name: "tar -g | zstd -1 -T2",
+    setup: |_| Vec::new(),
+    store: |job, number| {
+        let script = r#"set -o pipefail; tar -C "$1" -g "$2/../snar" -cf - . |
+            zstd -q -1 -T2 -o "$2/$3.tar.zst""#;
+        shell(script, job, number)
+    },
+};
+
+/// A compressed image, built anew each time (it has no other way to drop what has gone).
+pub const SQUASHFS: Archiver = Archiver {
+    name: "mksquashfs",
+    setup: |_| Vec::new(),
+    store: |job, number| {
+        let mut command = Command::new("mksquashfs");
+        command
+            .arg(&job.tree)
+            .arg(job.repo().join(format!("{number}.sqfs")));
+        command.args(["-comp", "zstd", "-Xcompression-level", "1"]);
+        command.args(["-no-progress", "-quiet"]);
+        command
+    },
+};
+
+/// Encrypts always; zstd at its default.
+pub const RESTIC: Archiver = Archiver {
+    name: "restic",
+    setup: |job| vec![restic(job, &["init"])],
+    store: |job, _| {
+        let mut command = restic(job, &["backup", "--host", "bench", "."]);
+        command.current_dir(&job.tree);
+        command
+    },
+};
+
+/// Without encryption, zstd 1.
+pub const BORG: Archiver = Archiver {
+    name: "borg",
+    setup: |job| vec![borg(job, &["init", "--encryption", "none"])],
+    store: |job, number| {
+        let mut command = borg(job, &["create", "--compression", "zstd,1"]);
+        command.arg(format!("::{number}")).arg(".");
+        command.current_dir(&job.tree);
+        command
+    },
+};
+
+/// In `archive` mode, the one that is served over HTTP.
+pub const OSTREE: Archiver = Archiver {
+    name: "ostree commit",
+    setup: |job| vec![ostree(job, &["init", "--mode=archive"])],
+    store: |job, number| {
+        let mut command = ostree(job, &["commit", "--branch=main"]);
+        command.arg(format!("--subject={number}"));
+        command.arg(format!("--tree=dir={}", job.tree.display()));
+        command
+    },
+};
+
+/// Content-defined chunks in a directory store.
+pub const CASYNC: Archiver = Archiver {
+    name: "casync",
+    setup: |_| Vec::new(),
+    store: |job, number| {
+        let mut command = Command::new("casync");
+        command.arg("make").arg(format!(
+            "--store={}",
+            job.repo().join("store.castr").display()
+        ));
+        command
+            .arg(job.repo().join(format!("{number}.caidx")))
+            .arg(&job.tree);
+        command
+    },
+};
+
+/// Ours.
+pub const BULLA: Archiver = Archiver {
+    name: OURS,
+    setup: |job| vec![subject::new_key(&job.bulla, &job.home)],
+    store: |job, _| subject::publish(&job.bulla, &job.home, &job.tree, &job.repo()),
+};
+
+impl Job {
+    /// Gives an archiver an empty repository and a tree.
+    pub fn new(field: &Field, archiver: Archiver, tree: &Path) -> Result<Job> {
+        let bulla = if archiver.name == OURS {
+            field.bulla()?.to_owned()
+        } else {
+            PathBuf::new()
+        };
+        let home = field.fresh(&format!(
+            "archive-{}",
+            archiver.name.replace([' ', '|'], "")
+        ))?;
+        std::fs::create_dir(home.join("repo"))?;
+        let job = Job {
+            archiver,
+            tree: tree.to_owned(),
+            home,
+            bulla,
+            disk: field.work().to_owned(),
+            stored: 0,
+        };
+        for mut command in (archiver.setup)(&job) {
+            process::run(&mut command, &job.disk)?;
+        }
+        Ok(job)
+    }
+
+    /// Stores the tree as it is now; also how many bytes the repository grew by.
+    pub fn store(&mut self) -> Result<(Cost, u64)> {
+        let before_bytes = field::disk_bytes(&self.repo())?;
+        let mut command = (self.archiver.store)(self, self.stored);
+        let cost = process::run(&mut command, &self.disk)?;
+        self.stored += 1;
+        let grown_bytes = field::disk_bytes(&self.repo())?.saturating_sub(before_bytes);
+        Ok((cost, grown_bytes))
+    }
+
+    fn repo(&self) -> PathBuf {
+        self.home.join("repo")
+    }
+}
+
+/// `script` sees the tree as `$1`, the output directory as `$2`, the number as `$3`.
+fn shell(script: &str, job: &Job, number: u32) -> Command {
+    let mut command = Command::new("bash");
+    command.args(["-c", script, "bash"]);
+    command
+        .arg(&job.tree)
+        .arg(job.repo())
+        .arg(number.to_string());
+    command
+}
+
+fn restic(job: &Job, arguments: &[&str]) -> Command {
+    let mut command = Command::new("restic");
+    command.arg("--cache-dir").arg(job.home.join("cache"));
+    command.arg("--repo").arg(job.repo()).args(arguments);
+    command.env("RESTIC_PASSWORD", "bench");
+    command
+}
+
+fn borg(job: &Job, arguments: &[&str]) -> Command {
+    let mut command = Command::new("borg");
+    command.args(arguments);
+    command.env("BORG_REPO", job.repo());
+    command.env("BORG_BASE_DIR", job.home.join("base"));
+    command.env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes");
+    command
+}
+
+fn ostree(job: &Job, arguments: &[&str]) -> Command {
+    let mut command = Command::new("ostree");
+    command
+        .arg(format!("--repo={}", job.repo().display()))
+        .args(arguments);
+    command
+}

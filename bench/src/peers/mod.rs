@@ -1,0 +1,6 @@
+//! The peers: how each is driven, with the settings that suit it best for the workload.
+
+pub mod archive;
+pub mod http;
+pub mod nginx;
+pub mod view;

@@ -1,0 +1,320 @@
+//! Other people's programs: run one to its end and meter it, or keep one as a daemon.
+//!
+//! Each is started in a process group of its own and only such groups are ever signalled, so that
+//! nothing dies that this bench has not started. Groups alive are listed in one place, for the
+//! thread that hears Ctrl-C.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::cpu;
+
+static STOPPED: AtomicBool = AtomicBool::new(false);
+static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// How long a daemon may take to end before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a command that ran to its end cost.
+#[derive(Debug)]
+pub struct Cost {
+    /// Seconds from its start until its data were on the disk.
+    pub wall_s: f64,
+    /// Seconds from its start to its end, with its data perhaps not on the disk yet.
+    pub ran_s: f64,
+    /// Processor seconds of the command and everything that it started.
+    pub cpu_s: f64,
+    /// What it printed.
+    pub stdout: String,
+}
+
+/// Runs a command to its end; everything that it wrote below `disk` is on the disk then.
+///
+/// # Errors
+/// When it cannot be started or does not succeed: the message carries the end of what it said.
+pub fn run(command: &mut Command, disk: &Path) -> Result<Cost> {
+    check_stop()?;
+    let shown = show(command);
+    let disk = File::open(disk).with_context(|| format!("opening {}", disk.display()))?;
+    // What somebody else has left to be written is not this command's to wait for.
+    rustix::fs::syncfs(&disk).context("syncfs")?;
+    let cpu_before_s = cpu::children_s()?;
+    let start = Instant::now();
+    let child = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {shown}"))?;
+    let group = Group::of(&child)?;
+    let output = child.wait_with_output().context("waiting")?;
+    let ran_s = start.elapsed().as_secs_f64();
+    rustix::fs::syncfs(&disk).context("syncfs")?;
+    let wall_s = start.elapsed().as_secs_f64();
+    drop(group);
+    check_stop()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{shown}: {}: {}", output.status, tail(&said));
+    }
+    Ok(Cost {
+        wall_s,
+        ran_s,
+        cpu_s: cpu::children_s()? - cpu_before_s,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+    })
+}
+
+/// A program that runs until this is dropped.
+pub struct Daemon {
+    child: Child,
+    name: String,
+    group: Option<Group>,
+    log: std::path::PathBuf,
+}
+
+impl Daemon {
+    /// Starts a program; what it says goes to the end of `log`.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Daemon> {
+        check_stop()?;
+        if let Some(parent) = log.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let out = OpenOptions::new().create(true).append(true).open(log)?;
+        let child = dying_with_us(command)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()
+            .with_context(|| format!("starting {}", show(command)))?;
+        let group = Some(Group::of(&child)?);
+        Ok(Daemon {
+            child,
+            name: name.to_owned(),
+            group,
+            log: log.to_owned(),
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Processor seconds that it and its children have used so far.
+    pub fn cpu_s(&self) -> Result<f64> {
+        cpu::tree_s(self.pid())
+    }
+
+    /// Waits until `ready` says so.
+    ///
+    /// # Errors
+    /// When the program ends before that, or half a minute has passed.
+    pub fn wait_until(&mut self, what: &str, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !ready() {
+            check_stop()?;
+            if let Some(status) = self.child.try_wait()? {
+                let said = fs::read_to_string(&self.log).unwrap_or_default();
+                bail!("{} ended with {status}: {}", self.name, tail(&said));
+            }
+            if Instant::now() > deadline {
+                bail!("{} has not {what} within 30 s", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Waits until it accepts connections at a port of 127.0.0.1.
+    pub fn wait_for_port(&mut self, port: u16) -> Result<()> {
+        self.wait_until("answered", || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        })
+    }
+
+    /// Waits for its end, which something else brings about (an unmount); false after the grace.
+    pub fn ended(&mut self) -> bool {
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let Some(group) = self.group.take() else {
+            return;
+        };
+        if matches!(self.child.try_wait(), Ok(None)) {
+            group.signal(Signal::TERM);
+            if !self.ended() {
+                group.signal(Signal::KILL);
+            }
+        }
+        // Children that outlived their parent (a server's sessions) are still of the group.
+        group.signal(Signal::KILL);
+        if let Err(error) = self.child.wait() {
+            eprintln!("warning: {} may still run: {error}", self.name);
+        }
+    }
+}
+
+/// A process group in the list of those alive.
+struct Group(Pid);
+
+impl Group {
+    fn of(child: &Child) -> Result<Group> {
+        let pid = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| anyhow!("process id {} is none", child.id()))?;
+        lock().push(pid);
+        Ok(Group(pid))
+    }
+
+    fn signal(&self, signal: Signal) {
+        // An error says that nobody is left, which is what was wanted.
+        let _ = kill_process_group(self.0, signal);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        lock().retain(|pid| *pid != self.0);
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Vec<Pid>> {
+    GROUPS.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// From now on Ctrl-C and SIGTERM end what was started, and the guards then clean up.
+pub fn stop_on_signals() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let Ok(mut term) = signal(SignalKind::terminate()) else {
+                return;
+            };
+            loop {
+                tokio::select! {
+                    _ = tokio::signal::ctrl_c() => {}
+                    _ = term.recv() => {}
+                }
+                STOPPED.store(true, Ordering::SeqCst);
+                for pid in lock().iter() {
+                    let _ = kill_process_group(*pid, Signal::TERM);
+                }
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Whether the user has asked to stop.
+pub fn stopped() -> bool {
+    STOPPED.load(Ordering::SeqCst)
+}
+
+/// Fails once the user has asked to stop.
+pub fn check_stop() -> Result<()> {
+    if stopped() {
+        bail!("interrupted");
+    }
+    Ok(())
+}
+
+/// A port of 127.0.0.1 that is free now.
+pub fn free_port() -> Result<u16> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// The same command, ended by the kernel should this program be killed before its guards ran.
+fn dying_with_us(command: &Command) -> Command {
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--pdeathsig", "TERM", "--"]);
+    wrapped.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        wrapped.current_dir(dir);
+    }
+    wrapped
+}
+
+fn show(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
+    words.join(" ")
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.trim().lines().collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_command_is_quoted() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no space >&2; exit 3"]);
+        let error = run(&mut command, Path::new("/tmp"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no space") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn dropping_a_daemon_ends_its_children_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid_file = dir.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; wait", pid_file.display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let mut daemon = Daemon::start("sh", &mut command, &dir.path().join("log")).unwrap();
+        let written = || fs::read_to_string(&pid_file).is_ok_and(|t| t.ends_with('\n'));
+        daemon.wait_until("written its child", written).unwrap();
+        let sleeper = fs::read_to_string(&pid_file).unwrap().trim().to_owned();
+        drop(daemon);
+        // A zombie that init has not reaped yet has no command line.
+        let left = fs::read(format!("/proc/{sleeper}/cmdline")).unwrap_or_default();
+        assert!(left.is_empty(), "the sleeper lives on");
+    }
+
+    #[test]
+    fn a_daemon_that_ends_early_is_told_with_its_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo port taken; exit 1"]);
+        let mut daemon = Daemon::start("sh", &mut command, &dir.path().join("log")).unwrap();
+        let error = daemon.wait_until("answered", || false).unwrap_err();
+        assert!(error.to_string().contains("port taken"), "{error}");
+    }
+}

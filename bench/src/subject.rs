@@ -1,0 +1,141 @@
+//! The program under test, driven through its command line only: what a user types is measured.
+//!
+//! Keys, caches and state lie below the directory that the caller gives (`home`), never in the
+//! account's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::field::Field;
+use crate::mounts::Mounted;
+use crate::process::{self, Daemon};
+
+/// `bulla` with its state below `home`.
+fn bulla(binary: &Path, home: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.env("HOME", home);
+    command.env("XDG_CONFIG_HOME", home.join("config"));
+    command.env("XDG_STATE_HOME", home.join("state"));
+    command.env("XDG_CACHE_HOME", home.join("cache"));
+    command
+}
+
+/// Makes the publisher's key.
+pub fn new_key(binary: &Path, home: &Path) -> Command {
+    let mut command = bulla(binary, home);
+    command
+        .args(["key", "new", "--no-passphrase", "--out"])
+        .arg(home.join("key"));
+    command
+}
+
+/// Publishes a tree into a repository.
+pub fn publish(binary: &Path, home: &Path, tree: &Path, repo: &Path) -> Command {
+    let mut command = bulla(binary, home);
+    command
+        .arg("publish")
+        .arg(tree)
+        .arg(repo)
+        .arg("--key")
+        .arg(home.join("key"));
+    command.args(["--valid", "7d", "--json"]);
+    command
+}
+
+/// A published tree.
+#[derive(Debug, Clone)]
+pub struct Published {
+    binary: PathBuf,
+    home: PathBuf,
+    /// Its repository.
+    pub repo: PathBuf,
+    /// Its volume id.
+    pub volume: String,
+}
+
+impl Published {
+    /// Publishes a tree into a fresh repository named after the figure.
+    pub fn new(field: &Field, name: &str, tree: &Path) -> Result<Published> {
+        let binary = field.bulla()?.to_owned();
+        let home = field.fresh(&format!("bulla-{name}"))?;
+        let repo = home.join("repo");
+        process::run(&mut new_key(&binary, &home), field.work())?;
+        let cost = process::run(&mut publish(&binary, &home, tree, &repo), field.work())?;
+        Ok(Published {
+            volume: volume_of(&cost.stdout)?,
+            binary,
+            home,
+            repo,
+        })
+    }
+
+    /// The same volume read with another binary.
+    pub fn with_binary(&self, binary: &Path) -> Published {
+        Published {
+            binary: binary.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// Prints a file of the volume, straight from the repository.
+    pub fn cat(&self, path: &str) -> Result<Output> {
+        let mut command = bulla(&self.binary, &self.home);
+        command
+            .arg("cat")
+            .arg(format!("{}@{}", self.volume, self.repo.display()))
+            .arg(path);
+        command.output().context("starting bulla cat")
+    }
+
+    /// Serves the repository at a free port of 127.0.0.1.
+    pub fn serve(&self, field: &Field) -> Result<(Daemon, u16)> {
+        let port = process::free_port()?;
+        let mut command = bulla(&self.binary, &self.home);
+        command.arg("serve").arg(&self.repo);
+        command.args(["--listen", &format!("127.0.0.1:{port}")]);
+        let mut daemon = Daemon::start("bulla serve", &mut command, &field.log("bulla-serve"))?;
+        daemon.wait_for_port(port)?;
+        Ok((daemon, port))
+    }
+
+    /// Mounts what a server at this port has, with an empty cache of its own.
+    pub fn mount(&self, field: &Field, port: u16, dir: &Path) -> Result<Mounted> {
+        let cache = self.home.join("mount-cache");
+        if cache.exists() {
+            fs::remove_dir_all(&cache)?;
+        }
+        let mut command = bulla(&self.binary, &self.home);
+        command.env("XDG_CACHE_HOME", cache);
+        command.arg("mount");
+        command.arg(format!("{}@bulla://127.0.0.1:{port}", self.volume));
+        command.arg(dir).arg("--foreground");
+        Mounted::start("bulla mount", &mut command, dir, &field.log("bulla-mount"))
+    }
+}
+
+/// The volume id in the closing record that `publish --json` prints.
+fn volume_of(stdout: &str) -> Result<String> {
+    let last = stdout.trim().lines().next_back().unwrap_or_default();
+    let record: serde_json::Value =
+        serde_json::from_str(last).context("publish --json printed no JSON")?;
+    let volume = record.get("volume").and_then(|v| v.as_str());
+    Ok(volume
+        .ok_or_else(|| anyhow!("publish --json named no volume"))?
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_volume_is_in_the_last_record() {
+        let printed = "{\"type\":\"progress\"}\n{\"type\":\"result\",\"volume\":\"vol1x\"}\n";
+        assert_eq!(volume_of(printed).unwrap(), "vol1x");
+        assert!(volume_of("published").is_err());
+        assert!(volume_of("{}").is_err());
+    }
+}

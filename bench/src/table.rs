@@ -1,0 +1,164 @@
+//! The results for people: a table per figure, with every row that belongs there.
+
+use std::fmt::Write;
+
+use crate::field::Scale;
+use crate::figure::{Bound, Figure, Placement};
+use crate::outcome::{Outcome, Verdict};
+use crate::stats;
+
+/// A figure as text; one that has not been run says so.
+pub fn figure(figure: &Figure, outcome: Option<&Outcome>) -> String {
+    let mut text = format!("Figure {}: {}\n", figure.number, figure.title);
+    let Some(outcome) = outcome else {
+        text.push_str("  not measured: has not been run\n");
+        return text;
+    };
+    let scale = match outcome.scale {
+        Scale::Full => "",
+        Scale::Quick => " QUICK SIZES: not a measurement.",
+    };
+    let _ = writeln!(
+        text,
+        "  {} rounds, {}, load {:.2} at the start.{scale}",
+        outcome.rounds, outcome.started, outcome.load_at_start
+    );
+    for placement in figure.placements {
+        rows(&mut text, figure, outcome, *placement);
+    }
+    for verdict in &outcome.verdicts {
+        let _ = writeln!(text, "  {}", judged(verdict));
+    }
+    text
+}
+
+fn rows(text: &mut String, figure: &Figure, outcome: &Outcome, placement: Placement) {
+    let names = contestants(outcome, placement);
+    let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
+    let _ = write!(text, "  {:width$}", word(placement));
+    for metric in figure.metrics {
+        let _ = write!(
+            text,
+            "  {:>30}",
+            format!("{}, {}", metric.name, metric.unit)
+        );
+    }
+    text.push('\n');
+    for name in names {
+        let _ = write!(text, "  {name:width$}");
+        let why = outcome
+            .not_measured
+            .iter()
+            .find(|n| n.contestant == name && n.placement == placement);
+        if let Some(why) = why {
+            let _ = writeln!(text, "  not measured: {}", why.why);
+            continue;
+        }
+        for metric in figure.metrics {
+            let cell = outcome
+                .samples(&name, placement, metric.name)
+                .map_or_else(|| "-".to_owned(), cell);
+            let _ = write!(text, "  {cell:>30}");
+        }
+        text.push('\n');
+    }
+}
+
+/// Every row of a pass: first the measured, then those that were not.
+fn contestants(outcome: &Outcome, placement: Placement) -> Vec<String> {
+    let measured = outcome.series.iter().map(|s| (s.placement, &s.contestant));
+    let missing = outcome
+        .not_measured
+        .iter()
+        .map(|n| (n.placement, &n.contestant));
+    let mut names: Vec<String> = Vec::new();
+    for (where_, name) in measured.chain(missing) {
+        if where_ == placement && !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn word(placement: Placement) -> &'static str {
+    match placement {
+        Placement::Pinned => "pinned",
+        Placement::Unpinned => "all processors",
+    }
+}
+
+fn cell(samples: &[f64]) -> String {
+    match (stats::median(samples), stats::spread(samples)) {
+        (Some(median), Some((low, high))) => {
+            format!("{} ({}-{})", short(median), short(low), short(high))
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+/// About three digits, whatever the size.
+fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{:.2}G", value / 1e9),
+        v if v >= 1e6 => format!("{:.2}M", value / 1e6),
+        v if v >= 1e4 => format!("{:.0}k", value / 1e3),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn judged(verdict: &Verdict) -> String {
+    let bound = match verdict.bound {
+        Bound::AtMost(bound) => format!("at most {bound:.2}"),
+        Bound::AtLeast(bound) => format!("at least {bound:.2}"),
+    };
+    let what = format!(
+        "{} ({}) over {}: {bound}",
+        verdict.metric,
+        word(verdict.placement),
+        verdict.peer
+    );
+    match (verdict.ratio, verdict.met) {
+        (Some([ratio, low, high]), Some(met)) => {
+            let mark = if met { "met   " } else { "MISSED" };
+            format!("{mark} {what}; measured {ratio:.3} ({low:.3}-{high:.3})")
+        }
+        _ => format!("?      {what}; not measured"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_about_three_digits() {
+        let shown: Vec<String> = [0.1234, 3.456, 34.56, 345.6, 34567.0, 3.4567e6, 2e9]
+            .into_iter()
+            .map(short)
+            .collect();
+        assert_eq!(
+            shown,
+            ["0.123", "3.46", "34.6", "346", "35k", "3.46M", "2.00G"]
+        );
+    }
+
+    #[test]
+    fn a_verdict_without_a_peer_is_never_met() {
+        let verdict = Verdict {
+            metric: "wall".to_owned(),
+            placement: Placement::Unpinned,
+            peer: "restic".to_owned(),
+            bound: Bound::AtMost(0.4),
+            ratio: None,
+            met: None,
+        };
+        let shown = judged(&verdict);
+        assert!(
+            shown.starts_with('?') && shown.ends_with("not measured"),
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! The reader that does not verify (the paper's RONV, SFSRO 5): a copy of the source tree in which
+//! one check is taken out, built apart.
+//!
+//! The product knows no switch for this, so it cannot be turned off by mistake or by an attacker.
+//! Before anything is measured, [`build`]'s caller shows with a corrupted repository that the shipped
+//! binary refuses and that the copy does not ([`control`]): else the two would not differ in what
+//! is claimed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::dataset;
+use crate::field::Field;
+use crate::process;
+use crate::subject::Published;
+
+/// The file with the check, below the source tree.
+const FILE: &str = "crates/trust/src/handle.rs";
+/// The check: the one place where bytes become a verified block.
+const CHECK: &str = "if self.handle::<K>(&plaintext) == *handle {";
+/// What stands there in the copy.
+const NO_CHECK: &str = "if let _unproved = handle {";
+/// What a build needs.
+const PARTS: [&str; 6] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+    "crates",
+    "bench",
+    "xtask",
+];
+/// Exit code of the shipped binary when a block is not what it should be (`cli` contract).
+const INTEGRITY: i32 = 20;
+
+/// Builds the copy; the path of its binary.
+///
+/// # Errors
+/// When the check is not found exactly once, or the copy does not build.
+pub fn build(field: &Field) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("the bench lies in no source tree")?;
+    let home = field.work().join("unverified");
+    let copy = home.join("source");
+    for part in PARTS {
+        update(&source.join(part), &copy.join(part))
+            .with_context(|| format!("copying {part} of the source tree"))?;
+    }
+    eprintln!("building the copy that does not verify");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args([
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "bulla",
+        "--target-dir",
+    ]);
+    command.arg(home.join("target")).current_dir(&copy);
+    process::run(&mut command, field.work()).context("building the copy")?;
+    Ok(home.join("target/release/bulla"))
+}
+
+/// Takes the check out.
+fn patched(text: &str) -> Result<String> {
+    let times = text.matches(CHECK).count();
+    ensure!(times == 1, "the check stands {times} times in {FILE}");
+    Ok(text.replacen(CHECK, NO_CHECK, 1))
+}
+
+/// Brings a copy up to date; what has not changed keeps its time, so that it is not built again.
+fn update(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let name = entry?.file_name();
+            // Data and results of this bench are no part of the source.
+            if name != "work" && name != "target" {
+                update(&from.join(&name), &to.join(&name))?;
+            }
+        }
+        for entry in fs::read_dir(to)? {
+            let entry = entry?;
+            if !from.join(entry.file_name()).exists() && entry.file_type()?.is_file() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        return Ok(());
+    }
+    let mut bytes = fs::read(from)?;
+    if from.ends_with(FILE) {
+        bytes = patched(std::str::from_utf8(&bytes)?)?.into_bytes();
+    }
+    if fs::read(to).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    Ok(fs::write(to, bytes)?)
+}
+
+/// Shows that the two binaries differ in what is claimed: a repository with one flipped bit is
+/// refused by the shipped one and read by the copy.
+///
+/// # Errors
+/// When that is not so.
+pub fn control(field: &Field, copy: &Path) -> Result<()> {
+    let tree = field.fresh("control-tree")?;
+    // Incompressible, so that it stands in the repository as it is; too large for an inode.
+    let content: Vec<u8> = fs::read(dataset::names(field)?.join(dataset::ONE_COMPONENT))?;
+    fs::write(tree.join("file"), &content)?;
+    let published = Published::new(field, "control", &tree)?;
+    let right = published.cat("file")?;
+    ensure!(
+        right.stdout == content,
+        "the shipped binary reads wrong bytes"
+    );
+
+    flip(&published.repo, &content)?;
+    let refused = published.cat("file")?;
+    ensure!(
+        refused.status.code() == Some(INTEGRITY) && refused.stdout != content,
+        "the shipped binary does not refuse a wrong block: {}",
+        refused.status
+    );
+    let believed = published.with_binary(copy).cat("file")?;
+    ensure!(
+        believed.status.success() && believed.stdout.len() == content.len(),
+        "the copy refuses a wrong block, so it does verify: {}",
+        String::from_utf8_lossy(&believed.stderr)
+    );
+    ensure!(believed.stdout != content, "nothing was corrupted");
+    Ok(())
+}
+
+/// Flips one bit of `content` where it lies in a repository.
+fn flip(repo: &Path, content: &[u8]) -> Result<()> {
+    for path in dataset::files(repo)? {
+        let mut bytes = fs::read(&path)?;
+        let found = bytes
+            .windows(content.len())
+            .position(|window| window == content);
+        if let Some(byte) = found.and_then(|start| bytes.get_mut(start)) {
+            *byte ^= 1;
+            return Ok(fs::write(&path, bytes)?);
+        }
+    }
+    bail!("the content does not stand in the repository as it is")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_check_stands_once_in_the_product_and_not_in_the_copy() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FILE);
+        let text = fs::read_to_string(source).unwrap();
+        let without = patched(&text).unwrap();
+        assert!(!without.contains(CHECK));
+        assert!(patched(&without).is_err());
+    }
+
+    #[test]
+    fn a_copy_follows_the_source_and_leaves_the_rest_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("work")).unwrap();
+        fs::write(from.join("a"), "1").unwrap();
+        fs::write(from.join("b"), "2").unwrap();
+        update(&from, &to).unwrap();
+        assert!(!to.join("work").exists());
+        let before = fs::metadata(to.join("a")).unwrap().modified().unwrap();
+        fs::write(from.join("a"), "1").unwrap();
+        fs::remove_file(from.join("b")).unwrap();
+        update(&from, &to).unwrap();
+        assert_eq!(
+            fs::metadata(to.join("a")).unwrap().modified().unwrap(),
+            before
+        );
+        assert!(!to.join("b").exists());
+    }
+
+    #[test]
+    fn one_bit_is_flipped_where_the_content_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("segment"), b"headcontenttail").unwrap();
+        flip(dir.path(), b"content").unwrap();
+        assert_eq!(
+            fs::read(dir.path().join("segment")).unwrap(),
+            b"headbontenttail"
+        );
+        assert!(flip(dir.path(), b"content").is_err());
+    }
+}

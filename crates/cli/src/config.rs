@@ -1,0 +1,362 @@
+//! Settings: flags over `BULLA_*` over the user's file over the machine's over what is built in.
+//! Unknown keys are errors, and `bulla config show` tells where each value came from.
+//! Design: *Configuration*.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Deserialize;
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::logging::LogFormat;
+use crate::output::Color;
+use crate::units;
+
+/// A setting: its key in the file, its variable, what is built in, and a check of its text.
+struct Setting {
+    key: &'static str,
+    variable: &'static str,
+    default: &'static str,
+    check: fn(&str) -> Result<(), String>,
+}
+
+fn any(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+fn duration(text: &str) -> Result<(), String> {
+    units::parse_duration(text).map(drop)
+}
+
+fn size(text: &str) -> Result<(), String> {
+    units::parse_size(text).map(drop)
+}
+
+fn choice<T: ValueEnum>(text: &str) -> Result<(), String> {
+    T::from_str(text, false).map(drop).map_err(|_| {
+        let names: Vec<String> = T::value_variants()
+            .iter()
+            .filter_map(|v| Some(v.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        format!("`{text}` is none of {}", names.join(", "))
+    })
+}
+
+/// All settings; docs/cli.md has the same table.
+const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "cache-size",
+        variable: "BULLA_CACHE_SIZE",
+        default: "256MiB",
+        check: size,
+    },
+    Setting {
+        key: "color",
+        variable: "BULLA_COLOR",
+        default: "auto",
+        check: choice::<Color>,
+    },
+    Setting {
+        key: "deadline",
+        variable: "BULLA_DEADLINE",
+        default: "30s",
+        check: duration,
+    },
+    Setting {
+        key: "key",
+        variable: "BULLA_KEY",
+        default: "",
+        check: any,
+    },
+    Setting {
+        key: "listen",
+        variable: "BULLA_LISTEN",
+        default: "127.0.0.1:28552",
+        check: any,
+    },
+    Setting {
+        key: "log-format",
+        variable: "BULLA_LOG_FORMAT",
+        default: "text",
+        check: choice::<LogFormat>,
+    },
+    Setting {
+        key: "refresh",
+        variable: "BULLA_REFRESH",
+        default: "30s",
+        check: duration,
+    },
+    Setting {
+        key: "state-dir",
+        variable: "BULLA_STATE_DIR",
+        default: "",
+        check: any,
+    },
+    Setting {
+        key: "cache-dir",
+        variable: "BULLA_CACHE_DIR",
+        default: "",
+        check: any,
+    },
+    Setting {
+        key: "valid",
+        variable: "BULLA_VALID",
+        default: "7d",
+        check: duration,
+    },
+];
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// As it was written.
+    pub text: String,
+    /// `built in`, a file's path, or a variable's name.
+    pub origin: String,
+}
+
+/// A name that stands for a whole SOURCE.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedSource {
+    /// `VOLUMEID@LOCATION`.
+    pub source: String,
+}
+
+/// The configuration of one run.
+#[derive(Debug, Default)]
+pub struct Config {
+    values: BTreeMap<&'static str, Value>,
+    sources: BTreeMap<String, (NamedSource, String)>,
+}
+
+/// Where the machine's file lies.
+const SYSTEM_FILE: &str = "/etc/bulla/config.toml";
+
+impl Config {
+    /// Reads everything. `--config FILE` stands in the place of the user's file, and must exist.
+    pub fn load(explicit: Option<&Path>) -> Outcome<Config> {
+        let mut config = Config::default();
+        for setting in SETTINGS {
+            let text = match setting.key {
+                "state-dir" => text(directory(
+                    "XDG_STATE_HOME",
+                    ".local/state",
+                    "/var/lib/bulla",
+                )),
+                "cache-dir" => text(directory("XDG_CACHE_HOME", ".cache", "/var/cache/bulla")),
+                _ => setting.default.to_owned(),
+            };
+            let origin = "built in".to_owned();
+            config.values.insert(setting.key, Value { text, origin });
+        }
+        config.file(Path::new(SYSTEM_FILE), false)?;
+        match explicit {
+            Some(path) => config.file(path, true)?,
+            None => config.file(&user_file(), false)?,
+        }
+        for setting in SETTINGS {
+            if let Some(value) = std::env::var_os(setting.variable) {
+                let value = value.into_string().map_err(|_| {
+                    Failure::new(Kind::Config, format!("{} is not UTF-8", setting.variable))
+                })?;
+                config.set(setting, value, setting.variable)?;
+            }
+        }
+        Ok(config)
+    }
+
+    fn file(&mut self, path: &Path, must_exist: bool) -> Outcome<()> {
+        let shown = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(()),
+            Err(e) => {
+                return Err(Failure::of(
+                    Kind::Config,
+                    format!("cannot read the configuration file {shown}"),
+                    &e,
+                ));
+            }
+        };
+        self.read(&text, &shown)
+    }
+
+    fn read(&mut self, text: &str, origin: &str) -> Outcome<()> {
+        let wrong = |why: String| {
+            let mut failure = Failure::new(Kind::Config, format!("{origin} is wrong"));
+            failure.push_cause(why);
+            failure
+        };
+        let table: toml::Table = text
+            .parse()
+            .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
+        for (key, value) in table {
+            if key == "sources" {
+                let sources: BTreeMap<String, NamedSource> = value
+                    .try_into()
+                    .map_err(|e| wrong(format!("[sources]: {e}")))?;
+                for (name, source) in sources {
+                    check_source_name(&name).map_err(&wrong)?;
+                    self.sources.insert(name, (source, origin.to_owned()));
+                }
+                continue;
+            }
+            let setting = SETTINGS
+                .iter()
+                .find(|setting| setting.key == key)
+                .ok_or_else(|| wrong(format!("there is no setting `{key}`")))?;
+            let toml::Value::String(value) = value else {
+                return Err(wrong(format!(
+                    "`{key}` must be a string, as \"{}\"",
+                    setting.default
+                )));
+            };
+            self.set(setting, value, origin)?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, setting: &Setting, text: String, origin: &str) -> Outcome<()> {
+        (setting.check)(&text).map_err(|why| {
+            let mut failure = Failure::new(
+                Kind::Config,
+                format!("{origin}: `{}` is wrong", setting.key),
+            );
+            failure.push_cause(why);
+            failure
+        })?;
+        let origin = origin.to_owned();
+        self.values.insert(setting.key, Value { text, origin });
+        Ok(())
+    }
+
+    /// Every setting in order of its key.
+    pub fn values(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+        self.values.iter().map(|(key, value)| (*key, value))
+    }
+
+    /// Every named source, with the file that names it.
+    pub fn sources(&self) -> impl Iterator<Item = (&str, &NamedSource, &str)> {
+        self.sources
+            .iter()
+            .map(|(name, (source, origin))| (name.as_str(), source, origin.as_str()))
+    }
+
+    /// The SOURCE that a name stands for.
+    pub fn source(&self, name: &str) -> Option<&NamedSource> {
+        self.sources.get(name).map(|(source, _)| source)
+    }
+
+    /// The text of a setting.
+    pub fn text(&self, key: &str) -> &str {
+        self.values.get(key).map_or("", |value| &value.text)
+    }
+
+    /// A setting that is a path, if it is set.
+    pub fn path(&self, key: &str) -> Option<PathBuf> {
+        Some(self.text(key))
+            .filter(|text| !text.is_empty())
+            .map(PathBuf::from)
+    }
+
+    /// A setting that is a duration.
+    pub fn duration(&self, key: &str) -> Outcome<Duration> {
+        units::parse_duration(self.text(key)).map_err(|why| Failure::new(Kind::Config, why))
+    }
+
+    /// A setting that is a size, bytes.
+    pub fn size(&self, key: &str) -> Outcome<u64> {
+        units::parse_size(self.text(key)).map_err(|why| Failure::new(Kind::Config, why))
+    }
+
+    /// A setting that is one of a few words.
+    pub fn choice<T: ValueEnum + Default>(&self, key: &str) -> T {
+        // Checked when it was set.
+        T::from_str(self.text(key), false).unwrap_or_default()
+    }
+}
+
+/// A name must not look like a SOURCE or a path.
+fn check_source_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || !name.chars().all(plain) || name.starts_with(['.', '-']) {
+        return Err(format!(
+            "`{name}` is no name for a source; use letters, digits, - and _"
+        ));
+    }
+    Ok(())
+}
+
+fn user_file() -> PathBuf {
+    directory("XDG_CONFIG_HOME", ".config", "/etc/bulla").join("config.toml")
+}
+
+/// An XDG directory of this program; `fallback` for services without a home.
+fn directory(variable: &str, below_home: &str, fallback: &str) -> PathBuf {
+    let set = |name: &str| {
+        let value = std::env::var_os(name).map(PathBuf::from);
+        value.filter(|path| path.is_absolute())
+    };
+    match (set(variable), set("HOME")) {
+        (Some(base), _) => base.join("bulla"),
+        (None, Some(home)) => home.join(below_home).join("bulla"),
+        (None, None) => PathBuf::from(fallback),
+    }
+}
+
+fn text(path: PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Outcome<Config> {
+        let mut config = Config::default();
+        config.read(text, "test.toml")?;
+        Ok(config)
+    }
+
+    #[test]
+    fn values_and_names_are_read() {
+        let text = "deadline = \"2s\"\n[sources.docs]\nsource = \"vol1x@bulla://h\"\n";
+        let config = read(text).unwrap();
+        assert_eq!(config.duration("deadline").unwrap(), Duration::from_secs(2));
+        assert_eq!(config.source("docs").unwrap().source, "vol1x@bulla://h");
+        assert!(config.source("other").is_none());
+    }
+
+    #[test]
+    fn what_is_unknown_or_wrong_is_an_error() {
+        for bad in [
+            "dedline = \"2s\"",
+            "deadline = \"2\"",
+            "deadline = 2",
+            "color = \"blue\"",
+            "[sources.x]\nsource = \"a\"\nsauce = \"b\"",
+            "[sources.\"a@b\"]\nsource = \"a\"",
+            "[sources.x]",
+            "not toml",
+        ] {
+            let failure = read(bad).unwrap_err();
+            assert_eq!(failure.kind, Kind::Config, "{bad}");
+            assert!(failure.to_string().contains("test.toml"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn built_in_values_pass_their_own_checks_and_the_document_lists_them() {
+        let document = include_str!("../../../docs/cli.md");
+        for setting in SETTINGS {
+            if !setting.default.is_empty() {
+                (setting.check)(setting.default).unwrap();
+            }
+            let row = format!("| `{}` | `{}` |", setting.key, setting.variable);
+            assert!(document.contains(&row), "docs/cli.md lacks {row}");
+        }
+    }
+}

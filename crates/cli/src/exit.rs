@@ -1,0 +1,100 @@
+//! Exit codes: a contract with scripts, documented in `docs/cli.md`. A script can tell an attack from
+//! an outage by them. Design: *Exit codes*.
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Ok = 0,
+    /// Failed for a reason that has no code of its own.
+    Failed = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// Done, but for what was reported.
+    Partial = 3,
+    /// What was named does not exist.
+    NotFound = 10,
+    /// Somebody else is at it.
+    Locked = 11,
+    /// The key is not the one that is needed, or its passphrase is wrong.
+    WrongKey = 12,
+    /// Bytes are not what was signed.
+    Integrity = 20,
+    /// Something older than what was already seen.
+    Rollback = 21,
+    /// Two statements that cannot both be honest.
+    Fork = 22,
+    /// The statement's time has passed.
+    Expired = 24,
+    /// No replica answers.
+    Unavailable = 30,
+    /// The mount cannot be made or unmade.
+    Mount = 31,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// The number that the shell sees.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// `error.kind` of the JSON result record.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Exit::Ok => "ok",
+            Exit::Failed => "failed",
+            Exit::Usage => "usage",
+            Exit::Partial => "partial",
+            Exit::NotFound => "not-found",
+            Exit::Locked => "locked",
+            Exit::WrongKey => "wrong-key",
+            Exit::Integrity => "integrity",
+            Exit::Rollback => "rollback",
+            Exit::Fork => "fork",
+            Exit::Expired => "expired",
+            Exit::Unavailable => "unavailable",
+            Exit::Mount => "mount",
+            Exit::Interrupted => "interrupted",
+        }
+    }
+
+    /// The code that another process of this program ended with.
+    pub fn from_code(code: u8) -> Option<Exit> {
+        Exit::ALL.into_iter().find(|exit| exit.code() == code)
+    }
+
+    /// Every code.
+    pub const ALL: [Exit; 14] = [
+        Exit::Ok,
+        Exit::Failed,
+        Exit::Usage,
+        Exit::Partial,
+        Exit::NotFound,
+        Exit::Locked,
+        Exit::WrongKey,
+        Exit::Integrity,
+        Exit::Rollback,
+        Exit::Fork,
+        Exit::Expired,
+        Exit::Unavailable,
+        Exit::Mount,
+        Exit::Interrupted,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_tells_every_code() {
+        let text = include_str!("../../../docs/cli.md");
+        for exit in Exit::ALL {
+            let row = format!("| {} | `{}` |", exit.code(), exit.kind());
+            assert!(text.contains(&row), "docs/cli.md lacks `{row}`");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Where a command's words go: the result to stdout, everything else to stderr; with `--json` one
+//! record a line, closing with a `result` record whatever happened. Design: *Output*.
+
+use std::io::{IsTerminal, Write};
+
+use serde_json::{Map, Value, json};
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::text;
+
+/// Version of the JSON records. A field may be added at any time; this number changes when one is
+/// renamed, removed or changes its meaning.
+pub const SCHEMA: u64 = 0;
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    /// Whether messages on stderr are coloured.
+    pub fn on_stderr(self) -> bool {
+        match self {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let forbidden = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+                !forbidden && std::io::stderr().is_terminal()
+            }
+        }
+    }
+}
+
+/// The two streams, and how they are to be used.
+#[derive(Debug)]
+pub struct Output {
+    command: String,
+    json: bool,
+    quiet: bool,
+    color: bool,
+    terminal: bool,
+    stdout: std::io::BufWriter<std::io::Stdout>,
+}
+
+impl Output {
+    /// The streams of a command.
+    pub fn new(command: &str, json: bool, quiet: bool, color: Color) -> Output {
+        let stdout = std::io::stdout();
+        Output {
+            command: command.to_owned(),
+            json,
+            quiet,
+            color: color.on_stderr(),
+            terminal: stdout.is_terminal(),
+            stdout: std::io::BufWriter::with_capacity(64 << 10, stdout),
+        }
+    }
+
+    /// Whether records are wanted instead of text.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether progress may be drawn: for a person who looks on and did not ask for quiet.
+    pub fn progress(&self) -> bool {
+        !self.quiet && !self.json && std::io::stderr().is_terminal()
+    }
+
+    /// A line of the result.
+    pub fn line(&mut self, line: &str) -> Outcome<()> {
+        self.raw(line.as_bytes())?;
+        self.raw(b"\n")
+    }
+
+    /// Bytes of the result, as they are.
+    pub fn raw(&mut self, bytes: &[u8]) -> Outcome<()> {
+        self.stdout.write_all(bytes).map_err(|e| stdout_failed(&e))
+    }
+
+    /// A name of the result: as it is into a pipe or file, harmless on a terminal.
+    pub fn name(&mut self, name: &[u8]) -> Outcome<()> {
+        if self.terminal {
+            self.raw(text::printable(name).as_bytes())
+        } else {
+            self.raw(name)
+        }
+    }
+
+    /// A JSON record of the type `kind`.
+    pub fn record(&mut self, kind: &str, fields: Map<String, Value>) -> Outcome<()> {
+        let mut record = Map::new();
+        record.insert("type".to_owned(), kind.into());
+        record.insert("schema".to_owned(), SCHEMA.into());
+        record.extend(fields);
+        let mut line = Value::Object(record).to_string().into_bytes();
+        line.push(b'\n');
+        self.raw(&line)
+    }
+
+    /// Sends out what is buffered.
+    pub fn flush(&mut self) -> Outcome<()> {
+        self.stdout.flush().map_err(|e| stdout_failed(&e))
+    }
+
+    /// A word to the person, not part of the result.
+    pub fn note(&self, note: &str) {
+        if !self.quiet {
+            eprintln!("{}", text::printable_message(note));
+        }
+    }
+
+    /// A warning, not part of the result, not silenced by `-q`.
+    pub fn warn(&self, warning: &str) {
+        let label = self.paint("33", "warning:");
+        eprintln!("{label} {}", text::printable_message(warning));
+    }
+
+    fn paint(&self, code: &str, word: &str) -> String {
+        if self.color {
+            format!("\x1b[1;{code}m{word}\x1b[0m")
+        } else {
+            word.to_owned()
+        }
+    }
+
+    /// Closes a command: the last record, or the error and its hint. Gives back the exit code.
+    pub fn close(&mut self, outcome: Outcome<Done>) -> Exit {
+        let closed = match outcome {
+            Ok(done) => {
+                let exit = done.exit;
+                let written = self.close_record(exit, done.fields, None);
+                written.and_then(|()| self.flush()).map(|()| exit)
+            }
+            Err(failure) => Err(failure),
+        };
+        match closed {
+            Ok(exit) => exit,
+            // Whoever read stdout has gone: that is how `bulla ls | head` ends, not an error.
+            Err(failure) if failure.error == BROKEN_PIPE => Exit::Ok,
+            Err(failure) => {
+                let exit = failure.exit();
+                self.print(&failure);
+                // A reader of stdout that has gone cannot be told anything.
+                let _ = self
+                    .close_record(exit, failure.fields.clone(), Some(&failure))
+                    .and_then(|()| self.flush());
+                exit
+            }
+        }
+    }
+
+    fn close_record(
+        &mut self,
+        exit: Exit,
+        fields: Map<String, Value>,
+        failure: Option<&Failure>,
+    ) -> Outcome<()> {
+        if !self.json {
+            return Ok(());
+        }
+        let mut record = Map::new();
+        record.insert("command".to_owned(), self.command.clone().into());
+        record.insert("ok".to_owned(), (exit == Exit::Ok).into());
+        record.insert("exit_code".to_owned(), exit.code().into());
+        record.extend(fields);
+        if let Some(failure) = failure {
+            let error = json!({
+                "kind": exit.kind(),
+                "message": failure.error,
+                "causes": failure.causes,
+                "hint": failure.hint(),
+            });
+            record.insert("error".to_owned(), error);
+        }
+        self.record("result", record)
+    }
+
+    fn print(&self, failure: &Failure) {
+        let safe = text::printable_message;
+        eprintln!("{} {}", self.paint("31", "error:"), safe(&failure.error));
+        for cause in &failure.causes {
+            eprintln!("{} {}", self.paint("33", "cause:"), safe(cause));
+        }
+        eprintln!("{} {}", self.paint("36", "hint:"), safe(failure.hint()));
+    }
+}
+
+/// A command that ended well, or well but for a part.
+#[derive(Debug)]
+pub struct Done {
+    /// [`Exit::Ok`] or [`Exit::Partial`].
+    pub exit: Exit,
+    /// Fields of the closing record.
+    pub fields: Map<String, Value>,
+}
+
+impl Done {
+    /// All is done.
+    pub fn ok(fields: Map<String, Value>) -> Done {
+        Done {
+            exit: Exit::Ok,
+            fields,
+        }
+    }
+}
+
+const BROKEN_PIPE: &str = "the reader of stdout has gone";
+
+fn stdout_failed(error: &std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        Failure::new(Kind::System, BROKEN_PIPE)
+    } else {
+        Failure::io("cannot write to stdout", error)
+    }
+}
+
+/// The fields of a JSON object, from `json!({...})`.
+pub fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        other => Map::from_iter([("value".to_owned(), other)]),
+    }
+}

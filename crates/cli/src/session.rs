@@ -1,0 +1,191 @@
+//! What reading commands share: the runtime, the name that stands for a SOURCE, the open volume, and
+//! Ctrl-C.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use publish::source::{Location, Source};
+use publish::volume::{Volume, VolumeOptions};
+use tokio::runtime::Runtime;
+use trust::statement::VolumeId;
+
+use crate::args::Reading;
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+
+/// A command that talks to places: its runtime and its settings.
+#[derive(Debug)]
+pub struct Session {
+    runtime: Runtime,
+    state_dir: PathBuf,
+    cache_bytes: u64,
+    deadline: Duration,
+}
+
+impl Session {
+    /// Starts the runtime.
+    pub fn start(config: &Config, reading: &Reading) -> Outcome<Session> {
+        Ok(Session {
+            runtime: runtime()?,
+            state_dir: config.path("state-dir").unwrap_or_default(),
+            cache_bytes: match reading.cache_size {
+                Some(bytes) => bytes,
+                None => config.size("cache-size")?,
+            },
+            deadline: match reading.deadline {
+                Some(deadline) => deadline,
+                None => config.duration("deadline")?,
+            },
+        })
+    }
+
+    /// Opens the volume that the arguments name.
+    pub fn open(&self, config: &Config, reading: &Reading) -> Outcome<Arc<Volume>> {
+        let source = self.source(config, &reading.source)?;
+        let mirrors = reading
+            .mirror
+            .iter()
+            .map(|text| absolute(Location::from_str(text)?));
+        let mirrors: Vec<Location> = mirrors.collect::<Outcome<_>>()?;
+        let options = VolumeOptions {
+            state_directory: self.state_dir.clone(),
+            cache_bytes: self.cache_bytes,
+            deadline: self.deadline,
+            ..VolumeOptions::default()
+        };
+        self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })
+    }
+
+    /// Runs a future to its end, or to Ctrl-C.
+    pub fn run<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        run(&self.runtime, future)
+    }
+
+    /// Runs a future that minds signals itself.
+    pub fn serve<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        self.runtime.block_on(future)
+    }
+
+    /// The SOURCE of an argument: a name from the configuration, or itself.
+    fn source(&self, config: &Config, text: &str) -> Outcome<Source> {
+        let named = config.source(text).map(|named| named.source.as_str());
+        let text = named.unwrap_or(text);
+        if text.contains('@') {
+            let mut source = Source::from_str(text)?;
+            source.location = absolute(source.location)?;
+            return Ok(source);
+        }
+        if VolumeId::from_str(text).is_ok() {
+            return Err(
+                Failure::new(Kind::BadSource, "the source names no location").with_hint(format!(
+                    "write {text}@LOCATION: a directory or bulla://host[:port]"
+                )),
+            );
+        }
+        Err(self.without_id(text))
+    }
+
+    /// A location without a volume id: nothing is trusted, so nothing is read; but the id that the
+    /// place claims is named, so that a person can compare it.
+    fn without_id(&self, text: &str) -> Failure {
+        let failure = Failure::new(
+            Kind::NoVolumeId,
+            format!("{text}: the volume id is missing, and nothing is trusted without it"),
+        );
+        let found = Location::from_str(text)
+            .map_err(Failure::from)
+            .and_then(|location| self.run(async move { Ok(claimed_id(&location).await?) }));
+        match found {
+            Ok(id) => {
+                let hint = format!(
+                    "the place says that it is {id}. Compare that with the publisher's word over a \
+                     way that you trust, and pin it by writing {id}@{text}"
+                );
+                failure.with_hint(hint)
+            }
+            Err(cause) => {
+                let mut failure = failure;
+                failure.push_cause(cause.error);
+                failure
+            }
+        }
+    }
+}
+
+/// The runtime of a command.
+pub fn runtime() -> Outcome<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::io("cannot start threads", &e))
+}
+
+/// Runs a future on `runtime` to its end, or to Ctrl-C.
+pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    runtime.block_on(async {
+        tokio::select! {
+            outcome = future => outcome,
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Kind::Interrupted, "interrupted")),
+        }
+    })
+}
+
+/// A path that the volume proves not to have.
+pub fn not_found(path: &[u8]) -> Failure {
+    let shown = crate::text::printable(path);
+    Failure::new(Kind::NotFound, format!("{shown}: not in the volume"))
+}
+
+/// The volume id that a place claims to have, believed in nothing.
+async fn claimed_id(location: &Location) -> Result<VolumeId, publish::error::ReadError> {
+    publish::source::claimed_id(location).await
+}
+
+/// Calls `action` on the first Ctrl-C or SIGTERM; a second one ends the program at once. The thread
+/// ends with the program.
+pub fn on_interrupt(action: impl FnOnce() + Send + 'static) -> Outcome<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let failed = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let (mut interrupt, mut terminate) = runtime.block_on(async {
+        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        Ok::<_, Failure>((interrupt, signal(SignalKind::terminate()).map_err(failed)?))
+    })?;
+    let listen = move || {
+        runtime.block_on(async {
+            let mut either = async || {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            };
+            either().await;
+            action();
+            either().await;
+            std::process::exit(Kind::Interrupted.exit().code().into());
+        });
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(listen)
+        .map(drop)
+        .map_err(failed)
+}
+
+/// A place that stays the same when this process changes its directory.
+fn absolute(location: Location) -> Outcome<Location> {
+    match location {
+        Location::Directory(path) => {
+            let whole = std::path::absolute(&path);
+            let whole = whole.map_err(|e| Failure::io(path.display().to_string(), &e))?;
+            Ok(Location::Directory(whole))
+        }
+        server => Ok(server),
+    }
+}

@@ -1,0 +1,127 @@
+//! Names and messages on their way to a terminal or a JSON record. Names are bytes that a stranger
+//! chose: they may be no UTF-8, and may hold sequences that a terminal obeys.
+
+use serde_json::{Map, Value};
+
+/// A name that is safe on a terminal: control characters, backslashes and bytes that are not UTF-8
+/// become `\n`, `\\`, `\x1b`.
+pub fn printable(name: &[u8]) -> String {
+    let mut out = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                c if c.is_control() || reorders(c) => {
+                    let mut bytes = [0; 4];
+                    for byte in c.encode_utf8(&mut bytes).bytes() {
+                        out.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// Characters that change the order of what stands around them: a name could pose as another.
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A message for a terminal: lines stay lines, everything else as [`printable`], but for backslashes.
+pub fn printable_message(message: &str) -> String {
+    message
+        .chars()
+        .map(|c| match c {
+            '\n' => c,
+            c if c.is_control() || reorders(c) => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// Puts a name into a JSON record without losing a byte: `KEY` is the name as text; where the name is
+/// not UTF-8, `KEY_base64` holds the bytes and `KEY` only resembles it.
+pub fn put_name(record: &mut Map<String, Value>, key: &str, name: &[u8]) {
+    record.insert(
+        key.to_owned(),
+        Value::String(String::from_utf8_lossy(name).into_owned()),
+    );
+    if std::str::from_utf8(name).is_err() {
+        record.insert(format!("{key}_base64"), Value::String(base64(name)));
+    }
+}
+
+/// The text of a block's name.
+pub fn block_name(bytes: &[u8; 32]) -> String {
+    trust::text::write(trust::text::Noun::Block, bytes)
+}
+
+/// RFC 4648 base64 with padding.
+pub fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let word = group
+            .iter()
+            .chain(std::iter::repeat(&0))
+            .take(3)
+            .fold(0usize, |word, byte| word << 8 | usize::from(*byte));
+        for i in 0..4 {
+            let symbol = ALPHABET.get(word >> (18 - 6 * i) & 63);
+            out.push(match symbol {
+                Some(symbol) if i <= group.len() => char::from(*symbol),
+                _ => '=',
+            });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_4648_vectors() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+        assert_eq!(base64(&[0xff, 0xff, 0xfe]), "///+");
+    }
+
+    #[test]
+    fn a_name_cannot_command_the_terminal() {
+        assert_eq!(printable(b"plain \xc3\xa9"), "plain \u{e9}");
+        assert_eq!(printable(b"\x1b[2Jx"), "\\x1b[2Jx");
+        assert_eq!(printable(b"a\\b\nc\xff"), "a\\\\b\\nc\\xff");
+        assert_eq!(
+            printable("cod\u{202e}exe".as_bytes()),
+            "cod\\xe2\\x80\\xaeexe"
+        );
+        assert_eq!(printable_message("a\x1b[0mb\nc"), "a\u{fffd}[0mb\nc");
+    }
+
+    #[test]
+    fn json_names_are_lossless() {
+        let mut record = Map::new();
+        put_name(&mut record, "path", b"ok");
+        assert_eq!(record.len(), 1);
+        put_name(&mut record, "other", b"\xffx");
+        assert_eq!(record.get("other_base64"), Some(&Value::from("/3g=")));
+    }
+}

@@ -1,0 +1,497 @@
+//! Key files: an Ed25519 seed, as it is or under a passphrase (`docs/decisions/0012-key-files.md`).
+//!
+//! ```text
+//! bulla-key-1
+//! public key1…
+//! kdf argon2id m=65536 t=3 p=4 salt=<32 hex digits>     or: kdf none
+//! cipher xchacha20poly1305 nonce=<48 hex digits>        or: cipher none
+//! secret <hex digits>
+//! ```
+//!
+//! The lines above `secret` are authenticated together with it. A file that others could read is
+//! refused; secrets are wiped from memory when they are dropped.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use trust::key::{PublicKey, SecretKey};
+use zeroize::{Zeroize, Zeroizing};
+
+const HEADER: &str = "bulla-key-1";
+const MAX_FILE_BYTES: u64 = 4096;
+const SEED_BYTES: usize = 32;
+/// RFC 9106, second recommended choice: 64 MiB, 3 passes, 4 lanes.
+const NEW_COST: Cost = Cost {
+    memory_kib: 64 << 10,
+    passes: 3,
+    lanes: 4,
+};
+
+/// What is wrong with a key file.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The system said no.
+    #[error("{}", path.display())]
+    Io {
+        /// The key file.
+        path: PathBuf,
+        /// The system's words.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A key is never written over anything.
+    #[error("{} exists already", path.display())]
+    Exists {
+        /// The file in the way.
+        path: PathBuf,
+    },
+    /// Others than the owner may read or write it.
+    #[error("{} may be read or written by others (mode {mode:04o})", path.display())]
+    Exposed {
+        /// The key file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Not a key file.
+    #[error("{} is not a key file: {why}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Which rule it breaks.
+        why: &'static str,
+    },
+    /// The passphrase does not open it (or the file was tampered with, which looks the same).
+    #[error("the passphrase does not open {}", path.display())]
+    WrongPassphrase {
+        /// The key file.
+        path: PathBuf,
+    },
+    /// There is a passphrase on the file and none was given.
+    #[error("{} needs a passphrase: {why}", path.display())]
+    NoPassphrase {
+        /// The key file.
+        path: PathBuf,
+        /// Why there is none.
+        why: String,
+    },
+    /// No random numbers from the system.
+    #[error("the system gives no random numbers: {0}")]
+    Random(String),
+    /// The key derivation failed: too little memory.
+    #[error("cannot derive a key from the passphrase: {0}")]
+    Derivation(String),
+}
+
+/// Makes a new key and writes it to `path`, which must not exist; encrypted if there is a passphrase.
+///
+/// # Errors
+/// [`KeyError`]; no file is left behind.
+pub fn create(path: &Path, passphrase: Option<&[u8]>) -> Result<PublicKey, KeyError> {
+    let mut seed = Zeroizing::new([0; SEED_BYTES]);
+    random(&mut *seed)?;
+    write(path, &SecretKey::from_seed(&seed), passphrase)
+}
+
+/// Reads a key; `ask` gives the passphrase and is called only if there is one on the file.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn load<E: std::fmt::Display>(
+    path: &Path,
+    ask: impl FnOnce() -> Result<Zeroizing<Vec<u8>>, E>,
+) -> Result<SecretKey, KeyError> {
+    let text = read(path)?;
+    let parsed = KeyText::parse(&text).map_err(|why| malformed(path, why))?;
+    let mut seed = Zeroizing::new([0; SEED_BYTES]);
+    match &parsed.lock {
+        None => copy_seed(&parsed.secret, &mut seed),
+        Some(lock) => {
+            let passphrase = ask().map_err(|why| KeyError::NoPassphrase {
+                path: path.to_owned(),
+                why: why.to_string(),
+            })?;
+            let payload = Payload {
+                msg: &parsed.secret,
+                aad: parsed.public_part.as_bytes(),
+            };
+            let plain = lock
+                .cipher(&passphrase)?
+                .decrypt(&XNonce::from(lock.nonce), payload)
+                .map(Zeroizing::new)
+                .map_err(|_| KeyError::WrongPassphrase {
+                    path: path.to_owned(),
+                })?;
+            copy_seed(&plain, &mut seed)
+        }
+    }
+    .ok_or_else(|| malformed(path, "the secret has another length"))?;
+    let key = SecretKey::from_seed(&seed);
+    if key.public() != parsed.public {
+        return Err(malformed(
+            path,
+            "the secret does not belong to the public key",
+        ));
+    }
+    Ok(key)
+}
+
+/// Reads the public key alone, for which no passphrase is needed. It is what the file says: only
+/// [`load`] proves that the secret belongs to it.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn public(path: &Path) -> Result<PublicKey, KeyError> {
+    let text = read(path)?;
+    let parsed = KeyText::parse(&text).map_err(|why| malformed(path, why))?;
+    Ok(parsed.public)
+}
+
+/// Whether [`load`] will ask for a passphrase.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn has_passphrase(path: &Path) -> Result<bool, KeyError> {
+    let text = read(path)?;
+    let parsed = KeyText::parse(&text).map_err(|why| malformed(path, why))?;
+    Ok(parsed.lock.is_some())
+}
+
+fn malformed(path: &Path, why: &'static str) -> KeyError {
+    KeyError::Malformed {
+        path: path.to_owned(),
+        why,
+    }
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), KeyError> {
+    getrandom::fill(bytes).map_err(|e| KeyError::Random(e.to_string()))
+}
+
+fn copy_seed(bytes: &[u8], seed: &mut [u8; SEED_BYTES]) -> Option<()> {
+    let bytes: &[u8; SEED_BYTES] = bytes.try_into().ok()?;
+    seed.copy_from_slice(bytes);
+    Some(())
+}
+
+fn write(path: &Path, key: &SecretKey, passphrase: Option<&[u8]>) -> Result<PublicKey, KeyError> {
+    let public = key.public();
+    let seed = key.seed();
+    let mut text = Zeroizing::new(format!("{HEADER}\npublic {public}\n"));
+    match passphrase {
+        None => {
+            text.push_str("kdf none\ncipher none\nsecret ");
+            push_hex(&mut text, &*seed);
+        }
+        Some(passphrase) => {
+            let mut lock = Lock {
+                cost: NEW_COST,
+                salt: [0; 16],
+                nonce: [0; 24],
+            };
+            random(&mut lock.salt)?;
+            random(&mut lock.nonce)?;
+            lock.write(&mut text);
+            let payload = Payload {
+                msg: &*seed,
+                aad: text.as_bytes(),
+            };
+            let sealed = lock
+                .cipher(passphrase)?
+                .encrypt(&XNonce::from(lock.nonce), payload)
+                .map_err(|e| KeyError::Derivation(e.to_string()))?;
+            text.push_str("secret ");
+            push_hex(&mut text, &sealed);
+        }
+    }
+    text.push('\n');
+    write_new(path, text.as_bytes())?;
+    Ok(public)
+}
+
+fn write_new(path: &Path, text: &[u8]) -> Result<(), KeyError> {
+    let io = |source| KeyError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::AlreadyExists => KeyError::Exists {
+                path: path.to_owned(),
+            },
+            _ => io(source),
+        })?;
+    let written = file.write_all(text).and_then(|()| file.sync_all());
+    let written = written.and_then(|()| {
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    });
+    written.map_err(|source| {
+        // Half a key is none; the error that is told is the first.
+        let _ = std::fs::remove_file(path);
+        io(source)
+    })
+}
+
+fn read(path: &Path) -> Result<Zeroizing<String>, KeyError> {
+    let io = |source| KeyError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    // Not to be kept waiting by a pipe of that name.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+        .map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    if !metadata.is_file() {
+        return Err(malformed(path, "it is not a regular file"));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return Err(KeyError::Exposed {
+            path: path.to_owned(),
+            mode: metadata.mode() & 0o7777,
+        });
+    }
+    // Sized at once: growing would leave copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize + 1));
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(io)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(malformed(path, "it is too long"));
+    }
+    match String::from_utf8(std::mem::take(&mut *bytes)) {
+        Ok(text) => Ok(Zeroizing::new(text)),
+        Err(error) => {
+            error.into_bytes().zeroize();
+            Err(malformed(path, "it is not text"))
+        }
+    }
+}
+
+/// A key file, taken apart.
+struct KeyText<'a> {
+    public: PublicKey,
+    lock: Option<Lock>,
+    /// Everything above the secret.
+    public_part: &'a str,
+    secret: Zeroizing<Vec<u8>>,
+}
+
+impl<'a> KeyText<'a> {
+    fn parse(text: &'a str) -> Result<KeyText<'a>, &'static str> {
+        let body = text.strip_suffix('\n').ok_or("its last line has no end")?;
+        let at = body.find("\nsecret ").ok_or("there is no secret")? + 1;
+        let (public_part, secret) = body.split_at(at);
+        let mut lines = public_part.lines();
+        let mut line = |key: &'static str, why| {
+            let line = lines.next().ok_or(why)?;
+            line.strip_prefix(key).ok_or(why)
+        };
+        if !line(HEADER, "its first line is not bulla-key-1")?.is_empty() {
+            return Err("its first line is not bulla-key-1");
+        }
+        let public = line("public ", "there is no public key")?
+            .parse()
+            .map_err(|_| "the public key is mistyped")?;
+        let kdf = line("kdf ", "there is no line kdf")?;
+        let cipher = line("cipher ", "there is no line cipher")?;
+        if lines.next().is_some() {
+            return Err("there are lines that do not belong there");
+        }
+        let lock = match (kdf, cipher) {
+            ("none", "none") => None,
+            _ => Some(Lock::parse(kdf, cipher).ok_or("kdf or cipher is not known here")?),
+        };
+        let secret = secret.strip_prefix("secret ").unwrap_or_default();
+        let secret = read_hex(secret).ok_or("the secret is not hexadecimal")?;
+        Ok(KeyText {
+            public,
+            lock,
+            public_part,
+            secret,
+        })
+    }
+}
+
+struct Cost {
+    memory_kib: u32,
+    passes: u32,
+    lanes: u32,
+}
+
+/// How a secret is locked by a passphrase.
+struct Lock {
+    cost: Cost,
+    salt: [u8; 16],
+    nonce: [u8; 24],
+}
+
+impl Lock {
+    fn write(&self, out: &mut String) {
+        let Cost {
+            memory_kib,
+            passes,
+            lanes,
+        } = self.cost;
+        out.push_str(&format!(
+            "kdf argon2id m={memory_kib} t={passes} p={lanes} salt="
+        ));
+        push_hex(out, &self.salt);
+        out.push_str("\ncipher xchacha20poly1305 nonce=");
+        push_hex(out, &self.nonce);
+        out.push('\n');
+    }
+
+    fn parse(kdf: &str, cipher: &str) -> Option<Lock> {
+        let mut words = kdf.strip_prefix("argon2id ")?.split(' ');
+        // Bounds, because the file may be somebody's trap: at most 1 GiB and some seconds.
+        let mut number = |key: &str, max: u32| {
+            let n: u32 = words.next()?.strip_prefix(key)?.parse().ok()?;
+            (1..=max).contains(&n).then_some(n)
+        };
+        let cost = Cost {
+            memory_kib: number("m=", 1 << 20)?,
+            passes: number("t=", 16)?,
+            lanes: number("p=", 16)?,
+        };
+        let salt = read_hex(words.next()?.strip_prefix("salt=")?)?;
+        let nonce = read_hex(cipher.strip_prefix("xchacha20poly1305 nonce=")?)?;
+        let lock = Lock {
+            cost,
+            salt: salt.as_slice().try_into().ok()?,
+            nonce: nonce.as_slice().try_into().ok()?,
+        };
+        words.next().is_none().then_some(lock)
+    }
+
+    fn cipher(&self, passphrase: &[u8]) -> Result<XChaCha20Poly1305, KeyError> {
+        let failed = |e: argon2::Error| KeyError::Derivation(e.to_string());
+        let Cost {
+            memory_kib,
+            passes,
+            lanes,
+        } = self.cost;
+        let params = Params::new(memory_kib, passes, lanes, Some(32)).map_err(failed)?;
+        let mut key = Zeroizing::new([0; 32]);
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into(passphrase, &self.salt, &mut *key)
+            .map_err(failed)?;
+        Ok(XChaCha20Poly1305::new((&*key).into()))
+    }
+}
+
+fn push_hex(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            out.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+    }
+}
+
+fn read_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let (pairs, odd) = text.as_bytes().as_chunks::<2>();
+    let digit = |b: &u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = Zeroizing::new(Vec::with_capacity(pairs.len()));
+    for [high, low] in pairs {
+        bytes.push(digit(high)? << 4 | digit(low)?);
+    }
+    odd.is_empty().then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn never() -> Result<Zeroizing<Vec<u8>>, String> {
+        panic!("nobody should be asked")
+    }
+    fn word(w: &str) -> impl FnOnce() -> Result<Zeroizing<Vec<u8>>, String> {
+        let w = Zeroizing::new(w.as_bytes().to_vec());
+        || Ok(w)
+    }
+
+    #[test]
+    fn plain_key_round_trip() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k");
+        let key = create(&path, None).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(load(&path, never).unwrap().public(), key);
+        assert_eq!(public(&path).unwrap(), key);
+        assert!(matches!(create(&path, None), Err(KeyError::Exists { .. })));
+        assert_eq!(public(&path).unwrap(), key, "an existing key is untouched");
+    }
+
+    #[test]
+    fn locked_key_needs_its_passphrase_and_its_header() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k");
+        let key = create(&path, Some(b"open sesame")).unwrap();
+        assert!(has_passphrase(&path).unwrap());
+        assert_eq!(load(&path, word("open sesame")).unwrap().public(), key);
+        let wrong = load(&path, word("open says me"));
+        assert!(matches!(wrong, Err(KeyError::WrongPassphrase { .. })));
+        let none = load(&path, || Err("no terminal"));
+        assert!(matches!(none, Err(KeyError::NoPassphrase { .. })));
+        // Another public key in the header: not believed.
+        let text = std::fs::read_to_string(&path).unwrap();
+        let other = SecretKey::from_seed(&[7; 32]).public();
+        std::fs::write(&path, text.replace(&key.to_string(), &other.to_string())).unwrap();
+        let swapped = load(&path, word("open sesame"));
+        assert!(matches!(swapped, Err(KeyError::WrongPassphrase { .. })));
+    }
+
+    #[test]
+    fn exposed_and_malformed_files_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k");
+        create(&path, None).unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o644] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            let error = load(&path, never).unwrap_err();
+            assert!(matches!(error, KeyError::Exposed { mode: m, .. } if m == mode));
+        }
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        let good = std::fs::read_to_string(&path).unwrap();
+        let mut bad: Vec<Vec<u8>> = vec![
+            b"".to_vec(),
+            b"\xff\xfe".to_vec(),
+            vec![b'a'; 100_000],
+            good.replace("bulla-key-1", "bulla-key-2").into_bytes(),
+            good.replace("kdf none", "kdf argon2id m=99999999 t=1 p=1 salt=00")
+                .into_bytes(),
+            good.replace("cipher none", "cipher rot13").into_bytes(),
+            good.replace("secret ", "secret 00").into_bytes(),
+            good.replace("secret ", "comment\nsecret ").into_bytes(),
+            good.to_uppercase().into_bytes(),
+        ];
+        bad.extend((0..good.len()).map(|n| good.as_bytes()[..n].to_vec()));
+        for text in bad {
+            std::fs::write(&path, &text).unwrap();
+            let result = load(&path, never);
+            let text = text.escape_ascii();
+            assert!(matches!(result, Err(KeyError::Malformed { .. })), "{text}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(load(&path, never).is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! What can keep a tree from being published, or a key from being read.
+
+use std::path::PathBuf;
+
+use store::StoreError;
+use trust::Reject;
+
+/// An error of publishing; nothing has been published when it is returned.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The directory to publish cannot be opened.
+    #[error("cannot open the directory {}", path.display())]
+    NoDirectory {
+        /// As it was given.
+        path: PathBuf,
+        /// The system's words.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file or directory of the tree cannot be published.
+    #[error("cannot publish {}", path.display())]
+    Unreadable {
+        /// Relative to the published directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        why: Unreadable,
+    },
+    /// The repository lies in the tree.
+    #[error("the repository itself lies in the tree, at {}", path.display())]
+    RepositoryInside {
+        /// Relative to the published directory.
+        path: PathBuf,
+    },
+    /// A pattern of `--exclude` means nothing.
+    #[error("the pattern {pattern:?} is not one: {why}")]
+    BadPattern {
+        /// As it was given.
+        pattern: String,
+        /// Which rule it breaks.
+        why: &'static str,
+    },
+    /// The repository belongs to a volume of which this key is no publisher.
+    #[error("this key may not publish volume {volume}")]
+    WrongKey {
+        /// The volume in the repository.
+        volume: String,
+    },
+    /// Another publisher is at work.
+    #[error("{} is locked by another publisher", path.display())]
+    Locked {
+        /// The repository.
+        path: PathBuf,
+    },
+    /// The clock stands before the start of the record that is to be succeeded.
+    #[error(
+        "the clock says {now} (unix seconds), but the last version was signed at {previous}: \
+         a new one would be refused by readers"
+    )]
+    ClockBehind {
+        /// What the clock says, unix seconds.
+        now: u64,
+        /// Start of the previous record, unix seconds.
+        previous: u64,
+    },
+    /// The repository's head does not verify, so that nothing can be built on it.
+    #[error("the head of {} does not verify", path.display())]
+    BadHead {
+        /// The repository.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        why: Reject,
+    },
+    /// The version numbers of this volume are used up, or the validity is no time span.
+    #[error("{0}")]
+    Impossible(&'static str),
+    /// Asked to stop.
+    #[error("interrupted; the last published version stands")]
+    Interrupted,
+    /// A part of the work ended without a word: a defect, not an answer.
+    #[error("a worker thread died")]
+    WorkerDied,
+    /// No random numbers from the system.
+    #[error("the system gives no random numbers: {0}")]
+    Random(String),
+    /// The repository.
+    #[error(transparent)]
+    Store(StoreError),
+    /// A tree that the format cannot hold.
+    #[error("the tree cannot be stored")]
+    Tree(#[from] Reject),
+}
+
+impl From<StoreError> for PublishError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Locked { path } => PublishError::Locked { path },
+            other => PublishError::Store(other),
+        }
+    }
+}
+
+/// Why one file cannot be published.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// The system said no.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// It would not hold still.
+    #[error("it changed while it was read, {0} times in a row")]
+    Changing(u32),
+    /// It is no longer what the directory said.
+    #[error("it was replaced by something else while it was read")]
+    Replaced,
+    /// An attribute that only a mount may show.
+    #[error("it has the attribute {0:?}; names that begin with user.bulla. are reserved")]
+    ReservedAttribute(String),
+    /// More attributes than the format holds.
+    #[error("its extended attributes are over 1 MiB")]
+    TooManyAttributes,
+    /// A rule of the format.
+    #[error("{0}")]
+    Refused(#[from] Reject),
+}
+
+impl From<rustix::io::Errno> for Unreadable {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Unreadable::Io(errno.into())
+    }
+}
+
+/// A relative path of the tree as people see it.
+pub(crate) fn path(relative: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    if relative.is_empty() {
+        PathBuf::from(".")
+    } else {
+        PathBuf::from(std::ffi::OsStr::from_bytes(relative))
+    }
+}

@@ -1,0 +1,493 @@
+//! One version of a volume, read and verified as it is used (SFSRO 4.2).
+//!
+//! Every read exists once, as an async fn that takes a [`Fetch`]: under [`Fetch::Cached`] it never
+//! waits and can be driven by [`crate::blocks::now`] from any thread; under [`Fetch::Until`] it asks
+//! replicas. Names are believed absent only when the map tree proves it.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use trust::array::{ArrayRoot, Child, Extent};
+use trust::inode::{Content, Entry, FileContent, Inode, Xattrs, decode_xattrs};
+use trust::judge::Offer;
+use trust::map::{ChildRef, Find, Item, MapRoot};
+use trust::root::RootRecord;
+use trust::{Data, Handle, MapNode, Reject};
+
+use crate::blocks::{Blocks, Fetch};
+use crate::error::ReadError;
+
+/// Read-around asked with a directory node, bytes: a directory of small files in one round trip.
+pub const AROUND_DIRECTORY_BYTES: usize = 256 << 10;
+/// Data blocks asked for in one request, bytes of plaintext.
+const BATCH_BYTES: u64 = 4 << 20;
+/// Largest xattr list that is read, bytes (what Linux itself can hold, with room).
+const MAX_XATTR_BYTES: u64 = 2 << 20;
+/// Leaves of a large directory that a listing asks for at once.
+const LIST_AHEAD: usize = 16;
+/// Symbolic links followed in one path.
+const MAX_LINKS: usize = 40;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// One verified version of a volume.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    blocks: Arc<Blocks>,
+    record: RootRecord,
+    record_hash: [u8; 32],
+    valid_until: u64,
+    root: Arc<Inode>,
+}
+
+/// What stands between a snapshot and a stretch of a file's content.
+#[derive(Debug, Clone)]
+struct Piece {
+    /// Where the extent begins in the file, bytes.
+    start: u64,
+    extent: Extent,
+}
+
+/// Where a stretch of a file holds data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runs {
+    /// Byte ranges, in order, not touching one another.
+    pub data: Vec<Range<u64>>,
+    /// Up to where this is known: the end of what was asked, or of the hole that passes it.
+    pub until: u64,
+}
+
+impl Snapshot {
+    /// Reads the root directory's inode of a record that has been judged.
+    ///
+    /// # Errors
+    /// As [`Blocks::get_many`].
+    pub(crate) async fn open(
+        blocks: Arc<Blocks>,
+        offer: &Offer,
+        how: Fetch,
+    ) -> Result<Snapshot, ReadError> {
+        let root = blocks
+            .get(&offer.record.root, AROUND_DIRECTORY_BYTES, how)
+            .await?;
+        if !matches!(root.content, Content::Directory { .. }) {
+            let why = Reject::BadTree {
+                what: "root",
+                why: "the root is not a directory",
+            };
+            return Err(ReadError::Malformed(why));
+        }
+        Ok(Snapshot {
+            blocks,
+            record: offer.record.clone(),
+            record_hash: offer.record_hash,
+            valid_until: offer.valid_until,
+            root,
+        })
+    }
+
+    /// The same version under a statement that holds until another time.
+    pub(crate) fn until(&self, valid_until: u64) -> Self {
+        Snapshot {
+            valid_until,
+            ..self.clone()
+        }
+    }
+
+    /// The root record.
+    pub fn record(&self) -> &RootRecord {
+        &self.record
+    }
+
+    /// The root record's hash.
+    pub fn record_hash(&self) -> &[u8; 32] {
+        &self.record_hash
+    }
+
+    /// Until when the snapshot may be used, unix seconds.
+    pub fn valid_until(&self) -> u64 {
+        self.valid_until
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> &Arc<Inode> {
+        &self.root
+    }
+
+    /// The blocks below it.
+    pub fn blocks(&self) -> &Arc<Blocks> {
+        &self.blocks
+    }
+
+    /// The inode of `name` in `directory`; `None` is proved absence.
+    ///
+    /// # Errors
+    /// [`ReadError::WrongKind`] when it is no directory; else as [`Blocks::get_many`].
+    pub async fn lookup(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        how: Fetch,
+    ) -> Result<Option<Inode>, ReadError> {
+        let Some(root) = directory_map(directory)? else {
+            return Ok(None);
+        };
+        let mut child = root.child_ref();
+        loop {
+            let node = self.map_node(&child, how).await?;
+            child = match node.find(name, &child.interval) {
+                Find::Absent => return Ok(None),
+                Find::Value(value) => return self.entry(&value, how).await.map(Some),
+                Find::Child(next) => next,
+            };
+        }
+    }
+
+    async fn map_node(
+        &self,
+        child: &ChildRef,
+        how: Fetch,
+    ) -> Result<Arc<trust::map::Node>, ReadError> {
+        let node = self
+            .blocks
+            .get(&child.handle, AROUND_DIRECTORY_BYTES, how)
+            .await?;
+        node.check(child).map_err(ReadError::Malformed)?;
+        Ok(node)
+    }
+
+    async fn entry(&self, value: &[u8], how: Fetch) -> Result<Inode, ReadError> {
+        match Entry::decode(value).map_err(ReadError::Malformed)? {
+            Entry::Inode(inode) => Ok(inode),
+            Entry::Block(handle) => self
+                .blocks
+                .get(&handle, 0, how)
+                .await
+                .map(|inode| inode.as_ref().clone()),
+        }
+    }
+
+    /// Up to `max` entries of `directory` in order of their names, those after `after`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::lookup`].
+    pub async fn list(
+        &self,
+        directory: &Inode,
+        after: Option<&[u8]>,
+        max: usize,
+        how: Fetch,
+    ) -> Result<Vec<(Bytes, Inode)>, ReadError> {
+        let mut entries = Vec::new();
+        let Some(root) = directory_map(directory)? else {
+            return Ok(entries);
+        };
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut stack = vec![root.child_ref()];
+        while let Some(child) = stack.pop() {
+            let node = self.map_node(&child, how).await?;
+            let mut below = Vec::new();
+            for item in node.iter_from(from, &child.interval) {
+                match item {
+                    Item::Child(next) => below.push(next),
+                    Item::Entry(..) if entries.len() >= max => return Ok(entries),
+                    Item::Entry(name, value) => {
+                        trust::inode::check_name(&name).map_err(ReadError::Malformed)?;
+                        entries.push((name, self.entry(&value, how).await?));
+                    }
+                }
+            }
+            if child.level == 2 {
+                let ahead: Vec<Handle<MapNode>> =
+                    below.iter().take(LIST_AHEAD).map(|c| c.handle).collect();
+                self.blocks.get_many(&ahead, how).await?;
+            }
+            below.reverse();
+            stack.append(&mut below);
+        }
+        Ok(entries)
+    }
+
+    /// `len` bytes of `file` from `offset` (fewer at its end), in pieces that share memory.
+    ///
+    /// # Errors
+    /// [`ReadError::WrongKind`] when it is no regular file; else as [`Blocks::get_many`].
+    pub async fn read(
+        &self,
+        file: &Inode,
+        offset: u64,
+        len: usize,
+        how: Fetch,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let Content::Regular(content) = &file.content else {
+            return Err(wrong_kind("not a regular file"));
+        };
+        match content {
+            FileContent::Empty => Ok(Vec::new()),
+            FileContent::Inline(bytes) => Ok(vec![slice(bytes, 0, offset, end(offset, len))]),
+            FileContent::Array(root) => self.read_array(root, offset, len, how).await,
+        }
+    }
+
+    /// Like [`Snapshot::read`] for any array tree.
+    pub(crate) async fn read_array(
+        &self,
+        root: &ArrayRoot,
+        offset: u64,
+        len: usize,
+        how: Fetch,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let until = end(offset, len).min(root.len);
+        let mut out = Vec::new();
+        if offset >= until {
+            return Ok(out);
+        }
+        let pieces = self.pieces(root, offset, until, how).await?;
+        let mut rest = pieces.as_slice();
+        while !rest.is_empty() {
+            let (batch, handles) = next_batch(rest);
+            let blocks = self.blocks.get_many(&handles, how).await?;
+            let mut blocks = blocks.into_iter();
+            let (now, later) = rest.split_at(batch);
+            for piece in now {
+                match piece.extent {
+                    Extent::Hole { len } => zeros(piece.start, len, offset, until, &mut out),
+                    Extent::Data { len, .. } => {
+                        let block = blocks.next().ok_or(ReadError::NotCached)?;
+                        if block.bytes().len() as u64 != u64::from(len) {
+                            let why = "a data block has another length than its extent";
+                            return Err(ReadError::Malformed(Reject::BadTree {
+                                what: "file",
+                                why,
+                            }));
+                        }
+                        out.push(slice(block.bytes(), piece.start, offset, until));
+                    }
+                }
+            }
+            rest = later;
+        }
+        Ok(out)
+    }
+
+    /// Where in `[offset, until)` of `file` there is data: everything else is zeros that need not be
+    /// read. Adjacent blocks are one run.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub async fn data_runs(
+        &self,
+        file: &Inode,
+        offset: u64,
+        until: u64,
+        how: Fetch,
+    ) -> Result<Runs, ReadError> {
+        let Content::Regular(content) = &file.content else {
+            return Err(wrong_kind("not a regular file"));
+        };
+        let until = until.min(file.content.size());
+        let FileContent::Array(root) = content else {
+            let data = (offset < until).then_some(offset..until);
+            return Ok(Runs {
+                data: data.into_iter().collect(),
+                until,
+            });
+        };
+        let mut runs = Runs {
+            data: Vec::new(),
+            until,
+        };
+        if offset >= until {
+            return Ok(runs);
+        }
+        for piece in self.pieces(root, offset, until, how).await? {
+            let end = piece.start.saturating_add(piece.extent.len());
+            match (piece.extent, runs.data.last_mut()) {
+                // A hole is passed whole, however far it goes beyond what was asked.
+                (Extent::Hole { .. }, _) => runs.until = runs.until.max(end),
+                (Extent::Data { .. }, Some(last)) if last.end == piece.start => {
+                    last.end = end.min(until);
+                }
+                (Extent::Data { .. }, _) => {
+                    runs.data.push(piece.start.max(offset)..end.min(until));
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The extents that overlap `[offset, until)`, in order.
+    async fn pieces(
+        &self,
+        root: &ArrayRoot,
+        offset: u64,
+        until: u64,
+        how: Fetch,
+    ) -> Result<Vec<Piece>, ReadError> {
+        let mut pieces = Vec::new();
+        let mut stack = vec![(0u64, root.top())];
+        while let Some((start, child)) = stack.pop() {
+            let (handle, len, level) = match child {
+                Child::Extent(extent) => {
+                    pieces.push(Piece { start, extent });
+                    continue;
+                }
+                Child::Node { handle, len, level } => (handle, len, level),
+            };
+            let node = self.blocks.get(&handle, 0, how).await?;
+            node.check(level, len).map_err(ReadError::Malformed)?;
+            let from = offset.saturating_sub(start);
+            let Some((first, at)) = node.seek(from) else {
+                continue;
+            };
+            let mut at = start.saturating_add(at);
+            let mut below = Vec::new();
+            for child in (first..).map_while(|i| node.child(i)) {
+                if at >= until {
+                    break;
+                }
+                below.push((at, child));
+                at = at.saturating_add(child.len());
+            }
+            below.reverse();
+            stack.append(&mut below);
+        }
+        Ok(pieces)
+    }
+
+    /// Extended attributes, sorted by name.
+    ///
+    /// # Errors
+    /// As [`Blocks::get_many`].
+    pub async fn xattrs(
+        &self,
+        inode: &Inode,
+        how: Fetch,
+    ) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
+        match &inode.xattrs {
+            Xattrs::None => Ok(Vec::new()),
+            Xattrs::Inline(list) => Ok(list.clone()),
+            Xattrs::Stored(root) => {
+                if root.len > MAX_XATTR_BYTES {
+                    let why = "extended attributes over 2 MiB";
+                    return Err(ReadError::Malformed(Reject::BadTree { what: "inode", why }));
+                }
+                let bytes = self
+                    .read_array(root, 0, root.len as usize, how)
+                    .await?
+                    .concat();
+                decode_xattrs(&bytes).map_err(ReadError::Malformed)
+            }
+        }
+    }
+
+    /// The inode at `path` (components separated by `/`, relative to the root), not following a
+    /// symbolic link at its end or on its way.
+    ///
+    /// # Errors
+    /// [`ReadError::WrongKind`] when a component on the way is no directory.
+    pub async fn resolve(&self, path: &[u8], how: Fetch) -> Result<Option<Arc<Inode>>, ReadError> {
+        let mut at = self.root.clone();
+        for name in components(path) {
+            match self.lookup(&at, name, how).await? {
+                Some(inode) => at = Arc::new(inode),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// Like [`Snapshot::resolve`], following symbolic links inside the volume (at most 40); `..` and
+    /// absolute targets are taken as from the volume's root, and never leave it.
+    ///
+    /// # Errors
+    /// [`ReadError::WrongKind`] on too many links or a component that is no directory.
+    pub async fn follow(&self, path: &[u8], how: Fetch) -> Result<Option<Arc<Inode>>, ReadError> {
+        let mut way: Vec<Arc<Inode>> = vec![self.root.clone()];
+        let mut todo: Vec<Vec<u8>> = components(path).rev().map(<[u8]>::to_vec).collect();
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            if name == b".." {
+                if way.len() > 1 {
+                    way.pop();
+                }
+                continue;
+            }
+            let at = way.last().unwrap_or(&self.root).clone();
+            let Some(inode) = self.lookup(&at, &name, how).await? else {
+                return Ok(None);
+            };
+            let Content::Symlink(target) = &inode.content else {
+                way.push(Arc::new(inode));
+                continue;
+            };
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(wrong_kind("too many symbolic links"));
+            }
+            if target.starts_with(b"/") {
+                way.truncate(1);
+            }
+            todo.extend(components(target).rev().map(<[u8]>::to_vec));
+        }
+        Ok(way.pop())
+    }
+}
+
+fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|b| *b == b'/')
+        .filter(|name| !name.is_empty() && *name != b".")
+}
+
+fn wrong_kind(why: &'static str) -> ReadError {
+    ReadError::WrongKind {
+        path: String::new(),
+        why,
+    }
+}
+
+fn directory_map(inode: &Inode) -> Result<Option<&MapRoot>, ReadError> {
+    match &inode.content {
+        Content::Directory { map, .. } => Ok(map.as_ref()),
+        _ => Err(wrong_kind("not a directory")),
+    }
+}
+
+fn end(offset: u64, len: usize) -> u64 {
+    offset.saturating_add(len as u64)
+}
+
+/// The part of `bytes`, which lie at `start`, that falls into `[offset, until)`.
+fn slice(bytes: &Bytes, start: u64, offset: u64, until: u64) -> Bytes {
+    let len = bytes.len() as u64;
+    let from = offset.saturating_sub(start).min(len);
+    let to = until.saturating_sub(start).min(len);
+    bytes.slice(from as usize..to.max(from) as usize)
+}
+
+fn zeros(start: u64, len: u64, offset: u64, until: u64, out: &mut Vec<Bytes>) {
+    let from = offset.max(start);
+    let mut left = until.min(start.saturating_add(len)).saturating_sub(from);
+    while left > 0 {
+        let n = left.min(ZEROS.len() as u64);
+        out.push(Bytes::from_static(&ZEROS).slice(..n as usize));
+        left -= n;
+    }
+}
+
+/// How many pieces go into the next request, and the handles of those that are data.
+fn next_batch(pieces: &[Piece]) -> (usize, Vec<Handle<Data>>) {
+    let mut bytes = 0u64;
+    let mut handles = Vec::new();
+    for (i, piece) in pieces.iter().enumerate() {
+        if let Extent::Data { handle, len } = &piece.extent {
+            bytes += u64::from(*len);
+            if bytes > BATCH_BYTES && !handles.is_empty() {
+                return (i, handles);
+            }
+            handles.push(*handle);
+        }
+    }
+    (pieces.len(), handles)
+}

@@ -1,0 +1,198 @@
+//! SOURCE and LOCATION as people write them (design `cli.md`).
+//!
+//! `VOLUMEID@LOCATION`: the volume id is the trust, the location only a hint.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use store::Replica;
+use store::repository::Repository;
+use trust::Reject;
+use trust::head::Head;
+use trust::statement::VolumeId;
+use wire::remote::{RemoteOptions, RemoteStore};
+
+use crate::error::ReadError;
+
+/// The port of `bulla serve` where none is named.
+pub const DEFAULT_PORT: u16 = 28552;
+
+/// Where blocks may be had; believed in nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// A repository in a directory of this machine.
+    Directory(PathBuf),
+    /// A `bulla serve`: `bulla://host[:port]`.
+    Server {
+        /// Host name or address, without brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
+}
+
+/// A volume and a place to read it from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Which volume: the only thing that is trusted.
+    pub volume: VolumeId,
+    /// Where to ask first.
+    pub location: Location,
+}
+
+fn bad(text: &str, why: impl Into<String>) -> ReadError {
+    ReadError::BadSource {
+        text: text.to_owned(),
+        why: why.into(),
+    }
+}
+
+impl FromStr for Location {
+    type Err = ReadError;
+
+    fn from_str(text: &str) -> Result<Self, ReadError> {
+        if text.is_empty() {
+            return Err(bad(text, "an empty location"));
+        }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Location::Directory(PathBuf::from(text)));
+        };
+        match scheme {
+            "bulla" => server(text, rest),
+            "file" => Ok(Location::Directory(PathBuf::from(rest))),
+            other => Err(bad(
+                text,
+                format!("`{other}://` is no location that this bulla can read"),
+            )),
+        }
+    }
+}
+
+fn server(text: &str, rest: &str) -> Result<Location, ReadError> {
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (host, port) = if let Some(v6) = rest.strip_prefix('[') {
+        let (host, tail) = v6
+            .split_once(']')
+            .ok_or_else(|| bad(text, "`[` without `]`"))?;
+        (host, tail.strip_prefix(':'))
+    } else {
+        match rest.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (rest, None),
+        }
+    };
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => port
+            .parse()
+            .map_err(|_| bad(text, "the port is not a number"))?,
+    };
+    if host.is_empty() || host.contains(['/', '@', ' ']) {
+        return Err(bad(text, "a server is written bulla://host[:port]"));
+    }
+    Ok(Location::Server {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Location::Directory(path) => path.display().fmt(f),
+            Location::Server { host, port } if host.contains(':') => {
+                write!(f, "bulla://[{host}]:{port}")
+            }
+            Location::Server { host, port } => write!(f, "bulla://{host}:{port}"),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = ReadError;
+
+    fn from_str(text: &str) -> Result<Self, ReadError> {
+        let Some((id, location)) = text.split_once('@') else {
+            return Err(bad(
+                text,
+                "a source is written VOLUMEID@LOCATION; the volume id is missing",
+            ));
+        };
+        let volume = id
+            .parse::<VolumeId>()
+            .map_err(|e| bad(id, format!("volume id: {e}")))?;
+        Ok(Source {
+            volume,
+            location: location.parse()?,
+        })
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.volume, self.location)
+    }
+}
+
+/// The volume id that a place claims to have: to be shown to people who named none, and to be
+/// believed in nothing.
+///
+/// # Errors
+/// [`ReadError`] when the place does not answer, has no single volume, or has no head.
+pub async fn claimed_id(location: &Location) -> Result<VolumeId, ReadError> {
+    // A server with one volume answers for it when asked for the volume that nobody has.
+    let replica = location.open(VolumeId::UNBORN)?;
+    let bytes = replica.head().await;
+    let bytes = bytes.map_err(|e| ReadError::from_store("the head", &e))?;
+    if bytes.is_empty() {
+        return Err(ReadError::Place(format!(
+            "{location}: nothing is published here yet"
+        )));
+    }
+    let refused = |why| ReadError::Statement {
+        place: location.to_string(),
+        why,
+    };
+    claimed_in(&Head::decode(&bytes).map_err(refused)?).map_err(refused)
+}
+
+/// The volume id that a head claims: the hash of its first policy.
+///
+/// # Errors
+/// [`Reject::Malformed`] when there is none.
+pub fn claimed_in(head: &Head) -> Result<VolumeId, Reject> {
+    let genesis = head.policies.first().ok_or(Reject::Malformed {
+        what: "head",
+        why: "no policy",
+    })?;
+    Ok(VolumeId::from_bytes(genesis.statement().hash()))
+}
+
+impl Location {
+    /// Opens the place. A server is not contacted before the first question.
+    ///
+    /// # Errors
+    /// [`ReadError::Place`] when a directory holds no repository.
+    pub fn open(&self, volume: VolumeId) -> Result<Arc<dyn Replica>, ReadError> {
+        match self {
+            Location::Directory(path) => match Repository::open(path) {
+                Ok(repository) => Ok(Arc::new(repository)),
+                Err(e) => Err(ReadError::from_store("the repository", &e)),
+            },
+            Location::Server { host, port } => {
+                let address = if host.contains(':') {
+                    format!("[{host}]:{port}")
+                } else {
+                    format!("{host}:{port}")
+                };
+                let options = RemoteOptions::default();
+                Ok(Arc::new(RemoteStore::new(
+                    &address,
+                    *volume.as_bytes(),
+                    options,
+                )))
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The floor on disk: what this reader has already seen of a volume (design `trees.md`, *Floor*).
+//!
+//! It is state, not cache: one small file a volume under the state directory, replaced by write,
+//! fsync, rename, fsync, under a lock that all processes of the user take. Losing it forgets which
+//! versions were seen; nothing else may lower it. Evidence of forks and rollbacks lies beside it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use trust::floor::{Floor, MAX_FLOOR_BYTES};
+use trust::statement::VolumeId;
+use trust::{Hasher, Kind};
+
+use crate::error::ReadError;
+
+/// Pieces of evidence kept per volume; the oldest are what matters, so later ones are dropped.
+const MAX_EVIDENCE: usize = 64;
+
+/// The state of one volume, on disk.
+#[derive(Debug, Clone)]
+pub struct State {
+    volume: VolumeId,
+    directory: PathBuf,
+}
+
+/// The state, locked against other processes until dropped.
+#[derive(Debug)]
+pub struct LockedState {
+    volume: VolumeId,
+    directory: PathBuf,
+    _lock: File,
+}
+
+/// The default state directory: `$XDG_STATE_HOME/bulla`, `~/.local/state/bulla`, or
+/// `/var/lib/bulla` for services without a home.
+pub fn default_directory() -> PathBuf {
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    match (variable("XDG_STATE_HOME"), variable("HOME")) {
+        (Some(state), _) if state.is_absolute() => state.join("bulla"),
+        (_, Some(home)) => home.join(".local/state/bulla"),
+        _ => PathBuf::from("/var/lib/bulla"),
+    }
+}
+
+fn failed(path: &Path, cause: impl std::fmt::Display) -> ReadError {
+    ReadError::State {
+        path: path.display().to_string(),
+        cause: cause.to_string(),
+    }
+}
+
+impl State {
+    /// The state of `volume` under `state_directory`, which is made when missing.
+    ///
+    /// # Errors
+    /// [`ReadError::State`] when it cannot be made.
+    pub fn open(state_directory: &Path, volume: &VolumeId) -> Result<State, ReadError> {
+        let directory = state_directory.join("volumes").join(volume.to_string());
+        fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
+        Ok(State {
+            volume: *volume,
+            directory,
+        })
+    }
+
+    /// Waits for the lock. Holders keep it for a read and a write of one small file.
+    ///
+    /// # Errors
+    /// [`ReadError::State`] when the lock file cannot be made.
+    pub fn lock(&self) -> Result<LockedState, ReadError> {
+        let path = self.directory.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|e| failed(&path, e))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(&path, e))?;
+        Ok(LockedState {
+            volume: self.volume,
+            directory: self.directory.clone(),
+            _lock: lock,
+        })
+    }
+}
+
+impl LockedState {
+    /// The floor, or the empty one when the volume was never seen.
+    ///
+    /// # Errors
+    /// [`ReadError::State`] when the file is there but not readable or not a floor: a reader that
+    /// forgot what it has seen would accept a rollback, so this is never taken for "never seen".
+    pub fn load(&self) -> Result<Floor, ReadError> {
+        let path = self.directory.join("floor");
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(file) => file
+                .take(MAX_FLOOR_BYTES as u64 + 1)
+                .read_to_end(&mut bytes),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Floor::new(self.volume)),
+            Err(e) => return Err(failed(&path, e)),
+        }
+        .map_err(|e| failed(&path, e))?;
+        let floor = Floor::decode(&bytes).map_err(|e| failed(&path, e))?;
+        if floor.volume() != self.volume {
+            return Err(failed(&path, "it is the floor of another volume"));
+        }
+        Ok(floor)
+    }
+
+    /// Replaces the floor; durable when this returns.
+    ///
+    /// # Errors
+    /// [`ReadError::State`]; the old floor is then still there.
+    pub fn store(&self, floor: &Floor) -> Result<(), ReadError> {
+        self.replace("floor", &floor.encode())
+    }
+
+    /// Keeps a piece of evidence (two contradicting heads, a rolled-back head) for people to look at.
+    ///
+    /// # Errors
+    /// [`ReadError::State`].
+    pub fn keep_evidence(&self, bytes: &[u8]) -> Result<(), ReadError> {
+        // Any fixed key does: the name only keeps one piece from being kept twice.
+        let name = Hasher::new(&[0; 32]).name(Kind::Data, bytes).to_string();
+        let directory = self.directory.join("evidence");
+        fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
+        let kept = fs::read_dir(&directory)
+            .map_err(|e| failed(&directory, e))?
+            .count();
+        if kept >= MAX_EVIDENCE || directory.join(&name).exists() {
+            return Ok(());
+        }
+        self.replace(&format!("evidence/{name}"), bytes)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), ReadError> {
+        let path = self.directory.join(name);
+        let temporary = path.with_extension("new");
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create(&temporary)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            match path.parent() {
+                Some(parent) => File::open(parent)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        write().map_err(|e| failed(&path, e))
+    }
+}

@@ -1,0 +1,457 @@
+//! A volume as its readers hold it: replicas, floor, and the one version that is adopted.
+//!
+//! Carries out the client's half of SFSRO 3.2 (freshness) and 3.4 (updates): ask for heads, judge
+//! each against the floor, take the newest whose root can really be had, remember it durably, and let
+//! nobody read from a statement whose time has passed.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use store::Replica;
+use trust::Reject;
+use trust::error::Class;
+use trust::floor::Floor;
+use trust::head::Head;
+use trust::judge::{Freshness, Offer, Terms};
+use trust::signatures::Signatures;
+use trust::statement::VolumeId;
+
+use crate::blocks::{Blocks, Fetch};
+use crate::error::ReadError;
+use crate::snapshot::Snapshot;
+use crate::source::{Location, Source};
+use crate::state::{self, State};
+
+/// How a reader wants its volume.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    /// Where floors are kept.
+    pub state_directory: PathBuf,
+    /// Memory for verified blocks, bytes.
+    pub cache_bytes: u64,
+    /// How long any one operation may take, fail-over included.
+    pub deadline: Duration,
+    /// How fresh a statement must be.
+    pub freshness: Freshness,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        VolumeOptions {
+            state_directory: state::default_directory(),
+            cache_bytes: 128 << 20,
+            deadline: Duration::from_secs(30),
+            freshness: Freshness::Strict,
+        }
+    }
+}
+
+/// An open volume.
+pub struct Volume {
+    id: VolumeId,
+    replicas: Vec<Arc<dyn Replica>>,
+    options: VolumeOptions,
+    state: State,
+    clock: Clock,
+    signatures: Mutex<Signatures>,
+    adopted: RwLock<Arc<Snapshot>>,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A newer version that was judged good and whose root is at hand, but which is not adopted yet.
+#[derive(Debug)]
+pub struct Candidate {
+    snapshot: Snapshot,
+    offer: Offer,
+}
+
+impl Candidate {
+    /// The version, for fetching what is in use before it is adopted.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+/// What a refresh found.
+#[derive(Debug)]
+pub enum Refreshed {
+    /// Nothing newer; the statement may hold longer than before.
+    Unchanged,
+    /// A newer version, now adopted.
+    Adopted(Arc<Snapshot>),
+}
+
+/// Wall-clock time that no one can turn back while this process runs.
+#[derive(Debug)]
+struct Clock {
+    began: Instant,
+    wall_seconds: u64,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        Clock {
+            began: Instant::now(),
+            wall_seconds: wall_seconds(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        wall_seconds().max(
+            self.wall_seconds
+                .saturating_add(self.began.elapsed().as_secs()),
+        )
+    }
+}
+
+fn wall_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs())
+}
+
+/// A head that passed the floor, and who told it.
+struct Judged {
+    place: String,
+    offer: Offer,
+}
+
+impl Volume {
+    /// Opens a volume: asks all places for their heads, adopts the newest that can be had.
+    ///
+    /// # Errors
+    /// The gravest of what the places did wrong (fork, rollback, integrity, expired, unavailable);
+    /// [`ReadError::State`] when the floor cannot be read or kept.
+    pub async fn open(
+        source: &Source,
+        mirrors: &[Location],
+        options: VolumeOptions,
+    ) -> Result<Arc<Volume>, ReadError> {
+        let mut replicas = Vec::new();
+        for location in std::iter::once(&source.location).chain(mirrors) {
+            replicas.push(location.open(source.volume)?);
+        }
+        Volume::over(source.volume, replicas, options).await
+    }
+
+    /// Like [`Volume::open`], over replicas that are open already.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub async fn over(
+        id: VolumeId,
+        replicas: Vec<Arc<dyn Replica>>,
+        options: VolumeOptions,
+    ) -> Result<Arc<Volume>, ReadError> {
+        let state = State::open(&options.state_directory, &id)?;
+        let clock = Clock::start();
+        let signatures = Mutex::default();
+        let asker = Asker {
+            replicas: &replicas,
+            options: &options,
+            state: &state,
+            signatures: &signatures,
+            now: clock.now(),
+        };
+        let deadline = Instant::now() + options.deadline;
+        let judged = asker.judged_heads(deadline).await?;
+        let candidate = asker.first_adoptable(judged, None, deadline).await?;
+        let snapshot = asker.adopt(candidate)?;
+        Ok(Arc::new(Volume {
+            id,
+            replicas,
+            state,
+            clock,
+            signatures,
+            adopted: RwLock::new(Arc::new(snapshot)),
+            options,
+        }))
+    }
+
+    /// The volume id.
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// How the volume is read.
+    pub fn options(&self) -> &VolumeOptions {
+        &self.options
+    }
+
+    /// Unix seconds, never earlier than what this process or its floor has seen.
+    pub fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// The deadline of an operation that begins now.
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.options.deadline
+    }
+
+    /// The adopted version, whether or not its time has passed (open files read on).
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.adopted
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The adopted version, if it is still valid.
+    ///
+    /// # Errors
+    /// [`ReadError::Expired`].
+    pub fn current(&self) -> Result<Arc<Snapshot>, ReadError> {
+        let snapshot = self.snapshot();
+        if self.now() >= snapshot.valid_until() {
+            return Err(ReadError::Expired {
+                until: snapshot.valid_until(),
+            });
+        }
+        Ok(snapshot)
+    }
+
+    fn asker(&self) -> Asker<'_> {
+        Asker {
+            replicas: &self.replicas,
+            options: &self.options,
+            state: &self.state,
+            signatures: &self.signatures,
+            now: self.now(),
+        }
+    }
+
+    /// Looks for a newer version without adopting it. A statement that renews the adopted version
+    /// takes effect at once.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; the adopted version stays.
+    pub async fn check(&self) -> Result<Option<Candidate>, ReadError> {
+        let asker = self.asker();
+        let deadline = self.deadline();
+        let judged = asker.judged_heads(deadline).await?;
+        let old = self.snapshot();
+        let same = |j: &Judged| j.offer.record_hash == *old.record_hash();
+        if judged.first().is_some_and(same) {
+            // Several places may tell the same record; the longest timestamp counts.
+            let renewed = judged
+                .iter()
+                .filter(|j| same(j))
+                .max_by_key(|j| j.offer.valid_until);
+            if let Some(renewed) = renewed {
+                self.renew(&old, &renewed.offer);
+            }
+            return Ok(None);
+        }
+        let candidate = asker.first_adoptable(judged, Some(&old), deadline).await?;
+        Ok(Some(candidate))
+    }
+
+    /// The same record under another timestamp.
+    fn renew(&self, old: &Snapshot, offer: &Offer) {
+        if offer.valid_until != old.valid_until() {
+            let snapshot = old.until(offer.valid_until);
+            *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        }
+    }
+
+    /// Adopts a candidate: durably in the floor first, then for all readers at once.
+    ///
+    /// # Errors
+    /// [`ReadError::State`]; [`ReadError::Statement`] when another process has adopted something
+    /// newer in the meantime.
+    pub fn adopt(&self, candidate: Candidate) -> Result<Arc<Snapshot>, ReadError> {
+        let snapshot = Arc::new(self.asker().adopt(candidate)?);
+        *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = snapshot.clone();
+        Ok(snapshot)
+    }
+
+    /// Checks for a newer version and adopts it.
+    ///
+    /// # Errors
+    /// As [`Volume::check`] and [`Volume::adopt`].
+    pub async fn refresh(&self) -> Result<Refreshed, ReadError> {
+        match self.check().await? {
+            None => Ok(Refreshed::Unchanged),
+            Some(candidate) => self.adopt(candidate).map(Refreshed::Adopted),
+        }
+    }
+}
+
+/// One round of asking for heads.
+struct Asker<'a> {
+    replicas: &'a [Arc<dyn Replica>],
+    options: &'a VolumeOptions,
+    state: &'a State,
+    signatures: &'a Mutex<Signatures>,
+    now: u64,
+}
+
+impl Asker<'_> {
+    /// The heads that pass the floor, newest first.
+    async fn judged_heads(&self, deadline: Instant) -> Result<Vec<Judged>, ReadError> {
+        let asked = self.replicas.iter().map(|replica| async move {
+            let answer = tokio::time::timeout_at(deadline.into(), replica.head()).await;
+            (replica.place(), answer)
+        });
+        let mut errors = Vec::new();
+        let mut heads: Vec<(String, Bytes)> = Vec::new();
+        for (place, answer) in join_all(asked).await {
+            match answer {
+                Ok(Ok(bytes)) => heads.push((place.to_owned(), bytes)),
+                Ok(Err(error)) => errors.push(ReadError::from_store("the head", &error)),
+                Err(_) => errors.push(ReadError::Unavailable {
+                    what: "the head".to_owned(),
+                    cause: format!("{place} did not answer before the deadline"),
+                }),
+            }
+        }
+        let mut judged = self.judge(heads, &mut errors)?;
+        judged.sort_by_key(|j| std::cmp::Reverse(j.offer.record.version));
+        let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
+        if judged.is_empty() || fork {
+            return Err(gravest(errors));
+        }
+        for error in &errors {
+            tracing::warn!(%error, "a place was set aside");
+        }
+        Ok(judged)
+    }
+
+    /// Judges heads under the lock of the floor, so that two processes see one order of events.
+    /// What they teach (policies, the newest start) is kept at once; adoption comes later.
+    fn judge(
+        &self,
+        heads: Vec<(String, Bytes)>,
+        errors: &mut Vec<ReadError>,
+    ) -> Result<Vec<Judged>, ReadError> {
+        let locked = self.state.lock()?;
+        let before = locked.load()?;
+        let mut floor = before.clone();
+        let mut judged = Vec::new();
+        for (place, bytes) in heads {
+            match self.judge_one(&mut floor, &bytes) {
+                Ok(offer) => judged.push(Judged { place, offer }),
+                Err(why) => {
+                    tracing::error!(replica = %place, %why, "head refused");
+                    if matches!(why.class(), Class::Fork | Class::Rollback) {
+                        locked.keep_evidence(&bytes)?;
+                    }
+                    errors.push(ReadError::Statement { place, why });
+                }
+            }
+        }
+        if floor != before {
+            locked.store(&floor)?;
+        }
+        Ok(judged)
+    }
+
+    fn judge_one(&self, floor: &mut Floor, bytes: &Bytes) -> Result<Offer, Reject> {
+        let head = Head::decode(bytes)?;
+        let mut signatures = self
+            .signatures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let terms = Terms {
+            freshness: self.options.freshness,
+            ..Terms::strict(self.now)
+        };
+        match floor.judge(&head, &terms, &mut signatures) {
+            Ok(offer) => {
+                *floor = floor.observe(&offer)?;
+                Ok(offer)
+            }
+            Err(why) => {
+                // The record is refused, its policies may still be news.
+                if let Ok(learned) = floor.learn(&head, &mut signatures) {
+                    *floor = learned;
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// The newest judged version whose root and top directory can be had; who withholds them is
+    /// logged and passed over.
+    async fn first_adoptable(
+        &self,
+        judged: Vec<Judged>,
+        old: Option<&Snapshot>,
+        deadline: Instant,
+    ) -> Result<Candidate, ReadError> {
+        let mut errors = Vec::new();
+        for Judged { place, offer } in judged {
+            let blocks = match old {
+                Some(old) => old.blocks().clone(),
+                None => Arc::new(Blocks::new(
+                    offer.chain.hasher(),
+                    self.replicas.to_vec(),
+                    self.options.cache_bytes,
+                )),
+            };
+            let how = Fetch::Until(deadline);
+            let opened = Snapshot::open(blocks, &offer, how).await;
+            let opened = match opened {
+                Ok(snapshot) => snapshot
+                    .list(snapshot.root(), None, 1, how)
+                    .await
+                    .map(|_| snapshot),
+                Err(error) => Err(error),
+            };
+            match opened {
+                Ok(snapshot) => return Ok(Candidate { snapshot, offer }),
+                Err(error) => {
+                    tracing::error!(replica = %place, %error, "announces a version and withholds it");
+                    errors.push(error);
+                }
+            }
+        }
+        Err(gravest(errors))
+    }
+
+    fn adopt(&self, candidate: Candidate) -> Result<Snapshot, ReadError> {
+        let locked = self.state.lock()?;
+        let floor = locked.load()?;
+        let adopted = floor
+            .adopt(&candidate.offer)
+            .map_err(|why| ReadError::Statement {
+                place: "what was to be adopted".to_owned(),
+                why,
+            })?;
+        if adopted != floor {
+            locked.store(&adopted)?;
+        }
+        Ok(candidate.snapshot)
+    }
+}
+
+/// Evidence beats outage: fork, rollback, integrity, expired, unavailable.
+fn gravest(errors: Vec<ReadError>) -> ReadError {
+    errors
+        .into_iter()
+        .max_by_key(|e| e.class().map_or(0, rank))
+        .unwrap_or(ReadError::Unavailable {
+            what: "the head".to_owned(),
+            cause: "no place to ask".to_owned(),
+        })
+}
+
+fn rank(class: Class) -> u8 {
+    match class {
+        Class::Unavailable => 1,
+        Class::Expired => 2,
+        Class::Integrity => 3,
+        Class::Rollback => 4,
+        Class::Fork => 5,
+    }
+}

@@ -1,0 +1,171 @@
+//! Floors: rollback, fork, expiry, clocks, updates (SFSRO 3.2 and 3.4).
+
+use std::sync::Arc;
+
+use publish::{ReadError, Refreshed};
+use sim::liar::Lie;
+use trust::error::Class;
+
+use crate::world::{World, noise, now, read, tree};
+
+fn next(world: &mut World, seed: u64) -> bytes::Bytes {
+    let file = world.model.file(&noise(seed, 5000), 4096).unwrap();
+    let root = world
+        .model
+        .directory(vec![(b"new".to_vec(), file)])
+        .unwrap();
+    world.model.publish(&root, now(), 3600).unwrap()
+}
+
+#[tokio::test]
+async fn an_update_is_adopted_as_one_and_never_taken_back() {
+    let mut world = World::new();
+    let old = world.head.clone();
+    let new = next(&mut world, 50);
+    let liar = world.liar(Lie::Head(old.clone()));
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    assert!(matches!(
+        volume.refresh().await.unwrap(),
+        Refreshed::Unchanged
+    ));
+    liar.tell(Lie::Head(new));
+    assert!(matches!(
+        volume.refresh().await.unwrap(),
+        Refreshed::Adopted(_)
+    ));
+    assert_eq!(read(&volume, "new").await.unwrap(), noise(50, 5000));
+    assert!(matches!(
+        read(&volume, "big").await,
+        Err(ReadError::NotFound { .. })
+    ));
+
+    liar.tell(Lie::Head(old.clone()));
+    assert_eq!(
+        volume.refresh().await.unwrap_err().class(),
+        Some(Class::Rollback)
+    );
+    assert_eq!(read(&volume, "new").await.unwrap(), noise(50, 5000));
+    // Another process of the same user has the same floor, and the evidence is kept.
+    let again = world.open(vec![world.liar(Lie::Head(old))]).await;
+    assert_eq!(again.unwrap_err().class(), Some(Class::Rollback));
+    let kept = world
+        .state
+        .path()
+        .join("volumes")
+        .join(world.model.id().to_string());
+    assert_eq!(std::fs::read_dir(kept.join("evidence")).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn two_records_of_one_version_are_a_fork() {
+    let mut world = World::new();
+    let first = world.head.clone();
+    world.open(vec![Arc::new(world.replica())]).await.unwrap();
+    world.model.fork(None).unwrap();
+    let other = next(&mut world, 51);
+    let error = world
+        .open(vec![world.liar(Lie::Head(other.clone()))])
+        .await
+        .unwrap_err();
+    assert_eq!(error.class(), Some(Class::Fork), "{error}");
+    // Also when both are told at once: the reader stops, it never chooses.
+    let state = tempfile::tempdir().unwrap();
+    let world = World { state, ..world };
+    world
+        .open(vec![world.liar(Lie::Head(first.clone()))])
+        .await
+        .unwrap();
+    let both = vec![
+        world.liar(Lie::Head(first)) as _,
+        world.liar(Lie::Head(other)) as _,
+    ];
+    assert_eq!(
+        world.open(both).await.unwrap_err().class(),
+        Some(Class::Fork)
+    );
+}
+
+#[tokio::test]
+async fn a_new_root_that_is_withheld_takes_nothing_away() {
+    let mut world = World::new();
+    let old = world.head.clone();
+    let honest = world.replica();
+    let new = next(&mut world, 52);
+    // Both replicas hold the old blocks only; one announces the new root.
+    let liar = Arc::new(sim::liar::Liar::new(honest, Lie::Head(old.clone())));
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    liar.tell(Lie::Head(new));
+    assert_eq!(
+        volume.refresh().await.unwrap_err().class(),
+        Some(Class::Unavailable)
+    );
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+    // And a newcomer still gets the version that can be had from the honest place.
+    let fresh = World {
+        state: tempfile::tempdir().unwrap(),
+        ..world
+    };
+    let good = Arc::new(sim::liar::Liar::new(fresh.replica_with(old), Lie::None));
+    let volume = fresh.open(vec![good]).await.unwrap();
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+}
+
+#[tokio::test]
+async fn an_expired_statement_opens_nothing_and_stops_new_readers() {
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    let expired = world.model.publish(&root, now() - 100, 50).unwrap();
+    let error = world
+        .open(vec![world.liar(Lie::Head(expired))])
+        .await
+        .unwrap_err();
+    assert_eq!(error.class(), Some(Class::Expired));
+    let short = world.model.publish(&root, now(), 2).unwrap();
+    let volume = world
+        .open(vec![world.liar(Lie::Head(short))])
+        .await
+        .unwrap();
+    volume.current().unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    assert!(matches!(volume.current(), Err(ReadError::Expired { .. })));
+    let snapshot = volume.snapshot();
+    let inode = snapshot
+        .resolve(b"small", crate::world::soon())
+        .await
+        .unwrap()
+        .unwrap();
+    // An open file reads on.
+    snapshot
+        .read(&inode, 0, 10, crate::world::soon())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_start_in_the_future_is_refused_and_not_recorded() {
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    let future = world.model.publish(&root, now() + 3600, 3600).unwrap();
+    let error = world
+        .open(vec![world.liar(Lie::Head(future))])
+        .await
+        .unwrap_err();
+    assert_eq!(error.class(), Some(Class::Expired));
+    world.open(vec![Arc::new(world.replica())]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_floor_is_an_error_and_not_a_fresh_start() {
+    let world = World::new();
+    world.open(vec![Arc::new(world.replica())]).await.unwrap();
+    let id = world.model.id().to_string();
+    let floor = world.state.path().join("volumes").join(id).join("floor");
+    let mut bytes = std::fs::read(&floor).unwrap();
+    bytes.pop();
+    std::fs::write(&floor, bytes).unwrap();
+    let error = world
+        .open(vec![Arc::new(world.replica())])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ReadError::State { .. }), "{error}");
+}

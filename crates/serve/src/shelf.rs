@@ -1,0 +1,67 @@
+//! What a server needs of a repository: bytes that lie ready, and bytes that are worth a wait.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use store::StoreError;
+use trust::Handle;
+use wire::ObjectName;
+
+/// Takes regions of whole records; may break off.
+pub type Regions<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
+
+/// Longest region, bytes: one region is one message.
+pub const MAX_REGION_BYTES: usize = wire::frame::MAX_ANSWER_BYTES;
+
+/// A repository as the server sees it. All methods are called from many threads.
+///
+/// A *region* is whole records back to back, as `trust::Record` writes them, of at most
+/// [`MAX_REGION_BYTES`]. Answers hold each wanted record at most once and, unasked, records of at
+/// most `around` bytes in all.
+pub trait Shelf: Send + Sync + 'static {
+    /// The repository's name for logs.
+    fn place(&self) -> &str;
+
+    /// The newest head known, without waiting; empty when nothing has been published.
+    fn head(&self) -> Bytes;
+
+    /// Reads what can be had without waiting for a device, a few MiB at most; `None` where that is
+    /// not so.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the repository is damaged or the system fails.
+    fn read_if_cached(
+        &self,
+        want: &[Handle],
+        around: usize,
+    ) -> Result<Option<Vec<Bytes>>, StoreError>;
+
+    /// Reads, waiting as long as it takes: wanted records first, in any order.
+    ///
+    /// # Errors
+    /// As [`Shelf::read_if_cached`].
+    fn read_blocking(
+        &self,
+        want: &[Handle],
+        around: usize,
+        sink: &mut Regions<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Reads a piece of an immutable object, waiting as long as it takes; short at its end, `None`
+    /// when there is no such object.
+    ///
+    /// # Errors
+    /// As [`Shelf::read_if_cached`].
+    fn read_range(
+        &self,
+        object: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> Result<Option<Bytes>, StoreError>;
+
+    /// Looks for a new head, waiting as long as it takes; true when there is one.
+    ///
+    /// # Errors
+    /// As [`Shelf::read_if_cached`]; the old head stays in use.
+    fn refresh(&self) -> Result<bool, StoreError>;
+}

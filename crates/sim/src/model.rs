@@ -1,0 +1,238 @@
+//! A publisher in fifty lines: the reference that readers are tested with, honest or malformed.
+//!
+//! It keeps a volume's records in memory, signs heads with one key, and lets a test put any bytes
+//! where a publisher would put right ones. The real pipeline shares none of this code but `trust`.
+
+use bytes::Bytes;
+use trust::array::{self, ArrayRoot, Extent};
+use trust::frame::Packer;
+use trust::head::{Head, first_log};
+use trust::inode::{Content, Entry, FileContent, Inode, Mtime};
+use trust::key::SecretKey;
+use trust::map::{self, MapRoot};
+use trust::policy::{Genesis, Roles};
+use trust::root::RootRecord;
+use trust::statement::{Signed, VolumeId};
+use trust::{BlockKind, Handle, Hasher, InodeBlock, Kind, Record, Reject};
+
+/// A volume being made.
+pub struct Model {
+    key: SecretKey,
+    genesis: Genesis,
+    genesis_signed: Signed,
+    hasher: Hasher,
+    packer: Packer,
+    last: Option<Head>,
+    version: u64,
+    /// Every record made so far, in order.
+    pub records: Vec<Record>,
+}
+
+impl Model {
+    /// A new volume; `seed` makes it another one.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn new(seed: u8) -> Result<Model, Reject> {
+        let key = SecretKey::from_seed(&[seed; 32]);
+        let roles = Roles::single(key.public());
+        let genesis = Genesis::new("model", [seed; 32], [seed ^ 0xff; 32], roles)?;
+        Ok(Model {
+            genesis_signed: genesis.statement().sign(&[&key]),
+            hasher: genesis.hasher(),
+            key,
+            genesis,
+            packer: Packer::new(),
+            last: None,
+            version: 0,
+            records: Vec::new(),
+        })
+    }
+
+    /// The volume's id.
+    pub fn id(&self) -> VolumeId {
+        self.genesis.volume_id()
+    }
+
+    /// The volume's hash function.
+    pub fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    /// Stores any bytes as a block of kind `K`.
+    ///
+    /// # Errors
+    /// When they are over 1 MiB.
+    pub fn block<K: BlockKind>(&mut self, plain: &[u8]) -> Result<Handle<K>, Reject> {
+        let handle: Handle<K> = self.hasher.handle(plain);
+        let frame = self.packer.pack(K::KIND, plain)?;
+        self.records.push(Record {
+            handle: handle.any(),
+            frame,
+        });
+        Ok(handle)
+    }
+
+    /// An array tree of `content` in blocks of `block_bytes`.
+    ///
+    /// # Errors
+    /// None for honest arguments.
+    pub fn array(
+        &mut self,
+        content: &[u8],
+        block_bytes: usize,
+    ) -> Result<Option<ArrayRoot>, Reject> {
+        let mut extents = Vec::new();
+        for chunk in content.chunks(block_bytes) {
+            let handle = self.block::<trust::Data>(chunk)?;
+            extents.push(Extent::Data {
+                handle,
+                len: chunk.len() as u32,
+            });
+        }
+        self.extents(&extents)
+    }
+
+    /// An array tree of any extents.
+    ///
+    /// # Errors
+    /// When the builder refuses them.
+    pub fn extents(&mut self, extents: &[Extent]) -> Result<Option<ArrayRoot>, Reject> {
+        let mut nodes = Vec::new();
+        let mut builder = array::Builder::new(&self.hasher, |_, bytes: &Bytes| {
+            nodes.push(bytes.clone());
+        });
+        for extent in extents {
+            builder.push(*extent)?;
+        }
+        let root = builder.finish()?;
+        for node in nodes {
+            self.block::<trust::ArrayNode>(&node)?;
+        }
+        Ok(root)
+    }
+
+    /// The inode of a regular file.
+    ///
+    /// # Errors
+    /// None for honest arguments.
+    pub fn file(&mut self, content: &[u8], block_bytes: usize) -> Result<Inode, Reject> {
+        let content = match content.len() {
+            0 => FileContent::Empty,
+            n if n <= 256 => FileContent::Inline(Bytes::copy_from_slice(content)),
+            _ => match self.array(content, block_bytes)? {
+                Some(root) => FileContent::Array(root),
+                None => FileContent::Empty,
+            },
+        };
+        Ok(inode(0o644, Content::Regular(content)))
+    }
+
+    /// A map tree of directory entries, which are sorted here.
+    ///
+    /// # Errors
+    /// When two have one name.
+    pub fn map(&mut self, mut entries: Vec<(Vec<u8>, Inode)>) -> Result<Option<MapRoot>, Reject> {
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut nodes = Vec::new();
+        let hasher = self.hasher.clone();
+        let mut builder = map::Builder::new(&hasher, [0; 16], |_, bytes: &Bytes| {
+            nodes.push(bytes.clone());
+        });
+        let mut large = Vec::new();
+        for (name, inode) in &entries {
+            let (value, block) = Entry::place(name, inode, &hasher);
+            builder.push(name, &value)?;
+            large.extend(block);
+        }
+        let root = builder.finish()?;
+        for node in nodes {
+            self.block::<trust::MapNode>(&node)?;
+        }
+        for (_, bytes) in large {
+            self.block::<InodeBlock>(&bytes)?;
+        }
+        Ok(root)
+    }
+
+    /// The inode of a directory.
+    ///
+    /// # Errors
+    /// As [`Model::map`].
+    pub fn directory(&mut self, entries: Vec<(Vec<u8>, Inode)>) -> Result<Inode, Reject> {
+        let map = self.map(entries)?;
+        Ok(inode(0o755, Content::Directory { map, opaque: false }))
+    }
+
+    /// Signs `root` as the next version and gives back its head.
+    ///
+    /// # Errors
+    /// None for honest arguments.
+    pub fn publish(&mut self, root: &Inode, start: u64, duration: u64) -> Result<Bytes, Reject> {
+        let root = self.block::<InodeBlock>(&root.encode())?;
+        self.publish_handle(root, start, duration, |_| {})
+    }
+
+    /// Signs any record: `spoil` may change it before it is signed.
+    ///
+    /// # Errors
+    /// None for honest arguments.
+    pub fn publish_handle(
+        &mut self,
+        root: Handle<InodeBlock>,
+        start: u64,
+        duration: u64,
+        spoil: impl FnOnce(&mut RootRecord),
+    ) -> Result<Bytes, Reject> {
+        let (log, frontier) = match &self.last {
+            None => first_log(&self.genesis_signed)?,
+            Some(head) => head.next_log(self.id())?,
+        };
+        self.version += 1;
+        let mut record = RootRecord {
+            version: self.version,
+            start,
+            duration,
+            root,
+            policy_number: 0,
+            policy_hash: self.genesis_signed.hash(),
+            log,
+            mirrors: Vec::new(),
+        };
+        spoil(&mut record);
+        let head = Head {
+            policies: vec![self.genesis_signed.clone()],
+            record: record.statement(self.id()).sign(&[&self.key]),
+            timestamp: None,
+            checkpoint: None,
+            frontier,
+        };
+        let bytes = head.encode()?;
+        self.last = Some(head);
+        Ok(bytes.into())
+    }
+
+    /// Forgets the last version, so that the next one contradicts it.
+    pub fn fork(&mut self, before: Option<&Bytes>) -> Result<(), Reject> {
+        self.last = before.map(|bytes| Head::decode(bytes)).transpose()?;
+        self.version = self.version.saturating_sub(1);
+        Ok(())
+    }
+}
+
+/// An inode with nothing optional.
+pub fn inode(mode: u16, content: Content) -> Inode {
+    Inode::new(
+        mode,
+        Mtime {
+            seconds: 1_000_000_000,
+            nanos: 7,
+        },
+        content,
+    )
+}
+
+/// The kinds of the records, for tests that look for one.
+pub fn of_kind(records: &[Record], kind: Kind) -> impl Iterator<Item = &Record> {
+    records.iter().filter(move |r| r.frame.kind() == kind)
+}

@@ -1,0 +1,125 @@
+//! The format file `bulla`: a few lines of text that say what this directory is and what a program
+//! must know to read or to write it (design README, law 6).
+
+use crate::StoreError;
+use crate::disk::Disk;
+use crate::names::FORMAT_FILE;
+
+/// What a repository made by this build says.
+pub const TEXT: &str =
+    "bulla repository\nformat 0\nincompatible\nreadonly-compatible\ncompatible\n";
+
+const MAX_BYTES: usize = 4096;
+
+/// What the format file allows this build to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowed {
+    /// Whether it may write; reading is allowed or [`read`] fails.
+    pub write: bool,
+}
+
+/// Reads and judges the format file.
+///
+/// # Errors
+/// [`StoreError::NoRepository`] without one, [`StoreError::Format`] when it names a format or an
+/// incompatible feature that this build does not know, [`StoreError::Damaged`] when it is no such
+/// file.
+pub fn read(disk: &dyn Disk) -> Result<Allowed, StoreError> {
+    let bytes = match super::read_whole(disk, FORMAT_FILE, MAX_BYTES) {
+        Err(StoreError::Io { source, .. })
+            if matches!(
+                source.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Err(StoreError::NoRepository {
+                path: disk.path(""),
+            });
+        }
+        other => other?,
+    };
+    judge(&bytes).map_err(|wrong| match wrong {
+        Wrong::Unknown(found) => StoreError::Format {
+            path: disk.path(""),
+            found,
+        },
+        Wrong::Damaged(why) => crate::damaged(disk, FORMAT_FILE, why),
+    })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wrong {
+    Unknown(String),
+    Damaged(&'static str),
+}
+
+fn judge(bytes: &[u8]) -> Result<Allowed, Wrong> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Wrong::Damaged("not text"))?;
+    if !text
+        .bytes()
+        .all(|b| b == b'\n' || (b' '..0x7f).contains(&b))
+    {
+        return Err(Wrong::Damaged("not plain text"));
+    }
+    let text = text.strip_suffix('\n').ok_or(Wrong::Damaged("cut short"))?;
+    let mut lines = text.split('\n');
+    if lines.next() != Some("bulla repository") {
+        return Err(Wrong::Damaged("not a repository's format file"));
+    }
+    let format = lines
+        .next()
+        .and_then(|l| l.strip_prefix("format "))
+        .ok_or(Wrong::Damaged("names no format"))?;
+    if format != "0" {
+        return Err(Wrong::Unknown(format!("number {format}")));
+    }
+    let mut features = |name: &str| {
+        let line = lines.next().and_then(|l| l.strip_prefix(name));
+        match line {
+            Some("") => Ok(None),
+            Some(list) if list.starts_with(' ') => Ok(Some(list.to_owned())),
+            _ => Err(Wrong::Damaged("feature lines are not as they should be")),
+        }
+    };
+    if let Some(list) = features("incompatible")? {
+        return Err(Wrong::Unknown(format!("feature{list}")));
+    }
+    let write = features("readonly-compatible")?.is_none();
+    features("compatible")?;
+    match lines.next() {
+        None => Ok(Allowed { write }),
+        Some(_) => Err(Wrong::Damaged("has lines after its end")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_its_own_and_refuses_what_it_does_not_know() {
+        assert_eq!(judge(TEXT.as_bytes()), Ok(Allowed { write: true }));
+        let with = |from: &str, to: &str| judge(TEXT.replace(from, to).as_bytes());
+        assert_eq!(
+            with("format 0", "format 1"),
+            Err(Wrong::Unknown("number 1".into()))
+        );
+        assert_eq!(
+            with("\nincompatible", "\nincompatible packs"),
+            Err(Wrong::Unknown("feature packs".into()))
+        );
+        assert_eq!(
+            with("readonly-compatible", "readonly-compatible packs"),
+            Ok(Allowed { write: false })
+        );
+        assert_eq!(
+            with("\ncompatible", "\ncompatible hints more"),
+            Ok(Allowed { write: true })
+        );
+        for cut in 0..TEXT.len() {
+            assert!(judge(&TEXT.as_bytes()[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(judge(format!("{TEXT}\n").as_bytes()).is_err());
+        assert!(judge(TEXT.replace('\n', "\r\n").as_bytes()).is_err());
+    }
+}

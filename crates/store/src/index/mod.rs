@@ -1,0 +1,105 @@
+//! Index runs: immutable files that map handles to where their records lie (docs/decisions/0007).
+//!
+//! ```text
+//! pages      4 KiB each: 93 entries of 44 bytes (the last page fewer, then zeros), then the first 4
+//!            bytes of the BLAKE3 of the 4092 before them
+//! fan-out    per page its first handle [32]
+//! segments   ids [16], in the order of their ordinals
+//! trailer    magic "bullaidx" | format u32 = 0 | segment count u32 | entries u64 | BLAKE3 [32] of
+//!            fan-out, segments and the trailer's bytes before it
+//! entry      handle [32] | segment ordinal u32 | offset u32 | record length u32, bytes
+//! ```
+//!
+//! Entries ascend strictly by handle. A reader keeps the fan-out and the pages that it has touched:
+//! 45 bytes a block at most. A remote reader needs two ranges: what lies behind the pages, once, and
+//! a page.
+
+pub mod build;
+pub mod pending;
+pub mod run;
+
+use trust::Handle;
+use trust::frame::HEADER_BYTES;
+use trust::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
+
+use crate::names::FileId;
+
+/// Length of a page, bytes.
+pub const PAGE_BYTES: usize = 4096;
+/// Length of an entry, bytes.
+pub const ENTRY_BYTES: usize = 44;
+/// Entries in a full page.
+pub const PAGE_ENTRIES: usize = 93;
+/// Length of the trailer, bytes.
+pub const TRAILER_BYTES: usize = 56;
+/// Most entries in one run: bounds what a hostile file makes a reader allocate for its fan-out.
+pub const MAX_ENTRIES: u64 = 1 << 31;
+/// Most segments that one run names.
+pub const MAX_SEGMENTS: u32 = 1 << 22;
+
+const MAGIC: &[u8; 8] = b"bullaidx";
+const FORMAT: u32 = 0;
+const PAGE_BODY_BYTES: usize = PAGE_ENTRIES * ENTRY_BYTES;
+
+/// Where a record lies, as a run says it: the segment by its ordinal in that run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The record's handle.
+    pub handle: Handle,
+    /// Which of the run's segments.
+    pub segment: u32,
+    /// Where in the segment, bytes.
+    pub offset: u32,
+    /// Length of the record, bytes.
+    pub len: u32,
+}
+
+/// Where a record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location {
+    /// The segment.
+    pub segment: FileId,
+    /// Where in it, bytes.
+    pub offset: u32,
+    /// Length of the record, bytes.
+    pub len: u32,
+}
+
+impl Entry {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.handle.as_bytes());
+        for field in [self.segment, self.offset, self.len] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+    }
+
+    /// Reads an entry's 44 bytes; `None` when a field is impossible.
+    fn parse(bytes: &[u8], segments: u32) -> Option<Entry> {
+        let (handle, rest) = bytes.split_first_chunk::<32>()?;
+        let field = |i: usize| {
+            let field = rest.get(i * 4..i * 4 + 4)?;
+            Some(u32::from_le_bytes(field.try_into().ok()?))
+        };
+        let entry = Entry {
+            handle: Handle::from_bytes(*handle),
+            segment: field(0)?,
+            offset: field(1)?,
+            len: field(2)?,
+        };
+        let len = entry.len as usize;
+        let fits = entry.segment < segments
+            && (RECORD_HEADER_BYTES + HEADER_BYTES..=MAX_RECORD_BYTES).contains(&len)
+            && entry.offset.checked_add(entry.len).is_some();
+        fits.then_some(entry)
+    }
+}
+
+/// Pages that so many entries fill.
+pub fn pages(entries: u64) -> u64 {
+    entries.div_ceil(PAGE_ENTRIES as u64)
+}
+
+fn page_sum(body: &[u8]) -> [u8; 4] {
+    let sum = *blake3::hash(body).as_bytes();
+    [sum[0], sum[1], sum[2], sum[3]]
+}

@@ -1,0 +1,126 @@
+//! A replica in memory: for tests, and the model that the others are compared with.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use bytes::Bytes;
+use trust::{Frame, Handle, Record};
+
+use crate::{BlockStore, BoxFuture, Replica, StoreError};
+
+/// Blocks and a head in memory. The order of insertion is the order for read-around.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    place: String,
+    held: RwLock<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    records: Vec<Record>,
+    positions: HashMap<Handle, usize>,
+    head: Option<Bytes>,
+}
+
+impl MemoryStore {
+    /// An empty store of this name.
+    pub fn new(place: impl Into<String>) -> Self {
+        MemoryStore {
+            place: place.into(),
+            held: RwLock::default(),
+        }
+    }
+
+    /// Adds a record; false when its handle is there already.
+    pub fn insert(&self, record: Record) -> bool {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let position = held.records.len();
+        let new = !held.positions.contains_key(&record.handle);
+        if new {
+            held.positions.insert(record.handle, position);
+            held.records.push(record);
+        }
+        new
+    }
+
+    /// Sets what [`Replica::head`] answers.
+    pub fn set_head(&self, head: Bytes) {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        held.head = Some(head);
+    }
+
+    /// Number of blocks.
+    pub fn len(&self) -> usize {
+        self.held().records.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.held().records.is_empty()
+    }
+
+    fn held(&self) -> RwLockReadGuard<'_, Held> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn answer(&self, want: &[Handle], around: usize) -> Vec<Record> {
+        let mut positions: Vec<usize> = want
+            .iter()
+            .filter_map(|h| self.positions.get(h).copied())
+            .collect();
+        let first = positions.first().copied();
+        positions.sort_unstable();
+        positions.dedup();
+        let get = |p: &usize| self.records.get(*p).cloned();
+        let mut answer: Vec<Record> = positions.iter().filter_map(get).collect();
+        let mut left = around;
+        for (position, record) in self
+            .records
+            .iter()
+            .enumerate()
+            .skip(first.map_or(usize::MAX, |f| f + 1))
+        {
+            if positions.binary_search(&position).is_ok() {
+                continue;
+            }
+            if record.len() > left {
+                break;
+            }
+            left -= record.len();
+            answer.push(record.clone());
+        }
+        answer
+    }
+}
+
+impl BlockStore for MemoryStore {
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        let answer = self.held().answer(want, around);
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+
+    fn try_cached(&self, handle: &Handle) -> Option<Frame> {
+        let held = self.held();
+        let record = held.records.get(*held.positions.get(handle)?)?;
+        Some(record.frame.clone())
+    }
+}
+
+impl Replica for MemoryStore {
+    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        let head = self.held().head.clone().ok_or(StoreError::NoVolume {
+            place: self.place.clone(),
+        });
+        Box::pin(std::future::ready(head))
+    }
+}

@@ -1,0 +1,124 @@
+//! Names of the files of a repository (docs/formats/repository.md). A segment or index run bears 16
+//! random bytes, never used again, so that whoever serves or caches it may take it for immutable.
+
+use std::fmt;
+
+use crate::StoreError;
+
+/// Says that the directory is a repository, and of which format.
+pub const FORMAT_FILE: &str = "bulla";
+/// The one file that changes.
+pub const HEAD_FILE: &str = "head";
+/// What the writer's lock is taken on.
+pub const LOCK_FILE: &str = "lock";
+/// Directory of index runs.
+pub const INDEX_DIR: &str = "index";
+/// Directory of segments.
+pub const SEGMENT_DIR: &str = "segments";
+/// Directory of log leaves.
+pub const LOG_DIR: &str = "log";
+/// Ending of files that are being written; one that is found later is a crash's leftover.
+pub const TEMPORARY: &str = ".tmp";
+/// Ending of index runs.
+pub const INDEX_ENDING: &str = ".idx";
+/// Ending of segments.
+pub const SEGMENT_ENDING: &str = ".seg";
+
+/// What an immutable file is called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub [u8; 16]);
+
+impl FileId {
+    /// A name that nothing has borne before.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the system has no random bytes to give.
+    pub fn random(place: &str) -> Result<FileId, StoreError> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|e| StoreError::Unavailable {
+            place: place.to_owned(),
+            cause: format!("no random bytes: {e}"),
+        })?;
+        Ok(FileId(bytes))
+    }
+
+    /// Reads the 32 hexadecimal digits that stand before `ending` in a directory's listing.
+    pub fn parse(name: &str, ending: &str) -> Option<FileId> {
+        let digits = name.strip_suffix(ending)?.as_bytes();
+        if digits.len() != 32 {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let [high, low] = pair else { return None };
+            *byte = digit(*high)? << 4 | digit(*low)?;
+        }
+        Some(FileId(bytes))
+    }
+
+    /// The segment of this name.
+    pub fn segment(&self) -> String {
+        format!("{SEGMENT_DIR}/{self}{SEGMENT_ENDING}")
+    }
+
+    /// The same while it is being written.
+    pub fn segment_temporary(&self) -> String {
+        format!("{SEGMENT_DIR}/{self}{TEMPORARY}")
+    }
+
+    /// The index run of this name.
+    pub fn index(&self) -> String {
+        format!("{INDEX_DIR}/{self}{INDEX_ENDING}")
+    }
+
+    /// The same while it is being written.
+    pub fn index_temporary(&self) -> String {
+        format!("{INDEX_DIR}/{self}{TEMPORARY}")
+    }
+}
+
+/// The file of a log leaf.
+pub fn log_leaf(epoch: u64, index: u64) -> String {
+    format!("{LOG_DIR}/{epoch}/{index}")
+}
+
+fn digit(c: u8) -> Option<u8> {
+    match c {
+        b'0'..=b'9' => Some(c - b'0'),
+        b'a'..=b'f' => Some(c - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_spelling() {
+        let id = FileId(std::array::from_fn(|i| (i * 17) as u8));
+        assert_eq!(id.to_string(), "00112233445566778899aabbccddeeff");
+        assert_eq!(FileId::parse(&format!("{id}.seg"), ".seg"), Some(id));
+        for bad in [
+            "00112233445566778899AABBCCDDEEFF.seg",
+            "00112233445566778899aabbccddeef.seg",
+            "00112233445566778899aabbccddeeff.idx",
+            "é0112233445566778899aabbccddeeff.seg",
+            "../../../../../../../etc/passwd...seg",
+        ] {
+            assert_eq!(FileId::parse(bad, ".seg"), None, "{bad}");
+        }
+    }
+}

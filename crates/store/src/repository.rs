@@ -1,0 +1,396 @@
+//! The repository: one directory of immutable files plus the head (docs/formats/repository.md).
+//!
+//! Everything in it is the word of whoever wrote it. What is checked here keeps a damaged or hostile
+//! directory from hurting the program that reads it; whether a block is the right one is settled by
+//! `trust::Hasher::check`, elsewhere.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+use trust::{Frame, Handle, Record};
+
+use crate::disk::{Disk, DiskFile, Local};
+use crate::head::{Head, MAX_HEAD_BYTES};
+use crate::index::MAX_SEGMENTS;
+use crate::index::run::{Lookup, Run};
+use crate::names::{self, FileId};
+use crate::read::{self, Answer, Sink};
+use crate::{
+    BlockStore, BoxFuture, Patience, Replica, StoreError, damaged, format, io_error, read_whole,
+};
+
+/// Segments that are kept open, at most.
+const OPEN_SEGMENTS: usize = 256;
+/// Longest log leaf, bytes.
+pub const MAX_LEAF_BYTES: usize = 64 << 10;
+
+/// A repository that is open for reading. Cheap to clone; all clones share index and open files.
+#[derive(Clone)]
+pub struct Repository {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    disk: Arc<dyn Disk>,
+    view: RwLock<Arc<View>>,
+    refreshing: Mutex<()>,
+    segments: Cache<FileId, Arc<dyn DiskFile>>,
+}
+
+/// One state of the head and its index runs. Readers in flight keep theirs when it is replaced.
+pub(crate) struct View {
+    pub head: Head,
+    pub runs: Vec<Arc<Run>>,
+}
+
+impl Repository {
+    /// Makes an empty repository in a directory that is not there, is empty, or holds what an
+    /// interrupted `create` left.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] (`AlreadyExists` when there is a repository or anything else);
+    /// [`StoreError::Locked`].
+    pub fn create(dir: impl AsRef<Path>) -> Result<Repository, StoreError> {
+        Repository::create_on(Arc::new(Local::new(dir.as_ref())))
+    }
+
+    /// Opens the repository in a directory.
+    ///
+    /// # Errors
+    /// [`StoreError::NoRepository`], [`StoreError::Format`], [`StoreError::Damaged`],
+    /// [`StoreError::Io`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Repository, StoreError> {
+        Repository::open_on(Arc::new(Local::new(dir.as_ref())))
+    }
+
+    /// Opens the repository in a directory, making it first when there is none.
+    ///
+    /// # Errors
+    /// Those of [`Repository::open`] and [`Repository::create`].
+    pub fn open_or_create(dir: impl AsRef<Path>) -> Result<Repository, StoreError> {
+        match Repository::open(&dir) {
+            Err(StoreError::NoRepository { .. }) => Repository::create(dir),
+            other => other,
+        }
+    }
+
+    /// [`Repository::create`] on any disk.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn create_on(disk: Arc<dyn Disk>) -> Result<Repository, StoreError> {
+        let fail = |name: &'static str| {
+            let disk = disk.clone();
+            move |e| io_error(&*disk, name, e)
+        };
+        disk.make_dir("").map_err(fail(""))?;
+        let parts = [names::INDEX_DIR, names::SEGMENT_DIR, names::LOG_DIR];
+        let ours = |name: &String| {
+            parts.contains(&name.as_str())
+                || name == names::LOCK_FILE
+                || name.ends_with(names::TEMPORARY)
+        };
+        if !disk.list("").map_err(fail(""))?.iter().all(ours) {
+            let taken = std::io::Error::new(
+                std::io::ErrorKind::AlreadyExists,
+                "is neither empty nor an unfinished repository",
+            );
+            return Err(io_error(&*disk, "", taken));
+        }
+        let lock = disk
+            .lock(names::LOCK_FILE)
+            .map_err(fail(names::LOCK_FILE))?;
+        let _lock = lock.ok_or_else(|| StoreError::Locked {
+            path: disk.path(""),
+        })?;
+        for dir in parts {
+            disk.make_dir(dir).map_err(fail(dir))?;
+        }
+        // The format file comes last: with it, the directory is a repository.
+        crate::replace_file(
+            &*disk,
+            names::FORMAT_FILE,
+            "bulla.tmp",
+            "",
+            format::TEXT.as_bytes(),
+        )?;
+        Repository::open_on(disk.clone())
+    }
+
+    /// [`Repository::open`] on any disk.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_on(disk: Arc<dyn Disk>) -> Result<Repository, StoreError> {
+        format::read(&*disk)?;
+        let view = load(&*disk, None)?;
+        Ok(Repository {
+            shared: Arc::new(Shared {
+                disk,
+                view: RwLock::new(Arc::new(view)),
+                refreshing: Mutex::new(()),
+                segments: Cache::new(OPEN_SEGMENTS),
+            }),
+        })
+    }
+
+    /// Reads the head file again; true when it has changed. Answers in flight go on with the index
+    /// that they began with.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`]; the old state stays in use.
+    pub fn refresh(&self) -> Result<bool, StoreError> {
+        let _one = self
+            .shared
+            .refreshing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let old = self.view();
+        let head = read_head(self.disk())?;
+        if head == old.head {
+            return Ok(false);
+        }
+        let new = load(self.disk(), Some(&old))?;
+        *self
+            .shared
+            .view
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        Ok(true)
+    }
+
+    /// The newest statements as of the last [`Repository::refresh`]; empty before the first version.
+    pub fn statements(&self) -> Bytes {
+        self.view().head.statements.clone()
+    }
+
+    /// Whether the block is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn contains(&self, handle: &Handle) -> Result<bool, StoreError> {
+        let found = self.view().locate(self.disk(), handle, Patience::Wait)?;
+        Ok(matches!(found, Lookup::At(_)))
+    }
+
+    /// How many index entries there are: the number of blocks, where none was written twice.
+    pub fn index_entries(&self) -> u64 {
+        self.view().head.runs.iter().map(|r| r.entries).sum()
+    }
+
+    /// Reads records, waiting for the disk if need be, and hands them over in regions of a few
+    /// records each, ready to be sent. Gives back the handles that are not here.
+    ///
+    /// Regions of what was asked for come first, in the order in which they lie; then, out of the
+    /// `around` bytes granted, what lies behind the first handle asked for. `sink` may break off.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when a record is not where the index says; [`StoreError::Io`]. What
+    /// was handed over before is good.
+    pub fn read_blocking(
+        &self,
+        want: &[Handle],
+        around: usize,
+        sink: &mut Sink<'_>,
+    ) -> Result<Vec<Handle>, StoreError> {
+        read::blocking(self, &self.view(), want, around, sink)
+    }
+
+    /// Reads records only if that needs no waiting for the disk; `None` where it would, or where the
+    /// answer would be over [`read::MAX_CACHED_BYTES`].
+    ///
+    /// # Errors
+    /// As [`Repository::read_blocking`].
+    pub fn read_if_cached(
+        &self,
+        want: &[Handle],
+        around: usize,
+    ) -> Result<Option<Answer>, StoreError> {
+        read::if_cached(self, &self.view(), want, around)
+    }
+
+    /// A leaf of the history log, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn log_leaf(&self, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
+        match read_whole(self.disk(), &names::log_leaf(epoch, index), MAX_LEAF_BYTES) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.shared.disk
+    }
+
+    /// The disk that the repository lies on: for whoever serves its files as they are.
+    pub fn disk_shared(&self) -> Arc<dyn Disk> {
+        self.shared.disk.clone()
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.shared
+            .view
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// An open segment; a removed one goes on working while it is open.
+    pub(crate) fn segment(&self, id: FileId) -> Result<Arc<dyn DiskFile>, StoreError> {
+        self.shared.segments.get_or_insert_with(&id, || {
+            let name = id.segment();
+            self.disk().open(&name).map_err(|e| {
+                if e.kind() == std::io::ErrorKind::NotFound {
+                    damaged(self.disk(), &name, "the index names it and it is not there")
+                } else {
+                    io_error(self.disk(), &name, e)
+                }
+            })
+        })
+    }
+}
+
+impl View {
+    /// Looks in the runs, newest first.
+    pub fn locate(
+        &self,
+        disk: &dyn Disk,
+        handle: &Handle,
+        patience: Patience,
+    ) -> Result<Lookup, StoreError> {
+        for run in &self.runs {
+            match run.lookup(disk, handle, patience)? {
+                Lookup::Absent => {}
+                found => return Ok(found),
+            }
+        }
+        Ok(Lookup::Absent)
+    }
+
+    /// Every segment that an index run names.
+    pub fn segments(&self) -> HashSet<FileId> {
+        self.runs
+            .iter()
+            .flat_map(|r| r.segments())
+            .copied()
+            .collect()
+    }
+}
+
+pub(crate) fn read_head(disk: &dyn Disk) -> Result<Head, StoreError> {
+    let bytes = match read_whole(disk, names::HEAD_FILE, MAX_HEAD_BYTES) {
+        Ok(bytes) => bytes,
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Head::default());
+        }
+        Err(e) => return Err(e),
+    };
+    Head::decode(&bytes).map_err(|why| match why {
+        trust::Reject::Unsupported { why, .. } => StoreError::Format {
+            path: disk.path(names::HEAD_FILE),
+            found: why,
+        },
+        why => damaged(disk, names::HEAD_FILE, &why.to_string()),
+    })
+}
+
+/// Reads the head and opens its runs, taking over those that `old` has open.
+fn load(disk: &dyn Disk, old: Option<&View>) -> Result<View, StoreError> {
+    const ATTEMPTS: usize = 3;
+    let mut attempt = 1;
+    loop {
+        let head = read_head(disk)?;
+        let open = |name: &crate::head::RunName| {
+            let open = old.and_then(|v| v.runs.iter().find(|r| r.name() == *name));
+            match open {
+                Some(run) => Ok(run.clone()),
+                None => Run::open(disk, *name).map(Arc::new),
+            }
+        };
+        let runs: Result<Vec<_>, _> = head.runs.iter().map(open).collect();
+        match runs {
+            Ok(runs) => {
+                let named: usize = runs.iter().map(|r| r.segments().len()).sum();
+                if named > MAX_SEGMENTS as usize {
+                    return Err(damaged(disk, names::HEAD_FILE, "names too many segments"));
+                }
+                return Ok(View { head, runs });
+            }
+            // Two commits passed between reading the head and opening a run that it names.
+            Err(StoreError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound && attempt < ATTEMPTS =>
+            {
+                attempt += 1;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+impl BlockStore for Repository {
+    fn place(&self) -> &str {
+        self.shared.disk.place()
+    }
+
+    /// What the page cache has is read at once; for the rest the runtime's blocking threads wait.
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        Box::pin(async move {
+            if let Some(answer) = self.read_if_cached(want, around)? {
+                return answer.records(self.disk());
+            }
+            let repository = self.clone();
+            let want = want.to_vec();
+            let read = move || {
+                let mut answer = Answer::default();
+                answer.missing = repository.read_blocking(&want, around, &mut |region| {
+                    answer.regions.push(region);
+                    std::ops::ControlFlow::Continue(())
+                })?;
+                answer.records(repository.disk())
+            };
+            match tokio::runtime::Handle::try_current() {
+                Err(_) => read(),
+                Ok(runtime) => runtime.spawn_blocking(read).await.unwrap_or_else(|e| {
+                    Err(StoreError::Unavailable {
+                        place: self.place().to_owned(),
+                        cause: e.to_string(),
+                    })
+                }),
+            }
+        })
+    }
+
+    fn try_cached(&self, handle: &Handle) -> Option<Frame> {
+        let answer = self.read_if_cached(&[*handle], 0).ok()??;
+        let record = answer.records(self.disk()).ok()?.into_iter().next()?;
+        Some(record.frame)
+    }
+}
+
+impl Replica for Repository {
+    /// Reads the head file anew, so that a version published meanwhile is seen.
+    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        Box::pin(async move {
+            self.refresh()?;
+            let statements = self.statements();
+            if statements.is_empty() {
+                return Err(StoreError::NoVolume {
+                    place: self.place().to_owned(),
+                });
+            }
+            Ok(statements)
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! Ed25519 keys, one verdict everywhere: RFC 8032 with strict verification (canonical scalars, no
+//! small-order points), so that no signature is good on one machine and bad on another.
+//!
+//! A [`SecretKey`] wipes itself and never prints itself. A [`PublicKey`] is parsed, not merely 32
+//! bytes: it decodes to a point in its canonical encoding which is not of small order.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ed25519_dalek::{Signer, SigningKey, VerifyingKey};
+use zeroize::Zeroizing;
+
+use crate::error::Reject;
+use crate::text::{self, BadText, Noun};
+
+/// Bytes of a signature.
+pub const SIGNATURE_BYTES: usize = 64;
+
+/// A key that signs; wiped from memory when dropped.
+#[derive(Clone)]
+pub struct SecretKey {
+    inner: SigningKey,
+}
+
+impl SecretKey {
+    /// The key of a 32-byte seed (RFC 8032's secret key).
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        SecretKey {
+            inner: SigningKey::from_bytes(seed),
+        }
+    }
+
+    /// The seed, for a key file.
+    pub fn seed(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.inner.to_bytes())
+    }
+
+    /// The key that verifies what this one signs.
+    pub fn public(&self) -> PublicKey {
+        PublicKey {
+            bytes: self.inner.verifying_key().to_bytes(),
+        }
+    }
+
+    /// Signs `message` as it is; statements add their own domain before they come here.
+    pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_BYTES] {
+        self.inner.sign(message).to_bytes()
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretKey(of {})", self.public())
+    }
+}
+
+/// A key that verifies. In text `key1…`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey {
+    bytes: [u8; 32],
+}
+
+impl PublicKey {
+    /// Takes 32 bytes that claim to be a key.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for no point, a second encoding of a point, or a small-order point
+    /// (under which anybody could sign).
+    pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, Reject> {
+        let bad = |why| Reject::Malformed {
+            what: "public key",
+            why,
+        };
+        let key = VerifyingKey::from_bytes(&bytes).map_err(|_| bad("not a point"))?;
+        if key.is_weak() {
+            return Err(bad("a point of small order"));
+        }
+        if key.to_edwards().compress().to_bytes() != bytes {
+            return Err(bad("not the canonical encoding"));
+        }
+        Ok(PublicKey { bytes })
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.bytes
+    }
+
+    /// Whether this key made `signature` over exactly `message`.
+    pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
+        let Ok(key) = VerifyingKey::from_bytes(&self.bytes) else {
+            return false;
+        };
+        let signature = ed25519_dalek::Signature::from_bytes(signature);
+        key.verify_strict(message, &signature).is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text::write(Noun::Key, &self.bytes))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = BadText;
+
+    fn from_str(s: &str) -> Result<Self, BadText> {
+        PublicKey::from_bytes(text::read(Noun::Key, s)?).map_err(|_| BadText::NotAKey)
+    }
+}

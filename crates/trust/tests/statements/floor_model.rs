@@ -1,0 +1,188 @@
+//! The floor as a state machine: publishers, owners, thieves and mirrors act at random, one reader
+//! judges and adopts what it is offered. Whatever they do, the floor goes down only by a policy's
+//! `last`, time does not run back, and no removed key gets anything adopted.
+
+use std::collections::BTreeSet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use trust::handle::Handle;
+use trust::head::Head;
+use trust::policy::{Roles, Successor};
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+
+use crate::world::*;
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// The current publisher publishes.
+    Publish { skip: u64 },
+    /// Somebody with an earlier publisher key signs a record under the policy of that key.
+    Forge { policy: usize, version: u64 },
+    /// Owners take the publisher role from one key and give it to another.
+    Rotate { last: usize, next_log: bool },
+    /// A mirror shows some head of the past under some beginning of the chain.
+    Show {
+        head: usize,
+        policies: usize,
+        adopt: bool,
+    },
+    /// Time passes, or the clock is set back.
+    Clock { seconds: i64 },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        2 => (1u64..4).prop_map(|skip| Act::Publish { skip }),
+        2 => (any::<usize>(), 1u64..40).prop_map(|(policy, version)| Act::Forge { policy, version }),
+        1 => (any::<usize>(), any::<bool>())
+            .prop_map(|(last, next_log)| Act::Rotate { last, next_log }),
+        8 => (any::<usize>(), any::<usize>(), any::<bool>())
+            .prop_map(|(head, policies, adopt)| Act::Show { head, policies, adopt }),
+        1 => (-400_000i64..400_000).prop_map(|seconds| Act::Clock { seconds }),
+    ]
+}
+
+/// The publisher under policy `number`; each policy has its own.
+fn publisher(number: usize) -> u8 {
+    100 + number as u8
+}
+
+fn roles_of(number: usize) -> Roles {
+    Roles {
+        publishers: threshold(1, &[publisher(number)]),
+        ..roles()
+    }
+}
+
+struct Play {
+    world: World,
+    clock: u64,
+    version: u64,
+    heads: Vec<Head>,
+    /// Records that the publisher of the time signed while its policy was the newest.
+    honest: BTreeSet<[u8; 32]>,
+}
+
+impl Play {
+    fn new() -> Play {
+        Play {
+            world: World::with_genesis(roles_of(0), u64::MAX, &[1]),
+            clock: NOW,
+            version: 0,
+            heads: vec![],
+            honest: BTreeSet::new(),
+        }
+    }
+
+    fn publish(&mut self, skip: u64) {
+        self.version += skip;
+        let record = RootRecord {
+            start: self.clock,
+            ..self.world.record(self.version)
+        };
+        let newest = self.world.policies.len() - 1;
+        let head = self.world.head_of(&record, &[publisher(newest)]);
+        self.world.advance(&head);
+        self.honest.insert(head.record.hash());
+        self.heads.push(head);
+    }
+
+    fn forge(&mut self, policy: usize, version: u64) {
+        let policy = policy % self.world.policies.len();
+        if policy == self.world.policies.len() - 1 {
+            return;
+        }
+        let mut record = RootRecord {
+            start: self.clock,
+            policy_number: policy as u64,
+            policy_hash: self.world.policies[policy].hash(),
+            root: Handle::from_bytes([0xee; 32]),
+            ..self.world.record(version)
+        };
+        let signed = &self.world.policies[policy];
+        if policy > 0 {
+            record.log.epoch = read_policy(signed, self.world.volume).log_epoch();
+        } else {
+            record.log.epoch = 0;
+        }
+        let head = self.world.head_of(&record, &[publisher(policy)]);
+        self.heads.push(head);
+    }
+
+    fn rotate(&mut self, last: usize, next_log: bool) {
+        if self.world.policies.len() > 20 {
+            return;
+        }
+        let honest: Vec<&Head> = self
+            .heads
+            .iter()
+            .filter(|h| self.honest.contains(&h.record.hash()))
+            .collect();
+        let last = (!honest.is_empty()).then(|| honest[last % honest.len()]);
+        let number = self.world.policies.len();
+        let policy = Successor {
+            roles: roles_of(number),
+            log_epoch: self.world.log.epoch + u64::from(next_log),
+            ..self.world.successor(last)
+        };
+        self.version = policy.last.as_ref().map_or(0, |l| l.version);
+        self.world.rotate(&policy, &[1]);
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_floor_goes_down_only_by_a_policy(acts in vec(act(), 1..60)) {
+        let mut play = Play::new();
+        let mut floor = play.world.floor();
+        let mut cache = Signatures::default();
+        for act in acts {
+            match act {
+                Act::Publish { skip } => play.publish(skip),
+                Act::Forge { policy, version } => play.forge(policy, version),
+                Act::Rotate { last, next_log } => play.rotate(last, next_log),
+                Act::Clock { seconds } => play.clock = play.clock.saturating_add_signed(seconds),
+                Act::Show { .. } if play.heads.is_empty() => {}
+                Act::Show { head, policies, adopt } => {
+                    let head = Head {
+                        policies: play.world.policies
+                            [..1 + policies % play.world.policies.len()].to_vec(),
+                        ..play.heads[head % play.heads.len()].clone()
+                    };
+                    let terms = trust::judge::Terms::strict(play.clock);
+                    let Ok(offer) = floor.judge(&head, &terms, &mut cache) else {
+                        continue;
+                    };
+                    let next = if adopt {
+                        floor.adopt(&offer).unwrap()
+                    } else {
+                        floor.observe(&offer).unwrap()
+                    };
+                    let known = floor.policy().map_or(-1, |p| p.0 as i64);
+                    let knows = next.policy().map_or(-1, |p| p.0 as i64);
+                    prop_assert!(knows >= known);
+                    prop_assert!(next.newest_start() >= floor.newest_start());
+                    prop_assert!(next.newest_start() <= floor.newest_start().max(play.clock + 600));
+                    let version = |f: &trust::floor::Floor| f.adopted().map_or(0, |a| a.version);
+                    if knows == known {
+                        prop_assert!(version(&next) >= version(&floor));
+                    } else if let Some(last) = offer.chain.newest().last() {
+                        prop_assert!(version(&next) >= last.version);
+                    }
+                    if !adopt && knows == known {
+                        prop_assert_eq!(next.adopted(), floor.adopted());
+                    }
+                    // A forged record is adopted only while the reader is shown nothing newer than
+                    // the policy of its key, never once it knows the policy that removed it.
+                    if offer.record.policy_number < offer.chain.newest().number() {
+                        prop_assert!(play.honest.contains(&offer.record_hash));
+                    }
+                    prop_assert!(offer.valid_until > play.clock);
+                    floor = trust::floor::Floor::decode(&next.encode()).unwrap();
+                }
+            }
+        }
+    }
+}

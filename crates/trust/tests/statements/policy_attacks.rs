@@ -1,0 +1,190 @@
+//! What a policy demands beyond the publishers' signatures: timestamps and witnesses.
+
+use trust::Reject;
+use trust::error::Class;
+use trust::head::Head;
+use trust::policy::{NO_END, Roles};
+use trust::timestamp::Timestamp;
+
+use crate::world::*;
+
+fn refused_as<T: std::fmt::Debug>(result: Result<T, Reject>, expected: &str) {
+    let got = result.unwrap_err().to_string();
+    assert!(got.contains(expected), "expected `{expected}`, got `{got}`");
+}
+
+/// Timestamp keys 8 and 9, both needed, for at most an hour.
+fn stamped() -> (World, Head) {
+    let roles = Roles {
+        timestamps: threshold(2, &[8, 9]),
+        timestamp_max: 3600,
+        ..roles()
+    };
+    let mut world = World::with_genesis(roles, NO_END, &[1]);
+    let head = world.publish(1);
+    (world, head)
+}
+
+fn with_timestamp(
+    change: impl FnOnce(&mut Timestamp),
+    signers: &[u8],
+) -> Result<trust::judge::Offer, Reject> {
+    with_timestamp_at(change, signers, NOW)
+}
+
+fn with_timestamp_at(
+    change: impl FnOnce(&mut Timestamp),
+    signers: &[u8],
+    now: u64,
+) -> Result<trust::judge::Offer, Reject> {
+    let (world, mut head) = stamped();
+    let mut timestamp = world.timestamp(&head);
+    change(&mut timestamp);
+    head.timestamp = Some(sign(&timestamp.statement(world.volume), signers));
+    judge_at(&world.floor(), &head, now)
+}
+
+#[test]
+fn a_timestamp_shortens_the_validity() {
+    let offer = with_timestamp(|_| (), &[8, 9]).unwrap();
+    assert_eq!(offer.valid_until, NOW + 3600);
+    let late = with_timestamp_at(|_| (), &[8, 9], NOW + 3600).unwrap_err();
+    assert_eq!(late.class(), Class::Expired);
+}
+
+#[test]
+fn a_timestamp_cannot_lengthen_the_validity() {
+    let late = |t: &mut Timestamp| {
+        t.issued = NOW + WEEK;
+        t.until = NOW + WEEK + 3600;
+    };
+    let late = with_timestamp_at(late, &[8, 9], NOW + WEEK).unwrap_err();
+    assert_eq!(late.class(), Class::Expired);
+}
+
+#[test]
+fn a_missing_timestamp_is_refused() {
+    let (world, head) = stamped();
+    refused_as(judge(&world.floor(), &head), "is missing");
+}
+
+#[test]
+fn a_timestamp_of_another_record_is_refused() {
+    let other = |t: &mut Timestamp| t.record_hash = [1; 32];
+    refused_as(with_timestamp(other, &[8, 9]), "of another record");
+}
+
+#[test]
+fn a_timestamp_under_another_policy_is_refused() {
+    let number = |t: &mut Timestamp| t.policy_number = 1;
+    refused_as(with_timestamp(number, &[8, 9]), "another policy number");
+    let hash = |t: &mut Timestamp| t.policy_hash = [1; 32];
+    refused_as(with_timestamp(hash, &[8, 9]), "under another policy");
+}
+
+#[test]
+fn a_timestamp_for_longer_than_the_policy_allows_is_refused() {
+    let long = |t: &mut Timestamp| t.until = NOW + 3601;
+    refused_as(with_timestamp(long, &[8, 9]), "longer than the policy");
+    let backwards = |t: &mut Timestamp| t.until = NOW - 1;
+    refused_as(with_timestamp(backwards, &[8, 9]), "longer than the policy");
+}
+
+#[test]
+fn a_timestamp_by_too_few_or_other_keys_is_refused() {
+    refused_as(with_timestamp(|_| (), &[8]), "timestamp");
+    refused_as(with_timestamp(|_| (), &[1, 2, 8]), "timestamp");
+}
+
+#[test]
+fn a_timestamp_from_the_future_is_refused() {
+    let future = |t: &mut Timestamp| {
+        t.issued = NOW + 601;
+        t.until = NOW + 602;
+    };
+    let refused = with_timestamp(future, &[8, 9]).unwrap_err();
+    assert!(matches!(refused, Reject::NotYetValid { .. }));
+}
+
+#[test]
+fn a_record_in_the_place_of_the_timestamp_is_refused() {
+    let (world, mut head) = stamped();
+    let record = world.record(2);
+    head.timestamp = Some(sign(&record.statement(world.volume), &[8, 9]));
+    refused_as(judge(&world.floor(), &head), "another purpose");
+}
+
+/// Two of the witnesses 20, 21, 22.
+fn witnessed() -> (World, Head) {
+    let roles = Roles {
+        witnesses: threshold(2, &[20, 21, 22]),
+        ..roles()
+    };
+    let mut world = World::with_genesis(roles, NO_END, &[1]);
+    let head = world.publish(1);
+    (world, head)
+}
+
+fn with_witnesses(numbers: &[u8]) -> Result<trust::judge::Offer, Reject> {
+    let (world, mut head) = witnessed();
+    head.checkpoint = Some(world.checkpoint(&head, numbers));
+    let head = Head::decode(&head.encode().unwrap()).unwrap();
+    judge(&world.floor(), &head)
+}
+
+#[test]
+fn a_quorum_of_witnesses_is_enough() {
+    with_witnesses(&[20, 22]).unwrap();
+    with_witnesses(&[99, 20, 21, 22]).unwrap();
+}
+
+#[test]
+fn a_root_without_its_quorum_is_refused() {
+    let (world, head) = witnessed();
+    refused_as(judge(&world.floor(), &head), "checkpoint is missing");
+    refused_as(with_witnesses(&[]), "too few witnesses");
+    refused_as(with_witnesses(&[20]), "too few witnesses");
+    refused_as(with_witnesses(&[20, 99]), "too few witnesses");
+}
+
+#[test]
+fn one_witness_twice_is_one_witness() {
+    refused_as(with_witnesses(&[20, 20]), "too few witnesses");
+}
+
+#[test]
+fn a_checkpoint_of_another_log_is_refused() {
+    let (mut world, first) = witnessed();
+    let mut second = world.publish(2);
+    second.checkpoint = Some(world.checkpoint(&first, &[20, 21]));
+    refused_as(judge(&world.floor(), &second), "of another log");
+}
+
+#[test]
+fn a_cosignature_under_another_name_or_changed_is_none() {
+    let (world, mut head) = witnessed();
+    let note = world.checkpoint(&head, &[20, 21]);
+    let note = std::str::from_utf8(&note).unwrap();
+    let mut refused = |note: String, why: &str| {
+        head.checkpoint = Some(note.into());
+        refused_as(judge(&world.floor(), &head), why);
+    };
+    let few = "too few witnesses";
+    refused(
+        note.replace("witness.example/20", "witness.example/30"),
+        few,
+    );
+    refused(note.replace("\u{2014} ", "- "), few);
+    refused(note.replace("==\n", "\n"), few);
+    refused(note.replace("\n\n", "\n"), "of another log");
+    refused(note.replacen('1', "2", 1), "of another log");
+    refused(note.repeat(60), "too long");
+    refused(format!("{note}{}", "x".repeat(17 << 10)), "too long");
+}
+
+#[test]
+fn a_checkpoint_that_is_no_text_is_refused() {
+    let (world, mut head) = witnessed();
+    head.checkpoint = Some(vec![0xff; 8].into());
+    refused_as(judge(&world.floor(), &head), "not UTF-8");
+}

@@ -1,0 +1,205 @@
+//! A volume in the hands of a test: keys by number, records and policies by a few words, so that
+//! each attack says only what is wrong with it.
+
+use bytes::Bytes;
+use trust::floor::Floor;
+use trust::handle::Handle;
+use trust::head::{Head, first_log};
+use trust::history::{Frontier, LogPoint};
+use trust::judge::{Offer, Terms};
+use trust::key::SecretKey;
+use trust::policy::{Chain, Genesis, Last, NO_END, Policy, Roles, Successor, Threshold, VolumeId};
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+use trust::statement::{Signed, Statement};
+use trust::timestamp::Timestamp;
+use trust::{Reject, checkpoint};
+
+/// When everything here happens, unix seconds.
+pub const NOW: u64 = 1_800_000_000;
+/// How long records are valid, seconds.
+pub const WEEK: u64 = 7 * 24 * 3600;
+
+pub fn key(number: u8) -> SecretKey {
+    SecretKey::from_seed(&[number; 32])
+}
+
+pub fn threshold(needed: u8, numbers: &[u8]) -> Threshold {
+    let keys = numbers.iter().map(|n| key(*n).public()).collect();
+    Threshold::new(needed, keys).unwrap()
+}
+
+pub fn sign(statement: &Statement, numbers: &[u8]) -> Signed {
+    let keys: Vec<SecretKey> = numbers.iter().map(|n| key(*n)).collect();
+    statement.sign(&keys.iter().collect::<Vec<_>>())
+}
+
+/// Owner 1, publisher 2.
+pub fn roles() -> Roles {
+    Roles {
+        owners: threshold(1, &[1]),
+        publishers: threshold(1, &[2]),
+        ..Roles::single(key(1).public())
+    }
+}
+
+pub struct World {
+    pub volume: VolumeId,
+    pub policies: Vec<Signed>,
+    pub log: LogPoint,
+    pub frontier: Frontier,
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with_genesis(roles(), NO_END, &[1])
+    }
+
+    pub fn with_genesis(roles: Roles, not_after: u64, signers: &[u8]) -> World {
+        let mut genesis = Genesis::new("world", [7; 32], [9; 32], roles).unwrap();
+        genesis.not_after = not_after;
+        let signed = sign(&genesis.statement(), signers);
+        let (log, frontier) = first_log(&signed).unwrap();
+        World {
+            volume: genesis.volume_id(),
+            policies: vec![signed],
+            log,
+            frontier,
+        }
+    }
+
+    pub fn newest(&self) -> (u64, [u8; 32]) {
+        let newest = self.policies.last().unwrap();
+        (self.policies.len() as u64 - 1, newest.hash())
+    }
+
+    /// A record of this version under the newest policy, in the world's log.
+    pub fn record(&self, version: u64) -> RootRecord {
+        let (policy_number, policy_hash) = self.newest();
+        RootRecord {
+            version,
+            start: NOW,
+            duration: WEEK,
+            root: Handle::from_bytes([version as u8; 32]),
+            policy_number,
+            policy_hash,
+            log: self.log,
+            mirrors: vec![],
+        }
+    }
+
+    /// A head with `record` signed by these keys.
+    pub fn head_of(&self, record: &RootRecord, signers: &[u8]) -> Head {
+        Head {
+            policies: self.policies.clone(),
+            record: sign(&record.statement(self.volume), signers),
+            timestamp: None,
+            checkpoint: None,
+            frontier: self.frontier.clone(),
+        }
+    }
+
+    /// An honest head of this version; the world's log moves on.
+    pub fn publish(&mut self, version: u64) -> Head {
+        let head = self.head_of(&self.record(version), &[2]);
+        self.advance(&head);
+        head
+    }
+
+    /// The world's log after this head.
+    pub fn advance(&mut self, head: &Head) {
+        (self.log, self.frontier) = head.next_log(self.volume).unwrap();
+    }
+
+    /// A policy after the newest, naming `last`, with the same roles.
+    pub fn successor(&self, last: Option<&Head>) -> Successor {
+        let (number, previous) = self.newest();
+        Successor {
+            number: number + 1,
+            previous,
+            not_after: NO_END,
+            log_epoch: 0,
+            roles: roles(),
+            last: last.map(|head| self.last(head)),
+            revoked: None,
+        }
+    }
+
+    pub fn last(&self, head: &Head) -> Last {
+        let record: RootRecord = head.record.statement().read(self.volume).unwrap();
+        Last {
+            version: record.version,
+            record_hash: head.record.hash(),
+            log: head.next_log(self.volume).unwrap().0,
+        }
+    }
+
+    /// Adds a policy to the world and its log.
+    pub fn rotate(&mut self, successor: &Successor, signers: &[u8]) {
+        let signed = sign(&successor.statement(self.volume), signers);
+        if successor.log_epoch != self.log.epoch {
+            self.frontier = Frontier::new();
+        }
+        self.frontier.push(signed.statement().bytes()).unwrap();
+        self.log = self.frontier.point(successor.log_epoch);
+        self.policies.push(signed);
+    }
+
+    pub fn timestamp(&self, head: &Head) -> Timestamp {
+        let (policy_number, policy_hash) = self.newest();
+        Timestamp {
+            record_hash: head.record.hash(),
+            policy_number,
+            policy_hash,
+            issued: NOW,
+            until: NOW + 3600,
+        }
+    }
+
+    pub fn chain(&self) -> Result<Chain, Reject> {
+        Chain::verify(self.volume, &self.policies, &mut Signatures::default())
+    }
+
+    pub fn floor(&self) -> Floor {
+        Floor::new(self.volume)
+    }
+
+    /// A checkpoint of the log just after the head's record, cosigned by these witnesses.
+    pub fn checkpoint(&self, head: &Head, witnesses: &[u8]) -> Bytes {
+        let mut frontier = head.frontier.clone();
+        frontier.push(head.record.statement().bytes()).unwrap();
+        let record: RootRecord = head.record.statement().read(self.volume).unwrap();
+        let text = checkpoint::text(self.volume, &frontier.point(record.log.epoch));
+        let mut note = format!("{text}\n");
+        for number in witnesses {
+            let message = checkpoint::cosigned_message(&text, NOW);
+            let signature = key(*number).sign(message.as_bytes());
+            let name = format!("witness.example/{number}");
+            let public = key(*number).public();
+            note += &checkpoint::cosignature_line(&name, &public, NOW, &signature);
+        }
+        note.into()
+    }
+}
+
+pub fn judge(floor: &Floor, head: &Head) -> Result<Offer, Reject> {
+    judge_at(floor, head, NOW)
+}
+
+pub fn judge_at(floor: &Floor, head: &Head, now: u64) -> Result<Offer, Reject> {
+    floor.judge(head, &Terms::strict(now), &mut Signatures::default())
+}
+
+/// The floor of a reader who adopted these heads one after another.
+pub fn adopted(floor: &Floor, heads: &[&Head]) -> Floor {
+    let mut floor = floor.clone();
+    for head in heads {
+        floor = floor.adopt(&judge(&floor, head).unwrap()).unwrap();
+    }
+    floor
+}
+
+/// A policy as it would be read back, for tests that look inside.
+pub fn read_policy(signed: &Signed, volume: VolumeId) -> Policy {
+    signed.statement().read(volume).unwrap()
+}

@@ -1,0 +1,180 @@
+//! How bytes on a connection are cut into messages (`docs/formats/protocol.md`).
+//!
+//! ```text
+//! hello    "bulla" | protocol u8 | flags u16 LE                      once each way
+//! message  length u32 LE | type u8 | request id u32 LE | body        length = 5 + body
+//! ```
+//!
+//! A client sends its hello and its first requests in one packet; nobody waits for a hello.
+
+use bytes::{BufMut, BytesMut};
+use trust::Reject;
+
+/// The protocol spoken here.
+pub const PROTOCOL: u8 = 0;
+/// Length of a hello, bytes.
+pub const HELLO_BYTES: usize = 8;
+/// Bytes of a message before its body.
+pub const HEADER_BYTES: usize = 9;
+/// Largest body of a request, bytes.
+pub const MAX_REQUEST_BYTES: usize = 64 << 10;
+/// Largest body of an answer, bytes.
+pub const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// Most handles in one request.
+pub const MAX_HANDLES: usize = 1024;
+/// Largest read-around that a request may allow, bytes.
+pub const MAX_AROUND_BYTES: usize = 1 << 20;
+/// Largest range that one request may ask for, bytes.
+pub const MAX_RANGE_BYTES: usize = MAX_ANSWER_BYTES;
+
+const MAGIC: &[u8; 5] = b"bulla";
+
+/// The hello that both ends send; no flags are defined yet.
+pub const HELLO: [u8; HELLO_BYTES] = *b"bulla\0\0\0";
+
+fn bad(why: &'static str) -> Reject {
+    Reject::Malformed {
+        what: "message",
+        why,
+    }
+}
+
+/// Reads the peer's hello.
+///
+/// Flags announce features and are answered, never demanded: unknown ones are ignored.
+///
+/// # Errors
+/// [`Reject::Malformed`] when the peer speaks something else, [`Reject::Unsupported`] when it
+/// speaks another bulla protocol.
+pub fn check_hello(hello: &[u8; HELLO_BYTES]) -> Result<u16, Reject> {
+    let [m @ .., protocol, low, high] = hello;
+    if m != MAGIC {
+        return Err(Reject::Malformed {
+            what: "hello",
+            why: "the peer does not speak bulla",
+        });
+    }
+    if *protocol != PROTOCOL {
+        return Err(Reject::Unsupported {
+            what: "protocol",
+            why: format!("the peer speaks protocol {protocol}"),
+        });
+    }
+    Ok(u16::from_le_bytes([*low, *high]))
+}
+
+/// What stands before a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Type of the message (`message::kind`).
+    pub kind: u8,
+    /// The client's number for the request; 0 is the connection itself.
+    pub id: u32,
+    /// Length of the body that follows, bytes.
+    pub body_bytes: usize,
+}
+
+impl Header {
+    /// Appends the header.
+    pub fn put(&self, out: &mut impl BufMut) {
+        out.put_u32_le((self.body_bytes + 5) as u32);
+        out.put_u8(self.kind);
+        out.put_u32_le(self.id);
+    }
+
+    /// The header at the front of `bytes`; `None` when they are too few yet.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when the body would be over `max_body_bytes`.
+    pub fn peek(bytes: &[u8], max_body_bytes: usize) -> Result<Option<Header>, Reject> {
+        let Some([l0, l1, l2, l3, kind, i0, i1, i2, i3]) = bytes.first_chunk::<HEADER_BYTES>()
+        else {
+            return Ok(None);
+        };
+        let len = u32::from_le_bytes([*l0, *l1, *l2, *l3]) as usize;
+        let body_bytes = len.checked_sub(5).ok_or_else(|| bad("length too small"))?;
+        if body_bytes > max_body_bytes {
+            return Err(bad("length too large"));
+        }
+        Ok(Some(Header {
+            kind: *kind,
+            id: u32::from_le_bytes([*i0, *i1, *i2, *i3]),
+            body_bytes,
+        }))
+    }
+}
+
+/// Takes the message at the front of `bytes` off it; `None` until it is whole.
+///
+/// # Errors
+/// As [`Header::peek`].
+pub fn take(
+    bytes: &mut BytesMut,
+    max_body_bytes: usize,
+) -> Result<Option<(Header, BytesMut)>, Reject> {
+    let Some(header) = Header::peek(bytes, max_body_bytes)? else {
+        return Ok(None);
+    };
+    let whole = HEADER_BYTES + header.body_bytes;
+    if bytes.len() < whole {
+        return Ok(None);
+    }
+    let mut message = bytes.split_to(whole);
+    let body = message.split_off(HEADER_BYTES);
+    Ok(Some((header, body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_hello_is_read_or_refused() {
+        assert_eq!(check_hello(&HELLO), Ok(0));
+        assert_eq!(check_hello(b"bulla\0\x01\x80"), Ok(0x8001));
+        assert!(matches!(
+            check_hello(b"bulla\x01\0\0"),
+            Err(Reject::Unsupported { .. })
+        ));
+        assert!(check_hello(b"HTTP/1.1").is_err());
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused_before_the_body_comes() {
+        for len in [0u32, 4, 6 + MAX_REQUEST_BYTES as u32, u32::MAX] {
+            let mut bytes = len.to_le_bytes().to_vec();
+            bytes.extend_from_slice(&[1, 0, 0, 0, 0]);
+            assert!(Header::peek(&bytes, MAX_REQUEST_BYTES).is_err(), "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn messages_survive_any_cutting(bodies in prop::collection::vec(
+            (any::<u8>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..200)), 0..8),
+            step in 1usize..50)
+        {
+            let mut sent = BytesMut::new();
+            for (kind, id, body) in &bodies {
+                Header { kind: *kind, id: *id, body_bytes: body.len() }.put(&mut sent);
+                sent.extend_from_slice(body);
+            }
+            let (mut buffer, mut got) = (BytesMut::new(), Vec::new());
+            for piece in sent.chunks(step) {
+                buffer.extend_from_slice(piece);
+                while let Some((h, body)) = take(&mut buffer, 200).unwrap() {
+                    got.push((h.kind, h.id, body.to_vec()));
+                }
+            }
+            prop_assert_eq!(got, bodies);
+            prop_assert!(buffer.is_empty());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let mut buffer = BytesMut::from(&bytes[..]);
+            while let Ok(Some(_)) = take(&mut buffer, 64) {}
+        }
+    }
+}

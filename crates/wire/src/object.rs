@@ -1,0 +1,173 @@
+//! Names of the immutable objects of a repository, as *get range* takes them: the paths that the
+//! same repository has behind any web server (design `publish.md`, "Repository").
+//!
+//! A name is parsed into a value and written back from it, so that no string of a peer ever
+//! reaches a file system.
+
+use std::fmt;
+use std::str::FromStr;
+
+use trust::Reject;
+
+/// Longest name, bytes.
+pub const MAX_NAME_BYTES: usize = 64;
+
+/// Sixteen random bytes that name a segment or an index run for ever.
+pub type ObjectId = [u8; 16];
+
+/// One immutable object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjectName {
+    /// The repository's format file.
+    Format,
+    /// A segment of records.
+    Segment(ObjectId),
+    /// An index run.
+    Index(ObjectId),
+    /// A leaf of the history log.
+    Log {
+        /// Log epoch.
+        epoch: u64,
+        /// Number of the leaf.
+        index: u64,
+    },
+}
+
+impl ObjectName {
+    /// Reads a name from a peer's bytes.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for anything but the one spelling of an object's name.
+    pub fn from_bytes(bytes: &[u8]) -> Result<ObjectName, Reject> {
+        std::str::from_utf8(bytes)
+            .map_err(|_| no_name())?
+            .parse::<ObjectName>()
+    }
+}
+
+fn no_name() -> Reject {
+    Reject::Malformed {
+        what: "object name",
+        why: "not the name of an immutable object",
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = |f: &mut fmt::Formatter<'_>, id: &ObjectId| {
+            id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        };
+        match self {
+            ObjectName::Format => f.write_str("bulla"),
+            ObjectName::Segment(id) => {
+                f.write_str("segments/")?;
+                hex(f, id)?;
+                f.write_str(".seg")
+            }
+            ObjectName::Index(id) => {
+                f.write_str("index/")?;
+                hex(f, id)?;
+                f.write_str(".idx")
+            }
+            ObjectName::Log { epoch, index } => write!(f, "log/{epoch}/{index}"),
+        }
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = Reject;
+
+    fn from_str(text: &str) -> Result<ObjectName, Reject> {
+        let inner = |dir: &str, suffix: &str| {
+            let id = text.strip_prefix(dir)?.strip_suffix(suffix)?;
+            read_id(id)
+        };
+        let name = if text == "bulla" {
+            Some(ObjectName::Format)
+        } else if let Some(id) = inner("segments/", ".seg") {
+            Some(ObjectName::Segment(id))
+        } else if let Some(id) = inner("index/", ".idx") {
+            Some(ObjectName::Index(id))
+        } else {
+            text.strip_prefix("log/").and_then(|rest| {
+                let (epoch, index) = rest.split_once('/')?;
+                Some(ObjectName::Log {
+                    epoch: epoch.parse().ok()?,
+                    index: index.parse().ok()?,
+                })
+            })
+        };
+        // One object, one spelling: `log/+1/01` and the like do not come back the same.
+        name.filter(|n| text.len() <= MAX_NAME_BYTES && n.to_string() == text)
+            .ok_or_else(no_name)
+    }
+}
+
+fn read_id(hex: &str) -> Option<ObjectId> {
+    if hex.len() != 32 {
+        return None;
+    }
+    let mut id = ObjectId::default();
+    for (byte, pair) in id.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_exact_names_pass() {
+        let id = "00112233445566778899aabbccddeeff";
+        for good in [
+            "bulla".to_owned(),
+            format!("segments/{id}.seg"),
+            format!("index/{id}.idx"),
+            "log/0/0".to_owned(),
+            format!("log/{}/{}", u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(good.parse::<ObjectName>().unwrap().to_string(), good);
+        }
+        for bad in [
+            "",
+            "head",
+            "lock",
+            "/bulla",
+            "../head",
+            "segments/../head",
+            "segments/",
+            "log/1",
+            "log/01/1",
+            "log/+1/1",
+            "log/1/1/",
+            "log/1/18446744073709551616",
+            &format!("segments/{}.seg", id.to_uppercase()),
+            &format!("segments/+{}.seg", &id[1..]),
+            &format!("segments/{id}.idx"),
+            &format!("segments/{id}.seg\0"),
+            &format!("segments/{id}0.seg"),
+        ] {
+            assert!(bad.parse::<ObjectName>().is_err(), "{bad:?}");
+        }
+        assert!(ObjectName::from_bytes(&[0xff; 5]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_name_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok(name) = ObjectName::from_bytes(&bytes) {
+                prop_assert_eq!(name.to_string().into_bytes(), bytes);
+            }
+        }
+        #[test]
+        fn names_round_trip(id in any::<[u8; 16]>(), epoch in any::<u64>(), index in any::<u64>()) {
+            for name in [ObjectName::Segment(id), ObjectName::Index(id), ObjectName::Log { epoch, index }] {
+                prop_assert_eq!(name.to_string().parse::<ObjectName>(), Ok(name));
+            }
+        }
+    }
+}

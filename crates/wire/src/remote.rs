@@ -1,0 +1,372 @@
+//! A replica at the other end of a connection: [`RemoteStore`] carries out `store::Replica`.
+//!
+//! It connects when first asked, keeps one connection on which many requests are under way at
+//! once, and connects again after a failure, with a pause that grows. There are no deadlines of
+//! callers here (they drop their future), but a server that has gone silent is noticed. Memory is
+//! bounded by admission: requests wait until what their honest answers could weigh at most fits
+//! into [`RemoteOptions::max_held_bytes`].
+
+mod collect;
+mod link;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
+use store::{BlockStore, BoxFuture, Replica, StoreError};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use trust::record::MAX_RECORD_BYTES;
+use trust::{Handle, Record};
+
+use crate::frame::{MAX_ANSWER_BYTES, MAX_AROUND_BYTES, MAX_RANGE_BYTES};
+use crate::message::{ErrorCode, Refusal, Request, Volume, put_get_data};
+use crate::object::ObjectName;
+use collect::{Answer, Ask};
+use link::{Failure, Link, Patience};
+
+/// Handles in one request; more are asked for by several requests at once.
+const HANDLES_PER_REQUEST: usize = 64;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How a [`RemoteStore`] behaves.
+#[derive(Debug, Clone)]
+pub struct RemoteOptions {
+    /// Longest time for a connection to be made, all addresses of the name together.
+    pub connect_timeout: Duration,
+    /// Longest silence of the server while a request is outstanding.
+    pub stall: Duration,
+    /// Longest time for one request between two messages of its answer.
+    pub progress: Duration,
+    /// A connection unused for so long is closed; the next call makes another.
+    pub idle: Duration,
+    /// Longest pause between two attempts to connect.
+    pub max_pause: Duration,
+    /// Most bytes that answers under way may hold together; at least 4 MiB.
+    pub max_held_bytes: usize,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        RemoteOptions {
+            connect_timeout: Duration::from_secs(5),
+            stall: Duration::from_secs(5),
+            progress: Duration::from_secs(60),
+            idle: Duration::from_secs(120),
+            max_pause: Duration::from_secs(5),
+            max_held_bytes: 256 << 20,
+        }
+    }
+}
+
+/// A volume on a server that speaks the bulla protocol.
+pub struct RemoteStore {
+    place: String,
+    address: String,
+    volume: Volume,
+    options: RemoteOptions,
+    /// One unit is the memory of the largest record.
+    admission: Semaphore,
+    units: usize,
+    state: Mutex<State>,
+    /// The attempt to connect that is under way; it outlives the caller who began it.
+    dial: tokio::sync::Mutex<Option<JoinHandle<Result<Link, String>>>>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    failures: u32,
+    /// No attempt before this; and why.
+    pause: Option<(Instant, String)>,
+}
+
+impl RemoteStore {
+    /// The volume at `address` (`host:port`). Nothing is sent before the first call.
+    pub fn new(address: &str, volume: Volume, options: RemoteOptions) -> RemoteStore {
+        let units = (options.max_held_bytes / MAX_RECORD_BYTES).clamp(4, Semaphore::MAX_PERMITS);
+        RemoteStore {
+            place: format!("bulla://{address}"),
+            address: address.to_owned(),
+            volume,
+            options,
+            admission: Semaphore::new(units),
+            units,
+            state: Mutex::new(State::default()),
+            dial: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    /// A piece of an immutable object of the repository; shorter than asked at the object's end,
+    /// `None` when the repository does not have the object.
+    ///
+    /// # Errors
+    /// As [`BlockStore::get_many`]. At most 4 MiB are asked for.
+    pub async fn range(
+        &self,
+        object: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let len_bytes = len_bytes.min(MAX_RANGE_BYTES);
+        let request = Request::Range {
+            volume: self.volume,
+            object,
+            offset,
+            len_bytes,
+        };
+        let ask = Ask::Range { len_bytes };
+        let units = len_bytes.div_ceil(MAX_RECORD_BYTES).max(1);
+        match self.call(units, ask, |id, out| request.put(id, out)).await {
+            Ok(Answer::Bytes(bytes)) => Ok(Some(bytes)),
+            Ok(Answer::Records(_)) => Ok(None),
+            Err(Failure::Refused(Refusal {
+                code: Some(ErrorCode::NoObject),
+                ..
+            })) => Ok(None),
+            Err(failure) => Err(self.error(failure)),
+        }
+    }
+
+    async fn get_some(
+        &self,
+        want: &[Handle],
+        around_bytes: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let around_bytes = around_bytes.min(MAX_AROUND_BYTES);
+        let ask = Ask::Data {
+            want: want.to_vec(),
+            around_bytes,
+        };
+        let units = want.len() + around_bytes.div_ceil(MAX_RECORD_BYTES);
+        let put = |id, out: &mut BytesMut| put_get_data(out, id, &self.volume, around_bytes, want);
+        match self.call(units, ask, put).await {
+            Ok(Answer::Records(records)) => Ok(records),
+            Ok(Answer::Bytes(_)) => Ok(Vec::new()),
+            Err(failure) => Err(self.error(failure)),
+        }
+    }
+
+    /// One request and its answer, once more on a new connection if an old one turns out closed.
+    async fn call(
+        &self,
+        units: usize,
+        ask: Ask,
+        put: impl Fn(u32, &mut BytesMut),
+    ) -> Result<Answer, Failure> {
+        let units = units.min(self.units) as u32;
+        let _admitted = self
+            .admission
+            .acquire_many(units)
+            .await
+            .map_err(|_| Failure::Closed("closed".into()))?;
+        let (link, fresh) = self.link().await?;
+        match link.call(ask.clone(), &put).await {
+            Err(Failure::Closed(_)) if !fresh => {}
+            answer => return answer,
+        }
+        drop(link);
+        let (link, _) = self.link().await?;
+        link.call(ask, &put).await
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The living connection, or a new one; also whether it is new.
+    async fn link(&self) -> Result<(Arc<Link>, bool), Failure> {
+        if let Some(link) = self.living() {
+            return Ok((link, false));
+        }
+        let mut dial = self.dial.lock().await;
+        if let Some(link) = self.living() {
+            return Ok((link, false));
+        }
+        if dial.is_none() {
+            if let Some((until, why)) = &self.state().pause
+                && let Some(left) = until.checked_duration_since(Instant::now())
+            {
+                let text = format!("{why}; next attempt in {:.1} s", left.as_secs_f32());
+                return Err(Failure::Stalled(text));
+            }
+            let attempt = connect(self.address.clone(), self.options.clone());
+            *dial = Some(tokio::spawn(attempt));
+        }
+        let Some(attempt) = dial.as_mut() else {
+            return Err(Failure::Closed("no attempt to connect".into()));
+        };
+        let made = attempt.await;
+        *dial = None;
+        let mut state = self.state();
+        match made {
+            Ok(Ok(link)) => {
+                tracing::debug!(place = %self.place, "connected");
+                let link = Arc::new(link);
+                state.link = Some(Arc::clone(&link));
+                Ok((link, true))
+            }
+            Ok(Err(why)) => {
+                self.pause(&mut state, why.clone());
+                Err(Failure::Stalled(why))
+            }
+            Err(e) => Err(Failure::Closed(e.to_string())),
+        }
+    }
+
+    /// The connection if it still lives. A dead one is put away, and what it died of decides
+    /// whether the next attempt waits: a server that closes after good answers is no nuisance, one
+    /// that stalls, lies or never answers is.
+    fn living(&self) -> Option<Arc<Link>> {
+        let mut state = self.state();
+        let link = state.link.as_ref()?;
+        let Some(failure) = link.dead() else {
+            return Some(Arc::clone(link));
+        };
+        let good = link.has_answered();
+        state.link = None;
+        match failure {
+            Failure::Closed(_) if good => {
+                state.failures = 0;
+                state.pause = None;
+            }
+            failure => {
+                if good {
+                    state.failures = 0;
+                }
+                let why = self.error(failure).to_string();
+                self.pause(&mut state, why);
+            }
+        }
+        None
+    }
+
+    fn pause(&self, state: &mut State, why: String) {
+        let pause = FIRST_PAUSE
+            .saturating_mul(1 << state.failures.min(16))
+            .min(self.options.max_pause);
+        state.failures = state.failures.saturating_add(1);
+        tracing::debug!(place = %self.place, %why, pause_ms = pause.as_millis() as u64, "will connect again");
+        state.pause = Some((Instant::now() + pause, why));
+    }
+
+    fn error(&self, failure: Failure) -> StoreError {
+        let place = self.place.clone();
+        match failure {
+            Failure::Closed(cause) | Failure::Stalled(cause) => {
+                StoreError::Unavailable { place, cause }
+            }
+            Failure::Bad(why) => StoreError::BadAnswer { place, why },
+            Failure::Refused(refusal) => match refusal.code {
+                Some(ErrorCode::NoVolume) => StoreError::NoVolume { place },
+                _ => StoreError::Unavailable {
+                    place,
+                    cause: format!("the server says: {}", refusal.text),
+                },
+            },
+        }
+    }
+}
+
+impl BlockStore for RemoteStore {
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        Box::pin(async move {
+            // A handle asked for twice would look like a record that was sent twice.
+            let mut seen = HashSet::new();
+            let unique: Vec<Handle>;
+            let want = if want.len() > 1 {
+                unique = want.iter().copied().filter(|h| seen.insert(*h)).collect();
+                unique.as_slice()
+            } else {
+                want
+            };
+            if want.is_empty() {
+                return Ok(Vec::new());
+            }
+            if want.len() <= HANDLES_PER_REQUEST {
+                return self.get_some(want, around).await;
+            }
+            // Read-around is a gift to the first request; the others' neighbours are each other.
+            let parts = want.chunks(HANDLES_PER_REQUEST).enumerate();
+            let parts = parts.map(|(i, part)| self.get_some(part, if i == 0 { around } else { 0 }));
+            let answers = try_join_all(parts).await?;
+            // Wanted before unasked; and what lies behind the first part may be wanted by another.
+            let mut missing: HashSet<Handle> = want.iter().copied().collect();
+            let (mut records, rest): (Vec<Record>, Vec<Record>) = answers
+                .into_iter()
+                .flatten()
+                .partition(|r| missing.remove(&r.handle));
+            let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
+            records.extend(rest.into_iter().filter(|r| !came.contains(&r.handle)));
+            Ok(records)
+        })
+    }
+}
+
+impl Replica for RemoteStore {
+    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        Box::pin(async move {
+            let request = Request::Head {
+                volume: self.volume,
+            };
+            let units = MAX_ANSWER_BYTES.div_ceil(MAX_RECORD_BYTES);
+            match self
+                .call(units, Ask::Head, |id, out| request.put(id, out))
+                .await
+            {
+                Ok(Answer::Bytes(head)) => Ok(head),
+                Ok(Answer::Records(_)) => Ok(Bytes::new()),
+                Err(failure) => Err(self.error(failure)),
+            }
+        })
+    }
+}
+
+impl Drop for RemoteStore {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.dial.get_mut() {
+            attempt.abort();
+        }
+    }
+}
+
+async fn connect(address: String, options: RemoteOptions) -> Result<Link, String> {
+    let attempt = async {
+        let addresses: Vec<_> = tokio::net::lookup_host(&address)
+            .await
+            .map_err(|e| format!("cannot look up {address}: {e}"))?
+            .collect();
+        // Each address gets its share, so that a black hole does not hide a good one.
+        let share = options.connect_timeout / addresses.len().max(1) as u32;
+        let mut why = format!("{address} has no address");
+        for one in addresses {
+            match tokio::time::timeout(share, TcpStream::connect(one)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(e)) => why = format!("cannot connect to {one}: {e}"),
+                Err(_) => why = format!("cannot connect to {one}: no answer"),
+            }
+        }
+        Err(why)
+    };
+    let stream = tokio::time::timeout(options.connect_timeout, attempt)
+        .await
+        .map_err(|_| format!("cannot connect to {address}: no answer"))??;
+    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let patience = Patience {
+        stall: options.stall,
+        progress: options.progress,
+        idle: options.idle,
+    };
+    Ok(Link::start(stream, patience))
+}

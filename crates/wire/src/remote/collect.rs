@@ -1,0 +1,317 @@
+//! One answer as it comes in: a state machine without I/O that decides whether what a server sends
+//! can be an answer to what was asked, and how much memory it may take.
+//!
+//! Relies on nothing but the codecs. A record never pins more than twice its own length: records
+//! are copied out of shared buffers, and shared only where they are most of the message.
+
+use bytes::Bytes;
+use trust::frame::Frame;
+use trust::record::MAX_RECORD_BYTES;
+use trust::{Handle, Record, Reject};
+
+use crate::frame::MAX_ANSWER_BYTES;
+use crate::message::kind;
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub(super) enum Ask {
+    /// The head.
+    Head,
+    /// Records; `want` has no handle twice.
+    Data {
+        /// Wanted.
+        want: Vec<Handle>,
+        /// Bytes of records that may come unasked.
+        around_bytes: usize,
+    },
+    /// Bytes of an object.
+    Range {
+        /// At most so many.
+        len_bytes: usize,
+    },
+}
+
+/// A whole answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The head's or the range's bytes.
+    Bytes(Bytes),
+    /// Wanted records, then those that came unasked.
+    Records(Vec<Record>),
+}
+
+/// An answer that is coming in.
+pub(super) struct Collect {
+    ask: Ask,
+    /// Parallel to `want`: has its record come?
+    found: Vec<bool>,
+    /// Where in `want` the next record is looked for first: answers mostly keep the order.
+    cursor: usize,
+    around_left_bytes: usize,
+    wanted: Vec<Record>,
+    others: Vec<Record>,
+}
+
+/// The bytes of a body and whether they lie in a buffer that other messages share.
+pub(super) struct Body {
+    pub(super) bytes: Bytes,
+    pub(super) shared: bool,
+}
+
+impl Body {
+    fn into_own(self) -> Bytes {
+        if self.shared {
+            Bytes::copy_from_slice(&self.bytes)
+        } else {
+            self.bytes
+        }
+    }
+}
+
+fn bad(why: &'static str) -> Reject {
+    Reject::Malformed {
+        what: "answer",
+        why,
+    }
+}
+
+/// All bytes of bodies that an honest answer to `ask` can have.
+pub(super) fn allowance_bytes(ask: &Ask) -> usize {
+    match ask {
+        Ask::Head => MAX_ANSWER_BYTES,
+        Ask::Data { want, around_bytes } => want
+            .len()
+            .saturating_mul(MAX_RECORD_BYTES)
+            .saturating_add(*around_bytes),
+        Ask::Range { len_bytes } => *len_bytes,
+    }
+}
+
+/// Whether a message of this type belongs into an answer to `ask` (errors are handled before).
+pub(super) fn fits(ask: &Ask, message_kind: u8, body_bytes: usize) -> Result<(), Reject> {
+    match (ask, message_kind) {
+        (Ask::Head, kind::HEAD) | (Ask::Range { .. }, kind::RANGE) => Ok(()),
+        (Ask::Data { .. }, kind::RECORDS) if body_bytes == 0 => Err(bad("empty list of records")),
+        (Ask::Data { .. }, kind::RECORDS) => Ok(()),
+        (Ask::Data { .. }, kind::DONE) if body_bytes == 0 => Ok(()),
+        (Ask::Data { .. }, kind::DONE) => Err(bad("bytes in an end of answer")),
+        _ => Err(bad("not an answer to what was asked")),
+    }
+}
+
+/// Whether this message ends an answer.
+pub(super) fn is_last(message_kind: u8) -> bool {
+    message_kind != kind::RECORDS
+}
+
+impl Collect {
+    pub(super) fn new(ask: Ask) -> Collect {
+        let (count, around_left_bytes) = match &ask {
+            Ask::Data { want, around_bytes } => (want.len(), *around_bytes),
+            _ => (0, 0),
+        };
+        Collect {
+            ask,
+            found: vec![false; count],
+            cursor: 0,
+            around_left_bytes,
+            wanted: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+
+    /// Takes the next message, whose type [`fits`]; gives the answer when this was the last.
+    pub(super) fn feed(&mut self, message_kind: u8, body: Body) -> Result<Option<Answer>, Reject> {
+        match message_kind {
+            kind::RECORDS => self.take_records(body).map(|()| None),
+            kind::DONE => {
+                let mut records = std::mem::take(&mut self.wanted);
+                records.append(&mut self.others);
+                Ok(Some(Answer::Records(records)))
+            }
+            _ => Ok(Some(Answer::Bytes(body.into_own()))),
+        }
+    }
+
+    fn take_records(&mut self, body: Body) -> Result<(), Reject> {
+        let whole = body.bytes.len();
+        let mut rest = body.bytes;
+        while !rest.is_empty() {
+            let record = Record::take(&mut rest)?.ok_or_else(|| bad("a record is cut off"))?;
+            let len = record.len();
+            let record = if body.shared || len.saturating_mul(2) < whole {
+                let frame = Frame::parse(Bytes::copy_from_slice(record.frame.as_bytes()))?;
+                Record { frame, ..record }
+            } else {
+                record
+            };
+            if self.mark(&record.handle) {
+                self.wanted.push(record);
+            } else {
+                self.around_left_bytes = self
+                    .around_left_bytes
+                    .checked_sub(len)
+                    .ok_or_else(|| bad("records that were not asked for"))?;
+                self.others.push(record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ticks a wanted handle off; false when it was not wanted or has come already.
+    fn mark(&mut self, handle: &Handle) -> bool {
+        let Ask::Data { want, .. } = &self.ask else {
+            return false;
+        };
+        let (before, after) = want.split_at(self.cursor.min(want.len()));
+        let at = match after.iter().position(|h| h == handle) {
+            Some(i) => Some(before.len() + i),
+            None => before.iter().position(|h| h == handle),
+        };
+        let Some(at) = at else { return false };
+        self.cursor = at + 1;
+        match self.found.get_mut(at) {
+            Some(found) => !std::mem::replace(found, true),
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BytesMut;
+    use trust::Kind;
+    use trust::frame::Packer;
+
+    fn record(n: u8, len: usize) -> Record {
+        let frame = Packer::new().pack(Kind::Data, &noise(n, len)).unwrap();
+        Record {
+            handle: Handle::from_bytes([n; 32]),
+            frame,
+        }
+    }
+
+    fn noise(n: u8, len: usize) -> Vec<u8> {
+        let mut x = u32::from(n) + 1;
+        let step = |_| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (x >> 24) as u8
+        };
+        (0..len).map(step).collect()
+    }
+
+    fn body(records: &[Record], shared: bool) -> Body {
+        let mut out = BytesMut::new();
+        records.iter().for_each(|r| r.put(&mut out));
+        let bytes = out.freeze();
+        Body { bytes, shared }
+    }
+
+    fn asked(want: &[u8], around_bytes: usize) -> Collect {
+        let want = want.iter().map(|n| Handle::from_bytes([*n; 32])).collect();
+        Collect::new(Ask::Data { want, around_bytes })
+    }
+
+    fn done(c: &mut Collect) -> Vec<u8> {
+        let empty = Body {
+            bytes: Bytes::new(),
+            shared: false,
+        };
+        match c.feed(kind::DONE, empty).unwrap() {
+            Some(Answer::Records(r)) => r.iter().map(|r| r.handle.as_bytes()[0]).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn wanted_records_come_first_and_denied_ones_are_missing() {
+        let mut c = asked(&[1, 2, 3], 1000);
+        let records = [record(9, 100), record(3, 50), record(1, 50)];
+        assert_eq!(c.feed(kind::RECORDS, body(&records, true)), Ok(None));
+        assert_eq!(done(&mut c), [3, 1, 9]);
+    }
+
+    #[test]
+    fn unasked_records_are_refused_beyond_the_allowance() {
+        let len = record(9, 100).len();
+        for (around, ok) in [(0, false), (len - 1, false), (len, true)] {
+            let got = asked(&[1], around).feed(kind::RECORDS, body(&[record(9, 100)], true));
+            assert_eq!(got.is_ok(), ok, "around {around}");
+        }
+    }
+
+    #[test]
+    fn a_wanted_record_that_comes_twice_was_not_asked_for_twice() {
+        let twice = [record(1, 10), record(1, 10)];
+        assert!(
+            asked(&[1], 0)
+                .feed(kind::RECORDS, body(&twice, true))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_cut_record_is_refused_wherever_it_is_cut() {
+        let whole = body(&[record(1, 100)], false).bytes;
+        for cut in 1..whole.len() {
+            let bytes = whole.slice(..cut);
+            let got = asked(&[1], 0).feed(
+                kind::RECORDS,
+                Body {
+                    bytes,
+                    shared: false,
+                },
+            );
+            assert!(got.is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn small_records_do_not_pin_the_message() {
+        let records: Vec<Record> = (0..20).map(|n| record(n, 1000)).collect();
+        let b = body(&records, false);
+        let span = b.bytes.as_ptr_range();
+        let mut c = asked(&(0..20).collect::<Vec<u8>>(), 0);
+        c.feed(kind::RECORDS, b).unwrap();
+        assert!(
+            c.wanted
+                .iter()
+                .all(|r| !span.contains(&r.frame.as_bytes().as_ptr()))
+        );
+        let b = body(&[record(1, 100_000)], false);
+        let span = b.bytes.as_ptr_range();
+        let mut c = asked(&[1], 0);
+        c.feed(kind::RECORDS, b).unwrap();
+        assert!(span.contains(&c.wanted[0].frame.as_bytes().as_ptr()));
+    }
+
+    #[test]
+    fn each_ask_has_its_own_answers() {
+        let data = Ask::Data {
+            want: vec![],
+            around_bytes: 0,
+        };
+        let range = Ask::Range { len_bytes: 5 };
+        for (ask, good) in [
+            (&Ask::Head, vec![(kind::HEAD, 7)]),
+            (&data, vec![(kind::RECORDS, 50), (kind::DONE, 0)]),
+            (&range, vec![(kind::RANGE, 5)]),
+        ] {
+            for message_kind in 0..=255u8 {
+                for len in [0, 5, 7, 50] {
+                    let expected = good.iter().any(|(k, n)| {
+                        *k == message_kind
+                            && match *k {
+                                kind::RECORDS => len > 0,
+                                kind::DONE => len == *n,
+                                _ => true,
+                            }
+                    });
+                    assert_eq!(fits(ask, message_kind, len).is_ok(), expected);
+                }
+            }
+        }
+        assert_eq!(allowance_bytes(&range), 5);
+    }
+}

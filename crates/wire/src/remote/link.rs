@@ -1,0 +1,486 @@
+//! One connection: requests of many callers go out together, answers come back by request id.
+//!
+//! Two tasks a connection, one for each direction; both end with the [`Link`]. The reader decides
+//! when a connection is over: closed, silent for too long while something is outstanding, or
+//! caught answering what no honest server answers. Everybody who waits then learns why.
+//! Memory: what the callers asked for (bounded by their admission in `remote`), one message of at
+//! most 4 MiB, and two buffers of 128 KiB.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BufMut, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+use trust::Reject;
+
+use super::collect::{self, Answer, Ask, Body, Collect};
+use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES};
+use crate::message::{Refusal, kind};
+
+/// Requests on one connection whose end has not come, abandoned ones included.
+const MAX_OUTSTANDING: usize = 4096;
+/// A body longer than this gets a buffer of its own.
+const OWN_BUFFER_BYTES: usize = 64 << 10;
+const READ_BUFFER_BYTES: usize = 128 << 10;
+
+/// Why a call failed.
+#[derive(Debug, Clone)]
+pub(super) enum Failure {
+    /// The connection ended; another one may do better at once.
+    Closed(String),
+    /// The server takes too long.
+    Stalled(String),
+    /// The server said what no honest server says.
+    Bad(Reject),
+    /// The server refused this request.
+    Refused(Refusal),
+}
+
+/// Deadlines of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Longest silence while a request is outstanding.
+    pub(super) stall: Duration,
+    /// Longest wait of one request for its next message.
+    pub(super) progress: Duration,
+    /// A connection that nobody has used for so long is closed.
+    pub(super) idle: Duration,
+}
+
+/// A connection; dropping it ends its tasks.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    tasks: [AbortHandle; 2],
+}
+
+struct Shared {
+    write: OwnedWriteHalf,
+    out: Mutex<Out>,
+    wake_writer: Notify,
+    slots: Mutex<Slots>,
+    epoch: Instant,
+    /// When a byte last arrived, or the first request after a pause left; ms since `epoch`.
+    moved_ms: AtomicU64,
+    answered: AtomicBool,
+}
+
+/// Requests on their way out.
+struct Out {
+    buffer: BytesMut,
+    /// The writer task has bytes of its own in hand: nobody else may write.
+    busy: bool,
+}
+
+struct Slots {
+    open: HashMap<u32, Arc<Slot>>,
+    next_id: u32,
+    dead: Option<Failure>,
+}
+
+/// One outstanding request.
+struct Slot {
+    ask: Ask,
+    state: Mutex<SlotState>,
+    moved_ms: AtomicU64,
+}
+
+struct SlotState {
+    allowance_left_bytes: usize,
+    /// `None` once the caller has gone: the rest of the answer is skipped.
+    waiting: Option<(Collect, oneshot::Sender<Result<Answer, Failure>>)>,
+}
+
+/// Locks; a panic elsewhere leaves nothing half-done in here that would matter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frees what a caller holds when its future is dropped before the answer is whole.
+struct Leave<'a>(&'a Slot);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).waiting = None;
+    }
+}
+
+impl Link {
+    /// Starts speaking on a fresh connection. Must be called within a runtime.
+    pub(super) fn start(stream: TcpStream, patience: Patience) -> Link {
+        let (read, write) = stream.into_split();
+        let shared = Arc::new(Shared {
+            write,
+            out: Mutex::new(Out {
+                buffer: BytesMut::from(&HELLO[..]),
+                busy: false,
+            }),
+            wake_writer: Notify::new(),
+            slots: Mutex::new(Slots {
+                open: HashMap::new(),
+                next_id: 1,
+                dead: None,
+            }),
+            epoch: Instant::now(),
+            moved_ms: AtomicU64::new(0),
+            answered: AtomicBool::new(false),
+        });
+        let reader = tokio::spawn(run_reader(Arc::clone(&shared), read, patience));
+        let writer = tokio::spawn(run_writer(Arc::clone(&shared)));
+        Link {
+            shared,
+            tasks: [reader.abort_handle(), writer.abort_handle()],
+        }
+    }
+
+    /// Why the connection is over, if it is.
+    pub(super) fn dead(&self) -> Option<Failure> {
+        lock(&self.shared.slots).dead.clone()
+    }
+
+    /// Whether the server has ever answered on this connection.
+    pub(super) fn has_answered(&self) -> bool {
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request, encoded by `put` under the id that it is given, and waits for its answer.
+    pub(super) async fn call(
+        &self,
+        ask: Ask,
+        put: impl FnOnce(u32, &mut BytesMut),
+    ) -> Result<Answer, Failure> {
+        let (send, receive) = oneshot::channel();
+        let now_ms = self.shared.now_ms();
+        let slot = Arc::new(Slot {
+            state: Mutex::new(SlotState {
+                allowance_left_bytes: collect::allowance_bytes(&ask),
+                waiting: Some((Collect::new(ask.clone()), send)),
+            }),
+            moved_ms: AtomicU64::new(now_ms),
+            ask,
+        });
+        let leave = Leave(&slot);
+        let (id, alone) = self.shared.open(&slot, now_ms)?;
+        self.shared.send(alone, |out| put(id, out));
+        let answer = receive
+            .await
+            .unwrap_or_else(|_| Err(Failure::Closed("the connection was given up".into())));
+        drop(leave);
+        answer
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Shared {
+    fn now_ms(&self) -> u64 {
+        self.epoch.elapsed().as_millis() as u64
+    }
+
+    /// Gives a request its id; also whether it is the only one.
+    fn open(&self, slot: &Arc<Slot>, now_ms: u64) -> Result<(u32, bool), Failure> {
+        let mut slots = lock(&self.slots);
+        if let Some(failure) = &slots.dead {
+            return Err(failure.clone());
+        }
+        if slots.open.len() >= MAX_OUTSTANDING {
+            drop(slots);
+            let failure = Failure::Stalled("too many requests were never answered".into());
+            self.die(failure.clone());
+            return Err(failure);
+        }
+        let alone = slots.open.is_empty();
+        if alone {
+            self.moved_ms.store(now_ms, Ordering::Relaxed);
+        }
+        let mut id = slots.next_id;
+        while id == 0 || slots.open.contains_key(&id) {
+            id = id.wrapping_add(1);
+        }
+        slots.next_id = id.wrapping_add(1);
+        slots.open.insert(id, Arc::clone(slot));
+        Ok((id, alone))
+    }
+
+    /// Queues bytes. The only request goes straight to the socket, which spares a task switch;
+    /// others are left to the writer, who sends what has gathered in one call.
+    fn send(&self, alone: bool, put: impl FnOnce(&mut BytesMut)) {
+        let mut out = lock(&self.out);
+        put(&mut out.buffer);
+        if alone && !out.busy {
+            while !out.buffer.is_empty() {
+                match self.write.try_write(&out.buffer) {
+                    Ok(n) if n > 0 => out.buffer.advance(n),
+                    _ => break,
+                }
+            }
+        }
+        let left = !out.buffer.is_empty();
+        drop(out);
+        if left {
+            self.wake_writer.notify_one();
+        }
+    }
+
+    /// Ends the connection for everybody who waits and everybody who comes later.
+    fn die(&self, failure: Failure) {
+        let open = {
+            let mut slots = lock(&self.slots);
+            if slots.dead.is_some() {
+                return;
+            }
+            slots.dead = Some(failure.clone());
+            std::mem::take(&mut slots.open)
+        };
+        for slot in open.into_values() {
+            if let Some((_, send)) = lock(&slot.state).waiting.take() {
+                // The caller may just have gone.
+                let _ = send.send(Err(failure.clone()));
+            }
+        }
+        self.wake_writer.notify_one();
+    }
+
+    fn is_dead(&self) -> bool {
+        lock(&self.slots).dead.is_some()
+    }
+
+    /// Looks at the clocks; says why the connection must end.
+    fn overdue(&self, patience: &Patience) -> Option<Failure> {
+        let now_ms = self.now_ms();
+        let since = |then: &AtomicU64| {
+            Duration::from_millis(now_ms.saturating_sub(then.load(Ordering::Relaxed)))
+        };
+        let slots = lock(&self.slots);
+        let silent = since(&self.moved_ms);
+        if slots.open.is_empty() {
+            let why = || Failure::Closed("not used for a while".into());
+            return (silent >= patience.idle).then(why);
+        }
+        if silent >= patience.stall {
+            let why = format!("silent for {:.1} s", silent.as_secs_f32());
+            return Some(Failure::Stalled(why));
+        }
+        let longest = slots.open.values().map(|s| since(&s.moved_ms)).max();
+        longest
+            .filter(|l| *l >= patience.progress)
+            .map(|l| Failure::Stalled(format!("a request waits since {:.1} s", l.as_secs_f32())))
+    }
+}
+
+async fn run_writer(shared: Arc<Shared>) {
+    let mut mine = BytesMut::new();
+    loop {
+        {
+            let mut out = lock(&shared.out);
+            out.busy = !out.buffer.is_empty();
+            std::mem::swap(&mut mine, &mut out.buffer);
+        }
+        if mine.is_empty() {
+            shared.wake_writer.notified().await;
+            if shared.is_dead() {
+                return;
+            }
+            continue;
+        }
+        while !mine.is_empty() {
+            // A shared half has no `AsyncWrite`; readiness and try are the same thing.
+            let wrote = match shared.write.writable().await {
+                Ok(()) => shared.write.try_write(&mine),
+                Err(e) => Err(e),
+            };
+            match wrote {
+                Ok(n) => mine.advance(n),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(e) => return shared.die(Failure::Closed(e.to_string())),
+            }
+        }
+        if mine.capacity() > READ_BUFFER_BYTES {
+            mine = BytesMut::new();
+        }
+    }
+}
+
+/// Tells the callers when the reader task ends in whatever way, its runtime's end included.
+struct LastWord(Arc<Shared>);
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        self.0
+            .die(Failure::Closed("the connection was given up".into()));
+    }
+}
+
+async fn run_reader(shared: Arc<Shared>, read: OwnedReadHalf, patience: Patience) {
+    let last_word = LastWord(shared);
+    let every = (patience.stall / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    let mut clock = tokio::time::interval(every);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut reader = Reader {
+        shared: Arc::clone(&last_word.0),
+        read,
+        buffer: BytesMut::new(),
+        greeted: false,
+        large: None,
+    };
+    let failure = loop {
+        tokio::select! {
+            step = reader.step() => if let Err(failure) = step { break failure },
+            _ = clock.tick() => if let Some(failure) = reader.shared.overdue(&patience) { break failure },
+        }
+    };
+    last_word.0.die(failure);
+}
+
+struct Reader {
+    shared: Arc<Shared>,
+    read: OwnedReadHalf,
+    buffer: BytesMut,
+    greeted: bool,
+    /// A long body on its way into a buffer of its own.
+    large: Option<(Header, BytesMut)>,
+}
+
+impl Reader {
+    /// Reads once and handles what is whole. Cancel-safe: it waits only for the socket.
+    async fn step(&mut self) -> Result<(), Failure> {
+        let read = match &mut self.large {
+            Some((header, body)) => {
+                let left = header.body_bytes.saturating_sub(body.len());
+                self.read.read_buf(&mut body.limit(left)).await
+            }
+            None => {
+                // Reserve only at need: an idle connection keeps no buffer.
+                if self.buffer.capacity() - self.buffer.len() < 4096 {
+                    self.buffer.reserve(READ_BUFFER_BYTES);
+                }
+                self.read.read_buf(&mut self.buffer).await
+            }
+        };
+        match read {
+            Ok(0) => return Err(Failure::Closed("the server closed the connection".into())),
+            Ok(_) => {}
+            Err(e) => return Err(Failure::Closed(e.to_string())),
+        }
+        let now_ms = self.shared.now_ms();
+        self.shared.moved_ms.store(now_ms, Ordering::Relaxed);
+        self.handle(now_ms).map_err(Failure::Bad)
+    }
+
+    fn handle(&mut self, now_ms: u64) -> Result<(), Reject> {
+        if let Some((header, body)) = self.large.take_if(|(h, b)| b.len() >= h.body_bytes) {
+            let body = Body {
+                bytes: body.freeze(),
+                shared: false,
+            };
+            self.shared.deliver(header, body, now_ms)?;
+        }
+        if !self.greeted {
+            let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
+                return Ok(());
+            };
+            frame::check_hello(hello)?;
+            self.buffer.advance(HELLO_BYTES);
+            self.greeted = true;
+        }
+        while let Some(header) = Header::peek(&self.buffer, MAX_ANSWER_BYTES)? {
+            let have = self.buffer.len() - HEADER_BYTES;
+            if have >= header.body_bytes {
+                let mut message = self.buffer.split_to(HEADER_BYTES + header.body_bytes);
+                let body = Body {
+                    bytes: message.split_off(HEADER_BYTES).freeze(),
+                    shared: true,
+                };
+                self.shared.check(&header)?;
+                self.shared.deliver(header, body, now_ms)?;
+                continue;
+            }
+            // Refused before its bytes are waited for.
+            self.shared.check(&header)?;
+            if header.body_bytes > OWN_BUFFER_BYTES {
+                self.buffer.advance(HEADER_BYTES);
+                let mut body = BytesMut::with_capacity(header.body_bytes);
+                body.put_slice(&self.buffer);
+                self.buffer.clear();
+                self.large = Some((header, body));
+            }
+            break;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn slot(&self, id: u32) -> Result<Arc<Slot>, Reject> {
+        let slot = lock(&self.slots).open.get(&id).cloned();
+        slot.ok_or(Reject::Malformed {
+            what: "answer",
+            why: "to a request that was never made",
+        })
+    }
+
+    /// Whether a message with this header can be honest.
+    fn check(&self, header: &Header) -> Result<(), Reject> {
+        if header.kind == kind::ERROR {
+            return Ok(());
+        }
+        let slot = self.slot(header.id)?;
+        collect::fits(&slot.ask, header.kind, header.body_bytes)?;
+        if header.body_bytes > lock(&slot.state).allowance_left_bytes {
+            return Err(Reject::Malformed {
+                what: "answer",
+                why: "longer than what was asked for",
+            });
+        }
+        Ok(())
+    }
+
+    /// Hands a message that passed [`Shared::check`] to its caller.
+    fn deliver(&self, header: Header, body: Body, now_ms: u64) -> Result<(), Reject> {
+        if header.kind == kind::ERROR {
+            return self.deliver_error(&header, &body);
+        }
+        let slot = self.slot(header.id)?;
+        slot.moved_ms.store(now_ms, Ordering::Relaxed);
+        self.answered.store(true, Ordering::Relaxed);
+        let last = collect::is_last(header.kind);
+        let mut state = lock(&slot.state);
+        state.allowance_left_bytes = state.allowance_left_bytes.saturating_sub(header.body_bytes);
+        if let Some((collect, _)) = &mut state.waiting
+            && let Some(answer) = collect.feed(header.kind, body)?
+            && let Some((_, send)) = state.waiting.take()
+        {
+            // The caller may just have gone.
+            let _ = send.send(Ok(answer));
+        }
+        drop(state);
+        if last {
+            lock(&self.slots).open.remove(&header.id);
+        }
+        Ok(())
+    }
+
+    fn deliver_error(&self, header: &Header, body: &Body) -> Result<(), Reject> {
+        let refusal = Refusal::decode(&body.bytes)?;
+        if header.id == 0 {
+            self.die(Failure::Refused(refusal));
+            return Ok(());
+        }
+        let slot = self.slot(header.id)?;
+        lock(&self.slots).open.remove(&header.id);
+        self.answered.store(true, Ordering::Relaxed);
+        if let Some((_, send)) = lock(&slot.state).waiting.take() {
+            let _ = send.send(Err(Failure::Refused(refusal)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! Any bytes as a run of records: each one taken encodes to the bytes it was read from.
+#![no_main]
+
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use trust::Record;
+
+fuzz_target!(|data: &[u8]| {
+    let mut rest = Bytes::copy_from_slice(data);
+    let mut again = BytesMut::new();
+    while let Ok(Some(record)) = Record::take(&mut rest) {
+        record.put(&mut again);
+    }
+    assert!(data.starts_with(&again));
+});

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Installs the Debian packages that the build, the tests and the demo need and that are missing.
+# Changes nothing when all are there. Needs root or sudo only if something is missing.
+set -eu
+
+# cc, g++: zstd's C code and libFuzzer. fuse3: fusermount3, for mounts by ordinary users.
+# attr: extended attributes in tests and demo. libcap2-bin: dropping privileges in tests.
+packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr rsync procps util-linux diffutils findutils"
+
+missing=""
+if command -v dpkg-query >/dev/null 2>&1; then
+    for package in $packages; do
+        if ! dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
+            missing="$missing $package"
+        fi
+    done
+else
+    for program in cc c++ make git fusermount3 setfattr rsync; do
+        command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
+    done
+    if [ -n "$missing" ]; then
+        echo "error: missing:$missing" >&2
+        echo "cause: this is no Debian system, so they cannot be installed from here" >&2
+        echo "hint: install a C and C++ compiler, make, git, fuse3, attr and rsync, then try again" >&2
+        exit 1
+    fi
+fi
+
+if [ -n "$missing" ]; then
+    as_root=""
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            echo "error: these packages are missing:$missing" >&2
+            echo "cause: installing them needs root, and sudo is not there" >&2
+            echo "hint: as root: apt-get install$missing" >&2
+            exit 1
+        fi
+        as_root=sudo
+    fi
+    echo "installing:$missing" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    $as_root apt-get update -q >&2
+    # shellcheck disable=SC2086 # a list of words
+    $as_root apt-get install -q -y --no-install-recommends $missing >&2
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+    if [ -x "$HOME/.cargo/bin/cargo" ]; then
+        exit 0 # the scripts put it on the path
+    fi
+    echo "error: cargo is missing" >&2
+    echo "cause: the Rust toolchain comes from rustup, not from Debian" >&2
+    echo "hint: see https://rustup.rs, then try again; rust-toolchain.toml names the version" >&2
+    exit 1
+fi

@@ -1,0 +1,269 @@
+//! `cargo xtask mutate`: removes one client check at a time from a *copy* of the tree and requires
+//! that the named test fails. A check whose removal no test notices is untested.
+//!
+//! The table is `xtask/mutations.toml`; the copy lies under `target/mutate`, so that nothing in the
+//! product knows a switch that skips a check. Design: *Quality 4*, the mutation rule.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    mutation: Vec<Mutation>,
+}
+
+/// One check to remove.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mutation {
+    /// What the check is, in a few words: `block-hash`.
+    name: String,
+    /// The file that holds it.
+    file: String,
+    /// The exact text, which must occur once.
+    find: String,
+    /// What stands there instead.
+    replace: String,
+    /// The package whose test must fail.
+    package: String,
+    /// `lib`, or the name of an integration test.
+    target: String,
+    /// The full name of the test.
+    test: String,
+    /// Whether the short run (CI) includes it.
+    #[serde(default)]
+    ci: bool,
+}
+
+impl Mutation {
+    fn apply(&self, text: &str) -> Result<String> {
+        let times = text.matches(&self.find).count();
+        ensure!(
+            times == 1,
+            "{}: the text to replace occurs {times} times in {}",
+            self.name,
+            self.file
+        );
+        Ok(text.replacen(&self.find, &self.replace, 1))
+    }
+}
+
+/// What a test said.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    /// It did not compile, or there is no such test.
+    Broken(String),
+}
+
+/// Runs the whole table, the part marked `ci`, or the mutations named.
+pub fn run(root: &Path, args: &[String]) -> Result<()> {
+    let text = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
+    let table: Table = toml::from_str(&text).context("reading xtask/mutations.toml")?;
+    let (flags, names): (Vec<&String>, Vec<&String>) =
+        args.iter().partition(|arg| arg.starts_with("--"));
+    let flag = |name: &str| flags.iter().any(|flag| *flag == name);
+    if let Some(unknown) = flags.iter().find(|f| **f != "--list" && **f != "--ci") {
+        bail!("unknown flag {unknown}");
+    }
+    for name in &names {
+        ensure!(
+            table.mutation.iter().any(|m| m.name == **name),
+            "no mutation is called {name}"
+        );
+    }
+    let chosen: Vec<&Mutation> = table
+        .mutation
+        .iter()
+        .filter(|m| !flag("--ci") || m.ci)
+        .filter(|m| names.is_empty() || names.iter().any(|name| **name == m.name))
+        .collect();
+    if flag("--list") {
+        for mutation in &chosen {
+            println!("{}\t{}\t{}", mutation.name, mutation.file, mutation.test);
+        }
+        return Ok(());
+    }
+    run_all(&Copy::of(root)?, &chosen)
+}
+
+fn run_all(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
+    // The control: every named test passes while nothing is removed.
+    let tests: BTreeSet<(&str, &str, &str)> = chosen
+        .iter()
+        .map(|m| (m.package.as_str(), m.target.as_str(), m.test.as_str()))
+        .collect();
+    for (package, target, test) in tests {
+        let verdict = copy.test(package, target, test)?;
+        ensure!(
+            verdict == Verdict::Passed,
+            "with nothing removed, {package} {test}: {verdict:?}"
+        );
+    }
+    let mut survivors = Vec::new();
+    for mutation in chosen {
+        let path = copy.tree.join(&mutation.file);
+        let original = std::fs::read_to_string(&path)?;
+        std::fs::write(&path, mutation.apply(&original)?)?;
+        let verdict = copy.test(&mutation.package, &mutation.target, &mutation.test);
+        std::fs::write(&path, &original)?;
+        match verdict? {
+            Verdict::Failed => eprintln!("mutate: {} is noticed", mutation.name),
+            Verdict::Passed => {
+                eprintln!(
+                    "mutate: {} is NOT noticed by {}",
+                    mutation.name, mutation.test
+                );
+                survivors.push(mutation.name.as_str());
+            }
+            Verdict::Broken(why) => bail!("{}: {why}", mutation.name),
+        }
+    }
+    ensure!(
+        survivors.is_empty(),
+        "checks that no test holds: {}",
+        survivors.join(", ")
+    );
+    eprintln!("mutate: {} checks removed, each was noticed", chosen.len());
+    Ok(())
+}
+
+/// The copy of the tree, and its own build directory.
+struct Copy {
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    /// Brings the copy up to date; files that did not change keep their times, so that little is
+    /// built anew.
+    fn of(root: &Path) -> Result<Copy> {
+        let base = root.join("target/mutate");
+        let copy = Copy {
+            tree: base.join("tree"),
+            target: base.join("target"),
+        };
+        let files = crate::tree::files(root)?;
+        let wanted: BTreeSet<&PathBuf> = files.iter().collect();
+        if copy.tree.exists() {
+            for stale in crate::tree::walk(&copy.tree)?
+                .iter()
+                .filter(|path| !wanted.contains(path))
+            {
+                std::fs::remove_file(copy.tree.join(stale))?;
+            }
+        }
+        for file in &files {
+            let (from, to) = (root.join(file), copy.tree.join(file));
+            let bytes = std::fs::read(&from)?;
+            if std::fs::read(&to).is_ok_and(|old| old == bytes) {
+                continue;
+            }
+            if let Some(parent) = to.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            std::fs::write(&to, bytes)?;
+        }
+        Ok(copy)
+    }
+
+    fn test(&self, package: &str, target: &str, test: &str) -> Result<Verdict> {
+        let mut command = Command::new("cargo");
+        command
+            .args(["test", "--quiet", "--package", package])
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.target);
+        match target {
+            "lib" => command.arg("--lib"),
+            name => command.args(["--test", name]),
+        };
+        let out = command
+            .args([test, "--", "--exact"])
+            .output()
+            .context("running cargo test")?;
+        Ok(read_verdict(
+            &String::from_utf8_lossy(&out.stdout),
+            &String::from_utf8_lossy(&out.stderr),
+        ))
+    }
+}
+
+/// Reads what `cargo test` of exactly one test printed.
+fn read_verdict(stdout: &str, stderr: &str) -> Verdict {
+    if stdout.contains("test result: ok. 1 passed") {
+        Verdict::Passed
+    } else if stdout.contains("test result: FAILED. 0 passed; 1 failed") {
+        Verdict::Failed
+    } else if stdout.contains("running 0 tests") {
+        Verdict::Broken("there is no such test".to_owned())
+    } else if stderr.contains("SIG") || stderr.contains("process didn't exit successfully") {
+        // An abort takes the harness with it: noticed, if not politely.
+        Verdict::Failed
+    } else {
+        Verdict::Broken(format!("does not compile:\n{stderr}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_read_from_real_output() {
+        let passed = "\nrunning 1 test\n.\ntest result: ok. 1 passed; 0 failed; 0 ignored;";
+        let failed = "\nrunning 1 test\nx --- FAILED\ntest result: FAILED. 0 passed; 1 failed; 0";
+        let none = "\nrunning 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored;";
+        assert_eq!(read_verdict(passed, ""), Verdict::Passed);
+        assert_eq!(read_verdict(failed, ""), Verdict::Failed);
+        assert!(matches!(read_verdict(none, ""), Verdict::Broken(_)));
+        assert!(matches!(
+            read_verdict("", "error[E0308]: mismatched types"),
+            Verdict::Broken(_)
+        ));
+        assert_eq!(
+            read_verdict(
+                "running 1 test\n",
+                "(signal: 6, SIGABRT: process abort signal)"
+            ),
+            Verdict::Failed
+        );
+    }
+
+    #[test]
+    fn a_mutation_fits_its_text_exactly_once() {
+        let root = crate::workspace_root();
+        let text = std::fs::read_to_string(root.join("xtask/mutations.toml")).unwrap();
+        let table: Table = toml::from_str(&text).unwrap();
+        let mut names = BTreeSet::new();
+        for mutation in &table.mutation {
+            let source = std::fs::read_to_string(root.join(&mutation.file)).unwrap();
+            let mutated = mutation.apply(&source).unwrap();
+            assert_ne!(mutated, source, "{} changes nothing", mutation.name);
+            assert!(names.insert(&mutation.name), "{} twice", mutation.name);
+        }
+        assert!(table.mutation.iter().any(|m| m.ci), "CI runs none");
+    }
+
+    #[test]
+    fn text_that_occurs_twice_is_refused() {
+        let mutation = Mutation {
+            name: "x".into(),
+            file: "x".into(),
+            find: "a".into(),
+            replace: "b".into(),
+            package: "x".into(),
+            target: "lib".into(),
+            test: "x".into(),
+            ci: false,
+        };
+        assert!(mutation.apply("aa").is_err());
+        assert!(mutation.apply("c").is_err());
+        assert_eq!(mutation.apply("ca").unwrap(), "cb");
+    }
+}

@@ -1,0 +1,65 @@
+//! `cargo xtask tidy`: the house rules that a tool can hold. Each rule is a pure function from text
+//! to findings, and each has a test that shows it firing.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+mod arrows;
+mod docs;
+mod licences;
+mod metadata;
+mod sources;
+
+pub use metadata::host_triple;
+
+/// A broken rule: where, and which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// `file:line`, or a package.
+    place: String,
+    /// The rule in words.
+    rule: String,
+}
+
+impl Finding {
+    fn new(place: impl Into<String>, rule: impl Into<String>) -> Self {
+        Finding {
+            place: place.into(),
+            rule: rule.into(),
+        }
+    }
+}
+
+/// Checks the whole tree and prints what is wrong.
+pub fn run(root: &Path) -> Result<()> {
+    let mut findings = Vec::new();
+    let files = crate::tree::files(root)?;
+    let long = sources::LongFiles::read(&root.join("xtask/long-files.txt"))?;
+    for path in &files {
+        let Ok(text) = std::fs::read_to_string(root.join(path)) else {
+            continue; // not text: no rule about it
+        };
+        let name = path.to_str().context("a file name that is not UTF-8")?;
+        findings.extend(sources::check(name, &text, &long));
+        if name.ends_with(".md") {
+            findings.extend(docs::check(root, name, &text));
+        }
+    }
+    findings.extend(long.unused(root));
+    let metadata = metadata::read(root)?;
+    findings.extend(arrows::check(&metadata));
+    findings.extend(licences::check(&metadata));
+    if findings.is_empty() {
+        eprintln!(
+            "tidy: {} files and {} packages are in order",
+            files.len(),
+            metadata.packages.len()
+        );
+        return Ok(());
+    }
+    for finding in &findings {
+        eprintln!("{}: {}", finding.place, finding.rule);
+    }
+    bail!("{} house rules broken", findings.len());
+}
