@@ -35,9 +35,7 @@ impl Exclude {
         self.globs.iter().any(|glob| {
             if glob.only_directories && !is_directory {
                 false
-            } else if !glob.anchored {
-                glob.matches(name.iter())
-            } else if directory.is_empty() {
+            } else if !glob.anchored || directory.is_empty() {
                 glob.matches(name.iter())
             } else {
                 glob.matches(directory.iter().chain(b"/").chain(name))
@@ -119,10 +117,10 @@ impl Glob {
                 match token {
                     Token::Byte(b) if *b == byte => self.reach(&mut next, at + 1),
                     Token::AnyByte if byte != b'/' => self.reach(&mut next, at + 1),
-                    Token::OneOf { ranges, negated } if byte != b'/' => {
-                        if ranges.iter().any(|(a, z)| (a..=z).contains(&&byte)) != *negated {
-                            self.reach(&mut next, at + 1);
-                        }
+                    Token::OneOf { ranges, negated }
+                        if byte != b'/' && is_in(ranges, byte) != *negated =>
+                    {
+                        self.reach(&mut next, at + 1);
                     }
                     Token::Run if byte != b'/' => self.reach(&mut next, at),
                     Token::Path => self.reach(&mut next, at),
@@ -149,6 +147,10 @@ impl Glob {
             places[at] = true;
         }
     }
+}
+
+fn is_in(ranges: &[(u8, u8)], byte: u8) -> bool {
+    ranges.iter().any(|(a, z)| (a..=z).contains(&&byte))
 }
 
 /// Reads what follows a `[`: the token and the rest behind `]`.

@@ -1,36 +1,61 @@
 //! SFSRO (Fu, Kaashoek, Mazières 2002): a tree becomes a signed volume, and is read back as if it
 //! were local and checked as if every place that holds it were hostile.
 //!
+//! The publisher, in the order of the work: `gather` (the walk) → `reading` (files) → `assemble`
+//! (directories) → `succession` (the signed head) → `store::writer` (one commit).
+//!
 //! The reader, from the outside in: [`source`] (what people type) → [`volume`] (heads, floor,
 //! adoption) → [`snapshot`] (names, attributes, content of one version) → [`blocks`] (every byte
 //! hashed) → `store::Replica` (believed in nothing).
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`pipeline`] | `publish`: the threads, and the order of the last steps |
+//! | [`progress`] | what it tells meanwhile and in the end |
+//! | [`publish_error`] | what can go wrong in publishing |
+//! | `work` | what the threads send to one another |
+//! | `gather`, `walk`, [`exclude`] | the tree in its one order |
+//! | `reading`, `attributes` | a file as it was at one moment |
+//! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
+//! | `assemble` | directories from the bottom up |
+//! | `statcache` | files that need not be read again |
+//! | `destination` | where new blocks go |
+//! | `succession` | which version is next, and the head that makes it stand |
+//! | [`keyfile`] | the secret key on disk |
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
 //! | [`state`] | the floor on disk |
+//! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
-//! | [`chunk`] | where content is cut into blocks and holes |
-//! | [`exclude`] | names that are left out |
-//! | [`keyfile`] | the secret key on disk |
-//! | `walk` | the tree in its order |
-//! | [`publish_error`] | what can go wrong in publishing |
 
 mod around;
+mod assemble;
+mod attributes;
 pub mod blocks;
+mod blocks_out;
 pub mod chunk;
+mod destination;
 pub mod error;
 pub mod exclude;
+pub mod extract;
+mod gather;
 pub mod keyfile;
+pub mod pipeline;
+pub mod progress;
 pub mod publish_error;
+mod reading;
 pub mod snapshot;
 pub mod source;
+mod statcache;
 pub mod state;
+mod succession;
+pub mod verify;
 pub mod volume;
 mod walk;
+mod work;
 
 pub use blocks::Fetch;
 pub use error::ReadError;
+pub use pipeline::{PublishOptions, publish};
 pub use snapshot::Snapshot;
 pub use source::{Location, Source};
 pub use volume::{Refreshed, Volume, VolumeOptions};

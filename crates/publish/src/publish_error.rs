@@ -26,6 +26,12 @@ pub enum PublishError {
         #[source]
         why: Unreadable,
     },
+    /// The repository lies in the tree.
+    #[error("the repository itself lies in the tree, at {}", path.display())]
+    RepositoryInside {
+        /// Relative to the published directory.
+        path: PathBuf,
+    },
     /// A pattern of `--exclude` means nothing.
     #[error("the pattern {pattern:?} is not one: {why}")]
     BadPattern {

@@ -51,6 +51,8 @@ pub(crate) struct Scope<'a> {
     pub exclude: &'a Exclude,
     /// Whether directories on other file systems are told as empty ones.
     pub one_file_system: bool,
+    /// A directory that must not be met: the repository itself.
+    pub forbidden: Option<(u64, u64)>,
 }
 
 /// Names in one allocation, each followed by NUL.
@@ -126,7 +128,7 @@ pub(crate) fn open_at(directory: &OwnedFd, name: &CStr, more: OFlags) -> Result<
 
 /// Walks the tree under `top`.
 pub(crate) fn walk(
-    top: OwnedFd,
+    top: &OwnedFd,
     scope: &Scope<'_>,
     visitor: &mut impl Visitor,
 ) -> Result<(), PublishError> {
@@ -138,11 +140,14 @@ pub(crate) fn walk(
         top_device: None,
     };
     // Without its top there is no tree.
-    walk.enter(Arc::new(top))
+    let entered = open_at(top, c".", OFlags::DIRECTORY).map_err(Unreadable::from);
+    entered
+        .and_then(|top| walk.enter(Arc::new(top)))
         .map_err(|why| PublishError::Unreadable {
             path: ".".into(),
             why,
         })?;
+    walk.check_allowed()?;
     while let Some(level) = walk.stack.last_mut() {
         let next = level.next;
         level.next += 1;
@@ -190,6 +195,7 @@ impl Walk<'_> {
             .and_then(|fd| self.enter(Arc::new(fd)));
         match entered {
             Ok(()) => {
+                self.check_allowed()?;
                 if let Some(level) = self.stack.last_mut() {
                     level.parent_path_len = above;
                 }
@@ -205,6 +211,17 @@ impl Walk<'_> {
             Err(why) => visitor.unreadable(&self.path, why)?,
         }
         self.path.truncate(above);
+        Ok(())
+    }
+
+    /// Refuses to publish the repository into itself.
+    fn check_allowed(&self) -> Result<(), PublishError> {
+        let here = self.stack.last().map(|l| (device(&l.stat), l.stat.stx_ino));
+        if here.is_some() && here == self.scope.forbidden {
+            return Err(PublishError::RepositoryInside {
+                path: crate::publish_error::path(&self.path),
+            });
+        }
         Ok(())
     }
 
@@ -331,10 +348,11 @@ mod tests {
         let scope = Scope {
             exclude: &exclude,
             one_file_system: true,
+            forbidden: None,
         };
         let mut told = Told(Vec::new());
         let top = std::fs::File::open(dir).unwrap();
-        walk(top.into(), &scope, &mut told).unwrap();
+        walk(&top.into(), &scope, &mut told).unwrap();
         told.0
     }
 

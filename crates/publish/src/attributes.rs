@@ -1,0 +1,141 @@
+//! From what the system says of a file to its inode: which attributes are published, and which are not.
+//!
+//! By default: kind, permission bits, modification time and the `user.*` attributes. With `--owner` also
+//! numeric owner and group, POSIX ACLs and file capabilities, which grant rights to the numbers that they
+//! name. Never: change and access times, and attributes of other namespaces.
+
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, Statx, fgetxattr, flistxattr};
+use rustix::io::Errno;
+use trust::inode::{Content, Inode, Mtime, Owner, Xattrs};
+
+use crate::publish_error::Unreadable;
+
+/// Encoded list that lies in the inode; a longer one has an array tree.
+pub(crate) use trust::inode::MAX_INLINE_XATTR_BYTES;
+use trust::inode::{MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES};
+
+const WITH_OWNER: [&[u8]; 3] = [
+    b"security.capability",
+    b"system.posix_acl_access",
+    b"system.posix_acl_default",
+];
+
+/// Name and value, sorted by name.
+pub(crate) type XattrList = Vec<(Bytes, Bytes)>;
+
+/// What tells whether a file is still the one that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Bytes.
+    pub size: u64,
+    /// Modification: seconds and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Change: seconds and nanoseconds.
+    pub ctime: (i64, u32),
+    /// Device and inode number.
+    pub file: (u64, u64),
+}
+
+impl Stamp {
+    pub(crate) fn of(stat: &Statx) -> Stamp {
+        Stamp {
+            size: stat.stx_size,
+            mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+            ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+            file: (crate::walk::device(stat), stat.stx_ino),
+        }
+    }
+}
+
+/// What a file is.
+pub(crate) fn file_type(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
+}
+
+/// The inode of a file with this content; hard links and extended attributes come later.
+pub(crate) fn inode(stat: &Statx, with_owner: bool, content: Content) -> Inode {
+    let mtime = Mtime {
+        seconds: stat.stx_mtime.tv_sec,
+        nanos: stat.stx_mtime.tv_nsec,
+    };
+    let mut inode = Inode::new(stat.stx_mode & 0o7777, mtime, content);
+    if with_owner {
+        inode.owner = Some(Owner {
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+        });
+    }
+    inode
+}
+
+/// A list that is short enough for the inode, or the bytes of a longer one.
+pub(crate) fn place_xattrs(list: XattrList) -> Result<Xattrs, Vec<u8>> {
+    if list.is_empty() {
+        return Ok(Xattrs::None);
+    }
+    let encoded = trust::inode::encode_xattrs(&list);
+    if encoded.len() <= MAX_INLINE_XATTR_BYTES {
+        Ok(Xattrs::Inline(list))
+    } else {
+        Err(encoded)
+    }
+}
+
+/// Reads extended attributes; keeps its buffers from file to file.
+#[derive(Default)]
+pub(crate) struct XattrReader {
+    names: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl XattrReader {
+    /// The attributes of an open file that are to be published.
+    pub(crate) fn read(&mut self, fd: &OwnedFd, with_owner: bool) -> Result<XattrList, Unreadable> {
+        self.names.clear();
+        self.names.reserve(MAX_XATTR_VALUE_BYTES);
+        match flistxattr(fd, spare_capacity(&mut self.names)) {
+            Ok(_) => {}
+            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut list = XattrList::new();
+        let mut rest = self.names.as_slice();
+        let mut total = 0;
+        while let Ok(name) = CStr::from_bytes_until_nul(rest) {
+            rest = rest
+                .get(name.to_bytes_with_nul().len()..)
+                .unwrap_or_default();
+            let bytes = name.to_bytes();
+            if bytes.starts_with(b"user.bulla.") {
+                let name = bytes.escape_ascii().to_string();
+                return Err(Unreadable::ReservedAttribute(name));
+            }
+            if !(bytes.starts_with(b"user.") || (with_owner && WITH_OWNER.contains(&bytes))) {
+                continue;
+            }
+            self.value.clear();
+            self.value.reserve(MAX_XATTR_VALUE_BYTES);
+            match fgetxattr(fd, name, spare_capacity(&mut self.value)) {
+                Ok(_) => {}
+                // Removed since; the change time tells the caller whether that matters.
+                Err(Errno::NODATA) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            total += bytes.len() + self.value.len() + 8;
+            if total > MAX_XATTR_LIST_BYTES {
+                return Err(Unreadable::TooManyAttributes);
+            }
+            list.push((
+                Bytes::copy_from_slice(bytes),
+                Bytes::copy_from_slice(&self.value),
+            ));
+        }
+        list.sort();
+        Ok(list)
+    }
+}

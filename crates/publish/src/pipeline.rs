@@ -1,0 +1,353 @@
+//! `publish`: a directory becomes the next version of the volume in a repository (publish.md, *Publishing*;
+//! SFSRO's sfsrodb). See `work` for how the threads hang together.
+//!
+//! The last published version stands until the very last step, the writer's commit; whatever ends the work
+//! before leaves only what the next writer clears away or finds useful.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::bounded;
+use rustix::fs::{Mode, OFlags};
+use store::StoreError;
+use store::repository::Repository;
+use store::writer::Writer;
+use trust::key::SecretKey;
+
+use crate::assemble::{Assembler, Tree};
+use crate::attributes::Stamp;
+use crate::blocks_out::{Cutter, Seen};
+use crate::destination::{Counting, Destination, Writing};
+use crate::exclude::Exclude;
+use crate::gather::{Gatherer, State};
+use crate::progress::{Observer, Published, Silent};
+use crate::publish_error::PublishError;
+use crate::reading;
+use crate::statcache::{self, Binding, CacheReader, CacheWriter};
+use crate::succession::Succession;
+use crate::walk::{self, Scope, stat_open};
+use crate::work::{Event, FileId};
+
+/// Places in each queue for one reader; a place is about 1 MiB of content.
+const PLACES_PER_READER: usize = 4;
+/// Places in a queue at most, whatever the number of readers.
+const MAX_PLACES: usize = 48;
+
+/// How a tree is to be published.
+#[derive(Debug)]
+pub struct PublishOptions {
+    /// How long readers may believe the new version.
+    pub valid: Duration,
+    /// Names to leave out.
+    pub exclude: Exclude,
+    /// Whether directories on other file systems are published empty.
+    pub one_file_system: bool,
+    /// Whether files that cannot be read are left out; otherwise they are an error.
+    pub skip_unreadable: bool,
+    /// Whether owner, group, ACLs and capabilities are published.
+    pub with_owner: bool,
+    /// Where the stat cache lies; without it, every file is read.
+    pub cache_dir: Option<PathBuf>,
+    /// Read every file, whatever the stat cache says.
+    pub paranoid: bool,
+    /// Compute everything, write nothing.
+    pub dry_run: bool,
+    /// Name of the volume, where this publication makes one.
+    pub name: String,
+    /// Threads that read and pack; as many as processors when `None`.
+    pub readers: Option<usize>,
+    /// Unix seconds; for tests and for whoever trusts another clock than the system's.
+    pub clock: fn() -> u64,
+    /// Set from outside, stops the work.
+    pub cancel: AtomicBool,
+}
+
+impl Default for PublishOptions {
+    fn default() -> Self {
+        PublishOptions {
+            valid: Duration::from_secs(7 * 24 * 3600),
+            exclude: Exclude::default(),
+            one_file_system: false,
+            skip_unreadable: false,
+            with_owner: false,
+            cache_dir: None,
+            paranoid: false,
+            dry_run: false,
+            name: String::new(),
+            readers: None,
+            clock: system_clock,
+            cancel: AtomicBool::new(false),
+        }
+    }
+}
+
+fn system_clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
+}
+
+/// Publishes `directory` into the repository at `repository`, which is made if there is none.
+///
+/// # Errors
+/// [`PublishError`]; nothing has been published then.
+pub fn publish(
+    directory: &Path,
+    repository: &Path,
+    key: &SecretKey,
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<Published, PublishError> {
+    let top = open_directory(directory)?;
+    if options.valid.as_secs() == 0 {
+        return Err(PublishError::Impossible("a validity of less than a second"));
+    }
+    if options.dry_run {
+        return rehearse(directory, &top, repository, key, options, observer);
+    }
+    let opened = Repository::open_or_create(repository)?;
+    let mut writing = Writing {
+        writer: Writer::begin(&opened)?,
+        committed_bytes: 0,
+    };
+    let statements = writing.writer.statements().clone();
+    let succession = succession(&statements, repository, key, options)?;
+    let publication = Publication {
+        top: &top,
+        repository: Some(writing.writer.repository().clone()),
+        forbidden: identity(repository),
+        succession: &succession,
+        options,
+        cache: cache_file(directory, repository, options),
+    };
+    let mut tree = publication.tree(&mut writing, observer)?;
+    let cache = publication.cache.clone().zip(tree.cache.take());
+    let published = told(&succession, &tree, options);
+    let seconds = options.valid.as_secs();
+    let head = succession.sign(tree.root, (options.clock)(), seconds, key)?;
+    for (epoch, index, leaf) in &head.leaves {
+        writing.writer.put_log_leaf(*epoch, *index, leaf)?;
+    }
+    let committed = writing.writer.commit(&head.bytes)?;
+    if let Some((path, cache)) = cache {
+        let binding = Binding {
+            volume: *published.volume.as_bytes(),
+            record_hash: head.record_hash,
+            with_owner: options.with_owner,
+        };
+        cache.finish(&path, &binding).unwrap_or_else(no_cache);
+    }
+    Ok(Published {
+        record_hash: Some(head.record_hash),
+        valid_until: head.valid_until,
+        new_bytes: writing.committed_bytes + committed.segment_bytes + committed.index_bytes,
+        skipped: tree.skipped,
+        ..published
+    })
+}
+
+/// Does all but writing.
+fn rehearse(
+    directory: &Path,
+    top: &OwnedFd,
+    path: &Path,
+    key: &SecretKey,
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<Published, PublishError> {
+    let repository = match Repository::open(path) {
+        Ok(repository) => Some(repository),
+        Err(StoreError::NoRepository { .. }) => None,
+        Err(e) => return Err(e.into()),
+    };
+    let statements = repository.as_ref().map(Repository::statements);
+    let succession = succession(&statements.unwrap_or_default(), path, key, options)?;
+    let mut counting = Counting {
+        repository: repository.clone(),
+        new: HashSet::new(),
+        bytes: 0,
+    };
+    let publication = Publication {
+        top,
+        repository,
+        forbidden: identity(path),
+        succession: &succession,
+        options,
+        cache: cache_file(directory, path, options),
+    };
+    let tree = publication.tree(&mut counting, observer)?;
+    Ok(Published {
+        new_bytes: counting.bytes,
+        skipped: tree.skipped.clone(),
+        ..told(&succession, &tree, options)
+    })
+}
+
+fn succession(
+    statements: &[u8],
+    path: &Path,
+    key: &SecretKey,
+    options: &PublishOptions,
+) -> Result<Succession, PublishError> {
+    let succession = if statements.is_empty() {
+        Succession::begin(&options.name, key)?
+    } else {
+        Succession::follow(statements, key, path)?
+    };
+    succession.check_clock((options.clock)())?;
+    Ok(succession)
+}
+
+fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Published {
+    let previous = succession.previous.as_ref();
+    Published {
+        volume: succession.volume,
+        new_volume: previous.is_none(),
+        version: succession.version,
+        record_hash: None,
+        valid_until: (options.clock)().saturating_add(options.valid.as_secs()),
+        unchanged: previous.is_some_and(|record| record.root == tree.root),
+        totals: tree.totals,
+        skipped: Vec::new(),
+        new_bytes: 0,
+    }
+}
+
+fn open_directory(path: &Path) -> Result<OwnedFd, PublishError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| PublishError::NoDirectory {
+        path: path.to_owned(),
+        source: errno.into(),
+    })
+}
+
+fn cache_file(tree: &Path, repository: &Path, options: &PublishOptions) -> Option<PathBuf> {
+    let directory = options.cache_dir.as_ref()?;
+    Some(statcache::file_name(directory, tree, repository))
+}
+
+fn no_cache(error: std::io::Error) {
+    tracing::warn!(%error, "no stat cache: the next publication will read every file");
+}
+
+/// Device and inode number of a directory that must not be published into itself.
+fn identity(path: &Path) -> Option<FileId> {
+    let fd = open_directory(path).ok()?;
+    Some(Stamp::of(&stat_open(&fd).ok()?).file)
+}
+
+/// One publication under way.
+struct Publication<'a> {
+    top: &'a OwnedFd,
+    repository: Option<Repository>,
+    forbidden: Option<FileId>,
+    succession: &'a Succession,
+    options: &'a PublishOptions,
+    /// The stat cache.
+    cache: Option<PathBuf>,
+}
+
+impl Publication<'_> {
+    /// Goes through the tree; a second time where files turn out to have names outside of it, because the
+    /// number of their names inside is part of what is published. The second time, the first one's cache
+    /// tells what is in the files.
+    fn tree<D: Destination>(
+        &self,
+        destination: &mut D,
+        observer: &dyn Observer,
+    ) -> Result<Tree, PublishError> {
+        let mut binding = Binding {
+            volume: *self.succession.volume.as_bytes(),
+            record_hash: self.succession.previous_hash.unwrap_or_default(),
+            with_owner: self.options.with_owner,
+        };
+        let usable = self.cache.as_ref().filter(|_| !self.options.paranoid);
+        let old = usable.and_then(|path| CacheReader::open(path, &binding));
+        let mut tree = self.pass(destination, observer, &HashMap::new(), old)?;
+        if tree.names_elsewhere.is_empty() {
+            return Ok(tree);
+        }
+        // Names no version: it is worth nothing to anybody else.
+        binding.record_hash = [0xff; 32];
+        let first = self.cache.as_ref().zip(tree.cache.take());
+        let old = first.and_then(|(path, cache)| {
+            let path = path.with_extension("first");
+            cache.finish(&path, &binding).unwrap_or_else(no_cache);
+            let old = CacheReader::open(&path, &binding);
+            // Open, it lives on as long as it is needed.
+            drop(std::fs::remove_file(&path));
+            old
+        });
+        let known = tree.names_elsewhere.into_iter().collect();
+        self.pass(destination, &Silent, &known, old)
+    }
+
+    fn pass<D: Destination>(
+        &self,
+        destination: &mut D,
+        observer: &dyn Observer,
+        known_names: &HashMap<FileId, u32>,
+        cache: Option<CacheReader>,
+    ) -> Result<Tree, PublishError> {
+        let options = self.options;
+        let seen = Seen::new();
+        let cutter = || Cutter::new(&self.succession.hasher, self.repository.as_ref(), &seen);
+        let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
+        let readers = options.readers.unwrap_or_else(processors).max(1);
+        let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
+        let next_cache = match &self.cache {
+            Some(path) if !options.dry_run => CacheWriter::begin(path, system_clock())
+                .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
+                .ok(),
+            _ => None,
+        };
+        let (jobs, to_do) = bounded(places);
+        let (events, told) = bounded(places);
+        std::thread::scope(|scope| {
+            for _ in 0..readers {
+                let (to_do, cutter) = (to_do.clone(), cutter());
+                scope.spawn(move || reading::work(&to_do, cutter, options.with_owner));
+            }
+            drop(to_do);
+            let gatherer = Gatherer {
+                cutter: cutter(),
+                with_owner: options.with_owner,
+                jobs,
+                events,
+                cancel: &options.cancel,
+                observer,
+                known_names,
+                cache,
+                state: State::default(),
+            };
+            scope.spawn(move || self.gather(gatherer));
+            let assembler = Assembler::new(
+                cutter(),
+                destination,
+                options.skip_unreadable,
+                observer,
+                next_cache,
+            );
+            let tree = assembler.run(&told);
+            // Where it failed, this is what stops the others.
+            drop(told);
+            tree
+        })
+    }
+
+    fn gather(&self, mut gatherer: Gatherer<'_>) {
+        let scope = Scope {
+            exclude: &self.options.exclude,
+            one_file_system: self.options.one_file_system,
+            forbidden: self.forbidden,
+        };
+        let last = match walk::walk(self.top, &scope, &mut gatherer) {
+            Ok(()) => Event::End(gatherer.state.names_elsewhere()),
+            Err(e) => Event::Failed(e),
+        };
+        // If nobody listens, the assembler knows why.
+        drop(gatherer.events.send(last));
+    }
+}

@@ -1,0 +1,71 @@
+//! What a publication tells while it works, and in the end.
+
+use std::path::{Path, PathBuf};
+
+use trust::statement::VolumeId;
+
+use crate::publish_error::Unreadable;
+
+/// Names of left-out files that are kept; more are only counted.
+pub const MAX_SKIPPED_TOLD: usize = 1000;
+
+/// Who is told how far a publication has come. Calls come from several threads and must be quick.
+pub trait Observer: Sync {
+    /// So many more files, with so many bytes of content, have been found.
+    fn found(&self, _files: u64, _bytes: u64) {}
+    /// So many more files, with so many bytes of content, are done.
+    fn finished(&self, _files: u64, _bytes: u64) {}
+    /// A file is left out because it cannot be read.
+    fn skipped(&self, _path: &Path, _why: &Unreadable) {}
+}
+
+/// Tells nobody.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// A file that was left out because it could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Relative to the published directory.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+/// What was published.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Whether this publication made the volume.
+    pub new_volume: bool,
+    /// The version, 1 and up.
+    pub version: u64,
+    /// Hash of the root record; of a dry run, none.
+    pub record_hash: Option<[u8; 32]>,
+    /// End of its validity, unix seconds.
+    pub valid_until: u64,
+    /// Whether the tree is exactly that of the version before.
+    pub unchanged: bool,
+    /// How much there is, and how much was left out.
+    pub totals: Totals,
+    /// The first [`MAX_SKIPPED_TOLD`] files that were left out.
+    pub skipped: Vec<Skipped>,
+    /// Bytes that the repository grew by: segments and index; of a dry run, the segments alone.
+    pub new_bytes: u64,
+}
+
+/// Counts of a tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Entries that are not directories; a file with two names is two.
+    pub files: u64,
+    /// Directories, the top included.
+    pub directories: u64,
+    /// Content of regular files, holes included; a file with two names counts once.
+    pub bytes: u64,
+    /// Files and directories that were left out because they could not be read.
+    pub skipped: u64,
+}

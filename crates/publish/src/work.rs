@@ -1,0 +1,146 @@
+//! What the threads of a publication send to one another.
+//!
+//! ```text
+//!            jobs (bounded)                 answers (one slot for each job)
+//! gather ───────────────────▶ readers ─────────────────────┐
+//!    │                                                     ▼
+//!    └──────────────── events (bounded, in order) ────▶ assemble ──▶ repository
+//! ```
+//!
+//! A reader never waits for anything but a job: its answer always has room. So nothing can lock up, and
+//! what is under way is bounded by the length of the two queues, at most about 1 MiB of content in each
+//! place.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use trust::array::Extent;
+use trust::inode::Inode;
+
+use crate::attributes::Stamp;
+use crate::blocks_out::Outgoing;
+use crate::publish_error::{PublishError, Unreadable};
+
+/// A file up to this long is read whole by one reader; a longer one is cut up by the gatherer, and its
+/// parts are packed in parallel.
+pub(crate) const WHOLE_FILE_BYTES: u64 = 1 << 20;
+/// Content of one job, bytes, more or less.
+pub(crate) const JOB_BYTES: usize = 512 << 10;
+/// Files of one job.
+pub(crate) const JOB_FILES: usize = 128;
+
+/// Answer to a job.
+pub(crate) type Answer<T> = Receiver<Result<T, PublishError>>;
+/// Where the answer to a job goes.
+pub(crate) type Reply<T> = Sender<Result<T, PublishError>>;
+
+/// Work for a reader.
+pub(crate) enum Job {
+    /// Entries of one directory, in order.
+    Entries {
+        directory: Arc<OwnedFd>,
+        items: Vec<Item>,
+        reply: Reply<Vec<Done>>,
+    },
+    /// A part of a long file: chunks of these lengths.
+    Part {
+        bytes: Vec<u8>,
+        chunks: Vec<u32>,
+        reply: Reply<Part>,
+    },
+}
+
+/// An entry, in order.
+pub(crate) enum Item {
+    /// Nothing is left to do.
+    Ready(Done),
+    /// A file to be read.
+    Read(ToRead),
+}
+
+/// A file to be read.
+pub(crate) struct ToRead {
+    pub name: CString,
+    pub link: Option<Link>,
+}
+
+/// Blocks of a part of a long file.
+pub(crate) struct Part {
+    pub extents: Vec<Extent>,
+    pub blocks: Vec<Outgoing>,
+}
+
+/// What the assembler is told, in the order of the tree.
+pub(crate) enum Event {
+    /// The files of a directory follow; so many sub-directories of it have been closed.
+    Open {
+        path: Box<[u8]>,
+        subdirectories: usize,
+    },
+    /// Entries of the open directory, in order.
+    Entries(Vec<Done>),
+    /// The same, when a reader has them.
+    Coming(Answer<Vec<Done>>),
+    /// The next part of a long file.
+    Part(Answer<Part>),
+    /// A hole in a long file.
+    Hole(u64),
+    /// What came of the long file is void.
+    Restart,
+    /// The long file that the parts before belong to; its content is theirs.
+    EndOfFile(Done),
+    /// The open directory has no more entries: its own inode, the map still missing.
+    Close {
+        inode: Box<Inode>,
+        blocks: Vec<Outgoing>,
+    },
+    /// A directory that cannot be read.
+    Unreadable { path: Box<[u8]>, why: Unreadable },
+    /// The tree ended: which files have names elsewhere.
+    End(Vec<(FileId, u32)>),
+    /// It will never end.
+    Failed(PublishError),
+}
+
+/// Device and inode number.
+pub(crate) type FileId = (u64, u64);
+
+/// One of several names of a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub file: FileId,
+    /// Identity in the volume.
+    pub group: [u8; 16],
+    /// How many names the volume has, as far as is known.
+    pub names: u32,
+    /// Whether no other name will come.
+    pub last: bool,
+}
+
+/// A directory entry, ready or nearly so.
+pub(crate) struct Done {
+    pub name: Box<[u8]>,
+    pub what: What,
+    /// Of which state of the file this is the result, where that may be remembered.
+    pub stamp: Option<Stamp>,
+}
+
+/// What stands under a name.
+pub(crate) enum What {
+    /// An encoded entry, as it was last time.
+    Value { value: Vec<u8>, bytes: u64 },
+    /// A file, and the blocks that belong to it.
+    File {
+        inode: Box<Inode>,
+        blocks: Vec<Outgoing>,
+        link: Option<Link>,
+    },
+    /// Another name of a file that has been told.
+    Link(Link),
+    /// It is gone.
+    Vanished,
+    /// It cannot be published.
+    Unreadable(Unreadable),
+}
