@@ -224,7 +224,7 @@ impl LocalFile {
         let system = rustix::fs::fstatfs(&file);
         LocalFile {
             file,
-            in_memory: system.is_ok_and(|s| s.f_type as i64 == TMPFS),
+            in_memory: system.is_ok_and(|s| s.f_type == TMPFS),
         }
     }
 }
