@@ -6,7 +6,6 @@
 //! answered when it is ready, in any order; requests behind it are not held up. Deadlines: for the
 //! hello, for the rest of a request, for taking an answer, for doing nothing.
 
-use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +17,17 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout_at};
-use trust::record::RECORD_HEADER_BYTES;
-use trust::{Handle, Reject};
-use wire::ObjectName;
+use trust::Reject;
 use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
 use wire::message::{ErrorCode, Request, kind};
 
+use crate::disk_read::{DiskAnswer, DiskRead, Found};
 use crate::outbox::Outbox;
 use crate::server::Shared;
 use crate::shelf::Shelf;
 
 /// What a connection that waits for its next request keeps for it, bytes.
 const READ_BUFFER_BYTES: usize = 4096;
-/// A read from disk is handed on in slices of about this size.
-const SLICE_BYTES: usize = 2 << 20;
 
 /// Why a connection ended, for the log.
 #[derive(Debug)]
@@ -59,62 +55,6 @@ impl std::fmt::Display for End {
             End::TooSlow(what) => write!(f, "the client {what}"),
             End::Idle => f.write_str("nothing was asked for long"),
             End::Stopping => f.write_str("the server stops"),
-        }
-    }
-}
-
-/// A read that waits for the disk.
-enum DiskRead {
-    Data {
-        want: Vec<Handle>,
-        around: usize,
-    },
-    Range {
-        object: ObjectName,
-        offset: u64,
-        len_bytes: usize,
-    },
-}
-
-/// What came of it.
-struct DiskAnswer {
-    id: u32,
-    shelf: Arc<dyn Shelf>,
-    /// `None`: too much was held for the read to begin.
-    found: Option<Result<(Found, Held), StoreError>>,
-}
-
-/// An answer's share of the server's account until its connection takes it over.
-struct Held {
-    shared: Arc<Shared>,
-    bytes: u64,
-}
-
-impl Held {
-    fn new(shared: Arc<Shared>, found: &Found) -> Held {
-        let bytes = found.len_bytes() as u64;
-        shared.counters.held_bytes.add(bytes);
-        Held { shared, bytes }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.shared.counters.held_bytes.take_off(self.bytes);
-    }
-}
-
-enum Found {
-    /// Regions, and the handles that are still to be looked for.
-    Records(Vec<Bytes>, Vec<Handle>),
-    Range(Option<Bytes>),
-}
-
-impl Found {
-    fn len_bytes(&self) -> usize {
-        match self {
-            Found::Records(regions, _) => regions.iter().map(Bytes::len).sum(),
-            Found::Range(bytes) => bytes.as_ref().map_or(0, Bytes::len),
         }
     }
 }
@@ -340,30 +280,8 @@ impl Connection {
     /// Leaves a read to the blocking threads.
     fn read_disk(&mut self, id: u32, shelf: Arc<dyn Shelf>, read: DiskRead) {
         self.shared.counters.disk_reads.add(1);
-        let shared = Arc::clone(&self.shared);
-        self.disk.spawn(async move {
-            let turn = Arc::clone(&shared.disk_reads).acquire_owned().await;
-            if !shared.wait_for_room().await {
-                let found = None;
-                return DiskAnswer { id, shelf, found };
-            }
-            let (on, place) = (Arc::clone(&shelf), shelf.place().to_owned());
-            let found = tokio::task::spawn_blocking(move || {
-                // Held by the read itself: it goes on when the connection is gone.
-                let _turn = turn;
-                let found = read.run(&*on)?;
-                let held = Held::new(shared, &found);
-                Ok((found, held))
-            });
-            let found = found.await.unwrap_or_else(|e| {
-                Err(StoreError::Unavailable {
-                    place,
-                    cause: e.to_string(),
-                })
-            });
-            let found = Some(found);
-            DiskAnswer { id, shelf, found }
-        });
+        self.disk
+            .spawn(read.answer(Arc::clone(&self.shared), id, shelf));
     }
 
     fn take_disk_answer(&mut self, answer: DiskAnswer) {
@@ -506,56 +424,4 @@ async fn read(stream: &mut TcpStream, buffer: &mut BytesMut) -> std::io::Result<
         buffer.reserve(READ_BUFFER_BYTES);
     }
     stream.read_buf(buffer).await
-}
-
-impl DiskRead {
-    fn run(self, shelf: &dyn Shelf) -> Result<Found, StoreError> {
-        match self {
-            DiskRead::Range {
-                object,
-                offset,
-                len_bytes,
-            } => shelf
-                .read_range(object, offset, len_bytes)
-                .map(Found::Range),
-            DiskRead::Data { mut want, around } => {
-                let (mut regions, mut total) = (Vec::new(), 0);
-                let mut cut = false;
-                shelf.read_blocking(&want, around, &mut |region| {
-                    total += region.len();
-                    regions.push(region);
-                    cut = total >= SLICE_BYTES;
-                    if cut {
-                        ControlFlow::Break(())
-                    } else {
-                        ControlFlow::Continue(())
-                    }
-                })?;
-                if cut {
-                    let sent = handles(&regions);
-                    want.retain(|h| !sent.contains(h));
-                } else {
-                    want.clear();
-                }
-                Ok(Found::Records(regions, want))
-            }
-        }
-    }
-}
-
-/// The names of the records in regions that a shelf gave.
-fn handles(regions: &[Bytes]) -> std::collections::HashSet<Handle> {
-    let mut names = std::collections::HashSet::new();
-    for region in regions {
-        let mut rest = &region[..];
-        while let Some(header) = rest.first_chunk::<RECORD_HEADER_BYTES>() {
-            let Some((name, len)) = header.split_first_chunk::<32>() else {
-                break;
-            };
-            names.insert(Handle::from_bytes(*name));
-            let len = <[u8; 4]>::try_from(len).map_or(0, u32::from_le_bytes) as usize;
-            rest = rest.get(RECORD_HEADER_BYTES + len..).unwrap_or_default();
-        }
-    }
-    names
 }
