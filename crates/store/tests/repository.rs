@@ -187,7 +187,7 @@ fn what_lies_in_memory_is_read_without_waiting() {
         writer.append(&r).unwrap();
         writer.commit(b"v").unwrap();
         // Written just now, thus in the page cache; read once for file systems that cannot tell.
-        assert_eq!(get(&repo, &[r.handle], 0), [r.clone()]);
+        assert_eq!(get(&repo, &[r.handle], 0), std::slice::from_ref(&r));
         if parent == memory {
             assert_eq!(repo.try_cached(&r.handle), Some(r.frame));
         }
