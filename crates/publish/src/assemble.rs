@@ -18,10 +18,12 @@ use trust::handle::{ArrayNode, InodeBlock, MapNode};
 use trust::inode::{Content, Entry, FileContent, Inode};
 use trust::{Handle, Record, map};
 
+use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
 use crate::destination::Destination;
 use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped, Totals};
 use crate::publish_error::{self, PublishError, Unreadable};
+use crate::statcache::CacheWriter;
 use crate::work::{Done, Event, FileId, Link, Part, What};
 
 /// A file whose packed blocks are together at most this long lies with its directory, bytes.
@@ -40,6 +42,8 @@ pub(crate) struct Tree {
     pub totals: Totals,
     pub skipped: Vec<Skipped>,
     pub names_elsewhere: Vec<(FileId, u32)>,
+    /// What the next publication need not read.
+    pub cache: Option<CacheWriter>,
 }
 
 /// Assembles; see the module.
@@ -56,6 +60,7 @@ pub(crate) struct Assembler<'a, D> {
     root: Option<Handle<InodeBlock>>,
     totals: Totals,
     skipped: Vec<Skipped>,
+    cache: Option<CacheWriter>,
 }
 
 /// The directory that is being assembled.
@@ -75,6 +80,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
         destination: &'a mut D,
         skip_unreadable: bool,
         observer: &'a dyn Observer,
+        cache: Option<CacheWriter>,
     ) -> Self {
         Assembler {
             cutter,
@@ -88,6 +94,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             root: None,
             totals: Totals::default(),
             skipped: Vec::new(),
+            cache,
         }
     }
 
@@ -113,6 +120,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
                         totals: self.totals,
                         skipped: self.skipped,
                         names_elsewhere,
+                        cache: self.cache,
                     });
                 }
                 Event::Failed(error) => return Err(error),
@@ -122,6 +130,9 @@ impl<'a, D: Destination> Assembler<'a, D> {
     }
 
     fn open(&mut self, path: Box<[u8]>, subdirectories: usize) {
+        if let Some(cache) = &mut self.cache {
+            cache.directory(&path);
+        }
         let at = self.finished.len().saturating_sub(subdirectories);
         let subdirectories = self.finished.split_off(at).into_iter().peekable();
         let nodes = Nodes::default();
@@ -142,18 +153,20 @@ impl<'a, D: Destination> Assembler<'a, D> {
     }
 
     fn entry(&mut self, done: Done) -> Result<(), PublishError> {
-        let Done { name, what, .. } = done;
+        let Done { name, what, stamp } = done;
         match what {
             What::Vanished => Ok(()),
             What::Unreadable(why) => self.leave_out(&self.path_of(&name), why),
             What::Value { value, bytes } => {
                 self.count(bytes);
+                self.remember(&name, stamp, false, &value);
                 self.push(&name, &value)
             }
             What::Link(link) => match self.linked(&link) {
                 Some(inode) => {
                     self.count(0);
-                    self.place(&name, &inode)
+                    let value = self.place(&name, &inode)?;
+                    self.push(&name, &value)
                 }
                 // The first name was left out, or went while we looked.
                 None => self.leave_out(&self.path_of(&name), Unreadable::Replaced),
@@ -171,8 +184,16 @@ impl<'a, D: Destination> Assembler<'a, D> {
                 if let Some(link) = link {
                     self.links.insert(link.file, (*inode).clone());
                 }
-                self.place(&name, &inode)
+                let value = self.place(&name, &inode)?;
+                self.remember(&name, stamp, inode.links > 1, &value);
+                self.push(&name, &value)
             }
+        }
+    }
+
+    fn remember(&mut self, name: &[u8], stamp: Option<Stamp>, linked: bool, value: &[u8]) {
+        if let (Some(cache), Some(stamp)) = (&mut self.cache, stamp) {
+            cache.entry(name, &stamp, linked, value);
         }
     }
 
@@ -212,14 +233,14 @@ impl<'a, D: Destination> Assembler<'a, D> {
         Ok(())
     }
 
-    /// Puts an inode into the open directory.
-    fn place(&mut self, name: &[u8], inode: &Inode) -> Result<(), PublishError> {
+    /// The entry of an inode in the open directory; a large one gets a block of its own.
+    fn place(&mut self, name: &[u8], inode: &Inode) -> Result<Vec<u8>, PublishError> {
         let (value, block) = Entry::place(name, inode, self.cutter.hasher);
         if let Some((_, block)) = block {
             let (_, outgoing) = self.cutter.block::<InodeBlock>(&block)?;
             self.hold(vec![outgoing])?;
         }
-        self.push(name, &value)
+        Ok(value)
     }
 
     /// Puts an entry into the open directory, and the sub-directories that come before it.
