@@ -48,6 +48,12 @@ pub fn children_s() -> Result<f64> {
         .waited_s)
 }
 
+/// Processor seconds that the calling thread has used so far, exactly.
+pub fn own_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Processor seconds of a process and everything below it, running or waited for.
 pub fn tree_s(pid: u32) -> Result<f64> {
     let all = processes()?;
@@ -143,6 +149,19 @@ mod tests {
             .unwrap();
         assert!(status.success());
         assert!(children_s().unwrap() > before);
+    }
+
+    #[test]
+    fn own_time_counts_work_and_not_sleep() {
+        let before_s = own_s();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let slept_s = own_s() - before_s;
+        assert!(slept_s < 0.05, "{slept_s}");
+        let mut sum = 0_u64;
+        while own_s() - before_s < slept_s + 0.02 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(sum > 0);
     }
 
     #[test]

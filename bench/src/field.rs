@@ -30,6 +30,7 @@ pub struct Field {
     /// How large the workloads are.
     pub scale: Scale,
     bulla: PathBuf,
+    rounds: Option<u32>,
 }
 
 impl Field {
@@ -40,6 +41,7 @@ impl Field {
             work: work.canonicalize()?,
             scale,
             bulla: bulla.to_owned(),
+            rounds: None,
         })
     }
 
@@ -119,9 +121,14 @@ impl Field {
         }
     }
 
-    /// Rounds, likewise.
+    /// Rounds, likewise, unless the user has asked for a number of them.
     pub fn rounds(&self, rounds: (u32, u32)) -> u32 {
-        self.pick(rounds)
+        self.rounds.unwrap_or_else(|| self.pick(rounds))
+    }
+
+    /// The same with so many rounds of every figure.
+    pub fn with_rounds(self, rounds: Option<u32>) -> Field {
+        Field { rounds, ..self }
     }
 }
 

@@ -13,6 +13,7 @@ mod mounts;
 mod outcome;
 mod peers;
 mod process;
+mod protocol;
 mod runner;
 mod stats;
 mod subject;
@@ -42,6 +43,9 @@ struct Arguments {
     /// Sizes and rounds; quick ones show that every part works and are no measurements.
     #[arg(long, global = true, value_enum, default_value = "full")]
     scale: Scale,
+    /// How often each contestant runs [default: what suits the figure; at most 20 for figure 6].
+    #[arg(long, global = true, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
     #[command(subcommand)]
     command: Command,
 }
@@ -82,7 +86,7 @@ fn main() -> ExitCode {
 fn work(arguments: Arguments) -> Result<()> {
     let beside = std::env::current_exe()?.with_file_name("bulla");
     let bulla = arguments.bulla.unwrap_or(beside);
-    let field = Field::new(&arguments.work, arguments.scale, &bulla)?;
+    let field = Field::new(&arguments.work, arguments.scale, &bulla)?.with_rounds(arguments.rounds);
     let _claim = match arguments.command {
         Command::Table => None,
         _ => Some(field.claim()?),

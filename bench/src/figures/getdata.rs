@@ -3,15 +3,23 @@
 //! The peer's row for sixteen is HTTP pipelining, which no client in the field uses: the bounds are
 //! on its keep-alive figure, one request after the other.
 
-use anyhow::Result;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use trust::Handle;
 
 use crate::dataset::{self, OBJECT_BYTES, OBJECTS};
 use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
-use crate::peers::http::{self, Load};
+use crate::peers::http;
 use crate::peers::nginx::Nginx;
+use crate::process::Daemon;
+use crate::protocol::{self, Place};
+use crate::subject::Published;
 
 const NGINX: &str = "nginx";
+const CONNECTIONS: u32 = 64;
 
 const fn cpu(name: &'static str) -> Metric {
     Metric {
@@ -54,21 +62,79 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let tree = dataset::objects(field)?;
     dataset::warm(&tree)?;
     let mut line_up = LineUp::new();
-    line_up.missing(OURS, "the protocol's client is not part of this bench yet");
+    let requests = field.pick((3200, 64));
+    let served = serve(field, &tree);
+    line_up.add(OURS, served.map(|served| move |_| served.measure(requests)));
     let nginx = Nginx::start(field, "objects", &tree);
-    let requests = field.pick((3000, 50));
-    line_up.add(NGINX, nginx.map(|nginx| move |_| measure(&nginx, requests)));
+    line_up.add(
+        NGINX,
+        nginx.map(|nginx| move |_| over_http(&nginx, requests)),
+    );
     Ok(line_up)
 }
 
-fn measure(nginx: &Nginx, requests: u32) -> Result<Vec<Reading>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+const LOADS: [(u32, &str, &str); 2] = [(1, "one", "one-rate"), (16, "sixteen", "sixteen-rate")];
+
+/// Our server, how it is reached, and what is asked of it.
+struct Served {
+    daemon: Daemon,
+    place: Place,
+    handles: Arc<[Handle]>,
+}
+
+fn serve(field: &Field, tree: &Path) -> Result<Served> {
+    let published = Published::new(field, "objects", tree)?;
+    dataset::warm(&published.repo)?;
+    let (daemon, port) = published.serve(field)?;
+    let volume = published.volume.parse().context("the volume id")?;
+    let place = Place { volume, port };
+    let state = field.fresh("reader-state")?;
+    let handles = runtime()?.block_on(place.blocks(OBJECTS as usize, &state))?;
+    ensure!(
+        handles.len() == OBJECTS as usize,
+        "{} objects",
+        handles.len()
+    );
+    Ok(Served {
+        daemon,
+        place,
+        handles: handles.into(),
+    })
+}
+
+impl Served {
+    fn measure(&self, requests: u32) -> Result<Vec<Reading>> {
+        let runtime = runtime()?;
+        let mut readings = Vec::new();
+        for (in_flight, cpu, rate) in LOADS {
+            let load = protocol::Load {
+                connections: CONNECTIONS,
+                in_flight,
+                requests,
+            };
+            let before_s = self.daemon.cpu_s()?;
+            let seconds = runtime.block_on(self.place.keep_alive(load, self.handles.clone()))?;
+            let cpu_s = self.daemon.cpu_s()? - before_s;
+            let count = f64::from(CONNECTIONS * requests);
+            readings.push((cpu, cpu_s * 1e6 / count));
+            readings.push((rate, count / seconds));
+        }
+        Ok(readings)
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
+        .build()?)
+}
+
+fn over_http(nginx: &Nginx, requests: u32) -> Result<Vec<Reading>> {
+    let runtime = runtime()?;
     let mut readings = Vec::new();
-    for (in_flight, cpu, rate) in [(1, "one", "one-rate"), (16, "sixteen", "sixteen-rate")] {
-        let load = Load {
-            connections: 64,
+    for (in_flight, cpu, rate) in LOADS {
+        let load = http::Load {
+            connections: CONNECTIONS,
             in_flight,
             requests,
             body_bytes: OBJECT_BYTES,
@@ -76,7 +142,7 @@ fn measure(nginx: &Nginx, requests: u32) -> Result<Vec<Reading>> {
         let before_s = nginx.cpu_s()?;
         let seconds = runtime.block_on(http::keep_alive(nginx.http, load, object))?;
         let cpu_s = nginx.cpu_s()? - before_s;
-        let count = f64::from(load.connections * load.requests);
+        let count = f64::from(CONNECTIONS * requests);
         readings.push((cpu, cpu_s * 1e6 / count));
         readings.push((rate, count / seconds));
     }

@@ -3,6 +3,7 @@
 //! Server processor time per look-up, of a name of one component and of four. Peers serve the same
 //! file by the same path; HTTPS clients resume nothing, as newcomers cannot.
 
+use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
@@ -13,8 +14,12 @@ use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
 use crate::peers::http;
 use crate::peers::nginx::Nginx;
-use crate::process;
+use crate::process::{self, Daemon};
+use crate::protocol::{Call, Place};
+use crate::subject::Published;
 
+/// Ours when a reader asks for no read-around: fewer bytes, one call more.
+const NO_AROUND: &str = "bulla, no read-around";
 const HTTP: &str = "nginx HTTP";
 const HTTPS: &str = "nginx HTTPS";
 const FILE_BYTES: usize = 1 << 10;
@@ -55,17 +60,33 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let tree = dataset::names(field)?;
     dataset::warm(&tree)?;
     let mut line_up = LineUp::new();
-    line_up.missing(OURS, "the protocol's client is not part of this bench yet");
     let field = field.clone();
+    let count = field.pick((20_000, 200));
+    // One publication and one server for both rows.
+    match serve(&field, &tree) {
+        Ok(server) => {
+            let server = Rc::new(server);
+            for (name, around_bytes) in [(OURS, usize::MAX), (NO_AROUND, 0)] {
+                let calls = server.record(&field, around_bytes);
+                let server = server.clone();
+                line_up.add(
+                    name,
+                    calls.map(|calls| move |_| server.measure(&calls, count)),
+                );
+            }
+        }
+        Err(error) => {
+            let why = format!("{error:#}");
+            line_up.missing(OURS, &why);
+            line_up.missing(NO_AROUND, &why);
+        }
+    }
     match Nginx::start(&field, "names", &tree) {
         Ok(nginx) => {
             let nginx = Rc::new(nginx);
             let (plain, secure) = (nginx.clone(), nginx);
             let seconds = field.pick((3, 1));
-            line_up.add(
-                HTTP,
-                Ok(move |_| over_http(&plain, field.pick((20_000, 200)))),
-            );
+            line_up.add(HTTP, Ok(move |_| over_http(&plain, count)));
             line_up.add(HTTPS, Ok(move |_| over_https(&secure, seconds)));
         }
         Err(error) => {
@@ -77,10 +98,61 @@ fn line_up(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-fn over_http(nginx: &Nginx, count: u32) -> Result<Vec<Reading>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+/// Our server and how it is reached.
+struct Served {
+    daemon: Daemon,
+    place: Place,
+}
+
+fn serve(field: &Field, tree: &Path) -> Result<Served> {
+    let published = Published::new(field, "names", tree)?;
+    dataset::warm(&published.repo)?;
+    let (daemon, port) = published.serve(field)?;
+    let volume = published.volume.parse().context("the volume id")?;
+    Ok(Served {
+        daemon,
+        place: Place { volume, port },
+    })
+}
+
+impl Served {
+    /// What a reader asks for to find each of the two names, in the order of [`kinds`].
+    fn record(&self, field: &Field, max_around_bytes: usize) -> Result<Vec<Vec<Call>>> {
+        let runtime = runtime()?;
+        let mut recorded = Vec::new();
+        for (path, ..) in kinds() {
+            // A state of its own each: a reader that has been here before asks for less.
+            let state = field.fresh("reader-state")?;
+            let calls = self
+                .place
+                .record(path, FILE_BYTES, max_around_bytes, &state);
+            recorded.push(runtime.block_on(calls)?);
+        }
+        Ok(recorded)
+    }
+
+    fn measure(&self, recorded: &[Vec<Call>], count: u32) -> Result<Vec<Reading>> {
+        let runtime = runtime()?;
+        let mut readings = Vec::new();
+        for (calls, (_, cpu, rate)) in recorded.iter().zip(kinds()) {
+            let before_s = self.daemon.cpu_s()?;
+            let seconds = runtime.block_on(self.place.new_connections(calls, count))?;
+            let cpu_s = self.daemon.cpu_s()? - before_s;
+            readings.push((cpu, cpu_s * 1e6 / f64::from(count)));
+            readings.push((rate, f64::from(count) / seconds));
+        }
+        Ok(readings)
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
+        .build()?)
+}
+
+fn over_http(nginx: &Nginx, count: u32) -> Result<Vec<Reading>> {
+    let runtime = runtime()?;
     let mut readings = Vec::new();
     for (path, cpu, rate) in kinds() {
         let before_s = nginx.cpu_s()?;
@@ -102,7 +174,7 @@ fn over_https(nginx: &Nginx, seconds: u32) -> Result<Vec<Reading>> {
         command.args(["s_time", "-new", "-time", &seconds.to_string()]);
         command.args(["-connect", &format!("127.0.0.1:{}", nginx.https)]);
         command.args(["-www", &format!("/{path}")]);
-        let cost = process::run(&mut command, std::path::Path::new("/"))?;
+        let cost = process::run(&mut command, Path::new("/"))?;
         let cpu_s = nginx.cpu_s()? - before_s;
         let count = handshakes(&cost.stdout)?;
         readings.push((cpu, cpu_s * 1e6 / count));

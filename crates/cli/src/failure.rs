@@ -69,6 +69,8 @@ kinds! {
     Exists => Failed, "choose another name, or move what is there away; bulla overwrites no key and no file of yours";
     /// The tree holds what cannot be published.
     Unreadable => Failed, "nothing was published; make it readable, leave it out with --exclude, or publish the rest with --skip-unreadable";
+    /// The repository would publish itself.
+    RepositoryInside => Usage, "put the repository beside the tree, not into it, or leave it out with --exclude";
     /// The clock is wrong.
     Clock => Failed, "set this machine's clock (`timedatectl` shows it), then publish again";
     /// A head that does not verify under its own volume id.
@@ -101,14 +103,22 @@ kinds! {
     Expired => Expired, "ask the publisher to publish again (each version is valid for a limited time), try another LOCATION, and check this machine's clock";
     /// A statement from the future.
     NotYetValid => Expired, "the statement begins in the future: this machine's clock is slow or the publisher's is fast; `timedatectl` shows this one";
+    /// The volume was ended by its owners.
+    Revoked => Expired, "the owners ended this volume; ask them for its successor and use that volume id";
+    /// Not the version that was asked for.
+    NotPinned => Unavailable, "the place does not have exactly what you pinned; use another LOCATION, or pin another version";
     /// No replica answers.
     Unavailable => Unavailable, "check the address and that `bulla serve` is running there, or use another LOCATION";
     /// The place has no such volume.
     NoVolume => Unavailable, "this server does not carry the volume; check LOCATION, or ask the publisher where it is served";
+    /// A place that is no place of the volume.
+    Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that carries the volume";
     /// No address to listen on.
     Listen => Failed, "choose another address with --listen; port 0 takes any free one";
     /// The mount cannot be made.
     Mount => Mount, "the directory must exist and be empty, /dev/fuse must be there, and users other than root need fusermount3 (package fuse3)";
+    /// A dead mount is in the way.
+    Stale => Mount, "`bulla umount DIR` clears a mount whose daemon has died; then mount again";
     /// The mount cannot be unmade.
     Unmount => Mount, "`cat /proc/mounts` lists what is mounted; only root or the user who mounted it can unmount it";
     /// A part of the work was left out.
@@ -132,6 +142,10 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// A hint that knows more than the table's.
     pub hint: Option<String>,
+    /// The exit code, where another process of this program already chose it.
+    pub exit_code: Option<Exit>,
+    /// Further fields of the JSON result record.
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 /// The outcome of a command.
@@ -145,6 +159,8 @@ impl Failure {
             error: error.into(),
             causes: Vec::new(),
             hint: None,
+            exit_code: None,
+            fields: serde_json::Map::new(),
         }
     }
 
@@ -192,7 +208,7 @@ impl Failure {
 
     /// How the program ends.
     pub fn exit(&self) -> Exit {
-        self.kind.exit()
+        self.exit_code.unwrap_or(self.kind.exit())
     }
 }
 
@@ -208,7 +224,9 @@ pub fn io_kind(error: &std::io::Error) -> Kind {
     match error.kind() {
         ErrorKind::NotFound => Kind::NoFile,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Kind::Denied,
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Kind::DiskFull,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            Kind::DiskFull
+        }
         ErrorKind::AlreadyExists => Kind::Exists,
         _ => Kind::System,
     }

@@ -58,6 +58,11 @@ pub fn put_name(record: &mut Map<String, Value>, key: &str, name: &[u8]) {
     }
 }
 
+/// The text of a block's name.
+pub fn block_name(bytes: &[u8; 32]) -> String {
+    trust::text::write(trust::text::Noun::Block, bytes)
+}
+
 /// RFC 4648 base64 with padding.
 pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -104,7 +109,10 @@ mod tests {
         assert_eq!(printable(b"plain \xc3\xa9"), "plain \u{e9}");
         assert_eq!(printable(b"\x1b[2Jx"), "\\x1b[2Jx");
         assert_eq!(printable(b"a\\b\nc\xff"), "a\\\\b\\nc\\xff");
-        assert_eq!(printable("cod\u{202e}exe".as_bytes()), "cod\\xe2\\x80\\xaeexe");
+        assert_eq!(
+            printable("cod\u{202e}exe".as_bytes()),
+            "cod\\xe2\\x80\\xaeexe"
+        );
         assert_eq!(printable_message("a\x1b[0mb\nc"), "a\u{fffd}[0mb\nc");
     }
 

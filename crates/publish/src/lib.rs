@@ -25,6 +25,7 @@
 //! | [`keyfile`] | the secret key on disk |
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
 //! | [`state`] | the floor on disk |
+//! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
 
 mod around;
@@ -37,6 +38,7 @@ pub mod chunk;
 mod destination;
 pub mod error;
 pub mod exclude;
+pub mod extract;
 mod gather;
 pub mod keyfile;
 pub mod pipeline;
@@ -48,6 +50,7 @@ pub mod source;
 mod statcache;
 pub mod state;
 mod succession;
+pub mod verify;
 pub mod volume;
 mod walk;
 mod work;

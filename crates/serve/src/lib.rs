@@ -9,16 +9,20 @@
 //! |---|---|
 //! | [`server`] | listening, admission of connections, new heads, the end |
 //! | `connection` | one client: requests in, answers out |
+//! | `disk_read` | what waits for the disk, apart from everything else |
 //! | `outbox` | answers gathered for one vectored write |
 //! | [`shelf`] | what a server needs of a repository |
+//! | [`repository`] | a repository on disk as such |
 //! | [`limits`] | every bound, with its default |
 //! | [`counters`] | what happened, for metrics |
 
 mod connection;
 pub mod counters;
+mod disk_read;
 pub mod error;
 pub mod limits;
 mod outbox;
+pub mod repository;
 pub mod server;
 pub mod shelf;
 

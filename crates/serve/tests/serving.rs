@@ -47,11 +47,17 @@ async fn what_lies_behind_comes_after_what_was_wanted() {
     let records = some_records(200, 900);
     let server = Running::start(Arc::new(TestShelf::new(&records)), Limits::default());
     let store = server.store();
-    let want: Vec<Handle> = records[10..80].iter().map(|r| r.handle).collect();
-    let got = store.get_many(&want, 5000).await.unwrap();
-    same(&got[..70], &records[10..80]);
-    let unasked: usize = got[70..].iter().map(Record::len).sum();
-    assert!(got.len() > 70 && unasked <= 5000);
+    // As many as fit into one request, and more.
+    for (count, around) in [(1, 5000), (64, 5000), (150, 150_000)] {
+        let wanted = &records[10..10 + count];
+        let want: Vec<Handle> = wanted.iter().map(|r| r.handle).collect();
+        let got = store.get_many(&want, around).await.unwrap();
+        same(&got[..count], wanted);
+        let unasked: usize = got[count..].iter().map(Record::len).sum();
+        assert!(got.len() > count && unasked <= around, "{count}");
+        let different: HashSet<Handle> = got.iter().map(|r| r.handle).collect();
+        assert_eq!(different.len(), got.len());
+    }
     server.stop().await;
 }
 
@@ -225,7 +231,7 @@ async fn many_callers_share_one_connection() {
                 for n in 0..50 {
                     let record = &records[(t * 31 + n * 7) % records.len()];
                     let got = store.get_many(&[record.handle], 0).await.unwrap();
-                    assert_eq!(got, [record.clone()]);
+                    assert_eq!(got, std::slice::from_ref(record));
                 }
             })
         })

@@ -2,8 +2,10 @@
 //!
 //! | module | what it plays |
 //! |---|---|
+//! | [`disk`] | a disk that crashes, and one that fills up |
 //! | [`liar`] | a replica that tells one named lie |
 //! | [`model`] | a publisher in memory, honest or malformed |
 
+pub mod disk;
 pub mod liar;
 pub mod model;

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`repository`], [`read`] | a repository open for reading: index view, batched reads, read-around |
 //! | [`writer`] | the one who appends and commits; what a crash left is cleared here |
-
+//! | [`rebuild`] | an index made anew from the segments |
 //! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
@@ -21,6 +21,8 @@ use bytes::Bytes;
 pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod disk;
 pub mod error;
 pub mod format;
@@ -29,6 +31,7 @@ pub mod index;
 pub mod memory;
 pub mod names;
 pub mod read;
+pub mod rebuild;
 pub mod repository;
 pub mod segment;
 pub mod writer;

@@ -230,7 +230,8 @@ impl Repository {
         &*self.shared.disk
     }
 
-    pub(crate) fn disk_shared(&self) -> Arc<dyn Disk> {
+    /// The disk that the repository lies on: for whoever serves its files as they are.
+    pub fn disk_shared(&self) -> Arc<dyn Disk> {
         self.shared.disk.clone()
     }
 
@@ -284,7 +285,7 @@ impl View {
     }
 }
 
-fn read_head(disk: &dyn Disk) -> Result<Head, StoreError> {
+pub(crate) fn read_head(disk: &dyn Disk) -> Result<Head, StoreError> {
     let bytes = match read_whole(disk, names::HEAD_FILE, MAX_HEAD_BYTES) {
         Ok(bytes) => bytes,
         Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

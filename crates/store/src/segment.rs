@@ -151,20 +151,28 @@ pub struct Written {
     pub len_bytes: u64,
 }
 
-/// What a segment holds, found without an index.
-pub struct Contents {
-    /// The records in order.
-    pub records: Vec<(Handle, Location)>,
-    /// Whether the footer was damaged, so that the records themselves were read; what followed the
-    /// first unreadable one is lost.
-    pub scanned: bool,
-}
+/// A segment's records in order, with their places.
+pub type Contents = Vec<(Handle, Location)>;
 
-/// Lists a segment by its footer, or by its records when the footer is damaged.
+/// Lists a segment by its footer; `None` when that is damaged.
 ///
 /// # Errors
 /// [`StoreError::Io`]; [`StoreError::Damaged`] when it does not even begin like a segment.
-pub fn contents(disk: &dyn Disk, id: FileId) -> Result<Contents, StoreError> {
+pub fn by_footer(disk: &dyn Disk, id: FileId) -> Result<Option<Contents>, StoreError> {
+    let (file, len) = open(disk, id)?;
+    footer(&*file, id, len).map_err(|e| io_error(disk, &id.segment(), e))
+}
+
+/// Lists a segment by reading its records, up to the first that is damaged.
+///
+/// # Errors
+/// As [`by_footer`].
+pub fn by_records(disk: &dyn Disk, id: FileId) -> Result<Contents, StoreError> {
+    let (file, len) = open(disk, id)?;
+    records(&*file, id, len).map_err(|e| io_error(disk, &id.segment(), e))
+}
+
+fn open(disk: &dyn Disk, id: FileId) -> Result<(Arc<dyn DiskFile>, u64), StoreError> {
     let name = id.segment();
     let fail = |e| io_error(disk, &name, e);
     let file = disk.open(&name).map_err(fail)?;
@@ -174,25 +182,11 @@ pub fn contents(disk: &dyn Disk, id: FileId) -> Result<Contents, StoreError> {
     if read != HEADER_BYTES || header != *HEADER {
         return Err(damaged(disk, &name, "does not begin like a segment"));
     }
-    if let Some(records) = by_footer(&*file, id, len).map_err(fail)? {
-        return Ok(Contents {
-            records,
-            scanned: false,
-        });
-    }
-    tracing::warn!(segment = %disk.path(&name).display(), "footer is damaged, reading the records");
-    Ok(Contents {
-        records: by_records(&*file, id, len).map_err(fail)?,
-        scanned: true,
-    })
+    Ok((file, len))
 }
 
 /// `None` when the footer is not whole or does not fit the file.
-fn by_footer(
-    file: &dyn DiskFile,
-    id: FileId,
-    len: u64,
-) -> std::io::Result<Option<Vec<(Handle, Location)>>> {
+fn footer(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Option<Contents>> {
     let Some(trailer_at) = len.checked_sub(TRAILER_BYTES as u64) else {
         return Ok(None);
     };
@@ -243,11 +237,7 @@ fn by_footer(
     Ok((offset + END_MARK.len() as u64 == footer_at).then_some(records))
 }
 
-fn by_records(
-    file: &dyn DiskFile,
-    id: FileId,
-    len: u64,
-) -> std::io::Result<Vec<(Handle, Location)>> {
+fn records(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Contents> {
     let len = len.min(u64::from(u32::MAX));
     let mut records = Vec::new();
     let mut at = HEADER_BYTES as u64;

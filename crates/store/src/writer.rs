@@ -6,7 +6,9 @@
 //! likewise; head written aside, synced, renamed, directory synced. A crash before the rename leaves
 //! files that nothing names; the next writer removes them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use trust::{Handle, Record};
@@ -23,8 +25,9 @@ use crate::{StoreError, damaged, format, io_error, replace_file};
 
 /// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
 const TARGET_RUNS: usize = 12;
-/// Segments that may wait to be synced while the next one is filled.
-const UNSYNCED_SEGMENTS: usize = 2;
+/// Full segments that are being synced while the next one is filled. Without that the one who appends
+/// would wait for the device and the device for him, by turns.
+const SYNCING_SEGMENTS: usize = 2;
 
 /// The writer of a repository; there is one at a time, over all processes.
 ///
@@ -36,12 +39,19 @@ pub struct Writer {
     view: Arc<View>,
     pending: Pending,
     segment: Option<(SegmentWriter, usize)>,
-    unsynced: Vec<Written>,
+    syncing: VecDeque<Syncing>,
     unnamed: Vec<FileId>,
     leaves: Vec<(u64, u64, Vec<u8>)>,
     bytes: u64,
+    segment_bytes: u64,
     broken: bool,
     _lock: Lock,
+}
+
+/// A full segment on its way to the device.
+struct Syncing {
+    id: FileId,
+    thread: JoinHandle<std::io::Result<()>>,
 }
 
 /// What a commit wrote.
@@ -64,18 +74,7 @@ impl Writer {
     /// [`StoreError::Io`].
     pub fn begin(repository: &Repository) -> Result<Writer, StoreError> {
         let disk = repository.disk_shared();
-        if !format::read(&*disk)?.write {
-            return Err(StoreError::Format {
-                path: disk.path(""),
-                found: "features that only a newer one may write".to_owned(),
-            });
-        }
-        let lock = disk
-            .lock(names::LOCK_FILE)
-            .map_err(|e| io_error(&*disk, names::LOCK_FILE, e))?
-            .ok_or_else(|| StoreError::Locked {
-                path: disk.path(""),
-            })?;
+        let lock = lock_for_writing(&*disk)?;
         repository.refresh()?;
         let view = repository.view();
         let cleared = clear_leftovers(&*disk, &view)?;
@@ -92,10 +91,11 @@ impl Writer {
             view,
             pending: Pending::default(),
             segment: None,
-            unsynced: Vec::new(),
+            syncing: VecDeque::new(),
             unnamed: Vec::new(),
             leaves: Vec::new(),
             bytes: 0,
+            segment_bytes: 0,
             broken: false,
             _lock: lock,
         })
@@ -197,7 +197,7 @@ impl Writer {
 
     fn append_new(&mut self, record: &Record) -> Result<(), StoreError> {
         if matches!(&self.segment, Some((s, _)) if s.is_full_for(record.len())) {
-            self.end_segment()?;
+            self.roll_segment()?;
         }
         let disk = self.disk.clone();
         let segment = match &mut self.segment {
@@ -216,24 +216,39 @@ impl Writer {
         Ok(())
     }
 
-    fn end_segment(&mut self) -> Result<(), StoreError> {
-        if let Some((segment, from)) = self.segment.take() {
-            let written = segment.finish(&*self.disk, self.pending.since(from))?;
-            self.unsynced.push(written);
-        }
-        while self.unsynced.len() > UNSYNCED_SEGMENTS {
-            let oldest = self.unsynced.remove(0);
-            self.sync_segment(&oldest)?;
-        }
-        Ok(())
+    /// Ends the segment that is being filled, if there is one; it is not yet synced.
+    fn end_segment(&mut self) -> Result<Option<Written>, StoreError> {
+        let Some((segment, from)) = self.segment.take() else {
+            return Ok(None);
+        };
+        let written = segment.finish(&*self.disk, self.pending.since(from))?;
+        self.segment_bytes += written.len_bytes;
+        Ok(Some(written))
     }
 
-    fn sync_segment(&self, segment: &Written) -> Result<(), StoreError> {
-        let name = segment.id.segment_temporary();
-        segment
-            .file
-            .sync()
-            .map_err(|e| io_error(&*self.disk, &name, e))
+    /// Ends a full segment and has it synced behind our back.
+    fn roll_segment(&mut self) -> Result<(), StoreError> {
+        if let Some(Written { id, file, .. }) = self.end_segment()? {
+            self.syncing.push_back(Syncing {
+                id,
+                thread: std::thread::spawn(move || file.sync()),
+            });
+        }
+        self.finish_syncing(SYNCING_SEGMENTS)
+    }
+
+    /// Waits until no more than so many segments are being synced.
+    fn finish_syncing(&mut self, most: usize) -> Result<(), StoreError> {
+        while self.syncing.len() > most {
+            let Some(oldest) = self.syncing.pop_front() else {
+                break;
+            };
+            let ended = oldest.thread.join();
+            let synced = ended.unwrap_or_else(|_| Err(std::io::Error::other("sync broke off")));
+            let name = oldest.id.segment_temporary();
+            synced.map_err(|e| io_error(&*self.disk, &name, e))?;
+        }
+        Ok(())
     }
 
     fn commit_all(&mut self, statements: &[u8]) -> Result<Committed, StoreError> {
@@ -262,35 +277,40 @@ impl Writer {
         )?;
         // Committed. What the commit before this one replaced has had its readers' grace.
         self.unnamed.clear();
-        self.pending = Pending::default();
         self.bytes = 0;
         for id in &self.view.head.retired {
             if let Err(e) = self.disk.remove(&id.index()) {
                 tracing::debug!(run = %id, error = %e, "a replaced index run stays");
             }
         }
-        self.repository.refresh()?;
-        self.view = self.repository.view();
+        match self.repository.refresh() {
+            Ok(_) => self.view = self.repository.view(),
+            Err(error) => {
+                // The commit stands; only this writer cannot go on from it.
+                tracing::error!(%error, "cannot read back what was committed");
+                self.broken = true;
+            }
+        }
         Ok(committed)
     }
 
+    /// Makes all segments durable and gives them their names; gives the bytes written to them.
     fn name_segments(&mut self) -> Result<u64, StoreError> {
-        self.end_segment()?;
-        for segment in std::mem::take(&mut self.unsynced) {
-            self.sync_segment(&segment)?;
+        if let Some(last) = self.end_segment()? {
+            let name = last.id.segment_temporary();
+            let synced = last.file.sync();
+            synced.map_err(|e| io_error(&*self.disk, &name, e))?;
         }
-        let mut bytes = 0;
+        self.finish_syncing(0)?;
         for id in &self.unnamed {
-            let (from, to) = (id.segment_temporary(), id.segment());
-            let rename = self.disk.rename(&from, &to);
+            let from = id.segment_temporary();
+            let rename = self.disk.rename(&from, &id.segment());
             rename.map_err(|e| io_error(&*self.disk, &from, e))?;
-            let file = self.disk.open(&to).and_then(|f| f.len_bytes());
-            bytes += file.map_err(|e| io_error(&*self.disk, &to, e))?;
         }
         if !self.unnamed.is_empty() {
             self.sync_dir(names::SEGMENT_DIR)?;
         }
-        Ok(bytes)
+        Ok(std::mem::take(&mut self.segment_bytes))
     }
 
     /// Writes one run of what is new and of those runs that are not much larger, so that sizes grow
@@ -310,7 +330,8 @@ impl Writer {
         let mut segments = self.pending.segments().to_vec();
         segments.extend(absorbed.iter().flat_map(|r| r.segments()));
         let mut writer = RunWriter::begin(&*self.disk, &segments)?;
-        merge(&*self.disk, self.pending.sorted(), absorbed, &mut writer)?;
+        let fresh = std::mem::take(&mut self.pending).into_sorted();
+        merge(&*self.disk, fresh, absorbed, &mut writer)?;
         if let Some(run) = writer.finish()? {
             committed.index_bytes = run.len_bytes;
             runs.insert(0, run);
@@ -347,7 +368,7 @@ impl Drop for Writer {
             return;
         }
         self.segment = None;
-        self.unsynced.clear();
+        self.syncing.clear();
         let cleared = self
             .repository
             .refresh()
@@ -356,6 +377,21 @@ impl Drop for Writer {
             tracing::warn!(%error, "leftovers stay until the next writer");
         }
     }
+}
+
+/// Takes the writer's lock of a repository that this build may write.
+pub(crate) fn lock_for_writing(disk: &dyn Disk) -> Result<Lock, StoreError> {
+    if !format::read(disk)?.write {
+        return Err(StoreError::Format {
+            path: disk.path(""),
+            found: "features that only a newer one may write".to_owned(),
+        });
+    }
+    disk.lock(names::LOCK_FILE)
+        .map_err(|e| io_error(disk, names::LOCK_FILE, e))?
+        .ok_or_else(|| StoreError::Locked {
+            path: disk.path(""),
+        })
 }
 
 /// How many of the newest runs a commit of `fresh` blocks absorbs.

@@ -144,3 +144,32 @@ fn read_around_brings_what_lies_behind_the_first() {
     .unwrap();
     assert_eq!(regions, 1);
 }
+
+#[test]
+fn a_large_commit_takes_several_segments_and_an_interrupted_one_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = Repository::create(dir.path()).unwrap();
+    let records: Vec<Record> = (0..150).map(|i| record(i, 1 << 20)).collect();
+    let (before, after) = records.split_at(100);
+    let mut writer = Writer::begin(&repo).unwrap();
+    before
+        .iter()
+        .for_each(|r| assert!(writer.append(r).unwrap()));
+    assert_eq!(writer.checkpoint().unwrap().blocks, 100);
+    after
+        .iter()
+        .for_each(|r| assert!(writer.append(r).unwrap()));
+    drop(writer);
+    let mut writer = Writer::begin(&repo).unwrap();
+    let new = records.iter().filter(|r| writer.append(r).unwrap()).count();
+    assert_eq!(new, 50, "what the checkpoint kept is not written again");
+    writer.commit(b"v").unwrap();
+    let segments = std::fs::read_dir(dir.path().join("segments")).unwrap();
+    let lengths: Vec<u64> = segments
+        .map(|s| s.unwrap().metadata().unwrap().len())
+        .collect();
+    assert_eq!(lengths.len(), 3);
+    assert!(lengths.iter().all(|l| *l < (65 << 20)));
+    let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
+    assert_eq!(get(&repo, &want, 1 << 20).len(), 150);
+}

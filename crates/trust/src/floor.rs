@@ -4,12 +4,14 @@
 //! Pure: [`Floor::judge`] (in [`crate::judge`]) weighs a head against it; [`Floor::learn`],
 //! [`Floor::observe`] and [`Floor::adopt`] give the floor that follows, to be stored by the caller.
 
-use crate::chain::MAX_POLICIES;
+use crate::chain::{Chain, MAX_POLICIES};
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
-use crate::head::MAX_HEAD_BYTES;
+use crate::head::{Head, MAX_HEAD_BYTES};
 use crate::history::LogPoint;
+use crate::judge::Offer;
+use crate::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
 /// Largest encoded floor, bytes: its policies came in a head.
@@ -127,6 +129,166 @@ impl Floor {
             newest_start,
         })
     }
+}
+
+impl Floor {
+    /// The floor after the policies of `head`, whatever its record is worth. The record that the
+    /// newest policy names as `last` becomes the floor, downwards too (rule 4).
+    ///
+    /// # Errors
+    /// Those of the chain: bad signatures, a fork.
+    pub fn learn(&self, head: &Head, signatures: &mut Signatures) -> Result<Floor, Reject> {
+        let chain = self.known_chain(head, signatures)?;
+        Ok(self.with_chain(&chain))
+    }
+
+    /// The floor after seeing `offer` without adopting it: its policies and its start are known
+    /// from now on; the adopted version stays (unless a new policy moves it).
+    ///
+    /// # Errors
+    /// [`Reject::Fork`] when this floor has since learned something that contradicts the offer.
+    pub fn observe(&self, offer: &Offer) -> Result<Floor, Reject> {
+        if !offer.moves_floor {
+            return Ok(self.clone());
+        }
+        let mut floor = self.with_chain(&self.merged(offer)?);
+        floor.newest_start = self.newest_start.max(offer.newest_start);
+        Ok(floor)
+    }
+
+    /// The floor after adopting `offer`. A pinned offer moves nothing.
+    ///
+    /// # Errors
+    /// The floor's rules are applied again, because this floor may have moved since the judgement:
+    /// [`Reject::Rollback`], [`Reject::Fork`], [`Reject::NotSigned`].
+    pub fn adopt(&self, offer: &Offer) -> Result<Floor, Reject> {
+        if !offer.moves_floor {
+            return Ok(self.clone());
+        }
+        let mut floor = self.observe(offer)?;
+        floor.admit(offer)?;
+        floor.adopted = Some(Adopted {
+            version: offer.record.version,
+            record_hash: offer.record_hash,
+            root: Some(offer.record.root),
+            log: offer.log_after,
+        });
+        Ok(floor)
+    }
+
+    /// The chain that counts: the head's or the one known, whichever knows more (rule 3).
+    pub(crate) fn known_chain(
+        &self,
+        head: &Head,
+        signatures: &mut Signatures,
+    ) -> Result<Chain, Reject> {
+        let offered = Chain::verify(self.volume, &head.policies, signatures)?;
+        if self.policies.is_empty() {
+            return Ok(offered);
+        }
+        let known = Chain::verify(self.volume, &self.policies, signatures)?;
+        known.newer_of(offered)
+    }
+
+    /// The offer's chain, if this floor does not know better by now.
+    fn merged(&self, offer: &Offer) -> Result<Chain, Reject> {
+        if offer.chain.volume() != self.volume {
+            return Err(Reject::WrongVolume);
+        }
+        let offered = offer.chain.signed();
+        let agree = self.policies.iter().zip(offered).all(|(a, b)| {
+            // Signatures may differ: more owners may have signed the same policy later.
+            a.hash() == b.hash()
+        });
+        if !agree {
+            return Err(Reject::Fork("two successors of one policy"));
+        }
+        if self.policies.len() > offered.len() {
+            return Err(Reject::NotSigned("judged under a policy since superseded"));
+        }
+        Ok(offer.chain.clone())
+    }
+
+    /// This floor under `chain`, which is the known one or continues it.
+    fn with_chain(&self, chain: &Chain) -> Floor {
+        Floor {
+            adopted: self.adopted_under(chain),
+            policies: chain.signed().to_vec(),
+            ..self.clone()
+        }
+    }
+
+    /// Rule 4: a policy that is new to this reader sets the floor to its `last`.
+    fn adopted_under(&self, chain: &Chain) -> Option<Adopted> {
+        if chain.signed().len() <= self.policies.len() {
+            return self.adopted.clone();
+        }
+        let last = chain.newest().last()?;
+        let same = |a: &&Adopted| a.record_hash == last.record_hash;
+        Some(Adopted {
+            version: last.version,
+            record_hash: last.record_hash,
+            root: self.adopted.as_ref().filter(same).and_then(|a| a.root),
+            log: last.log,
+        })
+    }
+
+    /// The rules that ask neither for signatures nor for time: rollback, rule 3, fork, log.
+    pub(crate) fn admit(&self, offer: &Offer) -> Result<(), Reject> {
+        let record = &offer.record;
+        let floor = self.adopted_under(&offer.chain);
+        let floor_version = floor.as_ref().map_or(0, |f| f.version);
+        if record.version < floor_version {
+            return Err(Reject::Rollback {
+                offered: record.version,
+                floor: floor_version,
+            });
+        }
+        check_superseded(offer)?;
+        let Some(floor) = floor else {
+            return Ok(());
+        };
+        if record.version == floor.version {
+            if offer.record_hash != floor.record_hash {
+                return Err(Reject::Fork("two records of one version"));
+            }
+            return Ok(());
+        }
+        check_log_grew(&floor.log, &record.log)
+    }
+}
+
+/// Rule 3: under an older policy only what the newest names as `last`.
+fn check_superseded(offer: &Offer) -> Result<(), Reject> {
+    let newest = offer.chain.newest();
+    if offer.record.policy_number == newest.number() {
+        return Ok(());
+    }
+    let named = newest.last().is_some_and(|last| {
+        last.version == offer.record.version && last.record_hash == offer.record_hash
+    });
+    if !named {
+        return Err(Reject::NotSigned(
+            "root record, under a superseded policy whose successor does not name it",
+        ));
+    }
+    Ok(())
+}
+
+/// A newer record stands in a log that has the floor's record in it.
+pub(crate) fn check_log_grew(floor: &LogPoint, log: &LogPoint) -> Result<(), Reject> {
+    // The record's epoch is that of its policy; only a policy that this reader has since verified
+    // can have begun another log.
+    if log.epoch != floor.epoch {
+        return Ok(());
+    }
+    if log.size < floor.size {
+        return Err(Reject::Fork("a newer record in a log without the older"));
+    }
+    if log.size == floor.size && log.root != floor.root {
+        return Err(Reject::Fork("a newer record in another log"));
+    }
+    Ok(())
 }
 
 fn decode_adopted(d: &mut Decoder<'_>) -> Result<Adopted, Reject> {

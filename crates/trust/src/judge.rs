@@ -15,7 +15,7 @@
 use crate::chain::Chain;
 use crate::checkpoint;
 use crate::error::Reject;
-use crate::floor::{Adopted, Floor};
+use crate::floor::Floor;
 use crate::head::Head;
 use crate::history::{Frontier, LogPoint};
 use crate::root::RootRecord;
@@ -78,14 +78,17 @@ pub struct Offer {
     pub is_new: bool,
     /// Until when it may be served, unix seconds (exclusive); with the grace where one was asked.
     pub valid_until: u64,
+    /// What time it was for the judge, unix seconds: the clock's, or the newest start if that is
+    /// later. Whoever watches `valid_until` begins to count here.
+    pub judged_at: u64,
     /// Whether only the grace keeps it alive: warn, and prefer anything fresher.
     pub stale: bool,
     /// The log with this record as its last leaf.
     pub log_after: LogPoint,
     /// Whether the floor follows it (not for a pinned one).
-    moves_floor: bool,
+    pub(crate) moves_floor: bool,
     /// The newest start that this judgement vouches for, unix seconds.
-    newest_start: u64,
+    pub(crate) newest_start: u64,
 }
 
 impl Floor {
@@ -113,6 +116,7 @@ impl Floor {
             record_hash,
             chain,
             valid_until: u64::MAX,
+            judged_at: terms.now.max(self.newest_start),
             stale: false,
             moves_floor: true,
             newest_start: self.newest_start,
@@ -133,127 +137,6 @@ impl Floor {
         Ok(offer)
     }
 
-    /// The floor after the policies of `head`, whatever its record is worth. The record that the
-    /// newest policy names as `last` becomes the floor, downwards too (rule 4).
-    ///
-    /// # Errors
-    /// Those of the chain: bad signatures, a fork.
-    pub fn learn(&self, head: &Head, signatures: &mut Signatures) -> Result<Floor, Reject> {
-        let chain = self.known_chain(head, signatures)?;
-        Ok(self.with_chain(&chain))
-    }
-
-    /// The floor after seeing `offer` without adopting it: its policies and its start are known
-    /// from now on; the adopted version stays (unless a new policy moves it).
-    ///
-    /// # Errors
-    /// [`Reject::Fork`] when this floor has since learned something that contradicts the offer.
-    pub fn observe(&self, offer: &Offer) -> Result<Floor, Reject> {
-        if !offer.moves_floor {
-            return Ok(self.clone());
-        }
-        let mut floor = self.with_chain(&self.merged(offer)?);
-        floor.newest_start = self.newest_start.max(offer.newest_start);
-        Ok(floor)
-    }
-
-    /// The floor after adopting `offer`. A pinned offer moves nothing.
-    ///
-    /// # Errors
-    /// The floor's rules are applied again, because this floor may have moved since the judgement:
-    /// [`Reject::Rollback`], [`Reject::Fork`], [`Reject::NotSigned`].
-    pub fn adopt(&self, offer: &Offer) -> Result<Floor, Reject> {
-        if !offer.moves_floor {
-            return Ok(self.clone());
-        }
-        let mut floor = self.observe(offer)?;
-        floor.admit(offer)?;
-        floor.adopted = Some(Adopted {
-            version: offer.record.version,
-            record_hash: offer.record_hash,
-            root: Some(offer.record.root),
-            log: offer.log_after,
-        });
-        Ok(floor)
-    }
-
-    /// The chain that counts: the head's or the one known, whichever knows more (rule 3).
-    fn known_chain(&self, head: &Head, signatures: &mut Signatures) -> Result<Chain, Reject> {
-        let offered = Chain::verify(self.volume, &head.policies, signatures)?;
-        if self.policies.is_empty() {
-            return Ok(offered);
-        }
-        let known = Chain::verify(self.volume, &self.policies, signatures)?;
-        known.newer_of(offered)
-    }
-
-    /// The offer's chain, if this floor does not know better by now.
-    fn merged(&self, offer: &Offer) -> Result<Chain, Reject> {
-        if offer.chain.volume() != self.volume {
-            return Err(Reject::WrongVolume);
-        }
-        let offered = offer.chain.signed();
-        let agree = self.policies.iter().zip(offered).all(|(a, b)| {
-            // Signatures may differ: more owners may have signed the same policy later.
-            a.hash() == b.hash()
-        });
-        if !agree {
-            return Err(Reject::Fork("two successors of one policy"));
-        }
-        if self.policies.len() > offered.len() {
-            return Err(Reject::NotSigned("judged under a policy since superseded"));
-        }
-        Ok(offer.chain.clone())
-    }
-
-    /// This floor under `chain`, which is the known one or continues it.
-    fn with_chain(&self, chain: &Chain) -> Floor {
-        Floor {
-            adopted: self.adopted_under(chain),
-            policies: chain.signed().to_vec(),
-            ..self.clone()
-        }
-    }
-
-    /// Rule 4: a policy that is new to this reader sets the floor to its `last`.
-    fn adopted_under(&self, chain: &Chain) -> Option<Adopted> {
-        if chain.signed().len() <= self.policies.len() {
-            return self.adopted.clone();
-        }
-        let last = chain.newest().last()?;
-        let same = |a: &&Adopted| a.record_hash == last.record_hash;
-        Some(Adopted {
-            version: last.version,
-            record_hash: last.record_hash,
-            root: self.adopted.as_ref().filter(same).and_then(|a| a.root),
-            log: last.log,
-        })
-    }
-
-    /// The rules that ask neither for signatures nor for time: rollback, rule 3, fork, log.
-    fn admit(&self, offer: &Offer) -> Result<(), Reject> {
-        let record = &offer.record;
-        let floor = self.adopted_under(&offer.chain);
-        let floor_version = floor.as_ref().map_or(0, |f| f.version);
-        if record.version < floor_version {
-            return Err(Reject::Rollback {
-                offered: record.version,
-                floor: floor_version,
-            });
-        }
-        check_superseded(offer)?;
-        let Some(floor) = floor else {
-            return Ok(());
-        };
-        if record.version == floor.version {
-            if offer.record_hash != floor.record_hash {
-                return Err(Reject::Fork("two records of one version"));
-            }
-            return Ok(());
-        }
-        check_log_grew(&floor.log, &record.log)
-    }
-
     /// Rule 2 and *Floor*: nothing from the future, nothing that has ended.
     fn check_time(
         &self,
@@ -261,7 +144,7 @@ impl Floor {
         timestamp: Option<&Timestamp>,
         terms: &Terms,
     ) -> Result<(), Reject> {
-        let now = terms.now.max(self.newest_start);
+        let now = offer.judged_at;
         let start = offer.record.start;
         check_begun(start, now)?;
         if let Some(timestamp) = timestamp {
@@ -328,39 +211,6 @@ fn signed_record(
     }
     signatures.require(&head.record, &policy.roles().publishers, "root record")?;
     Ok(record)
-}
-
-/// Rule 3: under an older policy only what the newest names as `last`.
-fn check_superseded(offer: &Offer) -> Result<(), Reject> {
-    let newest = offer.chain.newest();
-    if offer.record.policy_number == newest.number() {
-        return Ok(());
-    }
-    let named = newest.last().is_some_and(|last| {
-        last.version == offer.record.version && last.record_hash == offer.record_hash
-    });
-    if !named {
-        return Err(Reject::NotSigned(
-            "root record, under a superseded policy whose successor does not name it",
-        ));
-    }
-    Ok(())
-}
-
-/// A newer record stands in a log that has the floor's record in it.
-fn check_log_grew(floor: &LogPoint, log: &LogPoint) -> Result<(), Reject> {
-    // The record's epoch is that of its policy; only a policy that this reader has since verified
-    // can have begun another log.
-    if log.epoch != floor.epoch {
-        return Ok(());
-    }
-    if log.size < floor.size {
-        return Err(Reject::Fork("a newer record in a log without the older"));
-    }
-    if log.size == floor.size && log.root != floor.root {
-        return Err(Reject::Fork("a newer record in another log"));
-    }
-    Ok(())
 }
 
 fn check_pinned_record(offer: &Offer, version: u64, record_hash: &[u8; 32]) -> Result<(), Reject> {

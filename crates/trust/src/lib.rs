@@ -15,10 +15,10 @@
 //! | [`record`] | a frame beside its claimed handle: the unit of segments and answers | |
 //! | [`key`], [`signatures`] | Ed25519, and who of a role signed | RFC 8032 |
 //! | [`statement`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
-//! | [`policy`], [`chain`] | who answers for a volume, from its genesis on | rules 1, 2, 5 |
+//! | [`policy`], [`roles`], [`chain`] | who answers for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`timestamp`] | what the tree is, and that it still is | SFSRO 3.1 |
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
-//! | [`floor`], [`judge`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
+//! | [`floor`], [`judge`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log and who witnessed it | RFC 6962, C2SP |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
@@ -39,11 +39,13 @@ pub mod key;
 pub mod map;
 pub mod policy;
 pub mod record;
+pub mod roles;
 pub mod root;
 pub mod signatures;
 pub mod statement;
 pub mod text;
 pub mod timestamp;
+pub mod verdict;
 
 pub use error::Reject;
 pub use frame::Frame;

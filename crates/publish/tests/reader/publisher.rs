@@ -136,7 +136,7 @@ async fn a_single_block_of_another_length_is_refused() {
 
 #[tokio::test]
 async fn an_array_node_of_another_level_is_refused() {
-    is_malformed(&read_bad(|model| spoiled_array(model, |bytes| bytes[0] ^= 3)).await);
+    is_malformed(&read_bad(|model| spoiled_array(model, |bytes| bytes[1] ^= 3)).await);
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn every_flipped_byte_of_a_signed_array_node_is_refused_or_reads_wrong_blo
 
 #[tokio::test]
 async fn a_map_node_of_another_level_is_refused() {
-    is_malformed(&read_bad(|model| spoiled_map(model, |bytes| bytes[0] ^= 3)).await);
+    is_malformed(&read_bad(|model| spoiled_map(model, |bytes| bytes[1] ^= 3)).await);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! A shelf in memory whose disk can be made slow, broken or never in the page cache; and a server
 //! around it that ends with the test.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

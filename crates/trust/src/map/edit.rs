@@ -314,10 +314,8 @@ struct Region {
     old: Vec<Old>,
     /// Nodes that replace them.
     new: Vec<Old>,
-    /// Indexes in `old` of nodes that have not changed and whose three entries before have not.
+    /// Indexes in `old` of the nodes after the last change.
     intact: Vec<usize>,
-    /// Entries fed since the last change.
-    unchanged: usize,
 }
 
 impl Region {
@@ -327,16 +325,13 @@ impl Region {
             old: Vec::new(),
             new: Vec::new(),
             intact: Vec::new(),
-            unchanged: MIN_ENTRIES,
         }
     }
 
     /// Feeds the entries of an old node with the changes that fall into it; returns the rest.
     fn feed<'c>(&mut self, place: &Place, mut changes: &'c [Change]) -> &'c [Change] {
         let Place { child, node } = place;
-        if self.unchanged >= MIN_ENTRIES - 1 {
-            self.intact.push(self.old.len());
-        }
+        self.intact.push(self.old.len());
         self.old.push(Old {
             key: Bytes::copy_from_slice(node.key_at(0)),
             new: New::Child {
@@ -360,7 +355,6 @@ impl Region {
             changes = self.apply(changes, |change| change == key.as_ref());
             if changes.len() == before {
                 self.level.push(&key, payload);
-                self.unchanged = self.unchanged.saturating_add(1);
             }
         }
         let upper = child.interval.upper.as_deref();
@@ -380,15 +374,15 @@ impl Region {
                 self.level.push(&change.key, new.payload());
             }
             self.intact.clear();
-            self.unchanged = 0;
             changes = rest;
         }
         changes
     }
 
     /// The index of the old node from which on the old cuts stand: the next node begins where it
-    /// begins, the entries from there on are the old ones, and so are the three before, which the
-    /// rules look back at.
+    /// begins, and the entries from there on are the old ones. The three entries before, which
+    /// rule 2 looks back at, may differ: they only matter for cuts less than four entries after
+    /// this one, and there are none, before as after.
     fn resynced(&self) -> Option<usize> {
         let key = self.level.pending_key()?;
         self.intact

@@ -9,22 +9,28 @@
 //! | `build` | a tree from a sorted stream, in bounded memory |
 //! | `walk` | along one level of a stored tree |
 //! | `edit` | the root of a changed set, at the cost of the changes |
+//! | `diff` | what two maps differ in, at the cost of the difference |
+//! | `proof` | presence and absence of a key, shown to somebody who has the root only |
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::{Handle, MapNode};
 
 mod build;
+mod diff;
 mod edit;
 mod node;
+mod proof;
 mod split;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use build::Builder;
+pub use diff::{Change, Diff, WAVE};
 pub use edit::edit;
 pub use node::{ChildRef, Find, Interval, Item, Node};
+pub use proof::{Proof, prove};
 pub use walk::Nodes;
 
 /// Largest encoded node, bytes.

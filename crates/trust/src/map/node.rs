@@ -306,6 +306,11 @@ impl Node {
             .map_or(&[], |slot| self.view(slot.key_range()))
     }
 
+    /// The encoded node.
+    pub(super) fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
     /// Encoded size of the entry at `index`, bytes.
     pub(super) fn size_at(&self, index: usize) -> usize {
         let Some(slot) = self.slots.get(index) else {

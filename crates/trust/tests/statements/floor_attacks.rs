@@ -343,6 +343,17 @@ fn a_pinned_version_ignores_floor_and_expiry_and_moves_nothing() {
 }
 
 #[test]
+fn a_pinned_reader_keeps_its_floor_under_new_policies_too() {
+    let (world, last) = rotated();
+    let mut before = World::new();
+    let floor = adopted(&world.floor(), &[&before.publish(1)]);
+    let offer = judge_with(&floor, &last, pin(&last, 1)).unwrap();
+    assert_eq!(offer.chain.newest().number(), 1);
+    assert_eq!(floor.observe(&offer).unwrap(), floor);
+    assert_eq!(floor.adopt(&offer).unwrap(), floor);
+}
+
+#[test]
 fn a_pinned_reader_takes_no_other_record() {
     let mut world = World::new();
     let (one, two) = (world.publish(1), world.publish(2));

@@ -133,8 +133,6 @@ impl Play {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn the_floor_goes_down_only_by_a_policy(acts in vec(act(), 1..60)) {
         let mut play = Play::new();

@@ -2,6 +2,8 @@
 
 use trust::Reject;
 use trust::head::Head;
+use trust::history::Frontier;
+use trust::policy::Successor;
 
 use crate::world::*;
 
@@ -28,4 +30,43 @@ fn a_first_head_is_believed_and_adopted() {
             floor: 2
         }
     );
+}
+
+#[test]
+fn each_statement_is_one_leaf_of_the_log_in_the_order_of_making() {
+    let mut world = World::new();
+    let mut log = Frontier::new();
+    log.push(world.policies[0].statement().bytes()).unwrap();
+    let one = world.publish(1);
+    log.push(one.record.statement().bytes()).unwrap();
+    assert_eq!(one.next_log(world.volume).unwrap().1, log);
+    world.rotate(&world.successor(Some(&one)), &[1]);
+    log.push(world.policies[1].statement().bytes()).unwrap();
+    // The record was made before the policy beside which it now stands.
+    let beside = Head {
+        policies: world.policies.clone(),
+        ..one
+    };
+    assert_eq!(beside.next_log(world.volume).unwrap().1, log);
+    let two = world.publish(2);
+    log.push(two.record.statement().bytes()).unwrap();
+    assert_eq!(two.next_log(world.volume).unwrap(), (log.point(0), log));
+}
+
+#[test]
+fn a_policy_of_the_next_epoch_is_leaf_nought_of_a_new_log() {
+    let mut world = World::new();
+    let one = world.publish(1);
+    let policy = Successor {
+        log_epoch: 1,
+        ..world.successor(Some(&one))
+    };
+    world.rotate(&policy, &[1]);
+    let head = Head {
+        policies: world.policies.clone(),
+        ..one
+    };
+    let mut log = Frontier::new();
+    log.push(world.policies[1].statement().bytes()).unwrap();
+    assert_eq!(head.next_log(world.volume).unwrap(), (log.point(1), log));
 }

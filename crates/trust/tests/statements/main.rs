@@ -12,4 +12,5 @@ mod history;
 mod honest;
 mod policy_attacks;
 mod vectors;
+mod verdict_attacks;
 mod world;

@@ -1,7 +1,10 @@
 //! Published vectors of the primitives, and our own of the formats (docs/formats/statements.md).
 
+use trust::checkpoint;
 use trust::history::Frontier;
 use trust::key::{PublicKey, SecretKey};
+
+use crate::world::*;
 
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
@@ -107,4 +110,72 @@ fn rfc_6962_merkle_tree_hashes() {
         frontier.push(&unhex(leaf)).unwrap();
         assert_eq!(frontier.root(), array(root));
     }
+}
+
+/// The format document, which lists these lines.
+const DOCUMENT: &str = include_str!("../../../../docs/formats/statements.md");
+
+/// Lines that the format document must have, word by word.
+#[derive(Default)]
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn add(&mut self, name: &str, value: &str) {
+        self.0.push(format!("{name:<17} {value}"));
+    }
+
+    fn missing(self) -> String {
+        let mut lines = self.0;
+        lines.retain(|line| !DOCUMENT.lines().any(|l| l == line));
+        lines.join("\n")
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[test]
+fn the_format_document_tells_the_bytes() {
+    let (mut world, mut lines) = (World::new(), Lines::default());
+    let genesis = world.policies[0].clone();
+    lines.add("genesis", &hex(genesis.statement().bytes()));
+    lines.add("genesis.hash", &hex(&genesis.hash()));
+    lines.add(
+        "genesis.signature",
+        &hex(&genesis.signatures()[0].signature),
+    );
+    lines.add("volume", &world.volume.to_string());
+    let head = world.publish(1);
+    lines.add("record", &hex(head.record.statement().bytes()));
+    lines.add("record.hash", &hex(&head.record.hash()));
+    lines.add(
+        "record.signature",
+        &hex(&head.record.signatures()[0].signature),
+    );
+    lines.add("record.signed", &hex(&blake(&head.record.to_bytes())));
+    lines.add("log.after", &hex(&world.log.root));
+    let timestamp = world.timestamp(&head).statement(world.volume);
+    lines.add("timestamp", &hex(timestamp.bytes()));
+    lines.add("timestamp.hash", &hex(&timestamp.hash()));
+    let successor = world.successor(Some(&head)).statement(world.volume);
+    lines.add("successor", &hex(successor.bytes()));
+    lines.add("successor.hash", &hex(&successor.hash()));
+    lines.add("head.blake3", &hex(&blake(&head.encode().unwrap())));
+    let floor = adopted(&world.floor(), &[&head]);
+    lines.add("floor.blake3", &hex(&blake(&floor.encode())));
+    let note = checkpoint::note(world.volume, &world.log, &key(2));
+    lines.0.extend(note.lines().map(str::to_owned));
+    let cosigned = world.checkpoint(&head, &[20]);
+    let cosigned = std::str::from_utf8(&cosigned).unwrap();
+    lines.0.extend(cosigned.lines().map(str::to_owned));
+    let missing = lines.missing();
+    assert!(
+        missing.is_empty(),
+        "not in docs/formats/statements.md:\n{missing}"
+    );
+}
+
+fn blake(bytes: &[u8]) -> [u8; 32] {
+    *blake3::hash(bytes).as_bytes()
 }

@@ -1,0 +1,134 @@
+//! `bulla ls SOURCE [PATH]`: a directory of a volume. Names go out as they are into a pipe or file,
+//! and harmless on a terminal.
+
+use bytes::Bytes;
+use publish::blocks::Fetch;
+use publish::snapshot::Snapshot;
+use publish::volume::Volume;
+use serde_json::json;
+use trust::inode::{Content, Inode};
+
+use crate::args::Ls;
+use crate::config::Config;
+use crate::entry;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::session::{Session, not_found};
+
+/// Entries that are asked for at a time.
+const PAGE_ENTRIES: usize = 1000;
+/// Directories within directories that are followed.
+const MAX_DEPTH: usize = 2048;
+
+/// Lists.
+pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let session = Session::start(config, &args.reading)?;
+    let volume = session.open(config, &args.reading)?;
+    let path = entry::clean(&args.path);
+    let mut listing = Listing {
+        volume: &volume,
+        args,
+        output,
+        entries: 0,
+    };
+    session.run(async {
+        let snapshot = volume.current()?;
+        let how = Fetch::Until(volume.deadline());
+        let top = snapshot
+            .follow(&path, how)
+            .await?
+            .ok_or_else(|| not_found(&path))?;
+        listing.from(&snapshot, path, &top).await
+    })?;
+    let entries = listing.entries;
+    Ok(Done::ok(fields(json!({"entries": entries}))))
+}
+
+struct Listing<'a> {
+    volume: &'a Volume,
+    args: &'a Ls,
+    output: &'a mut Output,
+    entries: u64,
+}
+
+/// A directory on the way, and the name after which it goes on.
+struct Place {
+    path: Vec<u8>,
+    inode: Inode,
+    after: Option<Bytes>,
+}
+
+impl Listing<'_> {
+    async fn from(&mut self, snapshot: &Snapshot, path: Vec<u8>, top: &Inode) -> Outcome<()> {
+        if !is_directory(top) {
+            return self.show(&path, &path, top);
+        }
+        let mut stack = vec![Place {
+            path,
+            inode: top.clone(),
+            after: None,
+        }];
+        while let Some(place) = stack.last_mut() {
+            let how = Fetch::Until(self.volume.deadline());
+            let after = place.after.as_deref();
+            let page = snapshot
+                .list(&place.inode, after, PAGE_ENTRIES, how)
+                .await?;
+            let full = page.len() == PAGE_ENTRIES;
+            place.after = page.last().map(|(name, _)| name.clone());
+            let directory = place.path.clone();
+            if !full {
+                stack.pop();
+            }
+            let mut below = Vec::new();
+            for (name, inode) in page {
+                let path = entry::join(&directory, &name);
+                let shown = if self.args.recursive { &path } else { &name };
+                self.show(&path, shown, &inode)?;
+                if self.args.recursive && is_directory(&inode) {
+                    below.push(Place {
+                        path: path.to_vec(),
+                        inode,
+                        after: None,
+                    });
+                }
+            }
+            if stack.len() + below.len() > MAX_DEPTH * PAGE_ENTRIES {
+                return Err(Failure::new(
+                    Kind::Malformed,
+                    "the tree is nested too deeply",
+                ));
+            }
+            below.reverse();
+            stack.append(&mut below);
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, path: &[u8], shown: &[u8], inode: &Inode) -> Outcome<()> {
+        self.entries += 1;
+        if self.output.json() {
+            return self.output.record("entry", entry::record(path, inode));
+        }
+        if self.args.long {
+            let owner = match &inode.owner {
+                Some(owner) => format!("{}:{}", owner.uid, owner.gid),
+                None => "-".to_owned(),
+            };
+            let (mode, mtime) = (entry::mode(inode), entry::mtime(inode.mtime));
+            let (links, size) = (inode.links, inode.content.size());
+            let columns = format!("{mode} {links:>3} {owner:>9} {size:>12} {mtime} ");
+            self.output.raw(columns.as_bytes())?;
+        }
+        self.output.name(shown)?;
+        if let (true, Content::Symlink(target)) = (self.args.long, &inode.content) {
+            self.output.raw(b" -> ")?;
+            self.output.name(target)?;
+        }
+        self.output.raw(b"\n")
+    }
+}
+
+fn is_directory(inode: &Inode) -> bool {
+    matches!(inode.content, Content::Directory { .. })
+}

@@ -1,0 +1,40 @@
+//! One module a command; here is only who does what.
+
+use crate::args::{Cli, Command, ConfigCommand, KeyCommand};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::output::{Done, Output};
+
+mod cat;
+mod config;
+mod extract;
+mod key;
+mod ls;
+mod manual;
+mod mount;
+mod publish;
+mod serve;
+mod stat;
+mod verify;
+
+/// Carries out a command.
+pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Key(KeyCommand::New(args)) => key::new(args, global, output),
+        Command::Key(KeyCommand::Show(args)) => key::show(args, output),
+        Command::Publish(args) => publish::run(args, global, config, output),
+        Command::Serve(args) => serve::run(args, config, output),
+        Command::Mount(args) => mount::mount(args, global, config, output),
+        Command::Umount(args) => mount::umount(args, output),
+        Command::Ls(args) => ls::run(args, config, output),
+        Command::Cat(args) => cat::run(args, config, output),
+        Command::Stat(args) => stat::run(args, config, output),
+        Command::Extract(args) => extract::run(args, config, output),
+        Command::Verify(args) => verify::run(args, config, output),
+        Command::Config(ConfigCommand::Show) => config::show(config, output),
+        Command::Completions(args) => manual::completions(args, output),
+        Command::Man(args) => manual::man(args, output),
+        Command::Version => manual::version(output),
+    }
+}

@@ -1,0 +1,110 @@
+//! `bulla stat SOURCE [PATH]`: everything that the volume says of a file, and what vouches for it.
+
+use publish::blocks::Fetch;
+use publish::snapshot::Snapshot;
+use serde_json::{Map, Value, json};
+use trust::inode::{Content, Inode};
+use trust::text::{Noun, write};
+
+use crate::args::Stat;
+use crate::config::Config;
+use crate::entry;
+use crate::failure::Outcome;
+use crate::output::{Done, Output};
+use crate::session::{Session, not_found};
+use crate::{text, units};
+
+/// Tells.
+pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let session = Session::start(config, &args.reading)?;
+    let volume = session.open(config, &args.reading)?;
+    let path = entry::clean(&args.path);
+    let (snapshot, inode, xattrs) = session.run(async {
+        let snapshot = volume.current()?;
+        let how = || Fetch::Until(volume.deadline());
+        // The file itself, not what a link points to: that is what one asks stat about.
+        let inode = snapshot
+            .resolve(&path, how())
+            .await?
+            .ok_or_else(|| not_found(&path))?;
+        let xattrs = snapshot.xattrs(&inode, how()).await?;
+        Ok((snapshot, inode, xattrs))
+    })?;
+    let mut record = statement(&volume.id().to_string(), &snapshot);
+    record.extend(entry::record(&path, &inode));
+    let listed = xattrs.iter().map(|(name, value)| {
+        let mut one = Map::new();
+        text::put_name(&mut one, "name", name);
+        one.insert("value_base64".to_owned(), text::base64(value).into());
+        Value::Object(one)
+    });
+    record.insert("xattrs".to_owned(), Value::Array(listed.collect()));
+    if !output.json() {
+        print(output, &record, &path, &inode)?;
+        for (name, value) in &xattrs {
+            output.raw(b"xattr    ")?;
+            output.name(name)?;
+            output.raw(b" = ")?;
+            output.line(&text::printable(value))?;
+        }
+    }
+    Ok(Done::ok(record))
+}
+
+/// What vouches for the file.
+fn statement(volume: &str, snapshot: &Snapshot) -> Map<String, Value> {
+    let record = snapshot.record();
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("volume", volume.into());
+    put("version", record.version.into());
+    put("record", write(Noun::Record, snapshot.record_hash()).into());
+    put("signed", units::time(record.start).into());
+    put("valid_until", units::time(snapshot.valid_until()).into());
+    put("root", record.root.to_string().into());
+    out
+}
+
+fn print(
+    output: &mut Output,
+    record: &Map<String, Value>,
+    path: &[u8],
+    inode: &Inode,
+) -> Outcome<()> {
+    output.raw(b"path     ")?;
+    output.name(if path.is_empty() { b"." } else { path })?;
+    if let Content::Symlink(target) = &inode.content {
+        output.raw(b" -> ")?;
+        output.name(target)?;
+    }
+    output.raw(b"\n")?;
+    let size = inode.content.size();
+    output.line(&format!("kind     {}", entry::kind(inode.kind())))?;
+    output.line(&format!(
+        "mode     {} ({:04o})",
+        entry::mode(inode),
+        inode.mode
+    ))?;
+    output.line(&format!("size     {size} ({})", units::size(size)))?;
+    output.line(&format!("modified {}", entry::mtime(inode.mtime)))?;
+    output.line(&format!("links    {}", inode.links))?;
+    if let Some(owner) = &inode.owner {
+        output.line(&format!("owner    {}:{}", owner.uid, owner.gid))?;
+    }
+    for key in [
+        "handle", "entries", "device", "volume", "version", "record", "signed",
+    ] {
+        if let Some(value) = record.get(key) {
+            output.line(&format!("{key:<8} {}", plain(value)))?;
+        }
+    }
+    let until = record.get("valid_until").map(plain).unwrap_or_default();
+    output.line(&format!("valid to {until}"))
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => json!(other).to_string(),
+    }
+}

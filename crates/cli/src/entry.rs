@@ -1,0 +1,171 @@
+//! How an inode is told: as a line of `ls -l`, as lines of `stat`, as fields of a JSON record.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use trust::inode::{Content, FileContent, FileKind, Inode, Mtime};
+
+use crate::text;
+
+/// The word for a kind of file.
+pub fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "char-device",
+        FileKind::BlockDevice => "block-device",
+    }
+}
+
+/// `drwxr-xr-x`.
+pub fn mode(inode: &Inode) -> String {
+    let mut out = String::with_capacity(10);
+    out.push(match inode.kind() {
+        FileKind::Regular => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+    });
+    let special = [(0o4000, 's'), (0o2000, 's'), (0o1000, 't')];
+    for (i, (bit, letter)) in special.into_iter().enumerate() {
+        let bits = inode.mode >> (6 - 3 * i);
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (inode.mode & bit != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    out
+}
+
+/// RFC 3339 with nanoseconds; years outside 0..9999 as seconds.
+pub fn mtime(mtime: Mtime) -> String {
+    let whole = std::time::UNIX_EPOCH;
+    let at = match u64::try_from(mtime.seconds) {
+        Ok(seconds) if seconds < 253_402_300_800 => {
+            whole.checked_add(std::time::Duration::new(seconds, mtime.nanos))
+        }
+        _ => None,
+    };
+    match at {
+        Some(at) => humantime::format_rfc3339_nanos(at).to_string(),
+        None => format!("@{}.{:09}", mtime.seconds, mtime.nanos),
+    }
+}
+
+/// The name of a file's content, where it has one of its own: what two equal files share.
+pub fn content_handle(inode: &Inode) -> Option<String> {
+    match &inode.content {
+        Content::Regular(FileContent::Array(root)) => Some(text::block_name(&root.top)),
+        Content::Directory {
+            map: Some(root), ..
+        } => Some(root.handle.to_string()),
+        _ => None,
+    }
+}
+
+/// Everything of an inode but its extended attributes.
+pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
+    let mut out = Map::new();
+    text::put_name(&mut out, "path", path);
+    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("kind", kind(inode.kind()).into());
+    put("mode", format!("{:04o}", inode.mode).into());
+    put("size", inode.content.size().into());
+    put("mtime", mtime(inode.mtime).into());
+    put("mtime_ns", json!([inode.mtime.seconds, inode.mtime.nanos]));
+    put("links", inode.links.into());
+    if let Some(owner) = &inode.owner {
+        put("uid", owner.uid.into());
+        put("gid", owner.gid.into());
+    }
+    if let Some(handle) = content_handle(inode) {
+        put("handle", handle.into());
+    }
+    match &inode.content {
+        Content::Directory { map, opaque } => {
+            put(
+                "entries",
+                map.as_ref().map_or(0, |root| root.entries).into(),
+            );
+            put("opaque", (*opaque).into());
+        }
+        Content::CharDevice { major, minor } | Content::BlockDevice { major, minor } => {
+            put("device", json!([major, minor]));
+        }
+        Content::Symlink(target) => text::put_name(&mut out, "target", target),
+        Content::Regular(_) | Content::Fifo | Content::Socket => {}
+    }
+    out
+}
+
+/// A path inside the volume: `a/b` below `a`.
+pub fn join(directory: &[u8], name: &[u8]) -> Bytes {
+    if directory.is_empty() {
+        return Bytes::copy_from_slice(name);
+    }
+    let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
+    path.extend_from_slice(directory);
+    path.push(b'/');
+    path.extend_from_slice(name);
+    path.into()
+}
+
+/// A path of an argument as a volume knows it: without slashes around it and without `.`.
+pub fn clean(path: &std::ffi::OsStr) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    let parts: Vec<&[u8]> = path
+        .as_bytes()
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .collect();
+    parts.join(&b'/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn modes_look_as_in_ls() {
+        let inode = |mode, content| Inode::new(mode, Mtime::default(), content);
+        let file = || Content::Regular(FileContent::Empty);
+        assert_eq!(mode(&inode(0o644, file())), "-rw-r--r--");
+        assert_eq!(mode(&inode(0o4755, file())), "-rwsr-xr-x");
+        assert_eq!(mode(&inode(0o2640, file())), "-rw-r-S---");
+        let directory = Content::Directory {
+            map: None,
+            opaque: false,
+        };
+        assert_eq!(mode(&inode(0o1777, directory)), "drwxrwxrwt");
+    }
+
+    #[test]
+    fn paths_and_times() {
+        assert_eq!(clean(OsStr::new("/a//./b/")), b"a/b");
+        assert_eq!(clean(OsStr::new("")), b"");
+        assert_eq!(join(b"", b"x"), &b"x"[..]);
+        assert_eq!(join(b"a/b", b"x"), &b"a/b/x"[..]);
+        let far = Mtime {
+            seconds: i64::MAX,
+            nanos: 1,
+        };
+        assert_eq!(mtime(far), format!("@{}.000000001", i64::MAX));
+        assert_eq!(
+            mtime(Mtime {
+                seconds: -1,
+                nanos: 0
+            }),
+            "@-1.000000000"
+        );
+    }
+}

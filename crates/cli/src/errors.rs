@@ -1,0 +1,214 @@
+//! From the libraries' errors to what a person is told. Every match is exhaustive: a new variant of
+//! an error does not compile before it has a kind, and with it an exit code and a hint.
+
+use std::error::Error;
+
+use mount::MountError;
+use publish::error::ReadError;
+use publish::extract::ExtractError;
+use publish::keyfile::KeyError;
+use publish::publish_error::PublishError;
+use serve::ServeError;
+use store::StoreError;
+use trust::Reject;
+
+use crate::failure::{Failure, Kind, io_kind};
+
+/// What a rejection means for a person.
+pub fn reject_kind(reject: &Reject) -> Kind {
+    match reject {
+        Reject::WrongBlock
+        | Reject::WrongKind { .. }
+        | Reject::BadFrame(_)
+        | Reject::Malformed { .. }
+        | Reject::BadHistory(_) => Kind::Integrity,
+        Reject::BadTree { .. } => Kind::Malformed,
+        Reject::NotSigned(_) => Kind::NotSigned,
+        Reject::WrongVolume => Kind::WrongVolume,
+        Reject::Rollback { .. } => Kind::Rollback,
+        Reject::Fork(_) => Kind::Fork,
+        Reject::Expired { .. } => Kind::Expired,
+        Reject::NotYetValid { .. } => Kind::NotYetValid,
+        Reject::Revoked { .. } => Kind::Revoked,
+        Reject::NotPinned(_) => Kind::NotPinned,
+        Reject::Unsupported { .. } => Kind::Newer,
+    }
+}
+
+fn store_kind(error: &StoreError) -> Kind {
+    match error {
+        StoreError::Unavailable { .. } => Kind::Unavailable,
+        StoreError::BadAnswer { why, .. } => reject_kind(why),
+        StoreError::NoVolume { .. } => Kind::NoVolume,
+        StoreError::NoRepository { .. } => Kind::NoRepository,
+        StoreError::Format { .. } => Kind::Newer,
+        StoreError::Locked { .. } => Kind::Locked,
+        StoreError::Damaged { .. } => Kind::Damaged,
+        StoreError::Io { source, .. } => io_kind(source),
+    }
+}
+
+fn read_kind(error: &ReadError) -> Kind {
+    match error {
+        ReadError::NotCached => Kind::Defect,
+        ReadError::Unavailable { .. } => Kind::Unavailable,
+        ReadError::Integrity { why, .. } | ReadError::Statement { why, .. } => reject_kind(why),
+        ReadError::Malformed(_) => Kind::Malformed,
+        ReadError::Expired { .. } => Kind::Expired,
+        ReadError::NotFound { .. } => Kind::NotFound,
+        ReadError::WrongKind { .. } => Kind::WrongKind,
+        ReadError::BadSource { .. } => Kind::BadSource,
+        ReadError::Place(_) => Kind::Place,
+        ReadError::State { .. } => Kind::State,
+    }
+}
+
+fn key_kind(error: &KeyError) -> Kind {
+    match error {
+        KeyError::Io { source, .. } => io_kind(source),
+        KeyError::Exists { .. } => Kind::Exists,
+        KeyError::Exposed { .. } | KeyError::Malformed { .. } => Kind::KeyFile,
+        KeyError::WrongPassphrase { .. } => Kind::WrongPassphrase,
+        KeyError::NoPassphrase { .. } => Kind::NoInput,
+        KeyError::Random(_) | KeyError::Derivation(_) => Kind::System,
+    }
+}
+
+fn publish_kind(error: &PublishError) -> Kind {
+    match error {
+        PublishError::NoDirectory { source, .. } => io_kind(source),
+        PublishError::Unreadable { .. } => Kind::Unreadable,
+        PublishError::RepositoryInside { .. } => Kind::RepositoryInside,
+        PublishError::BadPattern { .. } => Kind::BadPattern,
+        PublishError::WrongKey { .. } => Kind::WrongKey,
+        PublishError::Locked { .. } => Kind::Locked,
+        PublishError::ClockBehind { .. } => Kind::Clock,
+        PublishError::BadHead { why, .. } => match reject_kind(why) {
+            // A mirror cannot be blamed for what lies on the publisher's own disk.
+            Kind::Newer => Kind::Newer,
+            Kind::Revoked => Kind::Revoked,
+            _ => Kind::BadHead,
+        },
+        PublishError::Impossible(_) => Kind::Usage,
+        PublishError::Interrupted => Kind::Interrupted,
+        PublishError::WorkerDied => Kind::Defect,
+        PublishError::Random(_) => Kind::System,
+        PublishError::Store(error) => store_kind(error),
+        PublishError::Tree(_) => Kind::Unreadable,
+    }
+}
+
+fn extract_kind(error: &ExtractError) -> Kind {
+    match error {
+        ExtractError::Read { why, .. } => read_kind(why),
+        ExtractError::NotEmpty { .. } => Kind::Exists,
+        ExtractError::System { source, .. } => io_kind(source),
+        ExtractError::Special { .. } => Kind::Extract,
+        ExtractError::TooDeep { .. } => Kind::Malformed,
+        ExtractError::Died(_) => Kind::Defect,
+    }
+}
+
+fn serve_kind(error: &ServeError) -> Kind {
+    match error {
+        ServeError::Listen { .. } => Kind::Listen,
+        ServeError::SameVolume { .. } | ServeError::Nothing => Kind::Usage,
+        ServeError::Unpublished { .. } => Kind::NoRepository,
+        ServeError::Store(error) => store_kind(error),
+        ServeError::Head { why, .. } => match reject_kind(why) {
+            Kind::Newer => Kind::Newer,
+            _ => Kind::BadHead,
+        },
+    }
+}
+
+fn mount_kind(error: &MountError) -> Kind {
+    match error {
+        MountError::Directory { .. } | MountError::Refused { .. } | MountError::Silent { .. } => {
+            Kind::Mount
+        }
+        MountError::Stale { .. } => Kind::Stale,
+        MountError::Busy { .. } => Kind::Mount,
+        MountError::NotMounted { .. } | MountError::Unmount { .. } => Kind::Unmount,
+        MountError::Ended { .. } => Kind::Mount,
+    }
+}
+
+macro_rules! failures {
+    ($($error:ty => $kind:ident;)*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                let error: &$error = &error;
+                Failure::from_error($kind(error), error as &dyn Error)
+            }
+        })*
+    };
+}
+
+failures! {
+    StoreError => store_kind;
+    ReadError => read_kind;
+    KeyError => key_kind;
+    PublishError => publish_kind;
+    ExtractError => extract_kind;
+    ServeError => serve_kind;
+   MountError => mount_kind;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+    use trust::error::Class;
+
+    /// One of each rejection.
+    fn rejects() -> Vec<Reject> {
+        vec![
+            Reject::WrongBlock,
+            Reject::BadFrame("x"),
+            Reject::BadTree {
+                what: "x",
+                why: "y",
+            },
+            Reject::NotSigned("x"),
+            Reject::WrongVolume,
+            Reject::Rollback {
+                offered: 1,
+                floor: 2,
+            },
+            Reject::Fork("x"),
+            Reject::Expired { until: 1, now: 2 },
+            Reject::NotYetValid { start: 2, now: 1 },
+        ]
+    }
+
+    #[test]
+    fn exit_codes_agree_with_the_classes_that_everything_else_uses() {
+        for reject in rejects() {
+            let exit = match reject.class() {
+                Class::Unavailable => Exit::Unavailable,
+                Class::Expired => Exit::Expired,
+                Class::Integrity => Exit::Integrity,
+                Class::Rollback => Exit::Rollback,
+                Class::Fork => Exit::Fork,
+            };
+            assert_eq!(reject_kind(&reject).exit(), exit, "{reject}");
+            let error = ReadError::Statement {
+                place: "here".into(),
+                why: reject,
+            };
+            assert_eq!(Failure::from(error).exit(), exit);
+        }
+    }
+
+    #[test]
+    fn causes_come_from_the_chain() {
+        let source = std::io::Error::from_raw_os_error(28);
+        let failure = Failure::from(StoreError::Io {
+            path: "/repo/head".into(),
+            source,
+        });
+        assert_eq!(failure.exit(), Exit::Failed);
+        assert_eq!(failure.kind, Kind::DiskFull);
+    }
+}

@@ -1,0 +1,233 @@
+//! Adopting newer versions, and letting names go when a statement ends (SFSRO 3.4; decision 0010).
+//!
+//! An update is adopted as one: the new root is swapped in, then one call makes every name that the
+//! kernel remembers stale. Between the two, a few microseconds, a path may be walked through names of
+//! both versions; no file is ever of both. Nothing waits for an invalidation.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use publish::volume::Candidate;
+use publish::{Fetch, ReadError, Snapshot};
+use trust::error::Class;
+
+use crate::names::KernelNames;
+use crate::nodes::{Node, Nodes};
+use crate::operations::Core;
+
+/// The clock may jump (a machine that slept, someone who sets it): looked at this often.
+const TICK: Duration = Duration::from_secs(5);
+/// After a refresh that failed: tried again this soon, or sooner.
+const RETRY: Duration = Duration::from_secs(5);
+/// A listing that was under way at an update may leave names of the old version behind for this long.
+const SECOND_CALL: Duration = Duration::from_secs(1);
+/// No pause is shorter.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// Directories of a new version that are fetched before it is adopted.
+const MAX_FETCHED_AHEAD: usize = 64;
+
+/// Keeps one mount fresh.
+#[derive(Debug)]
+pub struct Keeper {
+    core: Arc<Core>,
+    names: Arc<KernelNames>,
+    /// Whether the kernel can be told that names are stale.
+    can_recall: bool,
+    refresh: Duration,
+    /// The end of validity that was last told to the log, so that it is told once.
+    told_expiry_of: Option<u64>,
+}
+
+impl Keeper {
+    /// For a mount that begins now.
+    pub fn new(
+        core: Arc<Core>,
+        names: Arc<KernelNames>,
+        can_recall: bool,
+        refresh: Duration,
+    ) -> Self {
+        let refresh = refresh.max(SHORTEST);
+        Keeper {
+            core,
+            names,
+            can_recall,
+            refresh,
+            told_expiry_of: None,
+        }
+    }
+
+    /// Runs until the task is dropped.
+    pub async fn run(mut self) {
+        let mut due = Instant::now() + self.until_next(true);
+        loop {
+            let pause = due.saturating_duration_since(Instant::now());
+            tokio::time::sleep(pause.min(TICK).min(self.until_expiry())).await;
+            self.let_go_if_expired().await;
+            if Instant::now() >= due {
+                let went_well = self.refresh().await;
+                due = Instant::now() + self.until_next(went_well);
+            }
+        }
+    }
+
+    /// When to look for a newer statement again: at the interval, and early enough before the end of
+    /// this one that a second attempt is left.
+    fn until_next(&self, went_well: bool) -> Duration {
+        let interval = if went_well {
+            self.refresh
+        } else {
+            self.refresh.min(RETRY)
+        };
+        let left = self.until_expiry();
+        if left.is_zero() {
+            interval
+        } else {
+            interval.min(left.mul_f64(0.7))
+        }
+        .max(SHORTEST)
+    }
+
+    /// Time until the statement ends; after that, the pause between two looks at the clock.
+    fn until_expiry(&self) -> Duration {
+        let until = self.core.view().snapshot.valid_until();
+        if self.told_expiry_of == Some(until) {
+            return TICK;
+        }
+        // Both are in whole seconds, rounded down: there may be a second less than it looks.
+        let left = until
+            .saturating_sub(self.core.volume.now())
+            .saturating_sub(1);
+        Duration::from_secs(left).max(SHORTEST)
+    }
+
+    async fn let_go_if_expired(&mut self) {
+        let Err(ReadError::Expired { until }) = self.core.current() else {
+            return;
+        };
+        if self.told_expiry_of != Some(until) {
+            self.told_expiry_of = Some(until);
+            tracing::error!(
+                volume = %self.core.volume.id(),
+                until,
+                "the statement expired and nothing newer was found: names can no longer be looked up"
+            );
+            self.recall().await;
+        }
+    }
+
+    /// Looks for something newer and adopts it. Whatever fails, the old version stays while it is
+    /// valid.
+    async fn refresh(&self) -> bool {
+        match self.try_refresh().await {
+            Ok(()) => true,
+            Err(error) => {
+                let volume = self.core.volume.id();
+                match error.class() {
+                    Some(Class::Unavailable) | None => {
+                        tracing::warn!(%volume, %error, "no newer statement");
+                    }
+                    class => tracing::error!(%volume, ?class, %error, "no newer statement"),
+                }
+                false
+            }
+        }
+    }
+
+    async fn try_refresh(&self) -> Result<(), ReadError> {
+        let old = self.core.view();
+        let expired = self.core.current().is_err();
+        match self.core.volume.check().await? {
+            None => {
+                let snapshot = self.core.volume.snapshot();
+                let sooner = snapshot.valid_until() < old.snapshot.valid_until();
+                self.core.show(snapshot, false);
+                if sooner {
+                    self.recall().await;
+                }
+            }
+            Some(candidate) => {
+                // With the old version gone there is nothing to hold on to.
+                if !expired {
+                    self.fetch_ahead(&candidate).await?;
+                }
+                let snapshot = self.core.volume.adopt(candidate)?;
+                let version = snapshot.record().version;
+                self.core.show(snapshot, true);
+                tracing::info!(volume = %self.core.volume.id(), version, "adopted");
+                self.recall().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches the directories in use before a version is adopted: who announces a version and
+    /// withholds it must not take away what is still served.
+    async fn fetch_ahead(&self, candidate: &Candidate) -> Result<(), ReadError> {
+        let how = Fetch::Until(self.core.volume.deadline());
+        let snapshot = candidate.snapshot();
+        let mut paths = paths_of_directories(&self.core.nodes);
+        paths.sort_by_key(Vec::len);
+        paths.truncate(MAX_FETCHED_AHEAD);
+        let fetches = paths
+            .iter()
+            .map(|path| fetch_directory(snapshot, path, how));
+        join_all(fetches).await.into_iter().collect()
+    }
+
+    /// Makes the kernel ask again for every name and for what it knows of directories.
+    async fn recall(&self) {
+        if !self.can_recall {
+            return;
+        }
+        let made_stale = self.names.make_stale();
+        let (core, names) = (self.core.clone(), self.names.clone());
+        let attributes = tokio::task::spawn_blocking(move || {
+            for node in core.nodes.directories() {
+                names.attributes_stale(node.number());
+            }
+        });
+        let names = self.names.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(SECOND_CALL).await;
+            // Fails only when the mount is gone.
+            let _ = names.make_stale();
+        });
+        // A panic there would have been reported by itself.
+        let _ = attributes.await;
+        if let Err(error) = made_stale {
+            tracing::debug!(%error, "the kernel was not told; the mount has ended");
+        }
+    }
+}
+
+type Path = Vec<Box<[u8]>>;
+
+fn paths_of_directories(nodes: &Nodes) -> Vec<Path> {
+    let path = |node: Arc<Node>| {
+        let mut path: Path = Vec::new();
+        let mut at = Some(&node);
+        while let Some(node) = at {
+            if node.parent().is_some() {
+                path.push(node.name().into());
+            }
+            at = node.parent();
+        }
+        path.reverse();
+        path
+    };
+    nodes.directories().into_iter().map(path).collect()
+}
+
+async fn fetch_directory(snapshot: &Snapshot, path: &Path, how: Fetch) -> Result<(), ReadError> {
+    let mut at = snapshot.root().clone();
+    for name in path {
+        match snapshot.lookup(&at, name, how).await? {
+            Some(inode) if inode.kind() == trust::inode::FileKind::Directory => {
+                at = Arc::new(inode);
+            }
+            _ => return Ok(()),
+        }
+    }
+    snapshot.list(&at, None, 1, how).await.map(drop)
+}

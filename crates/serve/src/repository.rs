@@ -1,0 +1,115 @@
+//! A repository on disk as a [`Shelf`]: what its pages in memory hold is answered at once, the rest
+//! by threads that may wait (docs/decisions/0007).
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use store::{BlockStore, Repository, StoreError};
+use trust::head::Head;
+use trust::{Handle, Reject};
+use wire::ObjectName;
+use wire::message::Volume;
+
+use crate::error::ServeError;
+use crate::limits::Limits;
+use crate::server::Server;
+use crate::shelf::{Regions, Shelf};
+
+impl Server {
+    /// Listens on `address` for the volumes that these repositories hold.
+    ///
+    /// # Errors
+    /// As [`Server::listen`]; [`ServeError::Unpublished`], [`ServeError::Head`].
+    pub fn bind(
+        address: SocketAddr,
+        repositories: Vec<Repository>,
+        limits: Limits,
+    ) -> Result<Server, ServeError> {
+        let mut shelves: Vec<(Volume, Arc<dyn Shelf>)> = Vec::with_capacity(repositories.len());
+        for repository in repositories {
+            shelves.push((volume(&repository)?, Arc::new(repository)));
+        }
+        Server::listen(address, shelves, limits)
+    }
+}
+
+/// Which volume a repository holds, by its own word.
+///
+/// # Errors
+/// [`ServeError::Unpublished`] before the first version, [`ServeError::Head`] when its head is none.
+pub fn volume(repository: &Repository) -> Result<Volume, ServeError> {
+    let place = || BlockStore::place(repository).to_owned();
+    let statements = repository.statements();
+    if statements.is_empty() {
+        return Err(ServeError::Unpublished { place: place() });
+    }
+    let volume = Head::decode(&statements).and_then(|head| {
+        let genesis = head.policies.first().ok_or(Reject::Malformed {
+            what: "head",
+            why: "no policy",
+        })?;
+        Ok(genesis.hash())
+    });
+    volume.map_err(|why| ServeError::Head {
+        place: place(),
+        why,
+    })
+}
+
+impl Shelf for Repository {
+    fn place(&self) -> &str {
+        BlockStore::place(self)
+    }
+
+    fn head(&self) -> Bytes {
+        self.statements()
+    }
+
+    fn read_if_cached(
+        &self,
+        want: &[Handle],
+        around: usize,
+    ) -> Result<Option<Vec<Bytes>>, StoreError> {
+        let answer = Repository::read_if_cached(self, want, around)?;
+        Ok(answer.map(|a| a.regions.into_iter().map(|r| r.bytes).collect()))
+    }
+
+    fn read_blocking(
+        &self,
+        want: &[Handle],
+        around: usize,
+        sink: &mut Regions<'_>,
+    ) -> Result<(), StoreError> {
+        Repository::read_blocking(self, want, around, &mut |region| sink(region.bytes)).map(drop)
+    }
+
+    fn read_range(
+        &self,
+        object: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let disk = self.disk_shared();
+        let name = object.to_string();
+        let fail = |source| StoreError::Io {
+            path: disk.path(&name),
+            source,
+        };
+        let file = match disk.open(&name) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(fail(e)),
+        };
+        let left = file.len_bytes().map_err(fail)?.saturating_sub(offset);
+        let mut bytes = BytesMut::zeroed(len_bytes.min(usize::try_from(left).unwrap_or(len_bytes)));
+        let read = file.read_at(&mut bytes, offset).map_err(fail)?;
+        bytes.truncate(read);
+        Ok(Some(bytes.freeze()))
+    }
+
+    fn refresh(&self) -> Result<bool, StoreError> {
+        Repository::refresh(self)
+    }
+}

@@ -1,0 +1,190 @@
+//! Damaged and hostile repositories: every file cut and flipped at many places, lying lengths, pipes in
+//! the place of files. The answer is the right block, a denial or a clear error; never another
+//! block under a name that the index did not give, never a panic, never a wait. And an index rebuilt.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use futures_util::FutureExt;
+use store::conformance::{hasher, record};
+use store::{BlockStore, Repository, StoreError, Writer};
+use trust::{Handle, Kind, Record};
+
+fn records() -> Vec<Record> {
+    (0..120)
+        .map(|i| record(Kind::Data, i, 60 + i as usize))
+        .collect()
+}
+
+fn make(dir: &Path) -> Repository {
+    let repo = Repository::create(dir).unwrap();
+    for (version, part) in records().chunks(100).enumerate() {
+        let mut writer = Writer::begin(&repo).unwrap();
+        part.iter().for_each(|r| assert!(writer.append(r).unwrap()));
+        writer
+            .commit(format!("version {version}").as_bytes())
+            .unwrap();
+    }
+    repo
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Asks a damaged repository for everything. A record that comes must be the one asked for, and
+/// whether its bytes are right is for the hash to say: gives the number that are.
+fn ask(dir: &Path) -> Result<usize, StoreError> {
+    let repo = Repository::open(dir)?;
+    let want: Vec<Handle> = records().iter().map(|r| r.handle).collect();
+    let mut right = 0;
+    for (one, around) in want.iter().zip([0, 3000].into_iter().cycle()) {
+        let answer = repo.get_many(&[*one], around).now_or_never().unwrap()?;
+        if let Some(first) = answer.first() {
+            assert_eq!(first.handle, *one);
+        }
+        let good = |r: &&Record| {
+            let name = r.frame.unpack().map(|p| hasher().name(r.frame.kind(), &p));
+            r.handle == *one && name == Ok(*one)
+        };
+        right += answer.iter().filter(good).count();
+    }
+    let answer = repo.get_many(&want, 0).now_or_never().unwrap()?;
+    assert!(answer.len() <= want.len());
+    Ok(right)
+}
+
+#[test]
+fn damage_anywhere_is_found_or_harmless() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(make(dir.path()));
+    assert_eq!(ask(dir.path()).unwrap(), 120);
+    let mut clear = 0;
+    for file in files(dir.path()) {
+        let good = fs::read(&file).unwrap();
+        let step = (good.len() / 150).max(1);
+        let at = (0..good.len()).step_by(step);
+        for i in at {
+            let mut flipped = good.clone();
+            flipped[i] ^= 1 << (i % 8);
+            let cut = good[..i].to_vec();
+            let mut grown = good.clone();
+            grown.insert(i, 0x5a);
+            for bad in [flipped, cut, grown] {
+                fs::write(&file, bad).unwrap();
+                match ask(dir.path()) {
+                    Ok(right) => assert!(right <= 120),
+                    Err(StoreError::Damaged { .. } | StoreError::Format { .. }) => clear += 1,
+                    Err(e) => panic!("{} at {i}: {e}", file.display()),
+                }
+            }
+        }
+        fs::write(&file, &good).unwrap();
+    }
+    assert!(clear > 1000, "most damage is named: {clear}");
+    assert_eq!(ask(dir.path()).unwrap(), 120);
+}
+
+#[test]
+fn what_is_no_file_or_not_there_is_an_error_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(make(dir.path()));
+    for file in files(dir.path()) {
+        if file.ends_with("lock") {
+            continue;
+        }
+        let aside = dir.path().join("aside");
+        fs::rename(&file, &aside).unwrap();
+        let pipe = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &file,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        );
+        pipe.unwrap();
+        ask(dir.path()).unwrap_err();
+        fs::remove_file(&file).unwrap();
+        if file.ends_with("head") {
+            assert_eq!(ask(dir.path()).unwrap(), 0, "without a head it is empty");
+        } else {
+            ask(dir.path()).unwrap_err();
+        }
+        fs::rename(&aside, &file).unwrap();
+    }
+    let nowhere = Repository::open(dir.path().join("nowhere"));
+    assert!(matches!(nowhere, Err(StoreError::NoRepository { .. })));
+    let taken = tempfile::tempdir().unwrap();
+    fs::write(taken.path().join("letter"), "dear").unwrap();
+    assert!(Repository::create(taken.path()).is_err());
+    assert_eq!(files(taken.path()).len(), 1, "and nothing was made in it");
+}
+
+/// The one segment that holds the first commit.
+fn largest(dir: &Path) -> PathBuf {
+    let segments = files(&dir.join("segments"));
+    let len = |p: &PathBuf| fs::metadata(p).unwrap().len();
+    segments.into_iter().max_by_key(len).unwrap()
+}
+
+#[test]
+fn an_index_is_rebuilt_from_the_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = make(dir.path());
+    for run in files(&dir.path().join("index")) {
+        fs::write(run, "rot").unwrap();
+    }
+    assert!(ask(dir.path()).is_err());
+    let rebuilt = repo.rebuild_index().unwrap();
+    assert_eq!((rebuilt.segments, rebuilt.blocks), (2, 120));
+    assert!(rebuilt.scanned.is_empty() && rebuilt.unreadable.is_empty());
+    assert_eq!(ask(dir.path()).unwrap(), 120);
+    assert_eq!(&repo.statements()[..], b"version 1");
+
+    // A damaged footer: the records are read instead, as far as they go.
+    let segment = largest(dir.path());
+    let good = fs::read(&segment).unwrap();
+    let mut bad = good.clone();
+    bad[good.len() - 60] ^= 1;
+    fs::write(&segment, &bad).unwrap();
+    let rebuilt = repo.rebuild_index().unwrap();
+    assert_eq!(
+        (rebuilt.blocks, &rebuilt.scanned[..]),
+        (120, &[segment.clone()][..])
+    );
+    assert_eq!(ask(dir.path()).unwrap(), 120);
+    fs::write(&segment, &good[..good.len() / 2]).unwrap();
+    let cut = repo.rebuild_index().unwrap();
+    assert!(cut.blocks < 120 && cut.blocks > 20, "{cut:?}");
+    assert_eq!(ask(dir.path()).unwrap() as u64, cut.blocks);
+
+    // One that cannot be read at all is left out, and no writer clears it away.
+    fs::write(&segment, "rot").unwrap();
+    let lost = repo.rebuild_index().unwrap();
+    assert_eq!(
+        (lost.blocks, &lost.unreadable[..]),
+        (20, &[segment.clone()][..])
+    );
+    Writer::begin(&repo).unwrap();
+    fs::write(&segment, &good).unwrap();
+    assert_eq!(repo.rebuild_index().unwrap().blocks, 120);
+    assert_eq!(ask(dir.path()).unwrap(), 120);
+
+    // Without its head there is nothing to rebuild for.
+    fs::write(dir.path().join("head"), "rot").unwrap();
+    assert!(matches!(
+        repo.rebuild_index(),
+        Err(StoreError::Damaged { .. })
+    ));
+}

@@ -1,0 +1,151 @@
+//! Roles: which keys may sign what, and how many of them must (design `trees.md`, *Policy*).
+
+use crate::encode::{Decoder, Encoder};
+use crate::error::Reject;
+use crate::key::PublicKey;
+
+/// Most keys of one role.
+pub const MAX_ROLE_KEYS: usize = 32;
+
+/// k distinct keys of n.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Threshold {
+    needed: u8,
+    keys: Vec<PublicKey>,
+}
+
+impl Threshold {
+    /// `needed` of `keys`, in any order.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when a key comes twice, there are more than [`MAX_ROLE_KEYS`], or
+    /// `needed` is more than there are.
+    pub fn new(needed: u8, mut keys: Vec<PublicKey>) -> Result<Self, Reject> {
+        keys.sort();
+        Threshold { needed, keys }.checked()
+    }
+
+    /// One key alone.
+    pub fn single(key: PublicKey) -> Self {
+        Threshold {
+            needed: 1,
+            keys: vec![key],
+        }
+    }
+
+    /// Nobody: for roles that may be empty.
+    pub fn none() -> Self {
+        Threshold {
+            needed: 0,
+            keys: Vec::new(),
+        }
+    }
+
+    /// How many of the keys must sign.
+    pub fn needed(&self) -> u8 {
+        self.needed
+    }
+
+    /// The keys, sorted, each once.
+    pub fn keys(&self) -> &[PublicKey] {
+        &self.keys
+    }
+
+    /// Whether the role has no key.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn checked(self) -> Result<Self, Reject> {
+        let bad = |why| Reject::Malformed {
+            what: "policy role",
+            why,
+        };
+        if self.keys.len() > MAX_ROLE_KEYS {
+            return Err(bad("too many keys"));
+        }
+        if !self.keys.is_sorted_by(|a, b| a < b) {
+            return Err(bad("keys not sorted, or one twice"));
+        }
+        if usize::from(self.needed) > self.keys.len() {
+            return Err(bad("needs more keys than it has"));
+        }
+        Ok(self)
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        out.u8(self.needed).u8(self.keys.len() as u8);
+        for key in &self.keys {
+            out.raw(key.as_bytes());
+        }
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+        let (needed, count) = (d.u8()?, d.u8()?);
+        let mut keys = Vec::new();
+        // At most 255 keys before `checked` refuses them.
+        for _ in 0..count {
+            keys.push(PublicKey::from_bytes(d.array()?)?);
+        }
+        Threshold { needed, keys }.checked()
+    }
+}
+
+/// Who may sign what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roles {
+    /// Sign policies; kept offline.
+    pub owners: Threshold,
+    /// Sign root records.
+    pub publishers: Threshold,
+    /// Sign timestamps; without keys none are needed.
+    pub timestamps: Threshold,
+    /// Longest validity of a timestamp, seconds; 0 where there are no timestamp keys.
+    pub timestamp_max: u64,
+    /// Cosign checkpoints of the log; with a threshold of 0 none are needed.
+    pub witnesses: Threshold,
+}
+
+impl Roles {
+    /// Every role that must exist held by one key: how a volume begins.
+    pub fn single(key: PublicKey) -> Self {
+        Roles {
+            owners: Threshold::single(key),
+            publishers: Threshold::single(key),
+            timestamps: Threshold::none(),
+            timestamp_max: 0,
+            witnesses: Threshold::none(),
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Encoder) {
+        self.owners.encode(out);
+        self.publishers.encode(out);
+        self.timestamps.encode(out);
+        out.u64(self.timestamp_max);
+        self.witnesses.encode(out);
+    }
+
+    pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+        let roles = Roles {
+            owners: Threshold::decode(d)?,
+            publishers: Threshold::decode(d)?,
+            timestamps: Threshold::decode(d)?,
+            timestamp_max: d.u64()?,
+            witnesses: Threshold::decode(d)?,
+        };
+        if roles.owners.needed == 0 {
+            return Err(d.bad("a policy that no owner need sign"));
+        }
+        if roles.publishers.needed == 0 {
+            return Err(d.bad("a policy under which no publisher need sign"));
+        }
+        if (roles.timestamps.needed == 0) != roles.timestamps.is_empty() {
+            return Err(d.bad("timestamp keys of which none need sign"));
+        }
+        if (roles.timestamp_max == 0) != roles.timestamps.is_empty() {
+            return Err(d.bad("timestamp validity without keys, or keys without it"));
+        }
+        Ok(roles)
+    }
+}
