@@ -20,6 +20,7 @@ use trust::{Handle, Record, map};
 
 use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
+use crate::changes::{Change, Comparison};
 use crate::destination::Destination;
 use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped, Totals};
 use crate::publish_error::{self, PublishError, Unreadable};
@@ -44,6 +45,8 @@ pub(crate) struct Tree {
     pub names_elsewhere: Vec<(FileId, u32)>,
     /// What the next publication need not read.
     pub cache: Option<CacheWriter>,
+    /// How it differs from the version before, where that was asked.
+    pub changes: Vec<Change>,
 }
 
 /// Assembles; see the module.
@@ -61,6 +64,7 @@ pub(crate) struct Assembler<'a, D> {
     totals: Totals,
     skipped: Vec<Skipped>,
     cache: Option<CacheWriter>,
+    comparison: Option<Comparison<'a>>,
 }
 
 /// The directory that is being assembled.
@@ -74,6 +78,20 @@ struct Open {
     held_bytes: usize,
 }
 
+impl Open {
+    fn put(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        comparison: &mut Option<Comparison<'_>>,
+    ) -> Result<(), PublishError> {
+        if let Some(comparison) = comparison {
+            comparison.entry(name, value)?;
+        }
+        Ok(self.map.push(name, value)?)
+    }
+}
+
 impl<'a, D: Destination> Assembler<'a, D> {
     pub(crate) fn new(
         cutter: Cutter<'a>,
@@ -81,6 +99,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
         skip_unreadable: bool,
         observer: &'a dyn Observer,
         cache: Option<CacheWriter>,
+        comparison: Option<Comparison<'a>>,
     ) -> Self {
         Assembler {
             cutter,
@@ -95,6 +114,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             totals: Totals::default(),
             skipped: Vec::new(),
             cache,
+            comparison,
         }
     }
 
@@ -105,7 +125,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
                 Event::Open {
                     path,
                     subdirectories,
-                } => self.open(path, subdirectories),
+                } => self.open(path, subdirectories)?,
                 Event::Entries(entries) => self.entries(entries)?,
                 Event::Coming(answer) => self.entries(received(answer.recv())?)?,
                 Event::Part(answer) => self.part(received(answer.recv())?)?,
@@ -121,6 +141,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
                         skipped: self.skipped,
                         names_elsewhere,
                         cache: self.cache,
+                        changes: self.comparison.map_or_else(Vec::new, |c| c.found),
                     });
                 }
                 Event::Failed(error) => return Err(error),
@@ -129,9 +150,12 @@ impl<'a, D: Destination> Assembler<'a, D> {
         Err(PublishError::WorkerDied)
     }
 
-    fn open(&mut self, path: Box<[u8]>, subdirectories: usize) {
+    fn open(&mut self, path: Box<[u8]>, subdirectories: usize) -> Result<(), PublishError> {
         if let Some(cache) = &mut self.cache {
             cache.directory(&path);
+        }
+        if let Some(comparison) = &mut self.comparison {
+            comparison.enter(&path)?;
         }
         let at = self.finished.len().saturating_sub(subdirectories);
         let subdirectories = self.finished.split_off(at).into_iter().peekable();
@@ -146,6 +170,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             held: Vec::new(),
             held_bytes: 0,
         });
+        Ok(())
     }
 
     fn entries(&mut self, entries: Vec<Done>) -> Result<(), PublishError> {
@@ -251,9 +276,9 @@ impl<'a, D: Destination> Assembler<'a, D> {
             .subdirectories
             .next_if(|(subdirectory, _)| &**subdirectory < name)
         {
-            open.map.push(&before, &value)?;
+            open.put(&before, &value, &mut self.comparison)?;
         }
-        open.map.push(name, value)?;
+        open.put(name, value, &mut self.comparison)?;
         self.store_nodes()
     }
 
@@ -363,8 +388,11 @@ impl<'a, D: Destination> Assembler<'a, D> {
     /// Finishes the open directory.
     fn close(&mut self, mut inode: Inode, blocks: Vec<Outgoing>) -> Result<(), PublishError> {
         let mut open = self.open.take().ok_or(PublishError::WorkerDied)?;
-        for (name, value) in open.subdirectories.by_ref() {
-            open.map.push(&name, &value)?;
+        while let Some((name, value)) = open.subdirectories.next() {
+            open.put(&name, &value, &mut self.comparison)?;
+        }
+        if let Some(comparison) = &mut self.comparison {
+            comparison.leave()?;
         }
         let map = open.map.finish()?;
         for node in open.nodes.take() {
@@ -378,6 +406,9 @@ impl<'a, D: Destination> Assembler<'a, D> {
         inode.size = inode.content.size();
         self.totals.directories += 1;
         if open.path.is_empty() {
+            if let Some(comparison) = &mut self.comparison {
+                comparison.top(&inode);
+            }
             let (root, outgoing) = self.cutter.block::<InodeBlock>(&inode.encode())?;
             self.root = Some(root);
             return self.store(outgoing);

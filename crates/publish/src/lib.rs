@@ -19,6 +19,7 @@
 //! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
 //! | `assemble` | directories from the bottom up |
 //! | `statcache` | files that need not be read again |
+//! | [`changes`] | how a tree differs from the version before |
 //! | `destination` | where new blocks go |
 //! | `succession` | which version is next, and the head that makes it stand |
 //! | [`keyfile`] | the secret key on disk |
@@ -32,6 +33,7 @@ mod assemble;
 mod attributes;
 pub mod blocks;
 mod blocks_out;
+pub mod changes;
 pub mod chunk;
 mod destination;
 pub mod error;

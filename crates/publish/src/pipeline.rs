@@ -20,6 +20,7 @@ use trust::key::SecretKey;
 use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
 use crate::blocks_out::{Cutter, Seen};
+use crate::changes::Comparison;
 use crate::destination::{Counting, Destination, Writing};
 use crate::exclude::Exclude;
 use crate::gather::{Gatherer, State};
@@ -181,6 +182,7 @@ fn rehearse(
     Ok(Published {
         new_bytes: counting.bytes,
         skipped: tree.skipped.clone(),
+        changes: tree.changes.clone(),
         ..told(&succession, &tree, options)
     })
 }
@@ -211,6 +213,7 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,
         skipped: Vec::new(),
+        changes: Vec::new(),
         new_bytes: 0,
     }
 }
@@ -297,6 +300,14 @@ impl Publication<'_> {
         let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let readers = options.readers.unwrap_or_else(processors).max(1);
         let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
+        let comparison = match options.dry_run {
+            true => Some(Comparison::new(
+                self.repository.as_ref(),
+                &self.succession.hasher,
+                self.succession.previous.as_ref().map(|record| &record.root),
+            )?),
+            false => None,
+        };
         let next_cache = match &self.cache {
             Some(path) if !options.dry_run => CacheWriter::begin(path, system_clock())
                 .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
@@ -329,6 +340,7 @@ impl Publication<'_> {
                 options.skip_unreadable,
                 observer,
                 next_cache,
+                comparison,
             );
             let tree = assembler.run(&told);
             // Where it failed, this is what stops the others.

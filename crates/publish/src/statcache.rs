@@ -359,7 +359,12 @@ mod tests {
             writer.directory(d.as_bytes());
             for n in 0..1000u64 {
                 let name = format!("{n:04}");
-                writer.entry(name.as_bytes(), &stamp(n), n.is_multiple_of(7), &[n as u8; 60]);
+                writer.entry(
+                    name.as_bytes(),
+                    &stamp(n),
+                    n.is_multiple_of(7),
+                    &[n as u8; 60],
+                );
             }
         }
         writer.finish(&path, &BINDING).unwrap();

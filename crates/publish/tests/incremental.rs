@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use publish::changes::Difference::{Added, Changed, Removed};
 use publish::progress::{Published, Silent};
 use publish::{PublishOptions, publish};
 use support::Read;
@@ -222,4 +223,53 @@ fn names_outside_of_the_tree_do_not_make_it_read_twice() {
         [""; 0]
     );
     assert_eq!(place.read().at("d1/f1").links, 2);
+}
+
+#[test]
+fn a_dry_run_tells_the_difference() {
+    let place = settled();
+    let tree = place.tree();
+    let difference = || {
+        let dry = PublishOptions {
+            dry_run: true,
+            ..place.options()
+        };
+        let mut changes = place.publish(&dry).changes;
+        changes.sort();
+        let path = |p: PathBuf| p.to_str().unwrap().to_owned();
+        let row = |c: publish::changes::Change| (path(c.path), c.difference, c.is_directory);
+        changes.into_iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(difference(), []);
+    fs::remove_dir_all(tree.join("d0")).unwrap();
+    fs::rename(tree.join("d4/f3"), tree.join("d4/sub")).unwrap();
+    place.write("d3/new/file", b"new");
+    place.write("d2/f9", b"other");
+    fs::set_permissions(
+        tree.join("d1"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    fs::remove_file(tree.join("long")).unwrap();
+    fs::create_dir(tree.join("long")).unwrap();
+    let row = |path: &str, difference, is_directory| (path.to_owned(), difference, is_directory);
+    let expected = [
+        row(".", Changed, true),
+        row("d0", Removed, true),
+        row("d1", Changed, true),
+        row("d2/f9", Changed, false),
+        row("d3", Changed, true),
+        row("d3/new", Added, true),
+        row("d3/new/file", Added, false),
+        row("d4", Changed, true),
+        row("d4/f3", Removed, false),
+        row("d4/sub", Added, false),
+        row("long", Changed, true),
+    ];
+    assert_eq!(difference(), expected);
+    // With names elsewhere the tree is gone through twice; it is told once, and rightly.
+    fs::hard_link(tree.join("link"), place.dir.path().join("outside")).unwrap();
+    assert_eq!(difference(), expected);
+    place.publish(&place.options());
+    assert_eq!(difference(), []);
 }
