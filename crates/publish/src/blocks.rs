@@ -412,9 +412,10 @@ impl Blocks {
         if self.cache.peek(&handle).is_some() {
             return;
         }
-        let Ok(plain) = frame.unpack().map(own_memory) else {
+        let Ok(plain) = frame.unpack() else {
             return;
         };
+        let plain = own_memory(frame, plain);
         let bytes = *handle.as_bytes();
         fn check<K: Open>(hasher: &Hasher, bytes: [u8; 32], plain: Bytes) -> Option<Verified> {
             hasher
