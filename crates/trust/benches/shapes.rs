@@ -2,6 +2,8 @@
 //! against the boundary hash: the table of docs/decisions/0004.
 //! `cargo bench -p bulla-trust --bench shapes`.
 
+#![allow(clippy::expect_used, missing_docs)] // A benchmark may stop at the first surprise.
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Instant;

@@ -1,6 +1,8 @@
 //! What the base costs per block and per entry: hashing, building and searching the map tree,
 //! packing frames. `cargo bench -p bulla-trust --bench trees`.
 
+#![allow(clippy::expect_used, missing_docs)] // A benchmark may stop at the first surprise.
+
 use std::collections::HashMap;
 use std::hint::black_box;
 

@@ -89,7 +89,10 @@ mod tests {
         let mut out = BytesMut::new();
         Record { handle, frame }.put(&mut out);
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "e63b7c8e56163e62ee730951dbc7f7dc9f54a515dd109e86e911948438abf24b0b00000001000500000062756c6c61");
+        assert_eq!(
+            hex,
+            "e63b7c8e56163e62ee730951dbc7f7dc9f54a515dd109e86e911948438abf24b0b00000001000500000062756c6c61"
+        );
         let mut bytes = out.freeze();
         for cut in 0..bytes.len() {
             assert_eq!(Record::take(&mut bytes.slice(..cut)), Ok(None));

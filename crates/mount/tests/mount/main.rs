@@ -8,5 +8,6 @@ mod expiry;
 mod failures;
 mod fixture;
 mod lifecycle;
+mod published;
 mod tree;
 mod updates;

@@ -143,3 +143,35 @@ fn entry(chunks: &[Vec<Entry>], position: u32) -> Option<&Entry> {
         .get(position / CHUNK_ENTRIES)?
         .get(position % CHUNK_ENTRIES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_chunks_come_out_in_order_and_each_block_where_it_lies() {
+        let handle = |n: u32| Handle::from_bytes(*blake3::hash(&n.to_le_bytes()).as_bytes());
+        let at = |n: u32| Location {
+            segment: FileId([(n / 50_000) as u8; 16]),
+            offset: n,
+            len: n % 1000,
+        };
+        let count = 2 * CHUNK_ENTRIES as u32 + 17;
+        let mut pending = Pending::default();
+        for n in 0..count {
+            assert!(!pending.contains(&handle(n)));
+            assert!(pending.insert(handle(n), at(n)));
+        }
+        assert!((0..count).all(|n| pending.contains(&handle(n))));
+        assert_eq!(
+            (pending.len(), pending.segments().len()),
+            (count as usize, 3)
+        );
+        let since: Vec<_> = pending.since(count as usize - 3).collect();
+        assert_eq!(since[0], (handle(count - 3), at(count - 3).len));
+        assert_eq!(since.len(), 3);
+        let mut expected: Vec<_> = (0..count).map(|n| (handle(n), at(n))).collect();
+        expected.sort_unstable();
+        assert!(pending.into_sorted().eq(expected));
+    }
+}

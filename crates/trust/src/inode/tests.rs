@@ -346,14 +346,24 @@ fn vectors() {
             Content::CharDevice { major: 1, minor: 3 },
         ),
     ];
-    let expected = ["0001a40180c49fd50c959aef3a", "0021a40180c49fd50c959aef3ac0843d01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "0011a40180c49fd50c959aef3a0562756c6c61010202cccccccccccccccccccccccccccccccc03e80764040a0106757365722e610131", "0012ed010100bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb0103", "0003ff0100000562756c6c61", "0006800100000103"];
+    let expected = [
+        "0001a40180c49fd50c959aef3a",
+        "0021a40180c49fd50c959aef3ac0843d01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "0011a40180c49fd50c959aef3a0562756c6c61010202cccccccccccccccccccccccccccccccc03e80764040a0106757365722e610131",
+        "0012ed010100bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb0103",
+        "0003ff0100000562756c6c61",
+        "0006800100000103",
+    ];
     for (inode, expected) in inodes.iter().zip(expected) {
         assert_eq!(hex(&inode.encode()), expected);
     }
     let block = Entry::Block(Handle::from_bytes([0xdd; 32]));
     assert_eq!(hex(&block.encode()), format!("ff{}", "dd".repeat(32)));
     let hasher = Hasher::new(&std::array::from_fn(|i| i as u8));
-    assert_eq!(hex(&link_group(&hasher, b"dir/first")), "54cfc3a7aa5192f8dd8045244c2da61f");
+    assert_eq!(
+        hex(&link_group(&hasher, b"dir/first")),
+        "54cfc3a7aa5192f8dd8045244c2da61f"
+    );
 }
 
 fn hex(bytes: &[u8]) -> String {
