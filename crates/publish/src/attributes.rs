@@ -11,13 +11,12 @@ use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Statx, fgetxattr, flistxattr};
 use rustix::io::Errno;
-use trust::inode::{Content, Inode, Mtime, Owner, Xattrs};
+use trust::inode::{
+    Content, Inode, MAX_INLINE_XATTR_BYTES, MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES, Mtime,
+    Owner, Xattrs,
+};
 
 use crate::publish_error::Unreadable;
-
-/// Encoded list that lies in the inode; a longer one has an array tree.
-pub(crate) use trust::inode::MAX_INLINE_XATTR_BYTES;
-use trust::inode::{MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES};
 
 const WITH_OWNER: [&[u8]; 3] = [
     b"security.capability",

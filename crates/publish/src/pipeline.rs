@@ -32,10 +32,11 @@ use crate::succession::Succession;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
 
-/// Places in each queue for one reader; a place is about 1 MiB of content.
-const PLACES_PER_READER: usize = 4;
+/// Places in each queue for one reader, a place being half a MiB of content or less: enough for the readers
+/// to go on while the disk swallows a segment.
+const PLACES_PER_READER: usize = 16;
 /// Places in a queue at most, whatever the number of readers.
-const MAX_PLACES: usize = 48;
+const MAX_PLACES: usize = 64;
 
 /// How a tree is to be published.
 #[derive(Debug)]
