@@ -17,9 +17,11 @@ use crate::units::{parse_duration, parse_size};
 /// location only a hint (a directory, or bulla://host[:port]).
 #[derive(Debug, Parser)]
 #[command(name = "bulla", version, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 ok, 1 failed, 2 usage, 3 partial, 10 not found, 11 locked, \
+#[command(
+    after_help = "Exit codes: 0 ok, 1 failed, 2 usage, 3 partial, 10 not found, 11 locked, \
     12 wrong key, 20 integrity, 21 rollback, 22 fork, 24 expired, 30 unavailable, 31 mount, \
-    130 interrupted. `bulla man` prints the manual.")]
+    130 interrupted. `bulla man` prints the manual."
+)]
 pub struct Cli {
     /// What every command understands.
     #[command(flatten)]
@@ -224,9 +226,6 @@ pub struct Mount {
     /// Let other users read the mount
     #[arg(long)]
     pub allow_other: bool,
-    /// A descriptor on which to report that the mount answers (used by the background start)
-    #[arg(long, value_name = "N", hide = true, requires = "foreground")]
-    pub ready_fd: Option<u32>,
 }
 
 /// `bulla umount`.

@@ -46,16 +46,66 @@ fn choice<T: ValueEnum>(text: &str) -> Result<(), String> {
 
 /// All settings; docs/cli.md has the same table.
 const SETTINGS: &[Setting] = &[
-    Setting { key: "cache-size", variable: "BULLA_CACHE_SIZE", default: "256MiB", check: size },
-    Setting { key: "color", variable: "BULLA_COLOR", default: "auto", check: choice::<Color> },
-    Setting { key: "deadline", variable: "BULLA_DEADLINE", default: "30s", check: duration },
-    Setting { key: "key", variable: "BULLA_KEY", default: "", check: any },
-    Setting { key: "listen", variable: "BULLA_LISTEN", default: "127.0.0.1:28552", check: any },
-    Setting { key: "log-format", variable: "BULLA_LOG_FORMAT", default: "text", check: choice::<LogFormat> },
-    Setting { key: "refresh", variable: "BULLA_REFRESH", default: "30s", check: duration },
-    Setting { key: "state-dir", variable: "BULLA_STATE_DIR", default: "", check: any },
-    Setting { key: "cache-dir", variable: "BULLA_CACHE_DIR", default: "", check: any },
-    Setting { key: "valid", variable: "BULLA_VALID", default: "7d", check: duration },
+    Setting {
+        key: "cache-size",
+        variable: "BULLA_CACHE_SIZE",
+        default: "256MiB",
+        check: size,
+    },
+    Setting {
+        key: "color",
+        variable: "BULLA_COLOR",
+        default: "auto",
+        check: choice::<Color>,
+    },
+    Setting {
+        key: "deadline",
+        variable: "BULLA_DEADLINE",
+        default: "30s",
+        check: duration,
+    },
+    Setting {
+        key: "key",
+        variable: "BULLA_KEY",
+        default: "",
+        check: any,
+    },
+    Setting {
+        key: "listen",
+        variable: "BULLA_LISTEN",
+        default: "127.0.0.1:28552",
+        check: any,
+    },
+    Setting {
+        key: "log-format",
+        variable: "BULLA_LOG_FORMAT",
+        default: "text",
+        check: choice::<LogFormat>,
+    },
+    Setting {
+        key: "refresh",
+        variable: "BULLA_REFRESH",
+        default: "30s",
+        check: duration,
+    },
+    Setting {
+        key: "state-dir",
+        variable: "BULLA_STATE_DIR",
+        default: "",
+        check: any,
+    },
+    Setting {
+        key: "cache-dir",
+        variable: "BULLA_CACHE_DIR",
+        default: "",
+        check: any,
+    },
+    Setting {
+        key: "valid",
+        variable: "BULLA_VALID",
+        default: "7d",
+        check: duration,
+    },
 ];
 
 /// A value and where it came from.
@@ -91,7 +141,11 @@ impl Config {
         let mut config = Config::default();
         for setting in SETTINGS {
             let text = match setting.key {
-                "state-dir" => text(directory("XDG_STATE_HOME", ".local/state", "/var/lib/bulla")),
+                "state-dir" => text(directory(
+                    "XDG_STATE_HOME",
+                    ".local/state",
+                    "/var/lib/bulla",
+                )),
                 "cache-dir" => text(directory("XDG_CACHE_HOME", ".cache", "/var/cache/bulla")),
                 _ => setting.default.to_owned(),
             };
@@ -136,11 +190,14 @@ impl Config {
             failure.push_cause(why);
             failure
         };
-        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong(e.to_string()))?;
+        let table: toml::Table = text
+            .parse()
+            .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
         for (key, value) in table {
             if key == "sources" {
-                let sources: BTreeMap<String, NamedSource> =
-                    value.try_into().map_err(|e| wrong(format!("[sources]: {e}")))?;
+                let sources: BTreeMap<String, NamedSource> = value
+                    .try_into()
+                    .map_err(|e| wrong(format!("[sources]: {e}")))?;
                 for (name, source) in sources {
                     check_source_name(&name).map_err(&wrong)?;
                     self.sources.insert(name, (source, origin.to_owned()));
@@ -152,7 +209,10 @@ impl Config {
                 .find(|setting| setting.key == key)
                 .ok_or_else(|| wrong(format!("there is no setting `{key}`")))?;
             let toml::Value::String(value) = value else {
-                return Err(wrong(format!("`{key}` must be a string, as \"{}\"", setting.default)));
+                return Err(wrong(format!(
+                    "`{key}` must be a string, as \"{}\"",
+                    setting.default
+                )));
             };
             self.set(setting, value, origin)?;
         }
@@ -161,8 +221,10 @@ impl Config {
 
     fn set(&mut self, setting: &Setting, text: String, origin: &str) -> Outcome<()> {
         (setting.check)(&text).map_err(|why| {
-            let mut failure =
-                Failure::new(Kind::Config, format!("{origin}: `{}` is wrong", setting.key));
+            let mut failure = Failure::new(
+                Kind::Config,
+                format!("{origin}: `{}` is wrong", setting.key),
+            );
             failure.push_cause(why);
             failure
         })?;
@@ -195,7 +257,9 @@ impl Config {
 
     /// A setting that is a path, if it is set.
     pub fn path(&self, key: &str) -> Option<PathBuf> {
-        Some(self.text(key)).filter(|text| !text.is_empty()).map(PathBuf::from)
+        Some(self.text(key))
+            .filter(|text| !text.is_empty())
+            .map(PathBuf::from)
     }
 
     /// A setting that is a duration.
@@ -219,7 +283,9 @@ impl Config {
 fn check_source_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || !name.chars().all(plain) || name.starts_with(['.', '-']) {
-        return Err(format!("`{name}` is no name for a source; use letters, digits, - and _"));
+        return Err(format!(
+            "`{name}` is no name for a source; use letters, digits, - and _"
+        ));
     }
     Ok(())
 }

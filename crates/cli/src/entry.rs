@@ -64,10 +64,10 @@ pub fn mtime(mtime: Mtime) -> String {
 /// The name of a file's content, where it has one of its own: what two equal files share.
 pub fn content_handle(inode: &Inode) -> Option<String> {
     match &inode.content {
-        Content::Regular(FileContent::Array(root)) => {
-            Some(text::block_name(&root.top))
-        }
-        Content::Directory { map: Some(root), .. } => Some(root.handle.to_string()),
+        Content::Regular(FileContent::Array(root)) => Some(text::block_name(&root.top)),
+        Content::Directory {
+            map: Some(root), ..
+        } => Some(root.handle.to_string()),
         _ => None,
     }
 }
@@ -92,7 +92,10 @@ pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
     }
     match &inode.content {
         Content::Directory { map, opaque } => {
-            put("entries", map.as_ref().map_or(0, |root| root.entries).into());
+            put(
+                "entries",
+                map.as_ref().map_or(0, |root| root.entries).into(),
+            );
             put("opaque", (*opaque).into());
         }
         Content::CharDevice { major, minor } | Content::BlockDevice { major, minor } => {
@@ -139,7 +142,10 @@ mod tests {
         assert_eq!(mode(&inode(0o644, file())), "-rw-r--r--");
         assert_eq!(mode(&inode(0o4755, file())), "-rwsr-xr-x");
         assert_eq!(mode(&inode(0o2640, file())), "-rw-r-S---");
-        let directory = Content::Directory { map: None, opaque: false };
+        let directory = Content::Directory {
+            map: None,
+            opaque: false,
+        };
         assert_eq!(mode(&inode(0o1777, directory)), "drwxrwxrwt");
     }
 
@@ -149,8 +155,17 @@ mod tests {
         assert_eq!(clean(OsStr::new("")), b"");
         assert_eq!(join(b"", b"x"), &b"x"[..]);
         assert_eq!(join(b"a/b", b"x"), &b"a/b/x"[..]);
-        let far = Mtime { seconds: i64::MAX, nanos: 1 };
+        let far = Mtime {
+            seconds: i64::MAX,
+            nanos: 1,
+        };
         assert_eq!(mtime(far), format!("@{}.000000001", i64::MAX));
-        assert_eq!(mtime(Mtime { seconds: -1, nanos: 0 }), "@-1.000000000");
+        assert_eq!(
+            mtime(Mtime {
+                seconds: -1,
+                nanos: 0
+            }),
+            "@-1.000000000"
+        );
     }
 }

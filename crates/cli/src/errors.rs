@@ -5,6 +5,7 @@ use std::error::Error;
 
 use mount::MountError;
 use publish::error::ReadError;
+use publish::extract::ExtractError;
 use publish::keyfile::KeyError;
 use publish::publish_error::PublishError;
 use serve::ServeError;
@@ -77,6 +78,7 @@ fn publish_kind(error: &PublishError) -> Kind {
     match error {
         PublishError::NoDirectory { source, .. } => io_kind(source),
         PublishError::Unreadable { .. } => Kind::Unreadable,
+        PublishError::RepositoryInside { .. } => Kind::RepositoryInside,
         PublishError::BadPattern { .. } => Kind::BadPattern,
         PublishError::WrongKey { .. } => Kind::WrongKey,
         PublishError::Locked { .. } => Kind::Locked,
@@ -93,6 +95,17 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::Random(_) => Kind::System,
         PublishError::Store(error) => store_kind(error),
         PublishError::Tree(_) => Kind::Unreadable,
+    }
+}
+
+fn extract_kind(error: &ExtractError) -> Kind {
+    match error {
+        ExtractError::Read { why, .. } => read_kind(why),
+        ExtractError::NotEmpty { .. } => Kind::Exists,
+        ExtractError::System { source, .. } => io_kind(source),
+        ExtractError::Special { .. } => Kind::Extract,
+        ExtractError::TooDeep { .. } => Kind::Malformed,
+        ExtractError::Died(_) => Kind::Defect,
     }
 }
 
@@ -137,8 +150,9 @@ failures! {
     ReadError => read_kind;
     KeyError => key_kind;
     PublishError => publish_kind;
+    ExtractError => extract_kind;
     ServeError => serve_kind;
-    MountError => mount_kind;
+   MountError => mount_kind;
 }
 
 #[cfg(test)]
@@ -152,10 +166,16 @@ mod tests {
         vec![
             Reject::WrongBlock,
             Reject::BadFrame("x"),
-            Reject::BadTree { what: "x", why: "y" },
+            Reject::BadTree {
+                what: "x",
+                why: "y",
+            },
             Reject::NotSigned("x"),
             Reject::WrongVolume,
-            Reject::Rollback { offered: 1, floor: 2 },
+            Reject::Rollback {
+                offered: 1,
+                floor: 2,
+            },
             Reject::Fork("x"),
             Reject::Expired { until: 1, now: 2 },
             Reject::NotYetValid { start: 2, now: 1 },
@@ -173,7 +193,10 @@ mod tests {
                 Class::Fork => Exit::Fork,
             };
             assert_eq!(reject_kind(&reject).exit(), exit, "{reject}");
-            let error = ReadError::Statement { place: "here".into(), why: reject };
+            let error = ReadError::Statement {
+                place: "here".into(),
+                why: reject,
+            };
             assert_eq!(Failure::from(error).exit(), exit);
         }
     }
@@ -181,7 +204,10 @@ mod tests {
     #[test]
     fn causes_come_from_the_chain() {
         let source = std::io::Error::from_raw_os_error(28);
-        let failure = Failure::from(StoreError::Io { path: "/repo/head".into(), source });
+        let failure = Failure::from(StoreError::Io {
+            path: "/repo/head".into(),
+            source,
+        });
         assert_eq!(failure.exit(), Exit::Failed);
         assert_eq!(failure.kind, Kind::DiskFull);
     }

@@ -61,8 +61,12 @@ impl Exit {
         }
     }
 
-    /// Every code, for the document and its test.
-    #[cfg(test)]
+    /// The code that another process of this program ended with.
+    pub fn from_code(code: u8) -> Option<Exit> {
+        Exit::ALL.into_iter().find(|exit| exit.code() == code)
+    }
+
+    /// Every code.
     pub const ALL: [Exit; 14] = [
         Exit::Ok,
         Exit::Failed,

@@ -69,6 +69,8 @@ kinds! {
     Exists => Failed, "choose another name, or move what is there away; bulla overwrites no key and no file of yours";
     /// The tree holds what cannot be published.
     Unreadable => Failed, "nothing was published; make it readable, leave it out with --exclude, or publish the rest with --skip-unreadable";
+    /// The repository would publish itself.
+    RepositoryInside => Usage, "put the repository beside the tree, not into it, or leave it out with --exclude";
     /// The clock is wrong.
     Clock => Failed, "set this machine's clock (`timedatectl` shows it), then publish again";
     /// A head that does not verify under its own volume id.
@@ -140,6 +142,10 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// A hint that knows more than the table's.
     pub hint: Option<String>,
+    /// The exit code, where another process of this program already chose it.
+    pub exit_code: Option<Exit>,
+    /// Further fields of the JSON result record.
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 /// The outcome of a command.
@@ -153,6 +159,8 @@ impl Failure {
             error: error.into(),
             causes: Vec::new(),
             hint: None,
+            exit_code: None,
+            fields: serde_json::Map::new(),
         }
     }
 
@@ -200,7 +208,7 @@ impl Failure {
 
     /// How the program ends.
     pub fn exit(&self) -> Exit {
-        self.kind.exit()
+        self.exit_code.unwrap_or(self.kind.exit())
     }
 }
 
@@ -216,7 +224,9 @@ pub fn io_kind(error: &std::io::Error) -> Kind {
     match error.kind() {
         ErrorKind::NotFound => Kind::NoFile,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Kind::Denied,
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Kind::DiskFull,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            Kind::DiskFull
+        }
         ErrorKind::AlreadyExists => Kind::Exists,
         _ => Kind::System,
     }

@@ -9,9 +9,29 @@ use crate::failure::{Failure, Kind, Outcome};
 /// Options that say nothing to this program: mount(8)'s and the service manager's own, and those that
 /// a bulla mount always has.
 const IGNORED: &[&str] = &[
-    "_netdev", "async", "atime", "auto", "defaults", "diratime", "dev", "exec", "group", "noatime",
-    "noauto", "nodev", "nodiratime", "nofail", "nosuid", "nouser", "owner", "relatime", "ro",
-    "strictatime", "suid", "user", "users",
+    "_netdev",
+    "async",
+    "atime",
+    "auto",
+    "defaults",
+    "diratime",
+    "dev",
+    "exec",
+    "group",
+    "noatime",
+    "noauto",
+    "nodev",
+    "nodiratime",
+    "nofail",
+    "nosuid",
+    "nouser",
+    "owner",
+    "relatime",
+    "ro",
+    "strictatime",
+    "suid",
+    "user",
+    "users",
 ];
 
 /// Options of ours, and the flags that they become.
@@ -107,6 +127,9 @@ mod tests {
         let line = "mount.bulla s d -o sunshine";
         assert_eq!(translate(&words(line)).unwrap_err().kind, Kind::Usage);
         assert!(translate(&words("mount.bulla s d -s -o sunshine")).is_ok());
-        assert!(translate(&words("mount.bulla s d -o rw")).is_err(), "it cannot be written");
+        assert!(
+            translate(&words("mount.bulla s d -o rw")).is_err(),
+            "it cannot be written"
+        );
     }
 }

@@ -150,7 +150,7 @@ impl Output {
                 self.print(&failure);
                 // A reader of stdout that has gone cannot be told anything.
                 let _ = self
-                    .close_record(exit, Map::new(), Some(&failure))
+                    .close_record(exit, failure.fields.clone(), Some(&failure))
                     .and_then(|()| self.flush());
                 exit
             }

@@ -17,13 +17,6 @@ const MAX_BYTES: u64 = 4096;
 /// A passphrase; wiped when dropped.
 pub type Secret = Zeroizing<Vec<u8>>;
 
-/// Whether the flags name a source.
-pub fn is_given(flags: &Passphrase) -> bool {
-    flags.passphrase_file.is_some()
-        || flags.passphrase_fd.is_some()
-        || flags.passphrase_command.is_some()
-}
-
 /// Gets a passphrase; `twice` asks a person for it two times.
 pub fn get(flags: &Passphrase, no_input: bool, prompt: &str, twice: bool) -> Outcome<Secret> {
     let secret = if let Some(path) = &flags.passphrase_file {
@@ -119,6 +112,9 @@ mod tests {
     #[test]
     fn a_failing_command_gives_no_passphrase() {
         assert_eq!(**from_command("printf 'a b\\nc'").unwrap(), *b"a b");
-        assert_eq!(from_command("echo x; exit 3").unwrap_err().kind, Kind::NoInput);
+        assert_eq!(
+            from_command("echo x; exit 3").unwrap_err().kind,
+            Kind::NoInput
+        );
     }
 }

@@ -25,19 +25,30 @@ impl Progress {
         };
         let bar = ProgressBar::with_draw_target(None, target);
         bar.set_prefix(verb.to_owned());
-        bar.set_style(style("{prefix} {bytes} {msg} {binary_bytes_per_sec} {elapsed}"));
+        bar.set_style(style(
+            "{prefix} {bytes} {msg} {binary_bytes_per_sec} {elapsed}",
+        ));
         if output.progress() {
             bar.enable_steady_tick(TICK);
         }
         Progress { bar }
     }
 
-    /// The whole is known: from now on the remaining time is shown.
-    pub fn expect(&self, bytes: u64) {
+    /// From now on the remaining time is shown.
+    fn expect(&self, bytes: u64) {
         self.bar.set_length(bytes);
         self.bar.set_style(style(
             "{prefix} {bar:30} {bytes}/{total_bytes} {msg} {binary_bytes_per_sec} {eta} left",
         ));
+    }
+
+    /// The whole is known so far to be this much.
+    pub fn of(&self, bytes: u64) {
+        if self.bar.length().is_none() {
+            self.expect(bytes);
+        } else {
+            self.bar.set_length(bytes);
+        }
     }
 
     /// How far it is.
@@ -49,6 +60,15 @@ impl Progress {
     /// Takes the bar away.
     pub fn end(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+impl Default for Progress {
+    /// No bar.
+    fn default() -> Self {
+        Progress {
+            bar: ProgressBar::hidden(),
+        }
     }
 }
 

@@ -45,7 +45,10 @@ impl Session {
     /// Opens the volume that the arguments name.
     pub fn open(&self, config: &Config, reading: &Reading) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
-        let mirrors = reading.mirror.iter().map(|text| Ok(Location::from_str(text)?));
+        let mirrors = reading
+            .mirror
+            .iter()
+            .map(|text| absolute(Location::from_str(text)?));
         let mirrors: Vec<Location> = mirrors.collect::<Outcome<_>>()?;
         let options = VolumeOptions {
             state_directory: self.state_dir.clone(),
@@ -61,16 +64,26 @@ impl Session {
         run(&self.runtime, future)
     }
 
+    /// Runs a future that minds signals itself.
+    pub fn serve<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        self.runtime.block_on(future)
+    }
+
     /// The SOURCE of an argument: a name from the configuration, or itself.
     fn source(&self, config: &Config, text: &str) -> Outcome<Source> {
         let named = config.source(text).map(|named| named.source.as_str());
         let text = named.unwrap_or(text);
         if text.contains('@') {
-            return Ok(Source::from_str(text)?);
+            let mut source = Source::from_str(text)?;
+            source.location = absolute(source.location)?;
+            return Ok(source);
         }
         if VolumeId::from_str(text).is_ok() {
-            return Err(Failure::new(Kind::BadSource, "the source names no location")
-                .with_hint(format!("write {text}@LOCATION: a directory or bulla://host[:port]")));
+            return Err(
+                Failure::new(Kind::BadSource, "the source names no location").with_hint(format!(
+                    "write {text}@LOCATION: a directory or bulla://host[:port]"
+                )),
+            );
         }
         Err(self.without_id(text))
     }
@@ -129,4 +142,50 @@ pub fn not_found(path: &[u8]) -> Failure {
 /// The volume id that a place claims to have, believed in nothing.
 async fn claimed_id(location: &Location) -> Result<VolumeId, publish::error::ReadError> {
     publish::source::claimed_id(location).await
+}
+
+/// Calls `action` on the first Ctrl-C or SIGTERM; a second one ends the program at once. The thread
+/// ends with the program.
+pub fn on_interrupt(action: impl FnOnce() + Send + 'static) -> Outcome<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let failed = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let (mut interrupt, mut terminate) = runtime.block_on(async {
+        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        Ok::<_, Failure>((interrupt, signal(SignalKind::terminate()).map_err(failed)?))
+    })?;
+    let listen = move || {
+        runtime.block_on(async {
+            let mut either = async || {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            };
+            either().await;
+            action();
+            either().await;
+            std::process::exit(Kind::Interrupted.exit().code().into());
+        });
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(listen)
+        .map(drop)
+        .map_err(failed)
+}
+
+/// A place that stays the same when this process changes its directory.
+fn absolute(location: Location) -> Outcome<Location> {
+    match location {
+        Location::Directory(path) => {
+            let whole = std::path::absolute(&path);
+            let whole = whole.map_err(|e| Failure::io(path.display().to_string(), &e))?;
+            Ok(Location::Directory(whole))
+        }
+        server => Ok(server),
+    }
 }

@@ -109,7 +109,10 @@ mod tests {
         assert_eq!(printable(b"plain \xc3\xa9"), "plain \u{e9}");
         assert_eq!(printable(b"\x1b[2Jx"), "\\x1b[2Jx");
         assert_eq!(printable(b"a\\b\nc\xff"), "a\\\\b\\nc\\xff");
-        assert_eq!(printable("cod\u{202e}exe".as_bytes()), "cod\\xe2\\x80\\xaeexe");
+        assert_eq!(
+            printable("cod\u{202e}exe".as_bytes()),
+            "cod\\xe2\\x80\\xaeexe"
+        );
         assert_eq!(printable_message("a\x1b[0mb\nc"), "a\u{fffd}[0mb\nc");
     }
 

@@ -18,11 +18,14 @@
 //! | `reading`, `attributes` | a file as it was at one moment |
 //! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
 //! | `assemble` | directories from the bottom up |
+//! | `statcache` | files that need not be read again |
+//! | [`changes`] | how a tree differs from the version before |
 //! | `destination` | where new blocks go |
 //! | `succession` | which version is next, and the head that makes it stand |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
 //! | [`state`] | the floor on disk |
+//! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
 
 mod around;
@@ -30,10 +33,12 @@ mod assemble;
 mod attributes;
 pub mod blocks;
 mod blocks_out;
+pub mod changes;
 pub mod chunk;
 mod destination;
 pub mod error;
 pub mod exclude;
+pub mod extract;
 mod gather;
 pub mod keyfile;
 pub mod pipeline;
@@ -42,8 +47,10 @@ pub mod publish_error;
 mod reading;
 pub mod snapshot;
 pub mod source;
+mod statcache;
 pub mod state;
 mod succession;
+pub mod verify;
 pub mod volume;
 mod walk;
 mod work;

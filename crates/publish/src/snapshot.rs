@@ -4,7 +4,7 @@
 //! waits and can be driven by [`crate::blocks::now`] from any thread; under [`Fetch::Until`] it asks
 //! replicas. Names are believed absent only when the map tree proves it.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -47,6 +47,15 @@ struct Piece {
     /// Where the extent begins in the file, bytes.
     start: u64,
     extent: Extent,
+}
+
+/// Where a stretch of a file holds data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runs {
+    /// Byte ranges, in order, not touching one another.
+    pub data: Vec<Range<u64>>,
+    /// Up to where this is known: the end of what was asked, or of the hole that passes it.
+    pub until: u64,
 }
 
 impl Snapshot {
@@ -260,6 +269,52 @@ impl Snapshot {
             rest = later;
         }
         Ok(out)
+    }
+
+    /// Where in `[offset, until)` of `file` there is data: everything else is zeros that need not be
+    /// read. Adjacent blocks are one run.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub async fn data_runs(
+        &self,
+        file: &Inode,
+        offset: u64,
+        until: u64,
+        how: Fetch,
+    ) -> Result<Runs, ReadError> {
+        let Content::Regular(content) = &file.content else {
+            return Err(wrong_kind("not a regular file"));
+        };
+        let until = until.min(file.content.size());
+        let FileContent::Array(root) = content else {
+            let data = (offset < until).then_some(offset..until);
+            return Ok(Runs {
+                data: data.into_iter().collect(),
+                until,
+            });
+        };
+        let mut runs = Runs {
+            data: Vec::new(),
+            until,
+        };
+        if offset >= until {
+            return Ok(runs);
+        }
+        for piece in self.pieces(root, offset, until, how).await? {
+            let end = piece.start.saturating_add(piece.extent.len());
+            match (piece.extent, runs.data.last_mut()) {
+                // A hole is passed whole, however far it goes beyond what was asked.
+                (Extent::Hole { .. }, _) => runs.until = runs.until.max(end),
+                (Extent::Data { .. }, Some(last)) if last.end == piece.start => {
+                    last.end = end.min(until);
+                }
+                (Extent::Data { .. }, _) => {
+                    runs.data.push(piece.start.max(offset)..end.min(until));
+                }
+            }
+        }
+        Ok(runs)
     }
 
     /// The extents that overlap `[offset, until)`, in order.

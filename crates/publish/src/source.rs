@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use store::Replica;
 use store::repository::Repository;
+use trust::Reject;
+use trust::head::Head;
 use trust::statement::VolumeId;
 use wire::remote::{RemoteOptions, RemoteStore};
 
@@ -131,6 +133,40 @@ impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}@{}", self.volume, self.location)
     }
+}
+
+/// The volume id that a place claims to have: to be shown to people who named none, and to be
+/// believed in nothing.
+///
+/// # Errors
+/// [`ReadError`] when the place does not answer, has no single volume, or has no head.
+pub async fn claimed_id(location: &Location) -> Result<VolumeId, ReadError> {
+    // A server with one volume answers for it when asked for the volume that nobody has.
+    let replica = location.open(VolumeId::UNBORN)?;
+    let bytes = replica.head().await;
+    let bytes = bytes.map_err(|e| ReadError::from_store("the head", &e))?;
+    if bytes.is_empty() {
+        return Err(ReadError::Place(format!(
+            "{location}: nothing is published here yet"
+        )));
+    }
+    let refused = |why| ReadError::Statement {
+        place: location.to_string(),
+        why,
+    };
+    claimed_in(&Head::decode(&bytes).map_err(refused)?).map_err(refused)
+}
+
+/// The volume id that a head claims: the hash of its first policy.
+///
+/// # Errors
+/// [`Reject::Malformed`] when there is none.
+pub fn claimed_in(head: &Head) -> Result<VolumeId, Reject> {
+    let genesis = head.policies.first().ok_or(Reject::Malformed {
+        what: "head",
+        why: "no policy",
+    })?;
+    Ok(VolumeId::from_bytes(genesis.statement().hash()))
 }
 
 impl Location {

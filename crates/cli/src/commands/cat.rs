@@ -23,7 +23,10 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let bytes = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());
-        let file = snapshot.follow(&path, how()).await?.ok_or_else(|| not_found(&path))?;
+        let file = snapshot
+            .follow(&path, how())
+            .await?
+            .ok_or_else(|| not_found(&path))?;
         let mut at = 0u64;
         loop {
             let pieces = snapshot.read(&file, at, WINDOW_BYTES, how()).await?;

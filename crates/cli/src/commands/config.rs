@@ -13,7 +13,11 @@ pub fn show(config: &Config, output: &mut Output) -> Outcome<Done> {
             let record = json!({"key": key, "value": value.text, "origin": value.origin});
             output.record("setting", fields(record))?;
         } else {
-            let text = if value.text.is_empty() { "(none)" } else { &value.text };
+            let text = if value.text.is_empty() {
+                "(none)"
+            } else {
+                &value.text
+            };
             output.line(&format!("{key:<12} {text:<40} {}", value.origin))?;
         }
     }

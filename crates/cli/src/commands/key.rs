@@ -15,7 +15,10 @@ use crate::passphrase;
 pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done> {
     // A person should not type a passphrase twice to learn that the file exists.
     if args.out.symlink_metadata().is_ok() {
-        return Err(keyfile::KeyError::Exists { path: args.out.clone() }.into());
+        return Err(keyfile::KeyError::Exists {
+            path: args.out.clone(),
+        }
+        .into());
     }
     let secret = if args.no_passphrase {
         None
@@ -30,7 +33,11 @@ pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done>
         output.note(&format!(
             "{} holds the key; who has it{} can publish. Keep a copy where it cannot be lost.",
             args.out.display(),
-            if secret.is_some() { " and the passphrase" } else { "" },
+            if secret.is_some() {
+                " and the passphrase"
+            } else {
+                ""
+            },
         ));
     }
     let file = args.out.display().to_string();
@@ -39,7 +46,10 @@ pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done>
 }
 
 fn offer_none(failure: Failure) -> Failure {
-    let hint = format!("{}, or make a key without one: --no-passphrase", failure.hint());
+    let hint = format!(
+        "{}, or make a key without one: --no-passphrase",
+        failure.hint()
+    );
     failure.with_hint(hint)
 }
 
@@ -50,7 +60,9 @@ pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
     if !output.json() {
         output.line(&public.to_string())?;
     }
-    Ok(Done::ok(fields(json!({"key": public.to_string(), "passphrase": locked}))))
+    Ok(Done::ok(fields(
+        json!({"key": public.to_string(), "passphrase": locked}),
+    )))
 }
 
 /// Reads a signing key, with its passphrase if it has one.
@@ -60,5 +72,7 @@ pub fn load(path: &Path, flags: &Passphrase, no_input: bool) -> Outcome<SecretKe
     }
     let prompt = format!("Passphrase of {}", path.display());
     let secret = passphrase::get(flags, no_input, &prompt, false)?;
-    Ok(keyfile::load(path, || Ok::<_, std::convert::Infallible>(secret))?)
+    Ok(keyfile::load(path, || {
+        Ok::<_, std::convert::Infallible>(secret)
+    })?)
 }

@@ -25,11 +25,19 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let mut listing = Listing { volume: &volume, args, output, entries: 0 };
+    let mut listing = Listing {
+        volume: &volume,
+        args,
+        output,
+        entries: 0,
+    };
     session.run(async {
         let snapshot = volume.current()?;
         let how = Fetch::Until(volume.deadline());
-        let top = snapshot.follow(&path, how).await?.ok_or_else(|| not_found(&path))?;
+        let top = snapshot
+            .follow(&path, how)
+            .await?
+            .ok_or_else(|| not_found(&path))?;
         listing.from(&snapshot, path, &top).await
     })?;
     let entries = listing.entries;
@@ -55,11 +63,17 @@ impl Listing<'_> {
         if !is_directory(top) {
             return self.show(&path, &path, top);
         }
-        let mut stack = vec![Place { path, inode: top.clone(), after: None }];
+        let mut stack = vec![Place {
+            path,
+            inode: top.clone(),
+            after: None,
+        }];
         while let Some(place) = stack.last_mut() {
             let how = Fetch::Until(self.volume.deadline());
             let after = place.after.as_deref();
-            let page = snapshot.list(&place.inode, after, PAGE_ENTRIES, how).await?;
+            let page = snapshot
+                .list(&place.inode, after, PAGE_ENTRIES, how)
+                .await?;
             let full = page.len() == PAGE_ENTRIES;
             place.after = page.last().map(|(name, _)| name.clone());
             let directory = place.path.clone();
@@ -72,11 +86,18 @@ impl Listing<'_> {
                 let shown = if self.args.recursive { &path } else { &name };
                 self.show(&path, shown, &inode)?;
                 if self.args.recursive && is_directory(&inode) {
-                    below.push(Place { path: path.to_vec(), inode, after: None });
+                    below.push(Place {
+                        path: path.to_vec(),
+                        inode,
+                        after: None,
+                    });
                 }
             }
             if stack.len() + below.len() > MAX_DEPTH * PAGE_ENTRIES {
-                return Err(Failure::new(Kind::Malformed, "the tree is nested too deeply"));
+                return Err(Failure::new(
+                    Kind::Malformed,
+                    "the tree is nested too deeply",
+                ));
             }
             below.reverse();
             stack.append(&mut below);

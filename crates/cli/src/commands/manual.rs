@@ -1,8 +1,6 @@
 //! `bulla man`, `bulla completions`, `bulla version`: what packagers and shells ask for. Everything
 //! is made from the command line's own definition, so it cannot go stale.
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
@@ -29,21 +27,8 @@ pub fn man(args: &Man, output: &mut Output) -> Outcome<Done> {
 fn write_pages(dir: &Path, root: &clap::Command) -> Outcome<usize> {
     let what = |e: std::io::Error| Failure::io(format!("cannot write into {}", dir.display()), &e);
     std::fs::create_dir_all(dir).map_err(what)?;
-    let mut pending = vec![("bulla".to_owned(), root.clone())];
-    let mut pages = 0;
-    while let Some((name, command)) = pending.pop() {
-        let below = command.get_subcommands().filter(|c| c.get_name() != "help");
-        pending.extend(below.map(|c| (format!("{name}-{}", c.get_name()), c.clone())));
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command.name(name.clone()))
-            .render(&mut page)
-            .map_err(what)?;
-        let path = dir.join(format!("{name}.1"));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
-        file.and_then(|mut file| file.write_all(&page)).map_err(what)?;
-        pages += 1;
-    }
-    Ok(pages)
+    clap_mangen::generate_to(root.clone(), dir).map_err(what)?;
+    Ok(std::fs::read_dir(dir).map_err(what)?.count())
 }
 
 /// Prints completions for a shell.
@@ -59,7 +44,9 @@ pub fn version(output: &mut Output) -> Outcome<Done> {
     if !output.json() {
         output.line(&format!("bulla {version}, format {FORMAT}"))?;
     }
-    Ok(Done::ok(fields(json!({"version": version, "format": FORMAT}))))
+    Ok(Done::ok(fields(
+        json!({"version": version, "format": FORMAT}),
+    )))
 }
 
 /// The number of the formats that this build writes.

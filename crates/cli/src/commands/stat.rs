@@ -23,7 +23,10 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());
         // The file itself, not what a link points to: that is what one asks stat about.
-        let inode = snapshot.resolve(&path, how()).await?.ok_or_else(|| not_found(&path))?;
+        let inode = snapshot
+            .resolve(&path, how())
+            .await?
+            .ok_or_else(|| not_found(&path))?;
         let xattrs = snapshot.xattrs(&inode, how()).await?;
         Ok((snapshot, inode, xattrs))
     })?;
@@ -77,14 +80,20 @@ fn print(
     output.raw(b"\n")?;
     let size = inode.content.size();
     output.line(&format!("kind     {}", entry::kind(inode.kind())))?;
-    output.line(&format!("mode     {} ({:04o})", entry::mode(inode), inode.mode))?;
+    output.line(&format!(
+        "mode     {} ({:04o})",
+        entry::mode(inode),
+        inode.mode
+    ))?;
     output.line(&format!("size     {size} ({})", units::size(size)))?;
     output.line(&format!("modified {}", entry::mtime(inode.mtime)))?;
     output.line(&format!("links    {}", inode.links))?;
     if let Some(owner) = &inode.owner {
         output.line(&format!("owner    {}:{}", owner.uid, owner.gid))?;
     }
-    for key in ["handle", "entries", "device", "volume", "version", "record", "signed"] {
+    for key in [
+        "handle", "entries", "device", "volume", "version", "record", "signed",
+    ] {
         if let Some(value) = record.get(key) {
             output.line(&format!("{key:<8} {}", plain(value)))?;
         }

@@ -1,0 +1,75 @@
+//! `bulla extract SOURCE DIR`: a volume as ordinary files.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use publish::extract::{self, ExtractOptions, Extracted};
+use publish::verify::Tally;
+use serde_json::{Map, json};
+
+use crate::args::Extract;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::{Done, Output, fields};
+use crate::progress::Progress;
+use crate::session::Session;
+use crate::{text, units};
+
+/// Extracts.
+pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let session = Session::start(config, &args.reading)?;
+    let volume = session.open(config, &args.reading)?;
+    let options = ExtractOptions {
+        owner: args.owner,
+        skip_special: args.skip_special,
+    };
+    let tally = Arc::new(Tally::default());
+    let bar = Progress::start(output, "extracting");
+    let (made, version) = session.run(async {
+        let snapshot = volume.current()?;
+        let work = extract::extract(&volume, &snapshot, &args.dir, &options, &tally);
+        let made = bar.during(&tally, work).await?;
+        Ok((made, snapshot.record().version))
+    })?;
+    bar.end();
+    tell(&made, version, output)
+}
+
+fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
+    for (path, why) in &made.skipped {
+        let name = path.as_os_str().as_bytes();
+        if output.json() {
+            let mut one = Map::new();
+            text::put_name(&mut one, "path", name);
+            one.insert("why".to_owned(), why.clone().into());
+            output.record("skipped", one)?;
+        } else {
+            output.warn(&format!("left out: {}: {why}", text::printable(name)));
+        }
+    }
+    if !output.json() {
+        output.line(&format!(
+            "version {version}: {} files, {} directories, {}",
+            made.files,
+            made.directories,
+            units::size(made.bytes)
+        ))?;
+    }
+    let exit = if made.skipped_count > 0 {
+        Exit::Partial
+    } else {
+        Exit::Ok
+    };
+    let record = json!({
+        "version": version,
+        "files": made.files,
+        "directories": made.directories,
+        "bytes": made.bytes,
+        "skipped": made.skipped_count,
+    });
+    Ok(Done {
+        exit,
+        fields: fields(record),
+    })
+}

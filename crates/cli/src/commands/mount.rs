@@ -1,0 +1,203 @@
+//! `bulla mount`, `bulla umount`. `mount` comes back when the mount answers; what serves it is this
+//! same program in the foreground mode, whose standard output is a pipe to here until it is ready.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use ::mount::MountOptions;
+use serde_json::{Map, Value, json};
+
+use crate::args::{Global, Mount, Umount};
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::session::Session;
+
+/// What a start may take beyond the deadline for the volume: the mount itself, and a slow machine.
+const START_GRACE: Duration = Duration::from_secs(20);
+/// A log larger than this is begun anew at the next mount.
+const MAX_LOG_BYTES: u64 = 4 << 20;
+
+/// Mounts.
+pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if args.foreground {
+        return in_foreground(args, config, output);
+    }
+    let dir = absolute(&args.dir)?;
+    let log = log_path(config, &dir)?;
+    let mut child = start(global, &log)?;
+    let deadline = match args.reading.deadline {
+        Some(deadline) => deadline,
+        None => config.duration("deadline")?,
+    };
+    let mounted = wait_until_ready(&mut child, deadline + START_GRACE, &log)?;
+    if !output.json() {
+        let version = mounted.get("version").cloned().unwrap_or_default();
+        output.note(&format!(
+            "version {version} is mounted on {}; `bulla umount {}` ends it; its log is {}",
+            dir.display(),
+            args.dir.display(),
+            log.display()
+        ));
+    }
+    let mut record = mounted;
+    record.remove("type");
+    record.remove("schema");
+    record.insert("log".to_owned(), log.display().to_string().into());
+    Ok(Done::ok(record))
+}
+
+/// Mounts, tells so, and serves until unmounted or told to stop.
+fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let session = Session::start(config, &args.reading)?;
+    let dir = absolute(&args.dir)?;
+    let options = MountOptions {
+        refresh: match args.refresh {
+            Some(refresh) => refresh,
+            None => config.duration("refresh")?,
+        },
+        allow_other: args.allow_other,
+        ..MountOptions::default()
+    };
+    let volume = session.open(config, &args.reading)?;
+    // Nothing that is read later is relative: the directory that this was started in stays free.
+    std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
+    let id = volume.id().to_string();
+    let mounted = session.run(async { Ok(::mount::mount(volume, &dir, options).await?) })?;
+    let version = mounted.version();
+    if output.json() {
+        let record = json!({"volume": id, "version": version, "dir": dir.display().to_string()});
+        output.record("mounted", fields(record))?;
+    } else {
+        output.note(&format!(
+            "version {version} is mounted on {}",
+            dir.display()
+        ));
+    }
+    output.flush()?;
+    session.serve(async { Ok(mounted.until_signal().await?) })?;
+    Ok(Done::ok(fields(json!({}))))
+}
+
+/// Starts this program again as what serves the mount.
+fn start(global: &Global, log: &Path) -> Outcome<Child> {
+    let what = "cannot start the mount's own process";
+    let program = std::env::current_exe().map_err(|e| Failure::io(what, &e))?;
+    let log_file = open_log(log)?;
+    let words = crate::words().into_iter().skip(1);
+    let mut command = Command::new(program);
+    command.args(words).arg("--foreground");
+    if !global.json {
+        command.arg("--json");
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log_file)
+        // Its own group: Ctrl-C at the terminal is not meant for it.
+        .process_group(0)
+        .spawn()
+        .map_err(|e| Failure::io(what, &e))
+}
+
+/// Reads the child's records until it is mounted or has failed.
+fn wait_until_ready(
+    child: &mut Child,
+    patience: Duration,
+    log: &Path,
+) -> Outcome<Map<String, Value>> {
+    let died = || {
+        let mut failure = Failure::new(Kind::Mount, "the mount's own process ended without a word");
+        failure.push_cause(format!("its log is {}", log.display()));
+        failure
+    };
+    let stdout = child.stdout.take().ok_or_else(died)?;
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let Ok(line) = receive.recv_timeout(patience) else {
+        // It neither answered nor failed: it must not mount behind our back later.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(died());
+    };
+    let record: Map<String, Value> = serde_json::from_str(&line).map_err(|_| died())?;
+    if record.get("type").and_then(Value::as_str) == Some("mounted") {
+        return Ok(record);
+    }
+    let _ = child.wait();
+    Err(retold(&record).unwrap_or_else(died))
+}
+
+/// The failure that the child's result record tells.
+fn retold(record: &Map<String, Value>) -> Option<Failure> {
+    let code = record.get("exit_code")?.as_u64()?;
+    let error = record.get("error")?;
+    let text = |key: &str| Some(error.get(key)?.as_str()?.to_owned());
+    let mut failure = Failure::new(Kind::Defect, text("message")?);
+    failure.exit_code = u8::try_from(code)
+        .ok()
+        .and_then(crate::exit::Exit::from_code);
+    for cause in error.get("causes")?.as_array()? {
+        failure.push_cause(cause.as_str()?.to_owned());
+    }
+    Some(failure.with_hint(text("hint")?))
+}
+
+fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path).map_err(|e| Failure::io(format!("{}", path.display()), &e))
+}
+
+/// One log a mounted directory, named after it.
+fn log_path(config: &Config, dir: &Path) -> Outcome<PathBuf> {
+    let logs = config.path("state-dir").unwrap_or_default().join("mounts");
+    std::fs::create_dir_all(&logs)
+        .map_err(|e| Failure::of(Kind::State, format!("cannot make {}", logs.display()), &e))?;
+    let mut name = String::new();
+    for byte in dir.as_os_str().as_bytes().iter().skip(1) {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => name.push(char::from(*byte)),
+            b'/' => name.push('-'),
+            other => name.push_str(&format!("%{other:02x}")),
+        }
+    }
+    // The end tells more than the beginning, and a file's name has an end itself.
+    let keep = name.len().saturating_sub(200);
+    Ok(logs.join(format!("{}.log", name.get(keep..).unwrap_or(&name))))
+}
+
+fn open_log(path: &Path) -> Outcome<File> {
+    let what = |e: std::io::Error| {
+        Failure::of(Kind::State, format!("cannot write {}", path.display()), &e)
+    };
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(what)?;
+    if file.metadata().map_err(what)?.len() > MAX_LOG_BYTES {
+        file.set_len(0).map_err(what)?;
+        file.rewind().map_err(what)?;
+    }
+    Ok(file)
+}
+
+/// Unmounts.
+pub fn umount(args: &Umount, output: &mut Output) -> Outcome<Done> {
+    ::mount::unmount(&args.dir)?;
+    output.note(&format!("{} is unmounted", args.dir.display()));
+    Ok(Done::ok(fields(
+        json!({"dir": args.dir.display().to_string()}),
+    )))
+}

@@ -1,0 +1,183 @@
+//! `bulla publish DIR REPO --key FILE`: the next version of a volume, or its first.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use publish::exclude::Exclude;
+use publish::pipeline::{self, PublishOptions};
+use publish::progress::{Observer, Published};
+use publish::publish_error::Unreadable;
+use serde_json::{Map, Value, json};
+use trust::text::{Noun, write};
+
+use super::key;
+use crate::args::{Global, Publish};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::progress::Progress;
+use crate::{session, text, units};
+
+/// Publishes.
+pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let options = Arc::new(options(args, config)?);
+    let path = key_path(args, config)?;
+    let key = key::load(&path, &args.passphrase, global.no_input)?;
+    let bar = Progress::start(output, "publishing");
+    let watch = Watch {
+        bar: bar.clone(),
+        ..Watch::default()
+    };
+    let stop = Arc::clone(&options);
+    // Ctrl-C stops the work at the next file; the last version stands whatever happens.
+    session::on_interrupt(move || stop.cancel.store(true, Ordering::Relaxed))?;
+    let published = pipeline::publish(&args.dir, &args.repo, &key, &options, &watch);
+    bar.end();
+    tell(&published?, args, output)
+}
+
+fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
+    let valid = match args.valid {
+        Some(valid) => valid,
+        None => config.duration("valid")?,
+    };
+    let patterns: Vec<&[u8]> = args.exclude.iter().map(|text| text.as_bytes()).collect();
+    Ok(PublishOptions {
+        valid,
+        exclude: Exclude::new(&patterns)?,
+        one_file_system: args.one_file_system,
+        skip_unreadable: args.skip_unreadable,
+        with_owner: args.owner,
+        dry_run: args.dry_run,
+        name: args.name.clone().unwrap_or_else(|| name_of(&args.dir)),
+        ..PublishOptions::default()
+    })
+}
+
+/// The directory's own name, as far as it can be a volume's.
+fn name_of(directory: &Path) -> String {
+    let whole = directory
+        .canonicalize()
+        .unwrap_or_else(|_| directory.to_owned());
+    let name = whole
+        .file_name()
+        .map_or("volume".into(), |name| name.to_string_lossy());
+    let plain = name.chars().filter(|c| !c.is_control());
+    let mut name = String::new();
+    for c in plain {
+        if name.len() + c.len_utf8() > trust::policy::MAX_NAME_BYTES {
+            break;
+        }
+        name.push(c);
+    }
+    name
+}
+
+fn key_path(args: &Publish, config: &Config) -> Outcome<PathBuf> {
+    let path = args.key.clone().or_else(|| config.path("key"));
+    path.ok_or_else(|| {
+        Failure::new(Kind::Usage, "no key was named").with_hint(
+            "name the publisher's key with --key FILE; `bulla key new --out FILE` makes one",
+        )
+    })
+}
+
+fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<Done> {
+    let mut record = fields(json!({
+        "volume": published.volume.to_string(),
+        "new_volume": published.new_volume,
+        "version": published.version,
+        "valid_until": units::time(published.valid_until),
+        "unchanged": published.unchanged,
+        "files": published.totals.files,
+        "directories": published.totals.directories,
+        "bytes": published.totals.bytes,
+        "new_bytes": published.new_bytes,
+        "skipped": published.totals.skipped,
+        "dry_run": args.dry_run,
+    }));
+    if let Some(hash) = &published.record_hash {
+        record.insert("record".to_owned(), write(Noun::Record, hash).into());
+    }
+    for skipped in &published.skipped {
+        let name = skipped.path.as_os_str().as_bytes();
+        if output.json() {
+            let mut one = Map::new();
+            text::put_name(&mut one, "path", name);
+            one.insert("why".to_owned(), Value::from(skipped.why.clone()));
+            output.record("skipped", one)?;
+        } else {
+            output.warn(&format!(
+                "left out: {}: {}",
+                text::printable(name),
+                skipped.why
+            ));
+        }
+    }
+    if !output.json() {
+        print(published, args, output)?;
+    }
+    let exit = if published.totals.skipped > 0 {
+        Exit::Partial
+    } else {
+        Exit::Ok
+    };
+    Ok(Done {
+        exit,
+        fields: record,
+    })
+}
+
+fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<()> {
+    let totals = &published.totals;
+    output.line(&format!("volume   {}", published.volume))?;
+    let word = if args.dry_run {
+        " (nothing was written)"
+    } else {
+        ""
+    };
+    output.line(&format!("version  {}{word}", published.version))?;
+    output.line(&format!("valid to {}", units::time(published.valid_until)))?;
+    let size = units::size(totals.bytes);
+    output.line(&format!(
+        "tree     {} files, {} directories, {size}",
+        totals.files, totals.directories
+    ))?;
+    output.line(&format!("new      {}", units::size(published.new_bytes)))?;
+    if published.new_volume && !args.dry_run {
+        output.note(
+            "This is a new volume. Readers need its id, over a way that they trust: it is all that \
+             they go by.",
+        );
+    }
+    Ok(())
+}
+
+/// Draws the bar from the observer's calls.
+#[derive(Default)]
+struct Watch {
+    bar: Progress,
+    found_bytes: AtomicU64,
+    done_bytes: AtomicU64,
+    done_files: AtomicU64,
+}
+
+impl Observer for Watch {
+    fn found(&self, _files: u64, bytes: u64) {
+        self.found_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn finished(&self, files: u64, bytes: u64) {
+        let bytes = self.done_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let files = self.done_files.fetch_add(files, Ordering::Relaxed) + files;
+        self.bar.of(self.found_bytes.load(Ordering::Relaxed));
+        self.bar.at(bytes, files);
+    }
+
+    fn skipped(&self, path: &Path, why: &Unreadable) {
+        tracing::info!(path = %path.display(), %why, "left out");
+    }
+}

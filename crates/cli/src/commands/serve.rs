@@ -1,0 +1,108 @@
+//! `bulla serve REPO...`: a mirror. It holds no key and checks nothing; what it could lie about, the
+//! readers check.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use ::serve::{Limits, Server};
+use serde_json::json;
+use store::repository::Repository;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Serve;
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::session;
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let text = args
+        .listen
+        .as_deref()
+        .unwrap_or_else(|| config.text("listen"));
+    let address = address(text)?;
+    let mut repositories = Vec::new();
+    for path in &args.repo {
+        repositories.push(Repository::open(path)?);
+    }
+    let mut limits = Limits::default();
+    if let Some(connections) = args.max_connections {
+        limits.max_connections = connections.max(1);
+    }
+    let volumes: Vec<(String, String)> = repositories
+        .iter()
+        .zip(&args.repo)
+        .map(|(repository, path)| Ok((claimed(repository)?, path.display().to_string())))
+        .collect::<Outcome<_>>()?;
+    let runtime = session::runtime()?;
+    runtime.block_on(async {
+        let server = Server::bind(address, repositories, limits)?;
+        let local = server.local_addr();
+        announce(output, local, &volumes)?;
+        let failed = |e| Failure::io("cannot listen for signals", &e);
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let refresher = server.refresher();
+        let again = tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                refresher.refresh();
+            }
+        });
+        let stop = async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        server.run(stop).await;
+        again.abort();
+        Ok::<_, Failure>(())
+    })?;
+    output.note("stopped");
+    Ok(Done::ok(fields(json!({}))))
+}
+
+fn claimed(repository: &Repository) -> Outcome<String> {
+    let statements = repository.statements();
+    if statements.is_empty() {
+        return Ok("nothing published yet".to_owned());
+    }
+    let head = trust::head::Head::decode(&statements);
+    let id = head.and_then(|head| publish::source::claimed_in(&head));
+    Ok(id
+        .map_err(|why| Failure::of(Kind::BadHead, "the repository's head is none", &why))?
+        .to_string())
+}
+
+/// What is served where: lines that can be copied whole into a reader's command.
+fn announce(output: &mut Output, local: SocketAddr, volumes: &[(String, String)]) -> Outcome<()> {
+    for (volume, repository) in volumes {
+        if output.json() {
+            let source = format!("{volume}@bulla://{local}");
+            let record = json!({"volume": volume, "repository": repository,
+                "address": local.to_string(), "source": source});
+            output.record("serving", fields(record))?;
+        } else {
+            output.line(&format!("{volume}@bulla://{local}"))?;
+        }
+    }
+    output.flush()
+}
+
+fn address(text: &str) -> Outcome<SocketAddr> {
+    let wrong = || {
+        Failure::new(Kind::Usage, format!("`{text}` is no address to listen on")).with_hint(
+            "write HOST:PORT, as 127.0.0.1:28552, [::]:28552 or :28552 for every address",
+        )
+    };
+    let whole = match text.strip_prefix(':') {
+        Some(port) => format!("[::]:{port}"),
+        None => text.to_owned(),
+    };
+    whole
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .ok_or_else(wrong)
+}

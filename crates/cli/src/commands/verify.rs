@@ -1,0 +1,101 @@
+//! `bulla verify SOURCE [PATH]`: every block is fetched and proved; what fails is named.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use publish::blocks::Fetch;
+use publish::verify::{self, Report, Tally};
+use serde_json::json;
+
+use crate::args::Verify;
+use crate::config::Config;
+use crate::entry;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::progress::Progress;
+use crate::session::{Session, not_found};
+use crate::{text, units};
+
+/// Verifies.
+pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let session = Session::start(config, &args.reading)?;
+    let volume = session.open(config, &args.reading)?;
+    let path = entry::clean(&args.path);
+    let tally = Arc::new(Tally::default());
+    let bar = Progress::start(output, "verifying");
+    let (report, version) = session.run(async {
+        let snapshot = volume.current()?;
+        let how = Fetch::Until(volume.deadline());
+        let top = snapshot
+            .resolve(&path, how)
+            .await?
+            .ok_or_else(|| not_found(&path))?;
+        let work = verify::verify(&volume, &snapshot, &path, &top, &tally);
+        let report = bar.during(&tally, work).await?;
+        Ok((report, snapshot.record().version))
+    })?;
+    bar.end();
+    tell(&report, version, &volume.id().to_string(), output)
+}
+
+fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Outcome<Done> {
+    let totals = &report.totals;
+    let record = fields(json!({
+        "volume": volume,
+        "version": version,
+        "files": totals.files,
+        "directories": totals.directories,
+        "bytes": totals.bytes,
+        "data_blocks": report.data_blocks,
+        "data_bytes": report.data_bytes,
+        "damages": report.damage_count,
+    }));
+    for damage in &report.damages {
+        let mut one = serde_json::Map::new();
+        text::put_name(&mut one, "path", &damage.path);
+        one.insert("why".to_owned(), damage.why.to_string().into());
+        if output.json() {
+            output.record("damage", one)?;
+        } else {
+            output.warn(&format!(
+                "{}: {}",
+                text::printable(&damage.path),
+                damage.why
+            ));
+        }
+    }
+    if let Some(gravest) = report.gravest() {
+        let mut failure = Failure::from(gravest.why.clone());
+        let count = report.damage_count;
+        failure.push_cause(format!(
+            "{count} damages were found, the gravest is told here"
+        ));
+        failure.fields = record;
+        return Err(failure);
+    }
+    if !output.json() {
+        let sizes = (units::size(totals.bytes), units::size(report.data_bytes));
+        output.line(&format!(
+            "version {version} is whole: {} files, {} directories, {}; {} distinct blocks ({}) proved",
+            totals.files, totals.directories, sizes.0, report.data_blocks, sizes.1
+        ))?;
+    }
+    Ok(Done::ok(record))
+}
+
+impl Progress {
+    /// Draws a tally while some work goes on.
+    pub async fn during<T>(&self, tally: &Tally, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let mut tick = tokio::time::interval(std::time::Duration::from_millis(200));
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = tick.tick() => self.at(
+                    tally.bytes.load(Ordering::Relaxed),
+                    tally.files.load(Ordering::Relaxed),
+                ),
+            }
+        }
+    }
+}

@@ -1,0 +1,634 @@
+//! `bulla extract`: a volume becomes a directory tree, with every attribute that was published.
+//!
+//! Relies on [`crate::snapshot`] for proved bytes. The publisher is a stranger: whatever names, links
+//! and modes it chose, nothing outside the target directory is touched (every name is opened beneath
+//! it, no symbolic link is followed), and no set-user-id program, device or capability appears
+//! unless the caller trusts the publisher with owners, too.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::{
+    AtFlags, Dev, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+use tokio::task::JoinSet;
+use trust::error::Class;
+use trust::inode::{Content, Inode, check_name};
+
+use crate::blocks::Fetch;
+use crate::error::ReadError;
+use crate::snapshot::Snapshot;
+use crate::verify::{MAX_DEPTH, Tally};
+use crate::volume::Volume;
+
+/// Entries of a directory that are listed at a time.
+const PAGE_ENTRIES: usize = 1024;
+/// Files that are written at a time.
+const TASKS: usize = 16;
+/// Content of one file that is in memory at a time, bytes.
+const WINDOW_BYTES: u64 = 2 << 20;
+/// Left-out entries that are told; more are only counted.
+const MAX_SKIPPED_TOLD: usize = 1000;
+
+/// What the caller wishes.
+#[derive(Debug, Clone, Default)]
+pub struct ExtractOptions {
+    /// Set owners, set-user-id bits, capabilities and devices as published. Needs root, and trust in
+    /// the publisher with this machine.
+    pub owner: bool,
+    /// Leave out what cannot be made here instead of giving up.
+    pub skip_special: bool,
+}
+
+/// What was made.
+#[derive(Debug, Default)]
+pub struct Extracted {
+    /// Entries that are not directories.
+    pub files: u64,
+    /// Directories below the target.
+    pub directories: u64,
+    /// Content of regular files, holes included.
+    pub bytes: u64,
+    /// Entries and attributes that were left out.
+    pub skipped_count: u64,
+    /// The first of them: path, and why.
+    pub skipped: Vec<(PathBuf, String)>,
+}
+
+/// Why a tree could not be extracted. What was made until then stays.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtractError {
+    /// The bytes could not be had or not be proved.
+    #[error("{}", path.display())]
+    Read {
+        /// Inside the volume.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        why: ReadError,
+    },
+    /// The target is not an empty directory.
+    #[error("{} is not an empty directory", path.display())]
+    NotEmpty {
+        /// The target.
+        path: PathBuf,
+    },
+    /// The system said no.
+    #[error("cannot make {}", path.display())]
+    System {
+        /// Inside the target.
+        path: PathBuf,
+        /// The system's words.
+        #[source]
+        source: io::Error,
+    },
+    /// A device or another entry that only root may make, and only for a trusted publisher.
+    #[error("{} is a {what}, which is made only by root and with --owner", path.display())]
+    Special {
+        /// Inside the target.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Deeper than any tree that a person made.
+    #[error("{} is nested too deeply", path.display())]
+    TooDeep {
+        /// Inside the target.
+        path: PathBuf,
+    },
+    /// A task ended without a word: a defect.
+    #[error("a task died: {0}")]
+    Died(String),
+}
+
+impl ExtractError {
+    /// The product-wide name of the error, where it has one.
+    pub fn class(&self) -> Option<Class> {
+        match self {
+            ExtractError::Read { why, .. } => why.class(),
+            _ => None,
+        }
+    }
+}
+
+/// Copies the tree of `snapshot` into `target`, which is made when missing and must be empty.
+///
+/// # Errors
+/// [`ExtractError`]; the first one ends the work.
+pub async fn extract(
+    volume: &Arc<Volume>,
+    snapshot: &Arc<Snapshot>,
+    target: &Path,
+    options: &ExtractOptions,
+    tally: &Arc<Tally>,
+) -> Result<Extracted, ExtractError> {
+    let root = open_target(target)?;
+    let mut work = Work {
+        shared: Arc::new(Shared {
+            volume: Arc::clone(volume),
+            snapshot: Arc::clone(snapshot),
+            options: options.clone(),
+        }),
+        root: Arc::new(root),
+        links: HashMap::new(),
+        tasks: JoinSet::new(),
+        tally,
+        made: Extracted::default(),
+    };
+    let outcome = work.tree().await;
+    // Also after an error nobody writes any more when this returns.
+    let mut drained = Ok(());
+    while let Some(settled) = work.settle_one().await {
+        drained = drained.and(settled);
+    }
+    outcome.and(drained)?;
+    work.finish_root()?;
+    Ok(work.made)
+}
+
+fn system(path: &[u8]) -> impl Fn(Errno) -> ExtractError + '_ {
+    move |errno| ExtractError::System {
+        path: shown(path),
+        source: errno.into(),
+    }
+}
+
+fn shown(path: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(if path.is_empty() { b"." } else { path }))
+}
+
+fn open_target(target: &Path) -> Result<OwnedFd, ExtractError> {
+    let wrong = |source: io::Error| ExtractError::System {
+        path: target.to_owned(),
+        source,
+    };
+    match rustix::fs::mkdir(target, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(wrong(errno.into())),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(target, flags, Mode::empty()).map_err(|e| wrong(e.into()))?;
+    if std::fs::read_dir(target).map_err(wrong)?.next().is_some() {
+        return Err(ExtractError::NotEmpty {
+            path: target.to_owned(),
+        });
+    }
+    Ok(root)
+}
+
+/// Opens a name in `directory`; never outside of it, never through a link.
+fn open_beneath(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(directory, name, flags, mode, resolve) {
+        // Kernels before 5.6, and sandboxes that do not know the call. A single name that was
+        // checked cannot lead away without a link, and links are not followed.
+        Err(Errno::NOSYS) if !name.contains(&b'/') => {
+            rustix::fs::openat(directory, name, flags, mode)
+        }
+        other => other,
+    }
+}
+
+/// What all files need.
+struct Shared {
+    volume: Arc<Volume>,
+    snapshot: Arc<Snapshot>,
+    options: ExtractOptions,
+}
+
+impl Shared {
+    fn how(&self) -> Fetch {
+        Fetch::Until(self.volume.deadline())
+    }
+
+    /// Permission bits as they may be set.
+    fn mode(&self, inode: &Inode) -> Mode {
+        let allowed = if self.options.owner { 0o7777 } else { 0o1777 };
+        Mode::from_raw_mode(u32::from(inode.mode) & allowed)
+    }
+
+    /// Owner, mode, extended attributes and time of an open file, in the order in which one does not
+    /// undo another. Gives back attributes that could not be set.
+    async fn attributes(
+        &self,
+        fd: BorrowedFd<'_>,
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<Vec<String>, ExtractError> {
+        if let (true, Some(owner)) = (self.options.owner, &inode.owner) {
+            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+            rustix::fs::fchown(fd, Some(uid), Some(gid)).map_err(system(path))?;
+        }
+        let mut left_out = Vec::new();
+        let xattrs = self.snapshot.xattrs(inode, self.how()).await;
+        let xattrs = xattrs.map_err(|why| ExtractError::Read {
+            path: shown(path),
+            why,
+        })?;
+        for (name, value) in xattrs {
+            if !name.starts_with(b"user.") && !self.options.owner {
+                left_out.push(format!("{}: set only with --owner", name.escape_ascii()));
+                continue;
+            }
+            match rustix::fs::fsetxattr(fd, &*name, &value, XattrFlags::empty()) {
+                Ok(()) => {}
+                Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSPC) => {
+                    left_out.push(format!(
+                        "{}: refused by the file system",
+                        name.escape_ascii()
+                    ));
+                }
+                Err(errno) => return Err(system(path)(errno)),
+            }
+        }
+        rustix::fs::fchmod(fd, self.mode(inode)).map_err(system(path))?;
+        rustix::fs::futimens(fd, &times(inode)).map_err(system(path))?;
+        Ok(left_out)
+    }
+
+    /// Writes the content of a file that was just made. Holes are left out.
+    async fn content(
+        &self,
+        fd: BorrowedFd<'_>,
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<(), ExtractError> {
+        let read = |why| ExtractError::Read {
+            path: shown(path),
+            why,
+        };
+        let len = inode.content.size();
+        let mut at = 0;
+        while at < len {
+            let until = at.saturating_add(WINDOW_BYTES).min(len);
+            let runs = self.snapshot.data_runs(inode, at, until, self.how()).await;
+            let runs = runs.map_err(read)?;
+            for run in runs.data {
+                let bytes = (run.end - run.start) as usize;
+                let pieces = self
+                    .snapshot
+                    .read(inode, run.start, bytes, self.how())
+                    .await;
+                let mut to = run.start;
+                for piece in pieces.map_err(read)? {
+                    write_all(fd, &piece, to).map_err(system(path))?;
+                    to += piece.len() as u64;
+                }
+            }
+            at = runs.until;
+        }
+        rustix::fs::ftruncate(fd, len).map_err(system(path))
+    }
+}
+
+/// A directory that is being filled.
+struct Frame {
+    path: Bytes,
+    inode: Inode,
+    fd: Arc<OwnedFd>,
+    after: Option<Bytes>,
+    page: std::vec::IntoIter<(Bytes, Inode)>,
+    last_page: bool,
+}
+
+impl Frame {
+    fn new(path: Bytes, inode: Inode, fd: Arc<OwnedFd>) -> Frame {
+        Frame {
+            path,
+            inode,
+            fd,
+            after: None,
+            page: Vec::new().into_iter(),
+            last_page: false,
+        }
+    }
+}
+
+/// What a task says of its file.
+struct Written {
+    path: Bytes,
+    bytes: u64,
+    left_out: Vec<String>,
+}
+
+struct Work<'a> {
+    shared: Arc<Shared>,
+    root: Arc<OwnedFd>,
+    /// Hard-link sets that were begun: what the inode says, and its first path.
+    links: HashMap<Vec<u8>, Bytes>,
+    tasks: JoinSet<Result<Written, ExtractError>>,
+    tally: &'a Arc<Tally>,
+    made: Extracted,
+}
+
+impl Work<'_> {
+    async fn tree(&mut self) -> Result<(), ExtractError> {
+        let top = self.shared.snapshot.root().as_ref().clone();
+        let mut stack = vec![Frame::new(Bytes::new(), top, Arc::clone(&self.root))];
+        while let Some(frame) = stack.last_mut() {
+            let Some((name, inode)) = self.next(frame).await? else {
+                // Everything in it has been made (files may still be filled, which does not touch
+                // it): now its own mode and time stay.
+                let Some(done) = stack.pop() else { break };
+                if !stack.is_empty() {
+                    self.directory_attributes(&done).await?;
+                }
+                continue;
+            };
+            let path = join(&frame.path, &name);
+            if !matches!(inode.content, Content::Directory { .. }) {
+                let directory = Arc::clone(&frame.fd);
+                self.entry(&directory, &name, path, inode).await?;
+                continue;
+            }
+            if stack.len() >= MAX_DEPTH {
+                return Err(ExtractError::TooDeep { path: shown(&path) });
+            }
+            let Some(frame) = stack.last() else { break };
+            rustix::fs::mkdirat(&frame.fd, &*name, Mode::RWXU).map_err(system(&path))?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let fd = open_beneath(frame.fd.as_fd(), &name, flags, Mode::empty());
+            let fd = Arc::new(fd.map_err(system(&path))?);
+            self.made.directories += 1;
+            stack.push(Frame::new(path, inode, fd));
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self, frame: &mut Frame) -> Result<Option<(Bytes, Inode)>, ExtractError> {
+        loop {
+            if let Some((name, inode)) = frame.page.next() {
+                // The reader has checked names already; what leaves the directory is checked twice.
+                check_name(&name).map_err(|why| ExtractError::Read {
+                    path: shown(&frame.path),
+                    why: ReadError::Malformed(why),
+                })?;
+                return Ok(Some((name, inode)));
+            }
+            if frame.last_page {
+                return Ok(None);
+            }
+            let (after, how) = (frame.after.as_deref(), self.shared.how());
+            let page = self
+                .shared
+                .snapshot
+                .list(&frame.inode, after, PAGE_ENTRIES, how)
+                .await;
+            let page = page.map_err(|why| ExtractError::Read {
+                path: shown(&frame.path),
+                why,
+            })?;
+            frame.last_page = page.len() < PAGE_ENTRIES;
+            frame.after = page.last().map(|(name, _)| name.clone());
+            frame.page = page.into_iter();
+        }
+    }
+
+    async fn entry(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &[u8],
+        path: Bytes,
+        inode: Inode,
+    ) -> Result<(), ExtractError> {
+        self.made.files += 1;
+        if inode.link_group.is_some() {
+            // Keyed by all that the inode says: a set whose members differ is a publisher's lie, and
+            // each member then becomes a file of its own.
+            let key = inode.encode();
+            if let Some(first) = self.links.get(&key) {
+                self.tally.add(1, 0);
+                return self.link(&first.clone(), directory, name, &path);
+            }
+            self.links.insert(key, path.clone());
+        }
+        match &inode.content {
+            Content::Regular(_) => self.file(directory, name, path, inode).await,
+            Content::Symlink(target) => {
+                rustix::fs::symlinkat(&**target, directory, name).map_err(system(&path))?;
+                self.named_attributes(directory, name, &path, &inode)
+            }
+            Content::Fifo => self.node(directory, name, &path, &inode, FileType::Fifo, 0),
+            Content::Socket => self.node(directory, name, &path, &inode, FileType::Socket, 0),
+            Content::CharDevice { major, minor } => {
+                let device = rustix::fs::makedev(*major, *minor);
+                self.node(
+                    directory,
+                    name,
+                    &path,
+                    &inode,
+                    FileType::CharacterDevice,
+                    device,
+                )
+            }
+            Content::BlockDevice { major, minor } => {
+                let device = rustix::fs::makedev(*major, *minor);
+                self.node(
+                    directory,
+                    name,
+                    &path,
+                    &inode,
+                    FileType::BlockDevice,
+                    device,
+                )
+            }
+            Content::Directory { .. } => Ok(()),
+        }
+    }
+
+    /// Makes a file here, and fills it in a task.
+    async fn file(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &[u8],
+        path: Bytes,
+        inode: Inode,
+    ) -> Result<(), ExtractError> {
+        while self.tasks.len() >= TASKS {
+            if let Some(settled) = self.settle_one().await {
+                settled?;
+            }
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let fd = open_beneath(directory.as_fd(), name, flags, Mode::RUSR | Mode::WUSR);
+        let fd = fd.map_err(system(&path))?;
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(async move {
+            shared.content(fd.as_fd(), &path, &inode).await?;
+            let left_out = shared.attributes(fd.as_fd(), &path, &inode).await?;
+            Ok(Written {
+                bytes: inode.content.size(),
+                path,
+                left_out,
+            })
+        });
+        Ok(())
+    }
+
+    /// Another name of a file that was made before, found again beneath the target.
+    fn link(
+        &mut self,
+        first: &[u8],
+        directory: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<(), ExtractError> {
+        let (parent, base) = split(first);
+        let parent = if parent.is_empty() {
+            Arc::clone(&self.root)
+        } else {
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let fd = open_beneath(self.root.as_fd(), parent, flags, Mode::empty());
+            Arc::new(fd.map_err(system(path))?)
+        };
+        rustix::fs::linkat(&parent, base, directory, name, AtFlags::empty()).map_err(system(path))
+    }
+
+    fn node(
+        &mut self,
+        directory: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+        kind: FileType,
+        device: Dev,
+    ) -> Result<(), ExtractError> {
+        let what = match kind {
+            FileType::CharacterDevice => "character device",
+            FileType::BlockDevice => "block device",
+            _ => "special file",
+        };
+        let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+        let made = if is_device && !self.shared.options.owner {
+            Err(Errno::PERM)
+        } else {
+            rustix::fs::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
+        };
+        match made {
+            Ok(()) => self.named_attributes(directory, name, path, inode),
+            Err(Errno::PERM) if self.shared.options.skip_special => {
+                self.made.files -= 1;
+                self.skipped(path, format!("a {what}, which only root may make"));
+                Ok(())
+            }
+            Err(Errno::PERM) => Err(ExtractError::Special {
+                path: shown(path),
+                what,
+            }),
+            Err(errno) => Err(system(path)(errno)),
+        }
+    }
+
+    /// Owner, mode and time of what cannot be opened.
+    fn named_attributes(
+        &mut self,
+        directory: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<(), ExtractError> {
+        let stay = AtFlags::SYMLINK_NOFOLLOW;
+        if let (true, Some(owner)) = (self.shared.options.owner, &inode.owner) {
+            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+            rustix::fs::chownat(directory, name, Some(uid), Some(gid), stay)
+                .map_err(system(path))?;
+        }
+        if !matches!(inode.content, Content::Symlink(_)) {
+            rustix::fs::chmodat(directory, name, self.shared.mode(inode), AtFlags::empty())
+                .map_err(system(path))?;
+        }
+        rustix::fs::utimensat(directory, name, &times(inode), stay).map_err(system(path))?;
+        self.tally.add(1, 0);
+        Ok(())
+    }
+
+    async fn directory_attributes(&mut self, done: &Frame) -> Result<(), ExtractError> {
+        let left_out = self
+            .shared
+            .attributes(done.fd.as_fd(), &done.path, &done.inode)
+            .await?;
+        for why in left_out {
+            self.skipped(&done.path, why);
+        }
+        Ok(())
+    }
+
+    /// The target itself: last of all, because its mode may forbid what is still to be done.
+    fn finish_root(&mut self) -> Result<(), ExtractError> {
+        let top = Arc::clone(self.shared.snapshot.root());
+        rustix::fs::fchmod(&self.root, self.shared.mode(&top)).map_err(system(b""))?;
+        rustix::fs::futimens(&self.root, &times(&top)).map_err(system(b""))
+    }
+
+    /// Waits for one file; `None` when there is none.
+    async fn settle_one(&mut self) -> Option<Result<(), ExtractError>> {
+        let written = match self.tasks.join_next().await? {
+            Ok(Ok(written)) => written,
+            Ok(Err(error)) => return Some(Err(error)),
+            Err(died) => return Some(Err(ExtractError::Died(died.to_string()))),
+        };
+        self.made.bytes = self.made.bytes.saturating_add(written.bytes);
+        self.tally.add(1, written.bytes);
+        for why in written.left_out {
+            self.skipped(&written.path, why);
+        }
+        Some(Ok(()))
+    }
+
+    fn skipped(&mut self, path: &[u8], why: String) {
+        self.made.skipped_count += 1;
+        if self.made.skipped.len() < MAX_SKIPPED_TOLD {
+            self.made.skipped.push((shown(path), why));
+        }
+    }
+}
+
+fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(fd, bytes, at))?;
+        at += written as u64;
+        bytes = bytes.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn times(inode: &Inode) -> Timestamps {
+    let mtime = Timespec {
+        tv_sec: inode.mtime.seconds,
+        tv_nsec: inode.mtime.nanos.into(),
+    };
+    Timestamps {
+        last_access: mtime,
+        last_modification: mtime,
+    }
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => {
+            let (parent, base) = path.split_at(at);
+            (parent, base.strip_prefix(b"/").unwrap_or(base))
+        }
+        None => (b"", path),
+    }
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Bytes {
+    if directory.is_empty() {
+        return Bytes::copy_from_slice(name);
+    }
+    [directory, b"/", name].concat().into()
+}
