@@ -125,9 +125,9 @@ impl Keeper {
                 let volume = self.core.volume.id();
                 match error.class() {
                     Some(Class::Unavailable) | None => {
-                        tracing::warn!(%volume, %error, "no newer statement");
+                        tracing::warn!(%volume, %error, "nothing newer was adopted");
                     }
-                    class => tracing::error!(%volume, ?class, %error, "no newer statement"),
+                    class => tracing::error!(%volume, ?class, %error, "nothing newer was adopted"),
                 }
                 false
             }
@@ -172,7 +172,17 @@ impl Keeper {
         let fetches = paths
             .iter()
             .map(|path| fetch_directory(snapshot, path, how));
-        join_all(fetches).await.into_iter().collect()
+        let fetched: Result<(), ReadError> = join_all(fetches).await.into_iter().collect();
+        if let Err(error) = &fetched {
+            let version = snapshot.record().version;
+            tracing::error!(
+                volume = %self.core.volume.id(),
+                version,
+                %error,
+                "a version is announced and its directories cannot be had: the old one stays"
+            );
+        }
+        fetched
     }
 
     /// Makes the kernel ask again for every name and for what it knows of directories.

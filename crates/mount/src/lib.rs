@@ -14,6 +14,7 @@ mod directory;
 pub mod error;
 mod failure;
 mod freshness;
+mod listing;
 mod names;
 pub mod nodes;
 mod operations;

@@ -39,6 +39,11 @@ async fn expires_and_comes_back(caching: NameCaching) {
         "known absence"
     );
     assert_eq!(errno(fs::read_dir(m.path(""))), libc::EIO);
+    assert_eq!(
+        errno(fs::metadata(m.path(""))),
+        libc::EIO,
+        "the root itself"
+    );
     let mut whole = vec![0; content.len()];
     open.read_exact_at(&mut whole, 0).unwrap();
     assert_eq!(whole, content);
