@@ -80,9 +80,9 @@ show "bulla key new --out key --no-passphrase"
 "$bulla" -q key new --out "$work/key" --no-passphrase
 show "bulla publish tree repo --key key --valid 7d"
 t="$(now)"
-"$bulla" publish "$tree" "$work/repo" --key "$work/key" --valid 7d 2>/dev/null
+"$bulla" publish "$tree" "$work/repo" --key "$work/key" --valid 7d 2>/dev/null | tee "$work/published"
 publish_s="$(since "$t")"
-volume="$("$bulla" ls "$work/repo" 2>&1 | grep -o 'vol1[a-z0-9]*' | head -1)"
+volume="$(awk '$1 == "volume" { print $2 }' "$work/published")"
 
 # serve REPO NAME: starts a server, leaves its address in $address.
 serve() {
