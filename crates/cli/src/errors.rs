@@ -128,6 +128,7 @@ fn mount_kind(error: &MountError) -> Kind {
             Kind::Mount
         }
         MountError::Stale { .. } => Kind::Stale,
+        MountError::Busy { .. } => Kind::Mount,
         MountError::NotMounted { .. } | MountError::Unmount { .. } => Kind::Unmount,
         MountError::Ended { .. } => Kind::Mount,
     }

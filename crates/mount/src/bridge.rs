@@ -537,7 +537,7 @@ const DOTS: u64 = 2;
 async fn listing(core: &Core, handle: u64, offset: u64, how: Fetch) -> Result<Listing, Failure> {
     let directory = core.opened_directory(handle)?;
     let index = offset.saturating_sub(DOTS);
-    let entries = directory.from(index, how).await?;
+    let entries = directory.entries_from(index, how).await?;
     Ok(Listing {
         directory,
         offset,

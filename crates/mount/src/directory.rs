@@ -46,6 +46,8 @@ struct Progress {
     before: Option<Bytes>,
     /// Index → the name before it.
     places: BTreeMap<u64, Bytes>,
+    /// Remembered places are at least this far apart.
+    stride: u64,
 }
 
 impl OpenDirectory {
@@ -70,9 +72,13 @@ impl OpenDirectory {
     ///
     /// # Errors
     /// As the reader's.
-    pub async fn from(&self, index: u64, how: Fetch) -> Result<Vec<(Bytes, Inode)>, Failure> {
+    pub async fn entries_from(
+        &self,
+        index: u64,
+        how: Fetch,
+    ) -> Result<Vec<(Bytes, Inode)>, Failure> {
         if let Some(names) = &self.opaque {
-            return self.from_names(names, index, how).await;
+            return self.names_from(names, index, how).await;
         }
         let (mut at, mut before) = {
             let mut progress = lock(&self.progress);
@@ -106,7 +112,7 @@ impl OpenDirectory {
         progress.ahead = rest.into();
     }
 
-    async fn from_names(
+    async fn names_from(
         &self,
         names: &[Bytes],
         index: u64,
@@ -136,13 +142,23 @@ impl Progress {
     }
 
     fn remember(&mut self, index: u64, before: Bytes) {
+        let stride = self.stride;
+        let near = |(at, _): (&u64, &Bytes)| index - at < stride;
+        if self.places.range(..=index).next_back().is_some_and(near) {
+            return;
+        }
         self.places.insert(index, before);
-        if self.places.len() > MAX_PLACES {
-            let mut keep = false;
-            self.places.retain(|_, _| {
-                keep = !keep;
+        while self.places.len() > MAX_PLACES {
+            let stride = self.stride.max(1).saturating_mul(2);
+            let mut last = None;
+            self.places.retain(|at, _| {
+                let keep = last.is_none_or(|last| *at - last >= stride);
+                if keep {
+                    last = Some(*at);
+                }
                 keep
             });
+            self.stride = stride;
         }
     }
 }
@@ -163,7 +179,7 @@ mod tests {
         }
         assert!(progress.places.len() <= MAX_PLACES);
         let (at, before) = progress.nearest(500_005);
-        assert!(at <= 500_005 && 500_005 - at < 100_000, "{at}");
+        assert!(at <= 500_005 && 500_005 - at < 5_000, "{at}");
         assert_eq!(before, Some(Bytes::from(format!("{:08}", at / 10))));
         assert_eq!(progress.nearest(3), (0, None));
     }

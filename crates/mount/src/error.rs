@@ -23,6 +23,12 @@ pub enum MountError {
         /// The directory.
         directory: PathBuf,
     },
+    /// A bulla volume is mounted there already.
+    #[error("{}: a bulla volume is mounted here already", directory.display())]
+    Busy {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The kernel or the mount helper refused.
     #[error("{}: cannot mount: {source}", directory.display())]
     Refused {

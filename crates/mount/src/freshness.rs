@@ -22,6 +22,8 @@ const TICK: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 /// A listing that was under way at an update may leave names of the old version behind for this long.
 const SECOND_CALL: Duration = Duration::from_secs(1);
+/// No pause is shorter.
+const SHORTEST: Duration = Duration::from_millis(50);
 /// Directories of a new version that are fetched before it is adopted.
 const MAX_FETCHED_AHEAD: usize = 64;
 
@@ -45,7 +47,7 @@ impl Keeper {
         can_recall: bool,
         refresh: Duration,
     ) -> Self {
-        let refresh = refresh.max(Duration::from_millis(50));
+        let refresh = refresh.max(SHORTEST);
         Keeper {
             core,
             names,
@@ -83,7 +85,7 @@ impl Keeper {
         } else {
             interval.min(left.mul_f64(0.7))
         }
-        .max(Duration::from_millis(50))
+        .max(SHORTEST)
     }
 
     /// Time until the statement ends; after that, the pause between two looks at the clock.
@@ -92,8 +94,11 @@ impl Keeper {
         if self.told_expiry_of == Some(until) {
             return TICK;
         }
-        Duration::from_secs(until.saturating_sub(self.core.volume.now()))
-            .max(Duration::from_millis(50))
+        // Both are in whole seconds, rounded down: there may be a second less than it looks.
+        let left = until
+            .saturating_sub(self.core.volume.now())
+            .saturating_sub(1);
+        Duration::from_secs(left).max(SHORTEST)
     }
 
     async fn let_go_if_expired(&mut self) {

@@ -7,11 +7,11 @@
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, MountOption, Session, SessionACL};
 use publish::Volume;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ use crate::freshness::Keeper;
 use crate::names::KernelNames;
 use crate::operations::Core;
 use crate::options::{MountOptions, NameCaching};
-use crate::table;
+use crate::{table, unmount};
 
 /// How long a fresh mount may take to answer for its own root.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -36,7 +36,8 @@ const MAX_THREADS: usize = 8;
 pub struct Mounted {
     directory: PathBuf,
     core: Arc<Core>,
-    unmounter: Mutex<SessionUnmounter>,
+    /// Which file system it is in the mount table, so that no other is taken away in its place.
+    device: Option<String>,
     keeper: JoinHandle<()>,
     ended: oneshot::Receiver<io::Result<()>>,
 }
@@ -64,7 +65,7 @@ pub async fn mount(
         directory: directory.clone(),
         source,
     };
-    let mut session = started
+    let session = started
         .map_err(|e| refused(io::Error::other(e)))?
         .map_err(refused)?;
 
@@ -75,9 +76,13 @@ pub async fn mount(
     if can_recall {
         core.names_can_be_recalled();
     }
-    widen_read_ahead(&directory, options.read_ahead_bytes);
+    let device = table::find(&directory)
+        .map_err(refused)?
+        .map(|line| line.device);
+    if let Some(device) = &device {
+        widen_read_ahead(device, options.read_ahead_bytes);
+    }
 
-    let unmounter = Mutex::new(session.unmount_callable());
     let (end, ended) = oneshot::channel();
     std::thread::Builder::new()
         .name("bulla-mount".to_owned())
@@ -92,7 +97,7 @@ pub async fn mount(
     let mounted = Mounted {
         directory,
         core,
-        unmounter,
+        device,
         keeper,
         ended,
     };
@@ -128,14 +133,17 @@ impl Mounted {
     /// # Errors
     /// [`MountError::Unmount`] when the system refuses.
     pub fn unmount(&self) -> Result<(), MountError> {
-        let mut unmounter = self
-            .unmounter
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        unmounter.unmount().map_err(|error| MountError::Unmount {
+        let failed = |cause: String| MountError::Unmount {
             directory: self.directory.clone(),
-            cause: error.to_string(),
-        })
+            cause,
+        };
+        let top = table::find(&self.directory).map_err(|error| failed(error.to_string()))?;
+        match top {
+            Some(line) if Some(&line.device) == self.device.as_ref() => {
+                unmount::detach(&self.directory).map_err(failed)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits until the mount has ended, however that came.
@@ -202,26 +210,32 @@ impl Drop for Mounted {
     }
 }
 
-/// The directory, absolute; refuses what is none, and tells a dead mount from other troubles.
+/// The directory, absolute; refuses what is none, and what bears a mount of ours already.
 fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
     let fault = |source| MountError::Directory {
         directory: directory.to_owned(),
         source,
     };
-    let metadata = fs::metadata(directory).map_err(|error| {
-        if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) {
-            MountError::Stale {
+    let place = table::absolute(directory).map_err(fault)?;
+    if table::find(&place)
+        .map_err(fault)?
+        .is_some_and(|line| line.is_ours())
+    {
+        // Unlike attributes, this is never answered from the kernel's memory.
+        return Err(match rustix::fs::statfs(&place) {
+            Err(Errno::NOTCONN) => MountError::Stale {
                 directory: directory.to_owned(),
-            }
-        } else {
-            fault(error)
-        }
-    })?;
-    if !metadata.is_dir() {
+            },
+            _ => MountError::Busy {
+                directory: directory.to_owned(),
+            },
+        });
+    }
+    if !fs::metadata(&place).map_err(fault)?.is_dir() {
         return Err(fault(io::Error::from(io::ErrorKind::NotADirectory)));
     }
     // The last component may itself be a link, which the mount table does not show.
-    fs::canonicalize(directory).map_err(fault)
+    fs::canonicalize(place).map_err(fault)
 }
 
 fn config(core: &Core, options: &MountOptions) -> Config {
@@ -260,11 +274,8 @@ fn config(core: &Core, options: &MountOptions) -> Config {
 }
 
 /// The kernel gives a mount 128 KiB of read-ahead; root may widen it.
-fn widen_read_ahead(directory: &Path, bytes: u32) {
-    let Ok(Some(line)) = table::find(directory) else {
-        return;
-    };
-    let setting = format!("/sys/class/bdi/{}/read_ahead_kb", line.device);
+fn widen_read_ahead(device: &str, bytes: u32) {
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = fs::write(&setting, (bytes >> 10).to_string()) {
         tracing::debug!(%setting, %error, "read-ahead stays as the kernel has it");
     }

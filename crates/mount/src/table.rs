@@ -36,8 +36,8 @@ impl Line {
 /// When the table cannot be read.
 pub fn find(directory: &Path) -> io::Result<Option<Line>> {
     let table = fs::read("/proc/self/mountinfo")?;
-    let lines = table.split(|b| *b == b'\n').filter_map(parse);
-    Ok(lines.filter(|line| line.directory == directory).last())
+    let mut lines = table.split(|b| *b == b'\n').filter_map(parse);
+    Ok(lines.rfind(|line| line.directory == directory))
 }
 
 /// The absolute path of `directory` with links resolved in all but its last component, which may be

@@ -33,10 +33,15 @@ pub fn unmount(directory: &Path) -> Result<(), MountError> {
             directory: directory.to_owned(),
         });
     }
-    match umount2(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+    detach(&path).map_err(refused)
+}
+
+/// Takes the topmost mount off `path` at once; programs that use it keep what they have open.
+pub(crate) fn detach(path: &Path) -> Result<(), String> {
+    match umount2(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => by_helper(&path).map_err(refused),
-        Err(error) => Err(refused(error.to_string())),
+        Err(Errno::PERM) => by_helper(path),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -18,10 +18,13 @@ use trust::handle::{ArrayNode, InodeBlock, MapNode};
 use trust::inode::{Content, Entry, FileContent, Inode};
 use trust::{Handle, Record, map};
 
+use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
+use crate::changes::{Change, Comparison};
 use crate::destination::Destination;
 use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped, Totals};
 use crate::publish_error::{self, PublishError, Unreadable};
+use crate::statcache::CacheWriter;
 use crate::work::{Done, Event, FileId, Link, Part, What};
 
 /// A file whose packed blocks are together at most this long lies with its directory, bytes.
@@ -40,6 +43,10 @@ pub(crate) struct Tree {
     pub totals: Totals,
     pub skipped: Vec<Skipped>,
     pub names_elsewhere: Vec<(FileId, u32)>,
+    /// What the next publication need not read.
+    pub cache: Option<CacheWriter>,
+    /// How it differs from the version before, where that was asked.
+    pub changes: Vec<Change>,
 }
 
 /// Assembles; see the module.
@@ -56,6 +63,8 @@ pub(crate) struct Assembler<'a, D> {
     root: Option<Handle<InodeBlock>>,
     totals: Totals,
     skipped: Vec<Skipped>,
+    cache: Option<CacheWriter>,
+    comparison: Option<Comparison<'a>>,
 }
 
 /// The directory that is being assembled.
@@ -69,12 +78,28 @@ struct Open {
     held_bytes: usize,
 }
 
+impl Open {
+    fn put(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        comparison: &mut Option<Comparison<'_>>,
+    ) -> Result<(), PublishError> {
+        if let Some(comparison) = comparison {
+            comparison.entry(name, value)?;
+        }
+        Ok(self.map.push(name, value)?)
+    }
+}
+
 impl<'a, D: Destination> Assembler<'a, D> {
     pub(crate) fn new(
         cutter: Cutter<'a>,
         destination: &'a mut D,
         skip_unreadable: bool,
         observer: &'a dyn Observer,
+        cache: Option<CacheWriter>,
+        comparison: Option<Comparison<'a>>,
     ) -> Self {
         Assembler {
             cutter,
@@ -88,6 +113,8 @@ impl<'a, D: Destination> Assembler<'a, D> {
             root: None,
             totals: Totals::default(),
             skipped: Vec::new(),
+            cache,
+            comparison,
         }
     }
 
@@ -98,7 +125,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
                 Event::Open {
                     path,
                     subdirectories,
-                } => self.open(path, subdirectories),
+                } => self.open(path, subdirectories)?,
                 Event::Entries(entries) => self.entries(entries)?,
                 Event::Coming(answer) => self.entries(received(answer.recv())?)?,
                 Event::Part(answer) => self.part(received(answer.recv())?)?,
@@ -113,6 +140,8 @@ impl<'a, D: Destination> Assembler<'a, D> {
                         totals: self.totals,
                         skipped: self.skipped,
                         names_elsewhere,
+                        cache: self.cache,
+                        changes: self.comparison.map_or_else(Vec::new, |c| c.found),
                     });
                 }
                 Event::Failed(error) => return Err(error),
@@ -121,7 +150,13 @@ impl<'a, D: Destination> Assembler<'a, D> {
         Err(PublishError::WorkerDied)
     }
 
-    fn open(&mut self, path: Box<[u8]>, subdirectories: usize) {
+    fn open(&mut self, path: Box<[u8]>, subdirectories: usize) -> Result<(), PublishError> {
+        if let Some(cache) = &mut self.cache {
+            cache.directory(&path);
+        }
+        if let Some(comparison) = &mut self.comparison {
+            comparison.enter(&path)?;
+        }
         let at = self.finished.len().saturating_sub(subdirectories);
         let subdirectories = self.finished.split_off(at).into_iter().peekable();
         let nodes = Nodes::default();
@@ -135,6 +170,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             held: Vec::new(),
             held_bytes: 0,
         });
+        Ok(())
     }
 
     fn entries(&mut self, entries: Vec<Done>) -> Result<(), PublishError> {
@@ -142,18 +178,20 @@ impl<'a, D: Destination> Assembler<'a, D> {
     }
 
     fn entry(&mut self, done: Done) -> Result<(), PublishError> {
-        let Done { name, what, .. } = done;
+        let Done { name, what, stamp } = done;
         match what {
             What::Vanished => Ok(()),
             What::Unreadable(why) => self.leave_out(&self.path_of(&name), why),
             What::Value { value, bytes } => {
                 self.count(bytes);
+                self.remember(&name, stamp, false, &value);
                 self.push(&name, &value)
             }
             What::Link(link) => match self.linked(&link) {
                 Some(inode) => {
                     self.count(0);
-                    self.place(&name, &inode)
+                    let value = self.place(&name, &inode)?;
+                    self.push(&name, &value)
                 }
                 // The first name was left out, or went while we looked.
                 None => self.leave_out(&self.path_of(&name), Unreadable::Replaced),
@@ -171,8 +209,16 @@ impl<'a, D: Destination> Assembler<'a, D> {
                 if let Some(link) = link {
                     self.links.insert(link.file, (*inode).clone());
                 }
-                self.place(&name, &inode)
+                let value = self.place(&name, &inode)?;
+                self.remember(&name, stamp, inode.links > 1, &value);
+                self.push(&name, &value)
             }
+        }
+    }
+
+    fn remember(&mut self, name: &[u8], stamp: Option<Stamp>, linked: bool, value: &[u8]) {
+        if let (Some(cache), Some(stamp)) = (&mut self.cache, stamp) {
+            cache.entry(name, &stamp, linked, value);
         }
     }
 
@@ -212,14 +258,14 @@ impl<'a, D: Destination> Assembler<'a, D> {
         Ok(())
     }
 
-    /// Puts an inode into the open directory.
-    fn place(&mut self, name: &[u8], inode: &Inode) -> Result<(), PublishError> {
+    /// The entry of an inode in the open directory; a large one gets a block of its own.
+    fn place(&mut self, name: &[u8], inode: &Inode) -> Result<Vec<u8>, PublishError> {
         let (value, block) = Entry::place(name, inode, self.cutter.hasher);
         if let Some((_, block)) = block {
             let (_, outgoing) = self.cutter.block::<InodeBlock>(&block)?;
             self.hold(vec![outgoing])?;
         }
-        self.push(name, &value)
+        Ok(value)
     }
 
     /// Puts an entry into the open directory, and the sub-directories that come before it.
@@ -230,9 +276,9 @@ impl<'a, D: Destination> Assembler<'a, D> {
             .subdirectories
             .next_if(|(subdirectory, _)| &**subdirectory < name)
         {
-            open.map.push(&before, &value)?;
+            open.put(&before, &value, &mut self.comparison)?;
         }
-        open.map.push(name, value)?;
+        open.put(name, value, &mut self.comparison)?;
         self.store_nodes()
     }
 
@@ -342,8 +388,11 @@ impl<'a, D: Destination> Assembler<'a, D> {
     /// Finishes the open directory.
     fn close(&mut self, mut inode: Inode, blocks: Vec<Outgoing>) -> Result<(), PublishError> {
         let mut open = self.open.take().ok_or(PublishError::WorkerDied)?;
-        for (name, value) in open.subdirectories.by_ref() {
-            open.map.push(&name, &value)?;
+        while let Some((name, value)) = open.subdirectories.next() {
+            open.put(&name, &value, &mut self.comparison)?;
+        }
+        if let Some(comparison) = &mut self.comparison {
+            comparison.leave()?;
         }
         let map = open.map.finish()?;
         for node in open.nodes.take() {
@@ -357,6 +406,9 @@ impl<'a, D: Destination> Assembler<'a, D> {
         inode.size = inode.content.size();
         self.totals.directories += 1;
         if open.path.is_empty() {
+            if let Some(comparison) = &mut self.comparison {
+                comparison.top(&inode);
+            }
             let (root, outgoing) = self.cutter.block::<InodeBlock>(&inode.encode())?;
             self.root = Some(root);
             return self.store(outgoing);

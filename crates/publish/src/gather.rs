@@ -21,6 +21,7 @@ use crate::chunk::{Chunker, Piece};
 use crate::progress::Observer;
 use crate::publish_error::{PublishError, Unreadable};
 use crate::reading::{self, ATTEMPTS, gone};
+use crate::statcache::CacheReader;
 use crate::walk::{Listed, Visitor, open_at, stat_at, stat_open};
 use crate::work::{
     Done, Event, FileId, Item, JOB_BYTES, JOB_FILES, Job, Link, ToRead, WHOLE_FILE_BYTES, What,
@@ -39,6 +40,8 @@ pub(crate) struct Gatherer<'a> {
     pub observer: &'a dyn Observer,
     /// Files of which it is known that they have only so many names in this tree.
     pub known_names: &'a HashMap<FileId, u32>,
+    /// What was published last time.
+    pub cache: Option<CacheReader>,
     pub state: State,
 }
 
@@ -98,6 +101,9 @@ impl Visitor for Gatherer<'_> {
             path: directory.path.into(),
             subdirectories: directory.subdirectories,
         })?;
+        if let Some(cache) = &mut self.cache {
+            cache.enter(directory.path);
+        }
         for name in directory.others.iter() {
             match stat_at(directory.fd, name) {
                 Ok(stat) => self.entry(directory, name, &stat)?,
@@ -144,6 +150,12 @@ impl Gatherer<'_> {
             Names::First(link) => Some(link),
             Names::Only => None,
         };
+        if let Some(what) = self.remembered(name, stat, link) {
+            let is_regular = kind == FileType::RegularFile;
+            self.observer
+                .found(1, if is_regular { stat.stx_size } else { 0 });
+            return self.ready(directory.fd, done(name, what, Some(Stamp::of(stat))));
+        }
         let major_minor = (stat.stx_rdev_major, stat.stx_rdev_minor);
         let content = match kind {
             FileType::RegularFile => {
@@ -215,6 +227,27 @@ impl Gatherer<'_> {
                 Names::First(link)
             }
         }
+    }
+
+    /// The entry of a file that is as it was last time.
+    fn remembered(&mut self, name: &CStr, stat: &Statx, link: Option<Link>) -> Option<What> {
+        let cache = self.cache.as_mut()?;
+        let entry = cache.find(name.to_bytes(), &Stamp::of(stat))?;
+        if link.is_none() && !entry.linked {
+            let bytes = match attributes::file_type(stat) {
+                FileType::RegularFile => stat.stx_size,
+                _ => 0,
+            };
+            let value = entry.value;
+            return Some(What::Value { value, bytes });
+        }
+        // What was first of its names may not be now, or the only one.
+        let Ok(trust::inode::Entry::Inode(mut inode)) = trust::inode::Entry::decode(&entry.value)
+        else {
+            return None;
+        };
+        reading::name_link(&mut inode, link.as_ref());
+        Some(file(inode, link))
     }
 
     fn regular(

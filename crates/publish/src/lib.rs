@@ -18,6 +18,8 @@
 //! | `reading`, `attributes` | a file as it was at one moment |
 //! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
 //! | `assemble` | directories from the bottom up |
+//! | `statcache` | files that need not be read again |
+//! | [`changes`] | how a tree differs from the version before |
 //! | `destination` | where new blocks go |
 //! | `succession` | which version is next, and the head that makes it stand |
 //! | [`keyfile`] | the secret key on disk |
@@ -31,6 +33,7 @@ mod assemble;
 mod attributes;
 pub mod blocks;
 mod blocks_out;
+pub mod changes;
 pub mod chunk;
 mod destination;
 pub mod error;
@@ -44,6 +47,7 @@ pub mod publish_error;
 mod reading;
 pub mod snapshot;
 pub mod source;
+mod statcache;
 pub mod state;
 mod succession;
 pub mod verify;

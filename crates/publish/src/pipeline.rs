@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,12 +20,14 @@ use trust::key::SecretKey;
 use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
 use crate::blocks_out::{Cutter, Seen};
+use crate::changes::Comparison;
 use crate::destination::{Counting, Destination, Writing};
 use crate::exclude::Exclude;
 use crate::gather::{Gatherer, State};
 use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
 use crate::reading;
+use crate::statcache::{self, Binding, CacheReader, CacheWriter};
 use crate::succession::Succession;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
@@ -48,6 +50,10 @@ pub struct PublishOptions {
     pub skip_unreadable: bool,
     /// Whether owner, group, ACLs and capabilities are published.
     pub with_owner: bool,
+    /// Where the stat cache lies; without it, every file is read.
+    pub cache_dir: Option<PathBuf>,
+    /// Read every file, whatever the stat cache says.
+    pub paranoid: bool,
     /// Compute everything, write nothing.
     pub dry_run: bool,
     /// Name of the volume, where this publication makes one.
@@ -68,6 +74,8 @@ impl Default for PublishOptions {
             one_file_system: false,
             skip_unreadable: false,
             with_owner: false,
+            cache_dir: None,
+            paranoid: false,
             dry_run: false,
             name: String::new(),
             readers: None,
@@ -98,7 +106,7 @@ pub fn publish(
         return Err(PublishError::Impossible("a validity of less than a second"));
     }
     if options.dry_run {
-        return rehearse(&top, repository, key, options, observer);
+        return rehearse(directory, &top, repository, key, options, observer);
     }
     let opened = Repository::open_or_create(repository)?;
     let mut writing = Writing {
@@ -113,8 +121,10 @@ pub fn publish(
         forbidden: identity(repository),
         succession: &succession,
         options,
+        cache: cache_file(directory, repository, options),
     };
-    let tree = publication.tree(&mut writing, observer)?;
+    let mut tree = publication.tree(&mut writing, observer)?;
+    let cache = publication.cache.clone().zip(tree.cache.take());
     let published = told(&succession, &tree, options);
     let seconds = options.valid.as_secs();
     let head = succession.sign(tree.root, (options.clock)(), seconds, key)?;
@@ -122,6 +132,14 @@ pub fn publish(
         writing.writer.put_log_leaf(*epoch, *index, leaf)?;
     }
     let committed = writing.writer.commit(&head.bytes)?;
+    if let Some((path, cache)) = cache {
+        let binding = Binding {
+            volume: *published.volume.as_bytes(),
+            record_hash: head.record_hash,
+            with_owner: options.with_owner,
+        };
+        cache.finish(&path, &binding).unwrap_or_else(no_cache);
+    }
     Ok(Published {
         record_hash: Some(head.record_hash),
         valid_until: head.valid_until,
@@ -133,6 +151,7 @@ pub fn publish(
 
 /// Does all but writing.
 fn rehearse(
+    directory: &Path,
     top: &OwnedFd,
     path: &Path,
     key: &SecretKey,
@@ -157,11 +176,13 @@ fn rehearse(
         forbidden: identity(path),
         succession: &succession,
         options,
+        cache: cache_file(directory, path, options),
     };
     let tree = publication.tree(&mut counting, observer)?;
     Ok(Published {
         new_bytes: counting.bytes,
         skipped: tree.skipped.clone(),
+        changes: tree.changes.clone(),
         ..told(&succession, &tree, options)
     })
 }
@@ -192,6 +213,7 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,
         skipped: Vec::new(),
+        changes: Vec::new(),
         new_bytes: 0,
     }
 }
@@ -202,6 +224,15 @@ fn open_directory(path: &Path) -> Result<OwnedFd, PublishError> {
         path: path.to_owned(),
         source: errno.into(),
     })
+}
+
+fn cache_file(tree: &Path, repository: &Path, options: &PublishOptions) -> Option<PathBuf> {
+    let directory = options.cache_dir.as_ref()?;
+    Some(statcache::file_name(directory, tree, repository))
+}
+
+fn no_cache(error: std::io::Error) {
+    tracing::warn!(%error, "no stat cache: the next publication will read every file");
 }
 
 /// Device and inode number of a directory that must not be published into itself.
@@ -217,22 +248,43 @@ struct Publication<'a> {
     forbidden: Option<FileId>,
     succession: &'a Succession,
     options: &'a PublishOptions,
+    /// The stat cache.
+    cache: Option<PathBuf>,
 }
 
 impl Publication<'_> {
     /// Goes through the tree; a second time where files turn out to have names outside of it, because the
-    /// number of their names inside is part of what is published.
+    /// number of their names inside is part of what is published. The second time, the first one's cache
+    /// tells what is in the files.
     fn tree<D: Destination>(
         &self,
         destination: &mut D,
         observer: &dyn Observer,
     ) -> Result<Tree, PublishError> {
-        let tree = self.pass(destination, observer, &HashMap::new())?;
+        let mut binding = Binding {
+            volume: *self.succession.volume.as_bytes(),
+            record_hash: self.succession.previous_hash.unwrap_or_default(),
+            with_owner: self.options.with_owner,
+        };
+        let usable = self.cache.as_ref().filter(|_| !self.options.paranoid);
+        let old = usable.and_then(|path| CacheReader::open(path, &binding));
+        let mut tree = self.pass(destination, observer, &HashMap::new(), old)?;
         if tree.names_elsewhere.is_empty() {
             return Ok(tree);
         }
+        // Names no version: it is worth nothing to anybody else.
+        binding.record_hash = [0xff; 32];
+        let first = self.cache.as_ref().zip(tree.cache.take());
+        let old = first.and_then(|(path, cache)| {
+            let path = path.with_extension("first");
+            cache.finish(&path, &binding).unwrap_or_else(no_cache);
+            let old = CacheReader::open(&path, &binding);
+            // Open, it lives on as long as it is needed.
+            drop(std::fs::remove_file(&path));
+            old
+        });
         let known = tree.names_elsewhere.into_iter().collect();
-        self.pass(destination, &Silent, &known)
+        self.pass(destination, &Silent, &known, old)
     }
 
     fn pass<D: Destination>(
@@ -240,6 +292,7 @@ impl Publication<'_> {
         destination: &mut D,
         observer: &dyn Observer,
         known_names: &HashMap<FileId, u32>,
+        cache: Option<CacheReader>,
     ) -> Result<Tree, PublishError> {
         let options = self.options;
         let seen = Seen::new();
@@ -247,6 +300,20 @@ impl Publication<'_> {
         let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let readers = options.readers.unwrap_or_else(processors).max(1);
         let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
+        let comparison = match options.dry_run {
+            true => Some(Comparison::new(
+                self.repository.as_ref(),
+                &self.succession.hasher,
+                self.succession.previous.as_ref().map(|record| &record.root),
+            )?),
+            false => None,
+        };
+        let next_cache = match &self.cache {
+            Some(path) if !options.dry_run => CacheWriter::begin(path, system_clock())
+                .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
+                .ok(),
+            _ => None,
+        };
         let (jobs, to_do) = bounded(places);
         let (events, told) = bounded(places);
         std::thread::scope(|scope| {
@@ -263,11 +330,18 @@ impl Publication<'_> {
                 cancel: &options.cancel,
                 observer,
                 known_names,
+                cache,
                 state: State::default(),
             };
             scope.spawn(move || self.gather(gatherer));
-            let assembler =
-                Assembler::new(cutter(), destination, options.skip_unreadable, observer);
+            let assembler = Assembler::new(
+                cutter(),
+                destination,
+                options.skip_unreadable,
+                observer,
+                next_cache,
+                comparison,
+            );
             let tree = assembler.run(&told);
             // Where it failed, this is what stops the others.
             drop(told);

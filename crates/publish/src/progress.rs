@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use trust::statement::VolumeId;
 
+use crate::changes::Change;
 use crate::publish_error::Unreadable;
 
 /// Names of left-out files that are kept; more are only counted.
@@ -53,6 +54,8 @@ pub struct Published {
     pub totals: Totals,
     /// The first [`MAX_SKIPPED_TOLD`] files that were left out.
     pub skipped: Vec<Skipped>,
+    /// Of a dry run: how the tree differs from the version before, in the order of the walk.
+    pub changes: Vec<Change>,
     /// Bytes that the repository grew by: segments and index; of a dry run, the segments alone.
     pub new_bytes: u64,
 }

@@ -26,6 +26,8 @@ pub(crate) struct Succession {
     pub version: u64,
     /// The version before.
     pub previous: Option<RootRecord>,
+    /// Its hash.
+    pub previous_hash: Option<[u8; 32]>,
     policies: Vec<Signed>,
     policy: (u64, [u8; 32]),
     log: LogPoint,
@@ -58,6 +60,7 @@ impl Succession {
             hasher: genesis.hasher(),
             version: 1,
             previous: None,
+            previous_hash: None,
             policy: (0, signed.hash()),
             genesis: Some(signed.statement().bytes().clone()),
             policies: vec![signed],
@@ -113,6 +116,7 @@ impl Succession {
             version: version.ok_or(PublishError::Impossible("the version numbers are used up"))?,
             policy: (offer.chain.newest().number(), offer.chain.newest_hash()),
             previous: Some(offer.record),
+            previous_hash: Some(offer.record_hash),
             genesis: None,
             policies: head.policies,
             log,

@@ -337,6 +337,44 @@ fn left_out_is_what_was_asked() {
 }
 
 #[test]
+fn what_cannot_be_read_is_told_and_left_out_only_when_asked() {
+    let place = Place::new();
+    for path in ["a/bad", "a/good", "z"] {
+        place.write(path, b"content");
+    }
+    // Not even root can publish this.
+    let flags = rustix::fs::XattrFlags::empty();
+    let (bad, directory) = (place.tree().join("a/bad"), place.tree().join("a"));
+    rustix::fs::setxattr(&bad, "user.bulla.x", b"", flags).unwrap();
+    fs::hard_link(&bad, place.tree().join("b")).unwrap();
+    let refused = run(&place.tree(), &place.repo(), &PublishOptions::default()).unwrap_err();
+    assert!(matches!(refused, PublishError::Unreadable { path, .. } if path == Path::new("a/bad")));
+    assert_eq!(
+        store::repository::Repository::open(place.repo())
+            .unwrap()
+            .statements()
+            .len(),
+        0
+    );
+
+    let skipping = PublishOptions {
+        skip_unreadable: true,
+        ..PublishOptions::default()
+    };
+    let published = run(&place.tree(), &place.repo(), &skipping).unwrap();
+    assert_eq!((published.totals.files, published.totals.skipped), (2, 2));
+    let skipped: Vec<_> = published.skipped.iter().map(|s| s.path.as_path()).collect();
+    assert_eq!(skipped, [Path::new("a/bad"), Path::new("b")]);
+    let paths: Vec<_> = place.read().inodes.into_keys().collect();
+    assert_eq!(paths, [&b""[..], b"a", b"a/good", b"z"]);
+    // A directory stays, with what is in it, without the attributes that could not be had.
+    rustix::fs::setxattr(&directory, "user.bulla.x", b"", flags).unwrap();
+    assert!(run(&place.tree(), &place.repo(), &PublishOptions::default()).is_err());
+    let published = run(&place.tree(), &place.repo(), &skipping).unwrap();
+    assert_eq!((published.totals.files, published.totals.skipped), (2, 3));
+}
+
+#[test]
 fn the_repository_is_not_published_into_itself() {
     let place = Place::new();
     place.write("f", b"content");

@@ -6,7 +6,6 @@
 //! answered when it is ready, in any order; requests behind it are not held up. Deadlines: for the
 //! hello, for the rest of a request, for taking an answer, for doing nothing.
 
-use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +17,17 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout_at};
-use trust::record::RECORD_HEADER_BYTES;
-use trust::{Handle, Reject};
-use wire::ObjectName;
+use trust::Reject;
 use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
 use wire::message::{ErrorCode, Request, kind};
 
+use crate::disk_read::{DiskAnswer, DiskRead, Found};
 use crate::outbox::Outbox;
 use crate::server::Shared;
 use crate::shelf::Shelf;
 
 /// What a connection that waits for its next request keeps for it, bytes.
 const READ_BUFFER_BYTES: usize = 4096;
-/// A read from disk is handed on in slices of about this size.
-const SLICE_BYTES: usize = 2 << 20;
-/// How long a request waits for others' answers to leave memory before it is refused.
-const BUSY_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a connection ended, for the log.
 #[derive(Debug)]
@@ -63,32 +57,6 @@ impl std::fmt::Display for End {
             End::Stopping => f.write_str("the server stops"),
         }
     }
-}
-
-/// A read that waits for the disk.
-enum DiskRead {
-    Data {
-        want: Vec<Handle>,
-        around: usize,
-    },
-    Range {
-        object: ObjectName,
-        offset: u64,
-        len_bytes: usize,
-    },
-}
-
-/// What came of it.
-struct DiskAnswer {
-    id: u32,
-    shelf: Arc<dyn Shelf>,
-    found: Result<Found, StoreError>,
-}
-
-enum Found {
-    /// Regions, and the handles that are still to be looked for.
-    Records(Vec<Bytes>, Vec<Handle>),
-    Range(Option<Bytes>),
 }
 
 pub(crate) struct Connection {
@@ -199,11 +167,10 @@ impl Connection {
             match self.next_request() {
                 Ok(Some((id, request))) => {
                     if self.shared.is_crowded() && !self.room().await? {
-                        self.shared.counters.busy.add(1);
-                        self.outbox.error(id, ErrorCode::Busy, "too much in flight");
-                        continue;
+                        self.busy(id);
+                    } else {
+                        self.answer(id, request);
                     }
-                    self.answer(id, request);
                 }
                 Ok(None) => break,
                 Err(why) => return Err(End::Malformed(why)),
@@ -253,15 +220,16 @@ impl Connection {
     fn answer(&mut self, id: u32, request: Request) {
         let counters = &self.shared.counters;
         let Some(shelf) = self.shared.shelf(request.volume()) else {
-            counters.no_volume.add(1);
-            self.outbox
-                .error(id, ErrorCode::NoVolume, "not served here");
-            return;
+            return self.no_volume(id);
         };
         match request {
             Request::Head { .. } => {
                 counters.head_requests.add(1);
-                self.outbox.message(kind::HEAD, id, shelf.head());
+                let head = shelf.head();
+                if head.is_empty() {
+                    return self.no_volume(id);
+                }
+                self.outbox.message(kind::HEAD, id, head);
             }
             Request::Range {
                 object,
@@ -303,32 +271,28 @@ impl Connection {
         }
     }
 
+    fn no_volume(&mut self, id: u32) {
+        self.shared.counters.no_volume.add(1);
+        self.outbox
+            .error(id, ErrorCode::NoVolume, "not served here");
+    }
+
     /// Leaves a read to the blocking threads.
     fn read_disk(&mut self, id: u32, shelf: Arc<dyn Shelf>, read: DiskRead) {
         self.shared.counters.disk_reads.add(1);
-        let shared = Arc::clone(&self.shared);
-        self.disk.spawn(async move {
-            let turn = Arc::clone(&shared.disk_reads).acquire_owned().await;
-            let (on, place) = (Arc::clone(&shelf), shelf.place().to_owned());
-            let found = tokio::task::spawn_blocking(move || {
-                // Held by the read itself: it goes on when the connection is gone.
-                let _turn = turn;
-                read.run(&*on)
-            });
-            let found = found.await.unwrap_or_else(|e| {
-                Err(StoreError::Unavailable {
-                    place,
-                    cause: e.to_string(),
-                })
-            });
-            DiskAnswer { id, shelf, found }
-        });
+        self.disk
+            .spawn(read.answer(Arc::clone(&self.shared), id, shelf));
     }
 
     fn take_disk_answer(&mut self, answer: DiskAnswer) {
         let DiskAnswer { id, shelf, found } = answer;
+        let (found, held) = match found {
+            None => return self.busy(id),
+            Some(Err(e)) => return self.storage_error(id, shelf.place(), &e),
+            Some(Ok(found)) => found,
+        };
         match found {
-            Ok(Found::Records(regions, rest)) => {
+            Found::Records(regions, rest) => {
                 self.outbox.records(id, regions);
                 if rest.is_empty() {
                     self.outbox.message(kind::DONE, id, Bytes::new());
@@ -340,13 +304,19 @@ impl Connection {
                     self.read_disk(id, shelf, read);
                 }
             }
-            Ok(Found::Range(Some(bytes))) => self.outbox.message(kind::RANGE, id, bytes),
-            Ok(Found::Range(None)) => {
+            Found::Range(Some(bytes)) => self.outbox.message(kind::RANGE, id, bytes),
+            Found::Range(None) => {
                 self.shared.counters.no_object.add(1);
                 self.outbox.error(id, ErrorCode::NoObject, "no such object");
             }
-            Err(e) => self.storage_error(id, shelf.place(), &e),
         }
+        self.account(self.outbox.left_bytes());
+        drop(held);
+    }
+
+    fn busy(&mut self, id: u32) {
+        self.shared.counters.busy.add(1);
+        self.outbox.error(id, ErrorCode::Busy, "too much in flight");
     }
 
     /// The client learns that, the log learns what: paths are none of a client's business.
@@ -362,14 +332,7 @@ impl Connection {
         if self.outbox.left_bytes() > 0 {
             self.flush().await?;
         }
-        let until = Instant::now() + BUSY_WAIT;
-        while self.shared.is_crowded() {
-            if Instant::now() >= until {
-                return Ok(false);
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-        Ok(true)
+        Ok(self.shared.wait_for_room().await)
     }
 
     /// Writes everything gathered, within the time that a reader is granted for so much.
@@ -461,56 +424,4 @@ async fn read(stream: &mut TcpStream, buffer: &mut BytesMut) -> std::io::Result<
         buffer.reserve(READ_BUFFER_BYTES);
     }
     stream.read_buf(buffer).await
-}
-
-impl DiskRead {
-    fn run(self, shelf: &dyn Shelf) -> Result<Found, StoreError> {
-        match self {
-            DiskRead::Range {
-                object,
-                offset,
-                len_bytes,
-            } => shelf
-                .read_range(object, offset, len_bytes)
-                .map(Found::Range),
-            DiskRead::Data { mut want, around } => {
-                let (mut regions, mut total) = (Vec::new(), 0);
-                let mut cut = false;
-                shelf.read_blocking(&want, around, &mut |region| {
-                    total += region.len();
-                    regions.push(region);
-                    cut = total >= SLICE_BYTES;
-                    if cut {
-                        ControlFlow::Break(())
-                    } else {
-                        ControlFlow::Continue(())
-                    }
-                })?;
-                if cut {
-                    let sent = handles(&regions);
-                    want.retain(|h| !sent.contains(h));
-                } else {
-                    want.clear();
-                }
-                Ok(Found::Records(regions, want))
-            }
-        }
-    }
-}
-
-/// The names of the records in regions that a shelf gave.
-fn handles(regions: &[Bytes]) -> std::collections::HashSet<Handle> {
-    let mut names = std::collections::HashSet::new();
-    for region in regions {
-        let mut rest = &region[..];
-        while let Some(header) = rest.first_chunk::<RECORD_HEADER_BYTES>() {
-            let Some((name, len)) = header.split_first_chunk::<32>() else {
-                break;
-            };
-            names.insert(Handle::from_bytes(*name));
-            let len = <[u8; 4]>::try_from(len).map_or(0, u32::from_le_bytes) as usize;
-            rest = rest.get(RECORD_HEADER_BYTES + len..).unwrap_or_default();
-        }
-    }
-    names
 }

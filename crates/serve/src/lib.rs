@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`server`] | listening, admission of connections, new heads, the end |
 //! | `connection` | one client: requests in, answers out |
+//! | `disk_read` | what waits for the disk, apart from everything else |
 //! | `outbox` | answers gathered for one vectored write |
 //! | [`shelf`] | what a server needs of a repository |
 //! | [`repository`] | a repository on disk as such |
@@ -17,6 +18,7 @@
 
 mod connection;
 pub mod counters;
+mod disk_read;
 pub mod error;
 pub mod limits;
 mod outbox;

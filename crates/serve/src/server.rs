@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use wire::frame::HELLO;
 use wire::message::{ErrorCode, Volume, put_error};
 
@@ -27,6 +27,10 @@ const NO_VOLUME: Volume = [0; 32];
 const BACKLOG: u32 = 4096;
 /// Pause after the system refused a connection for want of something.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a request waits for others' answers to leave memory before it is refused.
+const BUSY_WAIT: Duration = Duration::from_secs(2);
+const BUSY_STEP: Duration = Duration::from_millis(5);
 
 /// A server that is bound and not yet running.
 pub struct Server {
@@ -57,6 +61,18 @@ impl Shared {
     /// Whether slow readers keep so much in memory that others must wait.
     pub(crate) fn is_crowded(&self) -> bool {
         self.counters.held_bytes.get() > self.limits.max_held_bytes as u64
+    }
+
+    /// Waits for answers to leave memory; false when that does not help.
+    pub(crate) async fn wait_for_room(&self) -> bool {
+        let until = Instant::now() + BUSY_WAIT;
+        while self.is_crowded() {
+            if Instant::now() >= until {
+                return false;
+            }
+            sleep(BUSY_STEP).await;
+        }
+        true
     }
 }
 

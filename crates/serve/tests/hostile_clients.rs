@@ -238,6 +238,41 @@ async fn a_flood_of_reads_from_disk_waits_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
+    let records: Vec<_> = (0..8).map(|n| record(n, 1 << 20)).collect();
+    let shelf = Arc::new(TestShelf::new(&records));
+    shelf.cold.store(true, Ordering::Relaxed);
+    let limits = Limits {
+        max_held_bytes: 8 << 20,
+        disk_reads: 4,
+        write_timeout: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    let server = Running::start(shelf, limits);
+    let want: Vec<_> = records.iter().map(|r| r.handle).collect();
+    let mut requests = BytesMut::from(&HELLO[..]);
+    (1..=16).for_each(|id| put_get_data(&mut requests, id, &VOLUME, 0, &want));
+    let mut idlers = Vec::new();
+    for _ in 0..20 {
+        let mut stream = connect(server.address).await;
+        stream.write_all(&requests).await.unwrap();
+        idlers.push(stream);
+    }
+    // Twenty times 128 MiB are asked for.
+    let mut worst = 0;
+    eventually("some are refused", || {
+        worst = worst.max(server.counters.held_bytes.get());
+        server.counters.busy.get() > 0
+    })
+    .await;
+    let reads_under_way = 4 * (4 << 20);
+    assert!(worst <= (8 << 20) + reads_under_way, "{worst} bytes held");
+    drop(idlers);
+    eventually("all is free", || server.counters.held_bytes.get() == 0).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_in_the_middle_leaves_nothing_behind() {
     let records: Vec<_> = (0..8).map(|n| record(n, 500_000)).collect();
     let shelf = Arc::new(TestShelf::new(&records));

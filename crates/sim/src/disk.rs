@@ -114,14 +114,21 @@ impl CrashDisk {
         self.state().live.keys().cloned().collect()
     }
 
+    /// How many outcomes a crash now may have.
+    pub fn combinations(&self) -> usize {
+        let state = self.state();
+        let names = state.names.iter().map(|_| 2);
+        let writes = state.inodes.iter().flat_map(|i| &i.writes).map(|_| 3);
+        names.chain(writes).fold(1, usize::saturating_mul)
+    }
+
     /// The outcomes that a crash now may have: all of them when they are no more than `most`, else
     /// all lost, all kept, names without data, data without names, and others by seed.
     pub fn outcomes(&self, most: usize) -> Vec<Outcome> {
+        let all = self.combinations();
         let state = self.state();
         let names = state.names.len();
         let writes: usize = state.inodes.iter().map(|i| i.writes.len()).sum();
-        let all = (0..names).fold(1usize, |n, _| n.saturating_mul(2));
-        let all = (0..writes).fold(all, |n, _| n.saturating_mul(3));
         let digits = |name: &mut dyn FnMut() -> u8, write: &mut dyn FnMut() -> u8| {
             let mut digits: Vec<u8> = (0..names).map(|_| name()).collect();
             digits.extend((0..writes).map(|_| write()));

@@ -130,9 +130,13 @@ fn write(dir: &str, blocks: u64, payload: &Bytes, hasher: &Hasher) {
         blocks as f64 / seconds,
         rss_mib().saturating_sub(before)
     );
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_seconds());
     let done = writer.commit(b"measured").unwrap();
-    println!("commit: {:?}, {done:?}", start.elapsed());
+    let cpu = cpu_seconds() - cpu;
+    println!(
+        "commit: {:?}, {cpu:.2} CPU seconds, {done:?}",
+        start.elapsed()
+    );
     for i in 0..3 {
         let start = Instant::now();
         let extra = blocks + i * 10;

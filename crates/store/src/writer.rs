@@ -277,15 +277,20 @@ impl Writer {
         )?;
         // Committed. What the commit before this one replaced has had its readers' grace.
         self.unnamed.clear();
-        self.pending = Pending::default();
         self.bytes = 0;
         for id in &self.view.head.retired {
             if let Err(e) = self.disk.remove(&id.index()) {
                 tracing::debug!(run = %id, error = %e, "a replaced index run stays");
             }
         }
-        self.repository.refresh()?;
-        self.view = self.repository.view();
+        match self.repository.refresh() {
+            Ok(_) => self.view = self.repository.view(),
+            Err(error) => {
+                // The commit stands; only this writer cannot go on from it.
+                tracing::error!(%error, "cannot read back what was committed");
+                self.broken = true;
+            }
+        }
         Ok(committed)
     }
 
@@ -325,7 +330,8 @@ impl Writer {
         let mut segments = self.pending.segments().to_vec();
         segments.extend(absorbed.iter().flat_map(|r| r.segments()));
         let mut writer = RunWriter::begin(&*self.disk, &segments)?;
-        merge(&*self.disk, self.pending.sorted(), absorbed, &mut writer)?;
+        let fresh = std::mem::take(&mut self.pending).into_sorted();
+        merge(&*self.disk, fresh, absorbed, &mut writer)?;
         if let Some(run) = writer.finish()? {
             committed.index_bytes = run.len_bytes;
             runs.insert(0, run);

@@ -247,3 +247,46 @@ impl fmt::Debug for Hasher {
         f.write_str("Hasher")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frozen bytes: docs/formats/blocks.md gives the same.
+    #[test]
+    fn vectors() {
+        let hasher = Hasher::new(&std::array::from_fn(|i| i as u8));
+        let expected = [
+            (
+                Kind::Data,
+                "e63b7c8e56163e62ee730951dbc7f7dc9f54a515dd109e86e911948438abf24b",
+            ),
+            (
+                Kind::Array,
+                "ca05cc8236deec10b286a8f764365b5cb734346a9b55b550ed48ac5fffc843b8",
+            ),
+            (
+                Kind::Map,
+                "830aa07db6302b13725b551c11c29c56db56ee93f9e8a7ae0e05a29bce4360ae",
+            ),
+            (
+                Kind::Inode,
+                "8e716bc160e2bff6727c782faf9837c0d68c6ef3c21637192f3480cb985c515a",
+            ),
+        ];
+        for (kind, hex) in expected {
+            let handle = hasher.name(kind, b"bulla");
+            let found: String = handle
+                .as_bytes()
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect();
+            assert_eq!(found, hex, "{kind:?}");
+        }
+        let empty = hasher.handle::<Data>(b"");
+        assert_eq!(
+            empty.to_string(),
+            "blk18qux0umnt5v5u839za5ktus0pgfvlf6h7j9x478r3d9h5n4zq72q53ne8h"
+        );
+    }
+}

@@ -72,3 +72,32 @@ impl Record {
         Ok(Some(Record { handle, frame }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Packer;
+    use crate::handle::{Hasher, Kind};
+
+    /// Frozen bytes: docs/formats/blocks.md gives the same. The payload of a packed frame is the
+    /// compressor's choice and is not frozen.
+    #[test]
+    fn vectors() {
+        let hasher = Hasher::new(&std::array::from_fn(|i| i as u8));
+        let frame = Packer::new().pack(Kind::Data, b"bulla").unwrap();
+        let handle = hasher.name(Kind::Data, b"bulla");
+        let mut out = BytesMut::new();
+        Record { handle, frame }.put(&mut out);
+        let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "e63b7c8e56163e62ee730951dbc7f7dc9f54a515dd109e86e911948438abf24b0b00000001000500000062756c6c61"
+        );
+        let mut bytes = out.freeze();
+        for cut in 0..bytes.len() {
+            assert_eq!(Record::take(&mut bytes.slice(..cut)), Ok(None));
+        }
+        assert!(Record::take(&mut bytes).unwrap().is_some());
+        assert!(bytes.is_empty());
+    }
+}

@@ -53,7 +53,7 @@ impl Default for RemoteOptions {
     fn default() -> Self {
         RemoteOptions {
             connect_timeout: Duration::from_secs(5),
-            stall: Duration::from_secs(10),
+            stall: Duration::from_secs(5),
             progress: Duration::from_secs(60),
             idle: Duration::from_secs(120),
             max_pause: Duration::from_secs(5),

@@ -214,7 +214,9 @@ async fn silence_is_noticed() {
     })
     .await;
     let began = Instant::now();
-    assert!(is_unavailable(get(&store, 0).await));
+    let error = get(&store, 0).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }));
+    assert!(error.to_string().contains("silent"), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(290));
     assert!(began.elapsed() < Duration::from_millis(1200));
     // Those who come while it is set aside are told at once.

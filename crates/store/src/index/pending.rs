@@ -4,6 +4,9 @@
 //! positions finds them. The table is keyed by a hash seeded per process, because whoever chooses a
 //! file's content can choose bits of its handle.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
@@ -94,21 +97,42 @@ impl Pending {
         (from..self.len()).filter_map(|p| entry(&self.chunks, p as u32).map(|e| (e.handle, e.len)))
     }
 
-    /// All blocks in order of their handles.
-    pub fn sorted(&self) -> impl Iterator<Item = (Handle, Location)> {
-        let mut order: Vec<u32> = self.positions.iter().copied().collect();
-        order.sort_unstable_by_key(|p| entry(&self.chunks, *p).map(|e| e.handle));
-        order.into_iter().filter_map(|p| {
-            let e = entry(&self.chunks, p)?;
-            let segment = *self.segments.get(e.segment as usize)?;
-            Some((
-                e.handle,
-                Location {
-                    segment,
-                    offset: e.offset,
-                    len: e.len,
-                },
-            ))
+    /// All blocks in order of their handles: each chunk is sorted where it lies, which the processor's
+    /// caches can hold, and the chunks are merged. A sorted list of positions would jump through all
+    /// of memory at every comparison.
+    pub fn into_sorted(self) -> impl Iterator<Item = (Handle, Location)> {
+        let Pending {
+            mut chunks,
+            positions,
+            segments,
+            ..
+        } = self;
+        drop(positions);
+        for chunk in &mut chunks {
+            chunk.sort_unstable_by_key(|e| e.handle);
+        }
+        let mut chunks: Vec<_> = chunks.into_iter().map(Vec::into_iter).collect();
+        let mut least: BinaryHeap<Reverse<(Handle, usize)>> = chunks
+            .iter()
+            .enumerate()
+            .filter_map(|(i, c)| c.as_slice().first().map(|e| Reverse((e.handle, i))))
+            .collect();
+        std::iter::from_fn(move || {
+            let mut top = least.peek_mut()?;
+            let number = top.0.1;
+            let entry = chunks.get_mut(number)?.next()?;
+            match chunks.get(number).and_then(|c| c.as_slice().first()) {
+                Some(next) => top.0.0 = next.handle,
+                None => {
+                    PeekMut::pop(top);
+                }
+            }
+            let at = Location {
+                segment: *segments.get(entry.segment as usize)?,
+                offset: entry.offset,
+                len: entry.len,
+            };
+            Some((entry.handle, at))
         })
     }
 }
@@ -118,4 +142,36 @@ fn entry(chunks: &[Vec<Entry>], position: u32) -> Option<&Entry> {
     chunks
         .get(position / CHUNK_ENTRIES)?
         .get(position % CHUNK_ENTRIES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_chunks_come_out_in_order_and_each_block_where_it_lies() {
+        let handle = |n: u32| Handle::from_bytes(*blake3::hash(&n.to_le_bytes()).as_bytes());
+        let at = |n: u32| Location {
+            segment: FileId([(n / 50_000) as u8; 16]),
+            offset: n,
+            len: n % 1000,
+        };
+        let count = 2 * CHUNK_ENTRIES as u32 + 17;
+        let mut pending = Pending::default();
+        for n in 0..count {
+            assert!(!pending.contains(&handle(n)));
+            assert!(pending.insert(handle(n), at(n)));
+        }
+        assert!((0..count).all(|n| pending.contains(&handle(n))));
+        assert_eq!(
+            (pending.len(), pending.segments().len()),
+            (count as usize, 3)
+        );
+        let since: Vec<_> = pending.since(count as usize - 3).collect();
+        assert_eq!(since[0], (handle(count - 3), at(count - 3).len));
+        assert_eq!(since.len(), 3);
+        let mut expected: Vec<_> = (0..count).map(|n| (handle(n), at(n))).collect();
+        expected.sort_unstable();
+        assert!(pending.into_sorted().eq(expected));
+    }
 }

@@ -71,12 +71,15 @@ impl Run {
 
         let mut sum = blake3::Hasher::new();
         let mut at = behind;
-        let first: Vec<[u8; 32]> = read_table(page_count, &mut at, &mut sum, &read)?;
-        if !first.is_sorted_by(|a, b| a < b) {
-            return Err(bad("fan-out is out of order"));
-        }
-        let segments: Vec<[u8; 16]> =
-            read_table(u64::from(trailer.segments), &mut at, &mut sum, &read)?;
+        let ascends = |rows: &[[u8; 32]]| {
+            let order = rows.is_sorted_by(|a, b| a < b);
+            order
+                .then_some(())
+                .ok_or_else(|| bad("fan-out is out of order"))
+        };
+        let first = read_table(page_count, &mut at, &mut sum, &read, ascends)?;
+        let segments = u64::from(trailer.segments);
+        let segments: Vec<[u8; 16]> = read_table(segments, &mut at, &mut sum, &read, |_| Ok(()))?;
         sum.update(&trailer.summed);
         if sum.finalize() != blake3::Hash::from_bytes(trailer.sum) {
             return Err(bad("checksum does not match"));
@@ -270,12 +273,14 @@ fn entry_bytes(page: &[u8], index: usize) -> Option<&[u8]> {
     page.get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES)
 }
 
-/// Reads `count` rows of a table in pieces, so that memory grows with what the file really holds.
+/// Reads `count` rows of a table in pieces and judges each with the row before it, so that memory
+/// grows with what the file really holds: a sparse file is long and cheap.
 fn read_table<const N: usize>(
     count: u64,
     at: &mut u64,
     sum: &mut blake3::Hasher,
     read: &impl Fn(&mut [u8], u64) -> Result<(), StoreError>,
+    judge: impl Fn(&[[u8; N]]) -> Result<(), StoreError>,
 ) -> Result<Vec<[u8; N]>, StoreError> {
     const PIECE_ROWS: u64 = 1 << 15;
     let mut rows: Vec<[u8; N]> = Vec::new();
@@ -285,7 +290,9 @@ fn read_table<const N: usize>(
         let mut piece = vec![0; now as usize * N];
         read(&mut piece, *at)?;
         sum.update(&piece);
+        let judged = rows.len().saturating_sub(1);
         rows.extend(piece.chunks_exact(N).filter_map(|c| c.first_chunk::<N>()));
+        judge(rows.get(judged..).unwrap_or_default())?;
         *at += piece.len() as u64;
         left -= now;
     }

@@ -270,3 +270,43 @@ fn impossible_roots_are_refused() {
     assert!(read(9, 254).is_err());
     assert!(read(MAX_LEN + 1, 3).is_err());
 }
+
+/// Frozen bytes: docs/formats/trees.md gives the same.
+#[test]
+fn vectors() {
+    let hasher = Hasher::new(&std::array::from_fn(|i| i as u8));
+    let print = |list: &[Extent]| {
+        let mut nodes = Vec::new();
+        let mut builder = Builder::new(&hasher, |_, bytes: &Bytes| nodes.push(bytes.clone()));
+        for extent in list {
+            builder.push(*extent).unwrap();
+        }
+        let root = builder.finish().unwrap().unwrap();
+        let mut e = Encoder::new();
+        root.encode(&mut e);
+        (hex(&e.finish()), nodes.first().map(|bytes| hex(bytes)))
+    };
+    let data = |text: &[u8]| Extent::Data {
+        handle: hasher.handle::<Data>(text),
+        len: text.len() as u32,
+    };
+    let hole = Extent::Hole { len: 65_536 };
+    assert_eq!(
+        print(&[data(b"bulla")]),
+        (
+            "0500e63b7c8e56163e62ee730951dbc7f7dc9f54a515dd109e86e911948438abf24b".into(),
+            None
+        )
+    );
+    assert_eq!(print(&[hole]), ("808004ff".into(), None));
+    let mixed = [data(b"bulla"), hole, data(b"seal")];
+    assert_eq!(print(&mixed), ("8980040181ade6686b029b1aca6e161ba6d1486f10b15118b25c51ccd923504e96fc9b1e".into(), Some("0001030ae63b7c8e56163e62ee730951dbc7f7dc9f54a515dd109e86e911948438abf24b8180080805a1f37b57880b54d4ca162c1f7ae4c06748b4c2d1c4ae471ae5fa1ac254002a".into())));
+    assert_eq!(
+        print(&vec![data(b"bulla"); 1000]).0,
+        "88270271bcaec247fe270a61ba71459fbe9b5f9a20122d6077670fe972c0432de1d4d1"
+    );
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

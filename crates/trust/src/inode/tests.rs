@@ -293,3 +293,79 @@ fn a_link_group_is_bound_to_path_and_volume() {
     assert_ne!(link_group(&a, b"x/y"), link_group(&a, b"x/z"));
     assert_ne!(link_group(&a, b"x/y"), link_group(&b, b"x/y"));
 }
+
+/// Frozen bytes: docs/formats/inode.md gives the same.
+#[test]
+fn vectors() {
+    let root = ArrayRoot {
+        len: 1_000_000,
+        height: 1,
+        top: [0xaa; 32],
+    };
+    let map = MapRoot {
+        handle: Handle::from_bytes([0xbb; 32]),
+        height: 1,
+        entries: 3,
+        salt: [0; 16],
+    };
+    let before_1970 = Mtime {
+        seconds: -1,
+        nanos: 0,
+    };
+    let pair = (Bytes::from_static(b"user.a"), Bytes::from_static(b"1"));
+    let rich = Inode {
+        links: 2,
+        link_group: Some([0xcc; 16]),
+        owner: Some(Owner {
+            uid: 1000,
+            gid: 100,
+        }),
+        xattrs: Xattrs::Inline(vec![pair]),
+        ..file(FileContent::Inline(Bytes::from_static(b"bulla")))
+    };
+    let inodes = [
+        file(FileContent::Empty),
+        file(FileContent::Array(root)),
+        rich,
+        Inode::new(
+            0o755,
+            before_1970,
+            Content::Directory {
+                map: Some(map),
+                opaque: false,
+            },
+        ),
+        Inode::new(
+            0o777,
+            Mtime::default(),
+            Content::Symlink(Bytes::from_static(b"bulla")),
+        ),
+        Inode::new(
+            0o600,
+            Mtime::default(),
+            Content::CharDevice { major: 1, minor: 3 },
+        ),
+    ];
+    let expected = [
+        "0001a40180c49fd50c959aef3a",
+        "0021a40180c49fd50c959aef3ac0843d01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "0011a40180c49fd50c959aef3a0562756c6c61010202cccccccccccccccccccccccccccccccc03e80764040a0106757365722e610131",
+        "0012ed010100bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb0103",
+        "0003ff0100000562756c6c61",
+        "0006800100000103",
+    ];
+    for (inode, expected) in inodes.iter().zip(expected) {
+        assert_eq!(hex(&inode.encode()), expected);
+    }
+    let block = Entry::Block(Handle::from_bytes([0xdd; 32]));
+    assert_eq!(hex(&block.encode()), format!("ff{}", "dd".repeat(32)));
+    let hasher = Hasher::new(&std::array::from_fn(|i| i as u8));
+    assert_eq!(
+        hex(&link_group(&hasher, b"dir/first")),
+        "54cfc3a7aa5192f8dd8045244c2da61f"
+    );
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -469,3 +469,51 @@ fn ground_keys_give_a_sound_tree() {
         assert!(salted.map.len() > 20);
     }
 }
+
+/// Frozen bytes: docs/formats/trees.md gives the same.
+#[test]
+fn vectors() {
+    let hasher = Hasher::new(&std::array::from_fn(|i| i as u8));
+    let build = |count: u32, salt| {
+        let mut nodes = Vec::new();
+        let mut builder = Builder::new(&hasher, salt, |handle, bytes: &Bytes| {
+            nodes.push((handle, bytes.clone()));
+        });
+        for i in 0..count {
+            let value = vec![i as u8; 1 + i as usize % 50];
+            builder
+                .push(format!("key-{i:06}").as_bytes(), &value)
+                .unwrap();
+        }
+        (builder.finish().unwrap(), nodes)
+    };
+    let print = |root: Option<MapRoot>| {
+        let mut e = Encoder::new();
+        root.unwrap().encode(&mut e);
+        hex(&e.finish())
+    };
+    let (root, nodes) = build(2, Salt::default());
+    assert_eq!(
+        hex(&nodes[0].1),
+        "0001020a6b65792d30303030303001000a6b65792d303030303031020101"
+    );
+    assert_eq!(
+        print(root),
+        "7b6bd383a109428bf0926b75251e6768ad28a464e86879c8a9276f27637df1e00102"
+    );
+    let (root, nodes) = build(10_000, Salt::default());
+    assert_eq!(nodes.len(), 17);
+    assert_eq!(
+        print(root),
+        "b047d177826caadfd14c7724c7e068384a78337ee4450dcde37309c6dd9f7b5002904e"
+    );
+    assert_eq!(
+        print(build(10_000, [1; 16]).0),
+        "4f12c32f8a031d52e20bf5cb3ffc09dc6e0a2a28b2a0d7bb7446dcf67c8b0cb682904e01010101010101010101010101010101"
+    );
+    assert!(build(0, Salt::default()).0.is_none());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

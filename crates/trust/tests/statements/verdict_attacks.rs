@@ -89,6 +89,19 @@ fn two_records_of_a_version_that_nobody_adopted_are_a_fork() {
 }
 
 #[test]
+fn two_records_of_a_version_one_after_the_other_are_a_fork() {
+    let mut world = World::new();
+    let one = world.publish(1);
+    let again = RootRecord {
+        root: Handle::from_bytes([99; 32]),
+        ..world.record(1)
+    };
+    let again = world.head_of(&again, &[2]);
+    let verdict = judge_all(&world.floor(), &[&one, &again]);
+    assert_eq!(classes(&verdict), [Some(Class::Fork); 2]);
+}
+
+#[test]
 fn a_newer_record_whose_log_lacks_the_older_is_a_fork() {
     let mut world = World::new();
     let behind = world.head_of(&world.record(2), &[2]);

@@ -1,0 +1,80 @@
+//! A statement that ends under a mount: names go, open files read on, a renewed one brings all back.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use mount::{MountOptions, NameCaching};
+
+use crate::fixture::{TestMount, World, errno, eventually, noise, quick};
+
+async fn expires_and_comes_back(caching: NameCaching) {
+    let mut world = World::new();
+    let content = noise(1, 400_000);
+    let file = world.file(&content);
+    let root = world.directory(vec![("f", file.clone()), ("g", file)]);
+    world.publish_root(&root, 3);
+    let published = Instant::now();
+    let options = MountOptions {
+        name_caching: caching,
+        ..quick()
+    };
+    let m = TestMount::new(world.open().await, options).await;
+    let open = File::open(m.path("f")).unwrap();
+    let mut first = [0; 10];
+    open.read_exact_at(&mut first, 0).unwrap();
+    assert_eq!(errno(fs::metadata(m.path("nothing"))), libc::ENOENT);
+    fs::metadata(m.path("g")).unwrap();
+
+    eventually("the end", || fs::metadata(m.path("g")).is_err());
+    assert!(
+        published.elapsed() < Duration::from_millis(3600),
+        "{:?}",
+        published.elapsed()
+    );
+    assert_eq!(errno(fs::metadata(m.path("g"))), libc::EIO, "known names");
+    assert_eq!(
+        errno(fs::metadata(m.path("nothing"))),
+        libc::EIO,
+        "known absence"
+    );
+    assert_eq!(errno(fs::read_dir(m.path(""))), libc::EIO);
+    let mut whole = vec![0; content.len()];
+    open.read_exact_at(&mut whole, 0).unwrap();
+    assert_eq!(whole, content);
+
+    world.publish_root(&root, 3600);
+    eventually("the renewal", || fs::metadata(m.path("g")).is_ok());
+    assert_eq!(errno(fs::metadata(m.path("nothing"))), libc::ENOENT);
+    assert_eq!(m.read("g"), content);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_end_with_the_statement() {
+    expires_and_comes_back(NameCaching::Automatic).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_end_with_the_statement_without_the_epoch_call() {
+    expires_and_comes_back(NameCaching::Short).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_is_renewed_in_time_is_never_noticed() {
+    let mut world = World::new();
+    let file = world.file(b"x");
+    let root = world.directory(vec![("f", file)]);
+    world.publish_root(&root, 2);
+    // The interval is longer than the statement: it is the statement that sets the pace.
+    let options = MountOptions {
+        refresh: Duration::from_secs(60),
+        ..MountOptions::default()
+    };
+    let m = TestMount::new(world.open().await, options).await;
+    let begin = Instant::now();
+    world.publish_root(&root, 3600);
+    while begin.elapsed() < Duration::from_millis(3000) {
+        assert!(fs::metadata(m.path("f")).is_ok());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

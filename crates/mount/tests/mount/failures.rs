@@ -1,0 +1,154 @@
+//! Replicas that lie, deny or stall under a mount: EIO at the latest at the deadline, never a wrong
+//! byte, never ENOENT without proof, and the mount can always be taken away.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sim::liar::{Liar, Lie};
+use store::memory::MemoryStore;
+
+use crate::fixture::{TestMount, World, errno, is_mounted, noise, now, quick};
+
+fn world() -> World {
+    let mut world = World::new();
+    let file = world.file(&noise(1, 200_000));
+    let other = world.file(&noise(2, 200_000));
+    // Large enough to be in several nodes, so that some names are not in memory after opening.
+    let many: Vec<(String, _)> = (0..4000)
+        .map(|i| (format!("n{i:05}"), file.clone()))
+        .collect();
+    let many = many.iter().map(|(n, i)| (n.as_str(), i.clone())).collect();
+    let many = world.directory(many);
+    world.publish(vec![("f", file), ("other", other), ("many", many)], 3600);
+    world
+}
+
+/// A replica of `world` that has nothing at hand and lies when told to.
+fn liar(world: &World) -> Arc<Liar<MemoryStore>> {
+    let honest = MemoryStore::new("far");
+    for record in &world.model.records {
+        honest.insert(record.clone());
+    }
+    Arc::new(Liar::new(honest, Lie::None))
+}
+
+async fn mounted_over_a_liar(world: &World) -> (TestMount, Arc<Liar<MemoryStore>>) {
+    let liar = liar(world);
+    let head = store::Replica::head(world.store.as_ref()).await.unwrap();
+    liar.tell(Lie::Head(head));
+    let volume = world.open_over(vec![liar.clone()]).await;
+    (TestMount::new(volume, quick()).await, liar)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_blocks_are_eio_and_an_honest_replica_masks_them() {
+    for lie in [
+        Lie::WrongPlaintext,
+        Lie::AnotherBlock,
+        Lie::FlipBit(77),
+        Lie::DenyBlocks,
+    ] {
+        let world = world();
+        let (m, liar) = mounted_over_a_liar(&world).await;
+        liar.tell(lie.clone());
+        assert_eq!(errno(fs::read(m.path("f"))), libc::EIO, "{lie:?}");
+        assert_eq!(
+            errno(fs::metadata(m.path("many/n00001"))),
+            libc::EIO,
+            "{lie:?}"
+        );
+        assert_eq!(
+            errno(fs::metadata(m.path("many/nothing"))),
+            libc::EIO,
+            "{lie:?}"
+        );
+        liar.tell(Lie::None);
+        assert_eq!(m.read("f"), noise(1, 200_000), "an error is not remembered");
+
+        let masked = world
+            .open_over(vec![self::liar(&world), world.store.clone()])
+            .await;
+        let m = TestMount::new(masked, quick()).await;
+        assert_eq!(m.read("other"), noise(2, 200_000));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_replica_is_eio_at_the_deadline() {
+    let world = world();
+    let (m, liar) = mounted_over_a_liar(&world).await;
+    let file = File::open(m.path("f")).unwrap();
+    liar.tell(Lie::Stall);
+    let begin = Instant::now();
+    assert_eq!(errno(file.read_at(&mut [0; 10], 0)), libc::EIO);
+    assert_eq!(errno(fs::metadata(m.path("many/n00001"))), libc::EIO);
+    assert!(
+        begin.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begin.elapsed()
+    );
+    // What is in memory is served meanwhile.
+    assert!(fs::metadata(m.path("other")).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unmounting_waits_for_nobody() {
+    let world = world();
+    let (mut m, liar) = mounted_over_a_liar(&world).await;
+    liar.tell(Lie::Stall);
+    let path = m.path("f");
+    let reader = std::thread::spawn(move || fs::read(path));
+    std::thread::sleep(Duration::from_millis(100));
+    let begin = Instant::now();
+    mount::unmount(&m.path("")).unwrap();
+    assert!(
+        begin.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert!(!is_mounted(&m.path("")));
+    assert!(reader.join().unwrap().is_err());
+    drop(m.mounted.take());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_caller_is_free_at_the_deadline() {
+    let world = world();
+    let (m, liar) = mounted_over_a_liar(&world).await;
+    liar.tell(Lie::Stall);
+    let mut cat = Command::new("cat")
+        .arg(m.path("f"))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let begin = Instant::now();
+    cat.kill().unwrap();
+    cat.wait().unwrap();
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_version_that_is_withheld_does_not_replace_the_old() {
+    let mut world = world();
+    let old = world.model.records.len();
+    let (m, liar) = mounted_over_a_liar(&world).await;
+    assert!(fs::metadata(m.path("many/n00001")).is_ok());
+    // The liar announces a version whose directory it never had.
+    let file = world.file(b"newer");
+    let many = world.directory(vec![("other-name", file)]);
+    let root = world.directory(vec![("many", many)]);
+    let head = world.model.publish(&root, now(), 3600).unwrap();
+    assert!(world.model.records.len() > old);
+    liar.tell(Lie::Head(head));
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(m.mounted().version(), 1);
+    assert!(fs::metadata(m.path("many/n00001")).is_ok());
+}

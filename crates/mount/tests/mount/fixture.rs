@@ -1,0 +1,205 @@
+//! What the tests share: a volume in memory, versions of it, and mounts that never stay behind.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use mount::{MountOptions, Mounted};
+use publish::{Volume, VolumeOptions};
+use sim::model::{Model, inode};
+use store::Replica;
+use store::memory::MemoryStore;
+use trust::inode::{Content, Inode};
+use trust::statement::VolumeId;
+
+/// A publisher and the replica that it fills.
+pub struct World {
+    pub model: Model,
+    pub store: Arc<MemoryStore>,
+    pub state: tempfile::TempDir,
+    sent: usize,
+}
+
+impl World {
+    pub fn new() -> World {
+        World {
+            model: Model::new(9).unwrap(),
+            store: Arc::new(MemoryStore::new("memory")),
+            state: tempfile::tempdir().unwrap(),
+            sent: 0,
+        }
+    }
+
+    pub fn file(&mut self, content: &[u8]) -> Inode {
+        self.model.file(content, 64 << 10).unwrap()
+    }
+
+    pub fn directory(&mut self, entries: Vec<(&str, Inode)>) -> Inode {
+        let entries = entries
+            .into_iter()
+            .map(|(n, i)| (n.as_bytes().to_vec(), i))
+            .collect();
+        self.model.directory(entries).unwrap()
+    }
+
+    /// Signs `entries` as the root of the next version, valid for `seconds`, and gives it to the
+    /// replica.
+    pub fn publish(&mut self, entries: Vec<(&str, Inode)>, seconds: u64) {
+        let root = self.directory(entries);
+        self.publish_root(&root, seconds);
+    }
+
+    pub fn publish_root(&mut self, root: &Inode, seconds: u64) {
+        let head = self.sign(root, seconds);
+        self.store.set_head(head);
+    }
+
+    /// As [`World::publish_root`], without telling the replica's head.
+    pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
+        let head = self.model.publish(root, now(), seconds).unwrap();
+        for record in self.model.records.iter().skip(self.sent) {
+            self.store.insert(record.clone());
+        }
+        self.sent = self.model.records.len();
+        head
+    }
+
+    pub async fn open(&self) -> Arc<Volume> {
+        self.open_over(vec![self.store.clone()]).await
+    }
+
+    pub async fn open_over(&self, replicas: Vec<Arc<dyn Replica>>) -> Arc<Volume> {
+        open(self.model.id(), replicas, self.state.path()).await
+    }
+
+    /// Mounts what is published, refreshing often.
+    pub async fn mount(&self) -> TestMount {
+        TestMount::new(self.open().await, quick()).await
+    }
+}
+
+pub async fn open(id: VolumeId, replicas: Vec<Arc<dyn Replica>>, state: &Path) -> Arc<Volume> {
+    let options = VolumeOptions {
+        state_directory: state.to_owned(),
+        cache_bytes: 64 << 20,
+        deadline: Duration::from_millis(800),
+        ..VolumeOptions::default()
+    };
+    Volume::over(id, replicas, options).await.unwrap()
+}
+
+/// Options under which an update is seen within a test's patience.
+pub fn quick() -> MountOptions {
+    MountOptions {
+        refresh: Duration::from_millis(100),
+        ..MountOptions::default()
+    }
+}
+
+pub fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+}
+
+pub fn symlink(target: &'static str) -> Inode {
+    inode(
+        0o777,
+        Content::Symlink(Bytes::from_static(target.as_bytes())),
+    )
+}
+
+/// Content that does not compress and differs by `seed`.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(|| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x as u8
+    })
+    .take(len)
+    .collect()
+}
+
+/// Whether anything is mounted on `directory`, by the kernel's own table.
+pub fn is_mounted(directory: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    table
+        .lines()
+        .any(|line| line.split(' ').nth(4) == directory.to_str())
+}
+
+/// Waits until `done` says so; fails after ten seconds.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "not in ten seconds: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A mount on a directory of its own, which is gone when this is dropped, also by a panic.
+pub struct TestMount {
+    pub mounted: Option<Mounted>,
+    directory: tempfile::TempDir,
+}
+
+impl TestMount {
+    pub async fn new(volume: Arc<Volume>, options: MountOptions) -> TestMount {
+        let directory = tempfile::tempdir().unwrap();
+        let mounted = mount::mount(volume, directory.path(), options)
+            .await
+            .unwrap();
+        assert!(is_mounted(directory.path()));
+        TestMount {
+            mounted: Some(mounted),
+            directory,
+        }
+    }
+
+    pub fn mounted(&self) -> &Mounted {
+        self.mounted.as_ref().unwrap()
+    }
+
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.directory.path().join(below)
+    }
+
+    pub fn read(&self, below: &str) -> Vec<u8> {
+        std::fs::read(self.path(below)).unwrap()
+    }
+
+    /// Waits until programs see version `version`.
+    pub fn wait_for(&self, version: u64) {
+        eventually("the update", || self.mounted().version() >= version);
+    }
+}
+
+impl Drop for TestMount {
+    fn drop(&mut self) {
+        drop(self.mounted.take());
+        let leaked = is_mounted(self.directory.path());
+        if leaked {
+            let _ = mount::unmount(self.directory.path());
+        }
+        if !std::thread::panicking() {
+            assert!(!leaked, "a mount was left behind");
+        }
+    }
+}
+
+/// The errno of a result that must be an error.
+pub fn errno<T>(result: std::io::Result<T>) -> i32 {
+    match result {
+        Ok(_) => panic!("it worked"),
+        Err(error) => error
+            .raw_os_error()
+            .unwrap_or_else(|| panic!("no errno in {error}")),
+    }
+}

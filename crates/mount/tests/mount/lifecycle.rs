@@ -1,0 +1,188 @@
+//! Mounts begin, end and die: cleanly, and never in the way of what comes next.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mount::{MountError, MountOptions};
+
+use crate::fixture::{World, errno, eventually, is_mounted, quick};
+
+fn world() -> World {
+    let mut world = World::new();
+    let file = world.file(b"content");
+    world.publish(vec![("f", file)], 3600);
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mount_table_tells_what_it_is() {
+    let m = world().mount().await;
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let directory = m.path("");
+    let directory = directory.to_str().unwrap().trim_end_matches('/');
+    let line = table.lines().find(|l| l.contains(directory)).unwrap();
+    assert!(line.contains(" ro,nosuid,nodev"), "{line}");
+    assert!(line.contains("- fuse.bulla bulla\\043vol1"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suid_and_devices_work_only_on_request() {
+    let options = MountOptions {
+        honour_suid_and_devices: true,
+        ..quick()
+    };
+    let m = crate::fixture::TestMount::new(world().open().await, options).await;
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let directory = m.path("");
+    let directory = directory.to_str().unwrap().trim_end_matches('/');
+    let line = table.lines().find(|l| l.contains(directory)).unwrap();
+    assert!(
+        !line.contains("nosuid") && !line.contains("nodev"),
+        "{line}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unmounting_from_outside_ends_it_and_twice_is_told() {
+    let mut m = world().mount().await;
+    let directory = m.path("");
+    mount::unmount(&directory).unwrap();
+    let mut mounted = m.mounted.take().unwrap();
+    tokio::time::timeout(Duration::from_secs(5), mounted.ended())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(matches!(
+        mount::unmount(&directory),
+        Err(MountError::NotMounted { .. })
+    ));
+    mounted.unmount().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_mount_goes_at_once_and_its_open_files_read_on() {
+    let m = world().mount().await;
+    let mut open = File::open(m.path("f")).unwrap();
+    m.mounted().unmount().unwrap();
+    assert!(!is_mounted(&m.path("")));
+    let mut content = String::new();
+    open.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "content");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_directory_is_refused() {
+    let world = world();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for place in [Path::new("/no/such/place"), file.path()] {
+        let error = mount::mount(world.open().await, place, quick())
+            .await
+            .unwrap_err();
+        assert!(matches!(error, MountError::Directory { .. }), "{error}");
+    }
+    assert!(matches!(
+        mount::unmount(file.path()),
+        Err(MountError::NotMounted { .. })
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_to_a_directory_can_be_mounted_on() {
+    let (real, links) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let link = links.path().join("link");
+    std::os::unix::fs::symlink(real.path(), &link).unwrap();
+    let mounted = mount::mount(world().open().await, &link, quick())
+        .await
+        .unwrap();
+    assert!(is_mounted(real.path()));
+    assert_eq!(fs::read(link.join("f")).unwrap(), b"content");
+    drop(mounted);
+    assert!(!is_mounted(real.path()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_mounted_over_a_mount() {
+    let world = world();
+    let m = world.mount().await;
+    let again = mount::mount(world.open().await, &m.path(""), quick()).await;
+    assert!(matches!(again, Err(MountError::Busy { .. })));
+    assert_eq!(m.read("f"), b"content");
+}
+
+/// Not a test of its own: the process that the next two kill.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "run by other tests, as a process to kill"]
+async fn serve_until_told() {
+    let Some(directory) = std::env::var_os("BULLA_TEST_MOUNT") else {
+        panic!("run by other tests only")
+    };
+    let world = world();
+    let mounted = mount::mount(world.open().await, Path::new(&directory), quick())
+        .await
+        .unwrap();
+    mounted.until_signal().await.unwrap();
+}
+
+/// A process that serves a mount; killed and cleared away when dropped.
+struct Server {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // These fail when the test did its work.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = mount::unmount(self.directory.path());
+    }
+}
+
+fn serve() -> Server {
+    let directory = tempfile::tempdir().unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lifecycle::serve_until_told", "--ignored"])
+        .env("BULLA_TEST_MOUNT", directory.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let server = Server { child, directory };
+    let (place, f) = (server.directory.path(), server.directory.path().join("f"));
+    eventually("the child's mount", || is_mounted(place) && f.exists());
+    server
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_mount_is_named_and_cleared() {
+    let mut server = serve();
+    let Server { child, directory } = &mut server;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(errno(fs::read_dir(directory.path())), libc::ENOTCONN);
+    let error = mount::mount(world().open().await, directory.path(), quick())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, MountError::Stale { .. }), "{error}");
+    mount::unmount(directory.path()).unwrap();
+    assert!(!is_mounted(directory.path()) && fs::metadata(directory.path()).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_unmounts_and_is_no_error() {
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        let mut server = serve();
+        let Server { child, directory } = &mut server;
+        let open = File::open(directory.path().join("f")).unwrap();
+        let kill = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(kill.success());
+        assert!(child.wait().unwrap().success(), "{signal}");
+        assert!(!is_mounted(directory.path()));
+        drop(open);
+    }
+}

@@ -1,0 +1,13 @@
+//! Real mounts in the real kernel (design `quality.md`, *The real kernel*). Needs /dev/fuse and the
+//! right to mount; without them these tests fail, they are not skipped.
+
+// A test that meets an error is over.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod expiry;
+mod failures;
+mod fixture;
+mod lifecycle;
+mod published;
+mod tree;
+mod updates;

@@ -1,0 +1,176 @@
+//! A tree on disk, through the real pipeline into a real repository, mounted: what programs see is
+//! the tree.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use publish::progress::Silent;
+use publish::{Location, PublishOptions, Source, Volume, VolumeOptions};
+use trust::key::SecretKey;
+
+use crate::fixture::{TestMount, errno, eventually, noise, quick};
+
+struct Publisher {
+    tree: tempfile::TempDir,
+    place: tempfile::TempDir,
+}
+
+impl Publisher {
+    fn new() -> Publisher {
+        Publisher {
+            tree: tempfile::tempdir().unwrap(),
+            place: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn repository(&self) -> std::path::PathBuf {
+        self.place.path().join("repository")
+    }
+
+    /// Publishes the tree as it is now and gives back where to mount it from.
+    fn publish(&self) -> Source {
+        let key = SecretKey::from_seed(&[5; 32]);
+        let options = PublishOptions::default();
+        let published = publish::publish(
+            self.tree.path(),
+            &self.repository(),
+            &key,
+            &options,
+            &Silent,
+        )
+        .unwrap();
+        Source {
+            volume: published.volume,
+            location: Location::Directory(self.repository()),
+        }
+    }
+
+    async fn open(&self, source: &Source) -> Arc<Volume> {
+        let options = VolumeOptions {
+            state_directory: self.place.path().join("state"),
+            deadline: Duration::from_secs(5),
+            ..VolumeOptions::default()
+        };
+        Volume::open(source, &[], options).await.unwrap()
+    }
+}
+
+/// Everything that a tree can hold and a copy keeps.
+fn fill(tree: &Path) {
+    for d in 0..8u64 {
+        let dir = tree.join(format!("dir{d}"));
+        fs::create_dir(&dir).unwrap();
+        for f in 0..60u64 {
+            fs::write(
+                dir.join(format!("f{f}")),
+                noise(d * 100 + f, (f * f * 53) as usize),
+            )
+            .unwrap();
+        }
+    }
+    fs::write(tree.join("large"), noise(999, 9_000_001)).unwrap();
+    fs::hard_link(tree.join("large"), tree.join("dir3/linked")).unwrap();
+    symlink("../dir1/f5", tree.join("dir2/up")).unwrap();
+    symlink("/no/such/place", tree.join("dangling")).unwrap();
+    fs::create_dir_all(tree.join("deep/er/and/deeper")).unwrap();
+    fs::write(tree.join("deep/er/and/deeper/file"), "deep").unwrap();
+    fs::create_dir(tree.join("empty")).unwrap();
+    let sparse = File::create(tree.join("sparse")).unwrap();
+    sparse.write_all_at(b"end", 50 << 20).unwrap();
+    let name = std::ffi::OsString::from("odd \n name \u{fffd}");
+    fs::write(tree.join(name), "odd").unwrap();
+    fs::copy("/bin/true", tree.join("true")).unwrap();
+}
+
+/// What `stat` says of everything below `top`, as text to compare.
+fn listing(top: &Path) -> String {
+    let format = "%P\\0%y\\0%m\\0%T@\\0%l\\0%n\\n";
+    let not_size_of_directories = ["-not", "-type", "d", "-printf", "%P\\0%s\\n"];
+    let files = Command::new("find")
+        .arg(top)
+        .args(not_size_of_directories)
+        .output()
+        .unwrap();
+    let all = Command::new("find")
+        .arg(top)
+        .args([
+            "-not",
+            "-type",
+            "d",
+            "-printf",
+            format,
+            "-o",
+            "-printf",
+            "%P\\0%y\\0%m\\0%T@\\n",
+        ])
+        .output()
+        .unwrap();
+    assert!(files.status.success() && all.status.success());
+    let text = String::from_utf8_lossy(&all.stdout) + String::from_utf8_lossy(&files.stdout);
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_published_tree_mounts_as_it_was() {
+    let publisher = Publisher::new();
+    fill(publisher.tree.path());
+    let source = publisher.publish();
+    let m = TestMount::new(publisher.open(&source).await, quick()).await;
+    let diff = Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .arg(publisher.tree.path())
+        .arg(m.path(""))
+        .output()
+        .unwrap();
+    assert!(
+        diff.status.success(),
+        "{}",
+        String::from_utf8_lossy(&diff.stdout)
+    );
+    assert_eq!(listing(publisher.tree.path()), listing(&m.path("")));
+    let number = |name: &str| fs::metadata(m.path(name)).unwrap().ino();
+    assert_eq!(number("large"), number("dir3/linked"));
+    assert!(Command::new(m.path("true")).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishing_again_reaches_the_mount_and_open_files_do_not_move() {
+    let publisher = Publisher::new();
+    let tree = publisher.tree.path();
+    fill(tree);
+    let source = publisher.publish();
+    let m = TestMount::new(publisher.open(&source).await, quick()).await;
+    let open = File::open(m.path("large")).unwrap();
+    let kept = fs::metadata(m.path("dir1/f9")).unwrap().ino();
+    let old = fs::read(tree.join("large")).unwrap();
+    assert_eq!(errno(fs::metadata(m.path("new"))), libc::ENOENT);
+
+    fs::remove_file(tree.join("large")).unwrap();
+    fs::write(tree.join("large"), noise(1000, 9_000_001)).unwrap();
+    fs::write(tree.join("new"), "new").unwrap();
+    fs::remove_dir_all(tree.join("dir4")).unwrap();
+    publisher.publish();
+    m.wait_for(2);
+    eventually("the new name", || fs::metadata(m.path("new")).is_ok());
+    let diff = Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .arg(tree)
+        .arg(m.path(""))
+        .output()
+        .unwrap();
+    assert!(
+        diff.status.success(),
+        "{}",
+        String::from_utf8_lossy(&diff.stdout)
+    );
+    assert_eq!(fs::metadata(m.path("dir1/f9")).unwrap().ino(), kept);
+    let mut whole = vec![0; old.len()];
+    open.read_exact_at(&mut whole, 0).unwrap();
+    assert!(whole == old, "bytes of an open file changed");
+}

@@ -1,0 +1,127 @@
+//! Ten thousand connections at once, half of them dawdling, with server and clients in processes of
+//! their own. Long: it runs with BULLA_LONG=1 and says so loudly when it does not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use serve::{Limits, Server, Shelf};
+use support::{TestShelf, VOLUME, record};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use wire::frame::HELLO;
+use wire::message::put_get_data;
+
+const CONNECTIONS: usize = 10_000;
+/// Set in the process that plays the server.
+const ROLE: &str = "BULLA_TEST_CROWD_SERVER";
+
+/// Not a test by itself: the other process of the one below.
+#[test]
+fn the_server_of_the_crowd() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let shelf: Arc<dyn Shelf> = Arc::new(TestShelf::new(&[record(1, 8000)]));
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = Server::listen(any, vec![(VOLUME, shelf)], Limits::default()).unwrap();
+        println!("\naddress {}", server.local_addr());
+        std::io::stdout().flush().unwrap();
+        server.run(std::future::pending()).await;
+    });
+}
+
+struct OtherProcess(Child);
+
+impl Drop for OtherProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl OtherProcess {
+    fn start() -> (OtherProcess, SocketAddr) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_server_of_the_crowd", "--nocapture"])
+            .env(ROLE, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines
+            .map(Result::unwrap)
+            .find_map(|line| line.strip_prefix("address ")?.parse().ok())
+            .expect("the server's address");
+        (OtherProcess(child), address)
+    }
+
+    fn resident_bytes(&self) -> usize {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.0.id())).unwrap();
+        let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    }
+}
+
+async fn one_answer(stream: &mut TcpStream, out: &[u8], skip: usize) {
+    stream.write_all(out).await.unwrap();
+    let mut answer = vec![0; skip + 9 + record(1, 8000).len() + 9];
+    stream.read_exact(&mut answer).await.unwrap();
+}
+
+#[test]
+fn ten_thousand_connections() {
+    if std::env::var_os("BULLA_LONG").is_none() {
+        eprintln!("SKIPPED: ten_thousand_connections needs BULLA_LONG=1");
+        return;
+    }
+    let (server, address) = OtherProcess::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let handle = record(1, 8000).handle;
+        let mut first = BytesMut::from(&HELLO[..]);
+        put_get_data(&mut first, 1, &VOLUME, 0, &[handle]);
+        let mut again = BytesMut::new();
+        put_get_data(&mut again, 2, &VOLUME, 0, &[handle]);
+        let before = server.resident_bytes();
+        let mut all = Vec::with_capacity(CONNECTIONS);
+        for n in 0..CONNECTIONS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            if n % 2 == 0 {
+                one_answer(&mut stream, &first, HELLO.len()).await;
+            } else {
+                // Half a request: the worst that a dawdler can make the server keep.
+                stream.write_all(&first[..first.len() - 1]).await.unwrap();
+            }
+            all.push(stream);
+        }
+        let each = server.resident_bytes().saturating_sub(before) / CONNECTIONS;
+        assert!(each < 32 << 10, "{each} bytes a connection");
+        let began = Instant::now();
+        let mut slowest = Duration::ZERO;
+        for stream in all.iter_mut().step_by(2) {
+            let one = Instant::now();
+            one_answer(stream, &again, 0).await;
+            slowest = slowest.max(one.elapsed());
+        }
+        let per_second = CONNECTIONS as f64 / 2.0 / began.elapsed().as_secs_f64();
+        println!(
+            "{each} bytes a connection; {per_second:.0} answers/s in turn, slowest {slowest:?}"
+        );
+        assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    });
+}
