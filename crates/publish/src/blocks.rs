@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Replica, StoreError};
@@ -277,7 +278,7 @@ impl Blocks {
     ) -> Result<Result<Verified, Reject>, ReadError> {
         let checked = frame
             .plaintext::<K>()
-            .and_then(|plain| self.hasher.check(handle, plain));
+            .and_then(|plain| self.hasher.check(handle, own_memory(frame, plain)));
         match checked {
             Ok(block) => K::decode(block).map(Ok).map_err(ReadError::Malformed),
             Err(why) => Ok(Err(why)),
@@ -411,13 +412,11 @@ impl Blocks {
         if self.cache.peek(&handle).is_some() {
             return;
         }
-        let Ok(plain) = frame.unpack() else { return };
+        let Ok(plain) = frame.unpack().map(own_memory) else {
+            return;
+        };
         let bytes = *handle.as_bytes();
-        fn check<K: Open>(
-            hasher: &Hasher,
-            bytes: [u8; 32],
-            plain: bytes::Bytes,
-        ) -> Option<Verified> {
+        fn check<K: Open>(hasher: &Hasher, bytes: [u8; 32], plain: Bytes) -> Option<Verified> {
             hasher
                 .check(&Handle::<K>::from_bytes(bytes), plain)
                 .and_then(K::decode)
@@ -435,6 +434,16 @@ impl Blocks {
             let unasked = Some(tally.clone());
             self.cache.insert(handle, Kept { verified, unasked });
         }
+    }
+}
+
+/// A small block leaves the buffer of the answer that brought it, which it would keep alive whole.
+fn own_memory(frame: &Frame, plain: Bytes) -> Bytes {
+    const SMALL_BYTES: usize = 32 << 10;
+    if frame.is_raw() && plain.len() < SMALL_BYTES {
+        Bytes::copy_from_slice(&plain)
+    } else {
+        plain
     }
 }
 

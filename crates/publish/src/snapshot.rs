@@ -38,6 +38,7 @@ pub struct Snapshot {
     record: RootRecord,
     record_hash: [u8; 32],
     valid_until: u64,
+    judged_at: u64,
     root: Arc<Inode>,
 }
 
@@ -83,16 +84,24 @@ impl Snapshot {
             record: offer.record.clone(),
             record_hash: offer.record_hash,
             valid_until: offer.valid_until,
+            judged_at: offer.judged_at,
             root,
         })
     }
 
     /// The same version under a statement that holds until another time.
-    pub(crate) fn until(&self, valid_until: u64) -> Self {
+    pub(crate) fn until(&self, offer: &Offer) -> Self {
         Snapshot {
-            valid_until,
+            valid_until: offer.valid_until,
+            judged_at: offer.judged_at,
             ..self.clone()
         }
+    }
+
+    /// The time at which the statement was judged, unix seconds: it is not earlier than that, also
+    /// where the clock was set back.
+    pub(crate) fn judged_at(&self) -> u64 {
+        self.judged_at
     }
 
     /// The root record.

@@ -11,12 +11,10 @@ use store::repository::Repository;
 use trust::Reject;
 use trust::head::Head;
 use trust::statement::VolumeId;
+use wire::DEFAULT_PORT;
 use wire::remote::{RemoteOptions, RemoteStore};
 
 use crate::error::ReadError;
-
-/// The port of `bulla serve` where none is named.
-pub const DEFAULT_PORT: u16 = 28552;
 
 /// Where blocks may be had; believed in nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

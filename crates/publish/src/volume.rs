@@ -11,9 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use store::Replica;
-use trust::Reject;
 use trust::error::Class;
-use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::{Freshness, Offer, Terms};
 use trust::signatures::Signatures;
@@ -212,7 +210,7 @@ impl Volume {
     /// [`ReadError::Expired`].
     pub fn current(&self) -> Result<Arc<Snapshot>, ReadError> {
         let snapshot = self.snapshot();
-        if self.now() >= snapshot.valid_until() {
+        if self.now().max(snapshot.judged_at()) >= snapshot.valid_until() {
             return Err(ReadError::Expired {
                 until: snapshot.valid_until(),
             });
@@ -258,8 +256,8 @@ impl Volume {
 
     /// The same record under another timestamp.
     fn renew(&self, old: &Snapshot, offer: &Offer) {
-        if offer.valid_until != old.valid_until() {
-            let snapshot = old.until(offer.valid_until);
+        if offer.valid_until != old.valid_until() || offer.judged_at > old.judged_at() {
+            let snapshot = old.until(offer);
             *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
         }
     }
@@ -327,19 +325,39 @@ impl Asker<'_> {
         Ok(judged)
     }
 
-    /// Judges heads under the lock of the floor, so that two processes see one order of events.
-    /// What they teach (policies, the newest start) is kept at once; adoption comes later.
+    /// Judges heads together, under the lock of the floor, so that two processes see one order of
+    /// events. What they teach (policies, the newest start) is kept at once; adoption comes later.
     fn judge(
         &self,
-        heads: Vec<(String, Bytes)>,
+        told: Vec<(String, Bytes)>,
         errors: &mut Vec<ReadError>,
     ) -> Result<Vec<Judged>, ReadError> {
+        let mut heads = Vec::new();
+        let mut tellers = Vec::new();
+        for (place, bytes) in told {
+            match Head::decode(&bytes) {
+                Ok(head) => {
+                    heads.push(head);
+                    tellers.push((place, bytes));
+                }
+                Err(why) => errors.push(ReadError::Statement { place, why }),
+            }
+        }
         let locked = self.state.lock()?;
         let before = locked.load()?;
-        let mut floor = before.clone();
+        let terms = Terms {
+            freshness: self.options.freshness,
+            ..Terms::strict(self.now)
+        };
+        let mut signatures = self
+            .signatures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let verdict = before.judge_all(&heads, &terms, &mut signatures);
+        drop(signatures);
         let mut judged = Vec::new();
-        for (place, bytes) in heads {
-            match self.judge_one(&mut floor, &bytes) {
+        for ((place, bytes), offer) in tellers.into_iter().zip(verdict.offers) {
+            match offer {
                 Ok(offer) => judged.push(Judged { place, offer }),
                 Err(why) => {
                     tracing::error!(replica = %place, %why, "head refused");
@@ -350,35 +368,10 @@ impl Asker<'_> {
                 }
             }
         }
-        if floor != before {
-            locked.store(&floor)?;
+        if verdict.floor != before {
+            locked.store(&verdict.floor)?;
         }
         Ok(judged)
-    }
-
-    fn judge_one(&self, floor: &mut Floor, bytes: &Bytes) -> Result<Offer, Reject> {
-        let head = Head::decode(bytes)?;
-        let mut signatures = self
-            .signatures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let terms = Terms {
-            freshness: self.options.freshness,
-            ..Terms::strict(self.now)
-        };
-        match floor.judge(&head, &terms, &mut signatures) {
-            Ok(offer) => {
-                *floor = floor.observe(&offer)?;
-                Ok(offer)
-            }
-            Err(why) => {
-                // The record is refused, its policies may still be news.
-                if let Ok(learned) = floor.learn(&head, &mut signatures) {
-                    *floor = learned;
-                }
-                Err(why)
-            }
-        }
     }
 
     /// The newest judged version whose root and top directory can be had; who withholds them is

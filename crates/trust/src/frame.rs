@@ -73,6 +73,11 @@ impl Frame {
         }
     }
 
+    /// Whether [`Frame::unpack`] shares the frame's memory instead of making its own.
+    pub fn is_raw(&self) -> bool {
+        self.bytes.get(1) == Some(&RAW)
+    }
+
     /// The whole frame, for stores.
     pub fn as_bytes(&self) -> &Bytes {
         &self.bytes

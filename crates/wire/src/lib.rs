@@ -23,4 +23,4 @@ pub use object::ObjectName;
 pub use remote::{RemoteOptions, RemoteStore};
 
 /// Port of `bulla://host` when none is given.
-pub const DEFAULT_PORT: u16 = 7465;
+pub const DEFAULT_PORT: u16 = 28552;

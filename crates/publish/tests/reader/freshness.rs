@@ -169,3 +169,19 @@ async fn a_damaged_floor_is_an_error_and_not_a_fresh_start() {
         .unwrap_err();
     assert!(matches!(error, ReadError::State { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn two_places_that_contradict_one_another_stop_a_newcomer() {
+    let mut world = World::new();
+    let first = world.head.clone();
+    world.model.fork(None).unwrap();
+    let other = next(&mut world, 53);
+    let both = vec![
+        world.liar(Lie::Head(first)) as _,
+        world.liar(Lie::Head(other)) as _,
+    ];
+    assert_eq!(
+        world.open(both).await.unwrap_err().class(),
+        Some(Class::Fork)
+    );
+}

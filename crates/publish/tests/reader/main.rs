@@ -1,6 +1,8 @@
 //! The verified reader against honest and hostile replicas and publishers (design `quality.md`,
 //! *Adversaries*). Each attack is named; the expected verdict is what the user would be told.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod freshness;
 mod honest;
 mod lies;
