@@ -56,7 +56,7 @@ fn read_kind(error: &ReadError) -> Kind {
         ReadError::Malformed(_) => Kind::Malformed,
         ReadError::Expired { .. } => Kind::Expired,
         ReadError::NotFound { .. } => Kind::NotFound,
-        ReadError::WrongKind { .. } => Kind::WrongKind,
+        ReadError::WrongKind { .. } => Kind::OtherKind,
         ReadError::BadSource { .. } => Kind::BadSource,
         ReadError::Place(_) => Kind::Place,
         ReadError::State { .. } => Kind::State,

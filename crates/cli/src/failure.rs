@@ -52,7 +52,7 @@ kinds! {
     /// A path is not in the volume, and that is proved.
     NotFound => NotFound, "the volume proves that the path is not there; `bulla ls SOURCE` shows what is";
     /// A path is there, but of another kind.
-    WrongKind => Failed, "`bulla stat SOURCE PATH` tells what it is";
+    OtherKind => Failed, "`bulla stat SOURCE PATH` tells what it is";
     /// A file or directory of this machine is not there.
     NoFile => NotFound, "check the path; it is taken relative to the current directory";
     /// No repository where one was expected.
@@ -121,8 +121,6 @@ kinds! {
     Stale => Mount, "`bulla umount DIR` clears a mount whose daemon has died; then mount again";
     /// The mount cannot be unmade.
     Unmount => Mount, "`cat /proc/mounts` lists what is mounted; only root or the user who mounted it can unmount it";
-    /// A part of the work was left out.
-    Partial => Partial, "what was left out is listed above; the rest is done";
     /// An entry that `extract` may not make.
     Extract => Failed, "special files and owners need root; `--skip-special` leaves special files out";
     /// Ctrl-C.

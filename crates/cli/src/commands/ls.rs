@@ -14,6 +14,7 @@ use crate::entry;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::session::{Session, not_found};
+use crate::text;
 
 /// Entries that are asked for at a time.
 const PAGE_ENTRIES: usize = 1000;
@@ -51,11 +52,25 @@ struct Listing<'a> {
     entries: u64,
 }
 
-/// A directory on the way, and the name after which it goes on.
+/// A directory on the way: what is listed of it, and the name after which it goes on.
 struct Place {
     path: Vec<u8>,
     inode: Inode,
     after: Option<Bytes>,
+    page: std::vec::IntoIter<(Bytes, Inode)>,
+    last_page: bool,
+}
+
+impl Place {
+    fn new(path: Vec<u8>, inode: Inode) -> Place {
+        Place {
+            path,
+            inode,
+            after: None,
+            page: Vec::new().into_iter(),
+            last_page: false,
+        }
+    }
 }
 
 impl Listing<'_> {
@@ -63,45 +78,39 @@ impl Listing<'_> {
         if !is_directory(top) {
             return self.show(&path, &path, top);
         }
-        let mut stack = vec![Place {
-            path,
-            inode: top.clone(),
-            after: None,
-        }];
+        let mut stack = vec![Place::new(path, top.clone())];
         while let Some(place) = stack.last_mut() {
-            let how = Fetch::Until(self.volume.deadline());
-            let after = place.after.as_deref();
-            let page = snapshot
-                .list(&place.inode, after, PAGE_ENTRIES, how)
-                .await?;
-            let full = page.len() == PAGE_ENTRIES;
-            place.after = page.last().map(|(name, _)| name.clone());
-            let directory = place.path.clone();
-            if !full {
-                stack.pop();
-            }
-            let mut below = Vec::new();
-            for (name, inode) in page {
-                let path = entry::join(&directory, &name);
-                let shown = if self.args.recursive { &path } else { &name };
-                self.show(&path, shown, &inode)?;
-                if self.args.recursive && is_directory(&inode) {
-                    below.push(Place {
-                        path: path.to_vec(),
-                        inode,
-                        after: None,
-                    });
+            let Some((name, inode)) = place.page.next() else {
+                if place.last_page {
+                    stack.pop();
+                } else {
+                    self.turn_page(snapshot, place).await?;
                 }
+                continue;
+            };
+            let path = entry::join(&place.path, &name);
+            let shown = if self.args.recursive { &path } else { &name };
+            self.show(&path, shown, &inode)?;
+            if self.args.recursive && is_directory(&inode) {
+                if stack.len() >= MAX_DEPTH {
+                    let error = format!("{} is nested too deeply", text::printable(&path));
+                    return Err(Failure::new(Kind::Malformed, error));
+                }
+                stack.push(Place::new(path.to_vec(), inode));
             }
-            if stack.len() + below.len() > MAX_DEPTH * PAGE_ENTRIES {
-                return Err(Failure::new(
-                    Kind::Malformed,
-                    "the tree is nested too deeply",
-                ));
-            }
-            below.reverse();
-            stack.append(&mut below);
         }
+        Ok(())
+    }
+
+    async fn turn_page(&self, snapshot: &Snapshot, place: &mut Place) -> Outcome<()> {
+        let how = Fetch::Until(self.volume.deadline());
+        let after = place.after.as_deref();
+        let page = snapshot
+            .list(&place.inode, after, PAGE_ENTRIES, how)
+            .await?;
+        place.last_page = page.len() < PAGE_ENTRIES;
+        place.after = page.last().map(|(name, _)| name.clone());
+        place.page = page.into_iter();
         Ok(())
     }
 

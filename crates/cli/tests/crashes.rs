@@ -1,0 +1,111 @@
+//! What stays when a publication is cut off: killed at any moment, or out of disk space. The last
+//! acknowledged version stands whole, and the next run goes on.
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use support::{Home, noise, skipped};
+
+/// Kills at random moments; many more with BULLA_LONG.
+#[test]
+fn a_killed_publisher_leaves_the_last_version_whole() {
+    let home = Home::new();
+    let volume = home.published();
+    let source = home.source(&volume, "repo");
+    let kills: u64 = if std::env::var_os("BULLA_LONG").is_some() {
+        300
+    } else {
+        12
+    };
+    let mut acknowledged = 1;
+    for round in 0..kills {
+        for file in 0..40 {
+            let bytes = noise(30_000, round * 100 + file + 1);
+            std::fs::write(home.path(&format!("tree/f{file}")), bytes).unwrap();
+        }
+        let mut child = home
+            .command(&["publish", "tree", "repo", "--key", "key"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // From before the first write to after the last: spread over the run by the round's number.
+        std::thread::sleep(Duration::from_micros(500 + round * 7919 % 40_000));
+        let finished = child.try_wait().unwrap();
+        let _ = child.kill();
+        child.wait().unwrap();
+        let verified = home.run(&["--json", "verify", &source]).ends(0);
+        let version = verified.field("version").as_u64().unwrap();
+        if finished.is_some_and(|status| status.success()) {
+            assert_eq!(
+                version,
+                acknowledged + 1,
+                "round {round}: acknowledged and lost"
+            );
+        }
+        assert!(
+            version == acknowledged || version == acknowledged + 1,
+            "round {round}"
+        );
+        acknowledged = version;
+    }
+    let next = home.publish().ends(0);
+    assert_eq!(next.field("version"), acknowledged + 1);
+    home.run(&["verify", &source]).ends(0);
+}
+
+/// A file system that is full at each of many places of the work.
+#[test]
+fn a_full_disk_is_told_and_costs_nothing() {
+    let home = Home::new();
+    let volume = home.published();
+    let mount = home.path("small");
+    std::fs::create_dir(&mount).unwrap();
+    let made = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4m", "bulla-test"])
+        .arg(&mount)
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skipped("full disk", "a tmpfs cannot be mounted here");
+    }
+    let _unmount = Tmpfs(mount.clone());
+    support::copy(&home.path("repo"), &mount.join("repo"));
+    let source = home.source(&volume, "small/repo");
+    let publish = ["publish", "tree", "small/repo", "--key", "key"];
+    let mut failures = 0;
+    for step in 0..16u64 {
+        // Something else fills the disk, leaving a little more room each time.
+        let fill = mount.join("fill");
+        let _ = std::fs::remove_file(&fill);
+        std::fs::write(home.path("tree/more"), noise(600_000, 1000 + step)).unwrap();
+        let room_bytes = step * 48 * 1024;
+        let free = rustix::fs::statvfs(&mount).unwrap();
+        let fill_bytes = (free.f_bavail * free.f_bsize).saturating_sub(room_bytes);
+        std::fs::write(&fill, vec![0; fill_bytes as usize]).unwrap();
+        let ran = home.run(&publish);
+        if ran.code != 0 {
+            failures += 1;
+            let ran = ran.ends(1);
+            assert!(ran.err.contains("free some space"), "{}", ran.err);
+        }
+        home.run(&["verify", &source]).ends(0);
+        if failures > 0 && step > 13 {
+            break;
+        }
+    }
+    assert!(failures > 3, "the disk was never full: {failures}");
+    std::fs::remove_file(mount.join("fill")).unwrap();
+    home.run(&publish).ends(0);
+    home.run(&["verify", &source]).ends(0);
+}
+
+struct Tmpfs(std::path::PathBuf);
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
