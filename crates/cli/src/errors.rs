@@ -56,7 +56,7 @@ fn read_kind(error: &ReadError) -> Kind {
         ReadError::Malformed(_) => Kind::Malformed,
         ReadError::Expired { .. } => Kind::Expired,
         ReadError::NotFound { .. } => Kind::NotFound,
-        ReadError::WrongKind { .. } => Kind::OtherKind,
+        ReadError::WrongKind { .. } => Kind::Misfit,
         ReadError::BadSource { .. } => Kind::BadSource,
         ReadError::Place(_) => Kind::Place,
         ReadError::State { .. } => Kind::State,

@@ -52,7 +52,7 @@ kinds! {
     /// A path is not in the volume, and that is proved.
     NotFound => NotFound, "the volume proves that the path is not there; `bulla ls SOURCE` shows what is";
     /// A path is there, but of another kind.
-    OtherKind => Failed, "`bulla stat SOURCE PATH` tells what it is";
+    Misfit => Failed, "`bulla stat SOURCE PATH` tells what it is";
     /// A file or directory of this machine is not there.
     NoFile => NotFound, "check the path; it is taken relative to the current directory";
     /// No repository where one was expected.

@@ -40,9 +40,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 pub fn size(bytes: u64) -> String {
     let (unit, unit_bytes) = match bytes {
         0..1024 => return format!("{bytes} B"),
-        ..0x10_0000 => ("KiB", 1u64 << 10),
-        ..0x4000_0000 => ("MiB", 1 << 20),
-        ..0x100_0000_0000 => ("GiB", 1 << 30),
+        1024..0x10_0000 => ("KiB", 1u64 << 10),
+        0x10_0000..0x4000_0000 => ("MiB", 1 << 20),
+        0x4000_0000..0x100_0000_0000 => ("GiB", 1 << 30),
         _ => ("TiB", 1 << 40),
     };
     format!("{:.1} {unit}", bytes as f64 / unit_bytes as f64)

@@ -1,5 +1,7 @@
 //! The real binary from end to end: what it does, and with which exit code and hint it says no.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
 mod support;
 
 use std::os::unix::ffi::OsStrExt;
