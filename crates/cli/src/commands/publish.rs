@@ -52,6 +52,8 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         skip_unreadable: args.skip_unreadable,
         with_owner: args.owner,
         dry_run: args.dry_run,
+        paranoid: args.paranoid,
+        cache_dir: config.path("cache-dir"),
         name: args.name.clone().unwrap_or_else(|| name_of(&args.dir)),
         ..PublishOptions::default()
     })
