@@ -1,9 +1,11 @@
 //! How much read-around to ask for: as much as has lately been of use.
 //!
-//! A directory's small files lie behind its node, so one answer can bring them all; a reader who
-//! only lists names (`find`) would download the tree that way. So each answer keeps a tally of the
-//! bytes that came unasked and of those that were wanted afterwards, and when the last few tallies
-//! say that little was wanted, only every sixteenth request asks, for less.
+//! A directory's small files lie behind its node, so one answer can bring them all. A reader who
+//! looks up one name wants none of them, and one who only lists names (`find`) would download the
+//! tree that way. So each answer keeps a tally of the bytes that came unasked and of those that were
+//! wanted afterwards. Whoever reads one small file is likely to read its neighbours, so content asks
+//! for much from the start; names ask for little until the tallies say that more was wanted; and
+//! while they say that little was, only every sixteenth request asks at all.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +13,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Answers that are looked back on.
 const RECENT: usize = 8;
+/// Fewer answers than this say nothing.
+const TELLING: usize = 2;
 /// Less than one in so many bytes wanted is little.
 const WORTHWHILE: u64 = 8;
+/// Asked for while it is worthwhile: a directory of small files in one answer, bytes.
+const MOST_BYTES: usize = 256 << 10;
+/// Asked for with names before anything is known, bytes.
+const FIRST_BYTES: usize = 8 << 10;
 /// While little is wanted, one request in so many asks.
 const PROBE_EVERY: u64 = 16;
 /// And asks for at most this, bytes.
 const PROBE_BYTES: usize = 64 << 10;
+
+/// What a request is for, and so what may be wanted next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Nothing that lies near.
+    Nothing,
+    /// A node of a directory: its small files lie behind it.
+    Names,
+    /// A small file: its neighbours lie behind it.
+    Content,
+}
+
+/// What the tallies say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Worth {
+    Unknown,
+    Much,
+    Little,
+}
 
 /// What one answer brought unasked, and how much of it was wanted later.
 #[derive(Debug, Default)]
@@ -45,14 +72,18 @@ pub(crate) struct Around {
 }
 
 impl Around {
-    /// The budget for a request that could use `most` bytes.
-    pub(crate) fn budget(&self, most: usize) -> usize {
-        if most == 0 || self.is_worthwhile() {
-            return most;
-        }
-        match self.skipped.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY {
-            0 => most.min(PROBE_BYTES),
-            _ => 0,
+    /// The budget of a request, bytes.
+    pub(crate) fn budget(&self, expect: Expect) -> usize {
+        match (expect, self.worth()) {
+            (Expect::Nothing, _) => 0,
+            (_, Worth::Much) | (Expect::Content, Worth::Unknown) => MOST_BYTES,
+            (Expect::Names, Worth::Unknown) => FIRST_BYTES,
+            (_, Worth::Little) => {
+                match self.skipped.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY {
+                    0 => PROBE_BYTES,
+                    _ => 0,
+                }
+            }
         }
     }
 
@@ -68,21 +99,22 @@ impl Around {
         recent.push_back(tally);
     }
 
-    fn is_worthwhile(&self) -> bool {
+    fn worth(&self) -> Worth {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         // The newest answer has had no time to be of use.
         let judged = recent.len().saturating_sub(1);
-        if judged < RECENT / 2 {
-            return true;
-        }
         let sum = |of: fn(&Tally) -> &AtomicU64| -> u64 {
-            recent
-                .iter()
-                .take(judged)
-                .map(|t| of(t).load(Ordering::Relaxed))
-                .sum()
+            let tallies = recent.iter().take(judged);
+            tallies.map(|t| of(t).load(Ordering::Relaxed)).sum()
         };
-        sum(|t| &t.wanted_bytes).saturating_mul(WORTHWHILE) >= sum(|t| &t.brought_bytes)
+        let wanted = sum(|t| &t.wanted_bytes).saturating_mul(WORTHWHILE);
+        if wanted >= sum(|t| &t.brought_bytes) && judged > 0 {
+            Worth::Much
+        } else if judged < TELLING {
+            Worth::Unknown
+        } else {
+            Worth::Little
+        }
     }
 }
 
@@ -100,15 +132,17 @@ mod tests {
     #[test]
     fn asks_less_when_nothing_is_wanted_and_more_when_something_is_again() {
         let around = Around::default();
+        assert_eq!(around.budget(Expect::Names), FIRST_BYTES);
+        assert_eq!(around.budget(Expect::Content), MOST_BYTES);
         for _ in 0..RECENT {
             answer(&around, 100_000, 0);
         }
-        let asked: usize = (0..160).map(|_| around.budget(256 << 10)).sum();
+        let asked: usize = (0..160).map(|_| around.budget(Expect::Names)).sum();
         assert_eq!(asked, 10 * PROBE_BYTES);
         for _ in 0..3 {
             answer(&around, 60_000, 50_000);
         }
-        assert_eq!(around.budget(256 << 10), 256 << 10);
-        assert_eq!(around.budget(0), 0);
+        assert_eq!(around.budget(Expect::Names), MOST_BYTES);
+        assert_eq!(around.budget(Expect::Nothing), 0);
     }
 }

@@ -22,7 +22,7 @@ use trust::{
     Reject, array, map,
 };
 
-use crate::around::{Around, Tally};
+use crate::around::{Around, Expect, Tally};
 use crate::error::ReadError;
 
 /// How long a read may take.
@@ -204,21 +204,21 @@ impl Blocks {
         &self.hasher
     }
 
-    /// One block. `around` is the read-around budget in bytes.
+    /// One block; `expect` is what may be wanted next.
     ///
     /// # Errors
     /// See [`Blocks::get_many`].
     pub async fn get<K: Open>(
         &self,
         handle: &Handle<K>,
-        around: usize,
+        expect: Expect,
         how: Fetch,
     ) -> Result<K::Form, ReadError> {
         if let Some(form) = self.cached(handle)? {
             return Ok(form);
         }
         let mut forms = self
-            .fetch(std::slice::from_ref(handle), around, how)
+            .fetch(std::slice::from_ref(handle), expect, how)
             .await?;
         forms.pop().ok_or(ReadError::NotCached)
     }
@@ -238,7 +238,7 @@ impl Blocks {
         for handle in handles {
             match self.cached(handle)? {
                 Some(form) => forms.push(form),
-                None => return self.fetch(handles, 0, how).await,
+                None => return self.fetch(handles, Expect::Nothing, how).await,
             }
         }
         Ok(forms)
@@ -288,13 +288,13 @@ impl Blocks {
     async fn fetch<K: Open>(
         &self,
         handles: &[Handle<K>],
-        around: usize,
+        expect: Expect,
         how: Fetch,
     ) -> Result<Vec<K::Form>, ReadError> {
         let Fetch::Until(deadline) = how else {
             return Err(ReadError::NotCached);
         };
-        let work = self.fetch_all(handles, around);
+        let work = self.fetch_all(handles, expect);
         match tokio::time::timeout_at(deadline.into(), work).await {
             Ok(result) => result,
             Err(_) => Err(ReadError::Unavailable {
@@ -307,7 +307,7 @@ impl Blocks {
     async fn fetch_all<K: Open>(
         &self,
         handles: &[Handle<K>],
-        around: usize,
+        expect: Expect,
     ) -> Result<Vec<K::Form>, ReadError> {
         let mut have: HashMap<Handle, K::Form> = HashMap::with_capacity(handles.len());
         loop {
@@ -333,7 +333,7 @@ impl Blocks {
                 .filter(|h| flight.names.contains(&h.any()))
                 .collect();
             if !mine.is_empty() {
-                self.ask_replicas(&mine, around, &mut have).await?;
+                self.ask_replicas(&mine, expect, &mut have).await?;
             }
             drop(flight);
             for mut other in others {
@@ -347,10 +347,10 @@ impl Blocks {
     async fn ask_replicas<K: Open>(
         &self,
         wanted: &[Handle<K>],
-        around: usize,
+        expect: Expect,
         have: &mut HashMap<Handle, K::Form>,
     ) -> Result<(), ReadError> {
-        let around = self.around.budget(around);
+        let around = self.around.budget(expect);
         let mut missing: Vec<Handle<K>> = wanted.to_vec();
         let mut faults = Faults::default();
         for replica in &self.replicas {

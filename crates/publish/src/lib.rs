@@ -28,7 +28,7 @@
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
 
-mod around;
+pub mod around;
 mod assemble;
 mod attributes;
 pub mod blocks;

@@ -15,11 +15,12 @@ use trust::map::{ChildRef, Find, Item, MapRoot};
 use trust::root::RootRecord;
 use trust::{Data, Handle, MapNode, Reject};
 
+use crate::around::Expect;
 use crate::blocks::{Blocks, Fetch};
 use crate::error::ReadError;
 
-/// Read-around asked with a directory node, bytes: a directory of small files in one round trip.
-pub const AROUND_DIRECTORY_BYTES: usize = 256 << 10;
+/// Files of one block and at most this length are read with their neighbours, bytes.
+const SMALL_FILE_BYTES: u64 = 64 << 10;
 /// Data blocks asked for in one request, bytes of plaintext.
 const BATCH_BYTES: u64 = 4 << 20;
 /// Largest xattr list that is read, bytes (what Linux itself can hold, with room).
@@ -69,9 +70,7 @@ impl Snapshot {
         offer: &Offer,
         how: Fetch,
     ) -> Result<Snapshot, ReadError> {
-        let root = blocks
-            .get(&offer.record.root, AROUND_DIRECTORY_BYTES, how)
-            .await?;
+        let root = blocks.get(&offer.record.root, Expect::Names, how).await?;
         if !matches!(root.content, Content::Directory { .. }) {
             let why = Reject::BadTree {
                 what: "root",
@@ -158,10 +157,7 @@ impl Snapshot {
         child: &ChildRef,
         how: Fetch,
     ) -> Result<Arc<trust::map::Node>, ReadError> {
-        let node = self
-            .blocks
-            .get(&child.handle, AROUND_DIRECTORY_BYTES, how)
-            .await?;
+        let node = self.blocks.get(&child.handle, Expect::Names, how).await?;
         node.check(child).map_err(ReadError::Malformed)?;
         Ok(node)
     }
@@ -171,7 +167,7 @@ impl Snapshot {
             Entry::Inode(inode) => Ok(inode),
             Entry::Block(handle) => self
                 .blocks
-                .get(&handle, 0, how)
+                .get(&handle, Expect::Nothing, how)
                 .await
                 .map(|inode| inode.as_ref().clone()),
         }
@@ -256,7 +252,12 @@ impl Snapshot {
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
             let (batch, handles) = next_batch(rest);
-            let blocks = self.blocks.get_many(&handles, how).await?;
+            let blocks = match handles.as_slice() {
+                [one] if root.len <= SMALL_FILE_BYTES => {
+                    vec![self.blocks.get(one, Expect::Content, how).await?]
+                }
+                many => self.blocks.get_many(many, how).await?,
+            };
             let mut blocks = blocks.into_iter();
             let (now, later) = rest.split_at(batch);
             for piece in now {
@@ -344,7 +345,7 @@ impl Snapshot {
                 }
                 Child::Node { handle, len, level } => (handle, len, level),
             };
-            let node = self.blocks.get(&handle, 0, how).await?;
+            let node = self.blocks.get(&handle, Expect::Nothing, how).await?;
             node.check(level, len).map_err(ReadError::Malformed)?;
             let from = offset.saturating_sub(start);
             let Some((first, at)) = node.seek(from) else {

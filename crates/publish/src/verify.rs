@@ -15,6 +15,7 @@ use trust::array::{ArrayRoot, Child, Extent};
 use trust::inode::{Content, FileContent, Inode, Xattrs};
 use trust::{ArrayNode, Data, Handle, MapNode, Reject};
 
+use crate::around::Expect;
 use crate::blocks::Fetch;
 use crate::error::ReadError;
 use crate::snapshot::Snapshot;
@@ -320,7 +321,9 @@ impl Walk<'_> {
                         continue;
                     }
                     let blocks = self.snapshot.blocks();
-                    let node = blocks.get::<ArrayNode>(&handle, 0, self.how()).await?;
+                    let node = blocks
+                        .get::<ArrayNode>(&handle, Expect::Nothing, self.how())
+                        .await?;
                     node.check(level, len).map_err(ReadError::Malformed)?;
                     stack.extend(node.children());
                 }
@@ -393,7 +396,7 @@ async fn prove(volume: &Volume, snapshot: &Snapshot, batch: Batch) -> Proved {
             Ok(blocks) => blocks.get(i).cloned().ok_or(ReadError::NotCached),
             Err(_) => {
                 let how = Fetch::Until(volume.deadline());
-                snapshot.blocks().get(handle, 0, how).await
+                snapshot.blocks().get(handle, Expect::Nothing, how).await
             }
         };
         let checked = block.and_then(|block| {

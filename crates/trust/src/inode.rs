@@ -167,7 +167,8 @@ pub struct Inode {
     pub content: Content,
 }
 
-/// The identity of a hard-link set: its first path in byte order, hashed under the volume's key.
+/// The identity of a hard-link set: its first path in the publisher's order, hashed under the
+/// volume's key.
 pub fn link_group(hasher: &Hasher, first_path: &[u8]) -> [u8; 16] {
     // 0xfe begins no inode, so this can never be the name of one.
     let mut input = Vec::with_capacity(first_path.len() + 1);
