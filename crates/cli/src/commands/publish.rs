@@ -54,6 +54,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         dry_run: args.dry_run,
         paranoid: args.paranoid,
         cache_dir: config.path("cache-dir"),
+        state_dir: config.path("state-dir"),
         name: args.name.clone().unwrap_or_else(|| name_of(&args.dir)),
         ..PublishOptions::default()
     })
