@@ -171,3 +171,12 @@ pub fn repository_files(ending: &str) -> (Vec<Vec<u8>>, Vec<u8>) {
     let some = files.iter().filter(|name| name.ends_with(ending)).map(read);
     (some.collect(), read(&"head".to_owned()))
 }
+
+/// An address of this machine, another one each time: closed connections linger a minute, and those
+/// of one address would soon take all its ports.
+pub fn next_loopback() -> std::net::SocketAddr {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let [_, a, b, c] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    ([127, 1 + a % 200, b, 1 + c % 250], 0).into()
+}

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use bulla_fuzz::{plant, record, run_of};
+use bulla_fuzz::{next_loopback, plant, record, run_of};
 use bytes::{BufMut, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use store::{BlockStore, Replica};
@@ -62,7 +62,7 @@ fn runtime() -> &'static Runtime {
 }
 
 async fn talk(answer: &[u8]) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let listener = TcpListener::bind(next_loopback()).await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let options = RemoteOptions {
         stall: Duration::from_millis(500),

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use bulla_fuzz::{honest_head, plant, record};
+use bulla_fuzz::{honest_head, next_loopback, plant, record};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use serve::{Limits, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Runtime};
 use wire::ObjectName;
 use wire::frame::{HELLO, MAX_ANSWER_BYTES, take};
@@ -88,9 +88,10 @@ fn seeds() -> Vec<Vec<u8>> {
 
 /// What comes back for these bytes.
 async fn exchange(sent: &[u8]) -> BytesMut {
-    let mut stream = TcpStream::connect(served().address)
-        .await
-        .expect("a connection");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(next_loopback()).expect("an address");
+    let connected = socket.connect(served().address).await;
+    let mut stream = connected.expect("a connection");
     let mut answer = BytesMut::new();
     // A server that has heard enough closes while we still speak.
     let _ = stream.write_all(sent).await;

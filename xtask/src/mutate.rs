@@ -122,12 +122,15 @@ fn run_all(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
                 );
                 survivors.push(mutation.name.as_str());
             }
-            Verdict::Broken(why) => bail!("{}: {why}", mutation.name),
+            Verdict::Broken(why) => {
+                eprintln!("mutate: {}: {why}", mutation.name);
+                survivors.push(mutation.name.as_str());
+            }
         }
     }
     ensure!(
         survivors.is_empty(),
-        "checks that no test holds: {}",
+        "checks that no test holds, or mutations that do not compile: {}",
         survivors.join(", ")
     );
     eprintln!("mutate: {} checks removed, each was noticed", chosen.len());
@@ -178,7 +181,10 @@ impl Copy {
         command
             .args(["test", "--quiet", "--package", package])
             .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target);
+            .env("CARGO_TARGET_DIR", &self.target)
+            // Each mutation is compiled for one short test: neither speed nor symbols pay.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0");
         match target {
             "lib" => command.arg("--lib"),
             name => command.args(["--test", name]),
