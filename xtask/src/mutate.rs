@@ -137,7 +137,8 @@ fn run_all(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
     Ok(())
 }
 
-/// The copy of the tree, and its own build directory.
+/// The copy of the tree. It is built beside the real one: what comes from registries is the same for
+/// both and is not compiled twice, and the packages of the copy have another path and so other names.
 struct Copy {
     tree: PathBuf,
     target: PathBuf,
@@ -150,7 +151,7 @@ impl Copy {
         let base = root.join("target/mutate");
         let copy = Copy {
             tree: base.join("tree"),
-            target: base.join("target"),
+            target: root.join("target"),
         };
         let files = crate::tree::files(root)?;
         let wanted: BTreeSet<&PathBuf> = files.iter().collect();
@@ -181,10 +182,7 @@ impl Copy {
         command
             .args(["test", "--quiet", "--package", package])
             .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target)
-            // Each mutation is compiled for one short test: neither speed nor symbols pay.
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
-            .env("CARGO_PROFILE_DEV_DEBUG", "0");
+            .env("CARGO_TARGET_DIR", &self.target);
         match target {
             "lib" => command.arg("--lib"),
             name => command.args(["--test", name]),
