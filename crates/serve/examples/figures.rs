@@ -294,7 +294,11 @@ async fn new_connections(address: SocketAddr, count: u64) -> u64 {
             tokio::spawn(async move {
                 for n in 0..count / 32 {
                     let mut out = BytesMut::from(&HELLO[..]);
-                    Request::Head { volume: VOLUME }.put(1, &mut out);
+                    Request::Head {
+                        volume: VOLUME,
+                        around_bytes: 0,
+                    }
+                    .put(1, &mut out);
                     for id in [2, 3] {
                         let one = handle((t * 997 + n * 31 + u64::from(id)) % BLOCKS);
                         put_get_data(&mut out, id, &VOLUME, 0, &[one]);

@@ -219,15 +219,24 @@ impl Connection {
 
     fn answer(&mut self, id: u32, request: Request) {
         let counters = &self.shared.counters;
-        let Some(shelf) = self.shared.shelf(request.volume()) else {
+        let Some(served) = self.shared.shelf(request.volume()) else {
             return self.no_volume(id);
         };
+        let shelf = &served.shelf;
         match request {
-            Request::Head { .. } => {
+            Request::Head { around_bytes, .. } => {
                 counters.head_requests.add(1);
                 let head = shelf.head();
                 if head.is_empty() {
                     return self.no_volume(id);
+                }
+                if around_bytes > 0
+                    && let Some(landing) = served.landing(&head)
+                {
+                    let records = landing.within(around_bytes);
+                    if !records.is_empty() {
+                        self.outbox.message(kind::RECORDS, id, records);
+                    }
                 }
                 self.outbox.message(kind::HEAD, id, head);
             }
@@ -253,8 +262,23 @@ impl Connection {
             } => {
                 counters.data_requests.add(1);
                 counters.handles.add(want.len() as u64);
+                let hot = &self.shared.hot;
+                let one = match want.as_slice() {
+                    [one] => Some(*one),
+                    _ => None,
+                };
+                if let Some(one) = one
+                    && let Some(regions) = hot.get(served.number, &one, around)
+                {
+                    self.outbox.records(id, regions.iter().cloned());
+                    self.outbox.message(kind::DONE, id, Bytes::new());
+                    return;
+                }
                 match shelf.read_if_cached(&want, around) {
                     Ok(Some(regions)) => {
+                        if let Some(one) = one {
+                            hot.keep(served.number, &one, around, &regions);
+                        }
                         self.outbox.records(id, regions);
                         self.outbox.message(kind::DONE, id, Bytes::new());
                     }

@@ -11,6 +11,8 @@
 //! | `connection` | one client: requests in, answers out |
 //! | `disk_read` | what waits for the disk, apart from everything else |
 //! | `outbox` | answers gathered for one vectored write |
+//! | `landing` | the head, and what a newcomer needs next |
+//! | `hot` | answers that are asked for often |
 //! | [`shelf`] | what a server needs of a repository |
 //! | [`repository`] | a repository on disk as such |
 //! | [`limits`] | every bound, with its default |
@@ -20,6 +22,8 @@ mod connection;
 pub mod counters;
 mod disk_read;
 pub mod error;
+mod hot;
+mod landing;
 pub mod limits;
 mod outbox;
 pub mod repository;

@@ -27,6 +27,9 @@ pub struct Limits {
     /// Answers of all connections that are held for slow readers, bytes; beyond it new requests
     /// wait, and are told "busy" when waiting does not help.
     pub max_held_bytes: usize,
+    /// Answers that are kept in memory because they are asked for often, of all volumes, bytes;
+    /// below 1 MiB none.
+    pub hot_bytes: usize,
     /// How often the head is looked at.
     pub refresh: Duration,
     /// How long connections may finish their answers after the server was told to stop.
@@ -46,6 +49,7 @@ impl Default for Limits {
             disk_reads: 64,
             gather_bytes: 256 << 10,
             max_held_bytes: 256 << 20,
+            hot_bytes: 256 << 20,
             refresh: Duration::from_secs(1),
             grace: Duration::from_secs(10),
         }

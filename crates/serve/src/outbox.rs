@@ -56,7 +56,7 @@ impl Outbox {
     }
 
     /// Records, in as many messages as there are regions.
-    pub(crate) fn records(&mut self, id: u32, regions: Vec<Bytes>) {
+    pub(crate) fn records(&mut self, id: u32, regions: impl IntoIterator<Item = Bytes>) {
         for region in regions {
             self.message(kind::RECORDS, id, region);
         }

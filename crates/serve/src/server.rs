@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -18,6 +19,8 @@ use wire::message::{ErrorCode, Volume, put_error};
 use crate::connection::{Connection, End};
 use crate::counters::Counters;
 use crate::error::ServeError;
+use crate::hot::Hot;
+use crate::landing::Landing;
 use crate::limits::Limits;
 use crate::shelf::Shelf;
 
@@ -39,9 +42,44 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
+/// One volume.
+pub(crate) struct Served {
+    pub(crate) shelf: Arc<dyn Shelf>,
+    /// Its number on this server.
+    pub(crate) number: u32,
+    landing: RwLock<Arc<Landing>>,
+}
+
+impl Served {
+    fn new(shelf: Arc<dyn Shelf>, number: u32) -> Served {
+        let landing = Landing::prepare(&*shelf, shelf.head());
+        Served {
+            shelf,
+            number,
+            landing: RwLock::new(Arc::new(landing)),
+        }
+    }
+
+    /// What goes with `head`, unless that came so lately that nothing is prepared yet.
+    pub(crate) fn landing(&self, head: &Bytes) -> Option<Arc<Landing>> {
+        let landing = self.landing.read().unwrap_or_else(PoisonError::into_inner);
+        landing.is_of(head).then(|| Arc::clone(&landing))
+    }
+
+    /// Prepares anew when there is another head. Reads from the disk.
+    fn prepare(&self) {
+        let head = self.shelf.head();
+        if self.landing(&head).is_none() {
+            let landing = Arc::new(Landing::prepare(&*self.shelf, head));
+            *self.landing.write().unwrap_or_else(PoisonError::into_inner) = landing;
+        }
+    }
+}
+
 /// What all connections see.
 pub(crate) struct Shared {
-    shelves: HashMap<Volume, Arc<dyn Shelf>>,
+    shelves: HashMap<Volume, Served>,
+    pub(crate) hot: Hot,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
     pub(crate) disk_reads: Arc<Semaphore>,
@@ -49,7 +87,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn shelf(&self, volume: &Volume) -> Option<&Arc<dyn Shelf>> {
+    pub(crate) fn shelf(&self, volume: &Volume) -> Option<&Served> {
         // Who does not know the volume's id may ask for the volume that nobody has: a server of one
         // volume then answers for it, and the id is shown to a person, not believed.
         if *volume == NO_VOLUME && self.shelves.len() == 1 {
@@ -98,12 +136,13 @@ impl Server {
         limits: Limits,
     ) -> Result<Server, ServeError> {
         let listening = |source| ServeError::Listen { address, source };
-        let mut map: HashMap<Volume, Arc<dyn Shelf>> = HashMap::new();
+        let mut map: HashMap<Volume, Served> = HashMap::new();
         for (volume, shelf) in shelves {
             let second = shelf.place().to_owned();
-            if let Some(first) = map.insert(volume, shelf) {
+            let served = Served::new(shelf, map.len() as u32);
+            if let Some(first) = map.insert(volume, served) {
                 return Err(ServeError::SameVolume {
-                    first: first.place().to_owned(),
+                    first: first.shelf.place().to_owned(),
                     second,
                 });
             }
@@ -116,6 +155,7 @@ impl Server {
         let limits = limits.fit_to_system();
         let shared = Arc::new(Shared {
             shelves: map,
+            hot: Hot::new(limits.hot_bytes),
             disk_reads: Arc::new(Semaphore::new(limits.disk_reads.max(1))),
             limits,
             counters: Arc::new(Counters::default()),
@@ -266,8 +306,11 @@ async fn keep_fresh(shared: Arc<Shared>) {
 }
 
 fn look_once(shared: &Shared) {
-    for shelf in shared.shelves.values() {
-        match shelf.refresh() {
+    for served in shared.shelves.values() {
+        let shelf = &served.shelf;
+        let refreshed = shelf.refresh();
+        served.prepare();
+        match refreshed {
             Ok(false) => {}
             Ok(true) => {
                 shared.counters.new_heads.add(1);

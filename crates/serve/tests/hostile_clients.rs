@@ -113,7 +113,11 @@ async fn who_dawdles_is_cut_off() {
     let server = Running::start(Arc::new(TestShelf::new(&[])), quick());
     // No hello; half a hello; half a request; a byte now and then; nothing after a request.
     let mut half = BytesMut::from(&HELLO[..]);
-    Request::Head { volume: VOLUME }.put(1, &mut half);
+    Request::Head {
+        volume: VOLUME,
+        around_bytes: 0,
+    }
+    .put(1, &mut half);
     let whole = half.clone();
     half.truncate(20);
     for (n, bytes) in [&b""[..], b"bul", &half].into_iter().enumerate() {

@@ -19,9 +19,9 @@ pub mod kind {
     pub const GET_DATA: u8 = 0x02;
     /// Request: a piece of an immutable object.
     pub const GET_RANGE: u8 = 0x03;
-    /// Answer to *get head*: the head's bytes.
+    /// End of the answer to *get head*: the head's bytes.
     pub const HEAD: u8 = 0x81;
-    /// Part of the answer to *get data*: whole records, back to back.
+    /// Part of the answer to *get data*, or what comes before a head: whole records, back to back.
     pub const RECORDS: u8 = 0x82;
     /// End of the answer to *get data*: what has not come is denied.
     pub const DONE: u8 = 0x83;
@@ -44,6 +44,8 @@ pub enum Request {
     Head {
         /// Which volume.
         volume: Volume,
+        /// Bytes of records to which the head leads that may come with it.
+        around_bytes: usize,
     },
     /// Records by handle.
     Data {
@@ -71,7 +73,7 @@ impl Request {
     /// The volume that it is about.
     pub fn volume(&self) -> &Volume {
         match self {
-            Request::Head { volume }
+            Request::Head { volume, .. }
             | Request::Data { volume, .. }
             | Request::Range { volume, .. } => volume,
         }
@@ -80,9 +82,13 @@ impl Request {
     /// Appends the whole message.
     pub fn put(&self, id: u32, out: &mut BytesMut) {
         match self {
-            Request::Head { volume } => {
-                header(kind::GET_HEAD, id, volume.len()).put(out);
+            Request::Head {
+                volume,
+                around_bytes,
+            } => {
+                header(kind::GET_HEAD, id, volume.len() + 4).put(out);
                 out.put_slice(volume);
+                out.put_u32_le((*around_bytes).min(MAX_AROUND_BYTES) as u32);
             }
             Request::Data {
                 volume,
@@ -112,7 +118,14 @@ impl Request {
     pub fn decode(kind: u8, body: &[u8]) -> Result<Request, Reject> {
         let mut d = Decoder::new(body, "request");
         let request = match kind {
-            kind::GET_HEAD => Request::Head { volume: d.array()? },
+            kind::GET_HEAD => {
+                let volume = d.array()?;
+                let around_bytes = decode_around(&mut d)?;
+                Request::Head {
+                    volume,
+                    around_bytes,
+                }
+            }
             kind::GET_DATA => decode_get_data(&mut d)?,
             kind::GET_RANGE => {
                 let volume = d.array()?;
@@ -164,12 +177,17 @@ pub fn put_get_data(
     }
 }
 
-fn decode_get_data(d: &mut Decoder<'_>) -> Result<Request, Reject> {
-    let volume = d.array()?;
+fn decode_around(d: &mut Decoder<'_>) -> Result<usize, Reject> {
     let around_bytes = d.u32()? as usize;
     if around_bytes > MAX_AROUND_BYTES {
         return Err(d.bad("read-around too large"));
     }
+    Ok(around_bytes)
+}
+
+fn decode_get_data(d: &mut Decoder<'_>) -> Result<Request, Reject> {
+    let volume = d.array()?;
+    let around_bytes = decode_around(d)?;
     let count = d.remaining() / 32;
     if count == 0 || count > MAX_HANDLES {
         return Err(d.bad("no handles or too many"));
@@ -264,7 +282,12 @@ mod tests {
     fn any_request() -> impl Strategy<Value = Request> {
         let handle = any::<[u8; 32]>().prop_map(Handle::from_bytes);
         prop_oneof![
-            any::<[u8; 32]>().prop_map(|volume| Request::Head { volume }),
+            (any::<[u8; 32]>(), 0..=MAX_AROUND_BYTES).prop_map(|(volume, around_bytes)| {
+                Request::Head {
+                    volume,
+                    around_bytes,
+                }
+            }),
             (
                 any::<[u8; 32]>(),
                 0..=MAX_AROUND_BYTES,

@@ -7,9 +7,11 @@
 //! into [`RemoteOptions::max_held_bytes`].
 
 mod collect;
+mod gifts;
 mod link;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,16 +22,19 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use trust::record::MAX_RECORD_BYTES;
-use trust::{Handle, Record};
+use trust::{Frame, Handle, Record};
 
 use crate::frame::{MAX_ANSWER_BYTES, MAX_AROUND_BYTES, MAX_RANGE_BYTES};
 use crate::message::{ErrorCode, Refusal, Request, Volume, put_get_data};
 use crate::object::ObjectName;
 use collect::{Answer, Ask};
+use gifts::Gifts;
 use link::{Failure, Link, Patience};
 
 /// Handles in one request; more are asked for by several requests at once.
 const HANDLES_PER_REQUEST: usize = 64;
+/// Most that may come with a head, bytes; what it takes in memory is bounded by four times this.
+const MAX_GIFT_BYTES: usize = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a [`RemoteStore`] behaves.
@@ -47,6 +52,9 @@ pub struct RemoteOptions {
     pub max_pause: Duration,
     /// Most bytes that answers under way may hold together; at least 4 MiB.
     pub max_held_bytes: usize,
+    /// Bytes of records that may come with the first head: a newcomer's way into the tree. Later
+    /// heads are mostly the old one again, and come alone.
+    pub head_around_bytes: usize,
 }
 
 impl Default for RemoteOptions {
@@ -58,6 +66,7 @@ impl Default for RemoteOptions {
             idle: Duration::from_secs(120),
             max_pause: Duration::from_secs(5),
             max_held_bytes: 256 << 20,
+            head_around_bytes: 64 << 10,
         }
     }
 }
@@ -72,6 +81,9 @@ pub struct RemoteStore {
     admission: Semaphore,
     units: usize,
     state: Mutex<State>,
+    gifts: Gifts,
+    /// A head has come: whoever asks again knows the tree.
+    has_head: AtomicBool,
     /// The attempt to connect that is under way; it outlives the caller who began it.
     dial: tokio::sync::Mutex<Option<JoinHandle<Result<Link, String>>>>,
 }
@@ -96,6 +108,8 @@ impl RemoteStore {
             admission: Semaphore::new(units),
             units,
             state: Mutex::new(State::default()),
+            gifts: Gifts::default(),
+            has_head: AtomicBool::new(false),
             dial: tokio::sync::Mutex::new(None),
         }
     }
@@ -122,7 +136,7 @@ impl RemoteStore {
         let units = len_bytes.div_ceil(MAX_RECORD_BYTES).max(1);
         match self.call(units, ask, |id, out| request.put(id, out)).await {
             Ok(Answer::Bytes(bytes)) => Ok(Some(bytes)),
-            Ok(Answer::Records(_)) => Ok(None),
+            Ok(Answer::Records(_) | Answer::Head(..)) => Ok(None),
             Err(Failure::Refused(Refusal {
                 code: Some(ErrorCode::NoObject),
                 ..
@@ -145,7 +159,7 @@ impl RemoteStore {
         let put = |id, out: &mut BytesMut| put_get_data(out, id, &self.volume, around_bytes, want);
         match self.call(units, ask, put).await {
             Ok(Answer::Records(records)) => Ok(records),
-            Ok(Answer::Bytes(_)) => Ok(Vec::new()),
+            Ok(Answer::Bytes(_) | Answer::Head(..)) => Ok(Vec::new()),
             Err(failure) => Err(self.error(failure)),
         }
     }
@@ -294,39 +308,66 @@ impl BlockStore for RemoteStore {
             if want.is_empty() {
                 return Ok(Vec::new());
             }
-            if want.len() <= HANDLES_PER_REQUEST {
-                return self.get_some(want, around).await;
+            let (mut given, left) = self.gifts.take_many(want);
+            if given.is_empty() {
+                return self.get_parts(want, around).await;
             }
-            // Read-around is a gift to the first request; the others' neighbours are each other.
-            let parts = want.chunks(HANDLES_PER_REQUEST).enumerate();
-            let parts = parts.map(|(i, part)| self.get_some(part, if i == 0 { around } else { 0 }));
-            let answers = try_join_all(parts).await?;
-            // Wanted before unasked; and what lies behind the first part may be wanted by another.
-            let mut missing: HashSet<Handle> = want.iter().copied().collect();
-            let (mut records, rest): (Vec<Record>, Vec<Record>) = answers
-                .into_iter()
-                .flatten()
-                .partition(|r| missing.remove(&r.handle));
-            let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
-            records.extend(rest.into_iter().filter(|r| !came.contains(&r.handle)));
-            Ok(records)
+            if !left.is_empty() {
+                given.append(&mut self.get_parts(&left, around).await?);
+            }
+            Ok(given)
         })
+    }
+
+    /// A block that came with the head, once: whoever got it and found it wrong asks the network.
+    fn try_cached(&self, handle: &Handle) -> Option<Frame> {
+        self.gifts.take(handle)
+    }
+}
+
+impl RemoteStore {
+    /// Asks the server, in as many requests as it takes; `want` has no handle twice.
+    async fn get_parts(&self, want: &[Handle], around: usize) -> Result<Vec<Record>, StoreError> {
+        if want.len() <= HANDLES_PER_REQUEST {
+            return self.get_some(want, around).await;
+        }
+        // Read-around is a gift to the first request; the others' neighbours are each other.
+        let parts = want.chunks(HANDLES_PER_REQUEST).enumerate();
+        let parts = parts.map(|(i, part)| self.get_some(part, if i == 0 { around } else { 0 }));
+        let answers = try_join_all(parts).await?;
+        // Wanted before unasked; and what lies behind the first part may be wanted by another.
+        let mut missing: HashSet<Handle> = want.iter().copied().collect();
+        let (mut records, rest): (Vec<Record>, Vec<Record>) = answers
+            .into_iter()
+            .flatten()
+            .partition(|r| missing.remove(&r.handle));
+        let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
+        records.extend(rest.into_iter().filter(|r| !came.contains(&r.handle)));
+        Ok(records)
     }
 }
 
 impl Replica for RemoteStore {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async move {
+            let around_bytes = if self.has_head.load(Ordering::Relaxed) {
+                0
+            } else {
+                self.options.head_around_bytes.min(MAX_GIFT_BYTES)
+            };
             let request = Request::Head {
                 volume: self.volume,
+                around_bytes,
             };
-            let units = MAX_ANSWER_BYTES.div_ceil(MAX_RECORD_BYTES);
-            match self
-                .call(units, Ask::Head, |id, out| request.put(id, out))
-                .await
-            {
-                Ok(Answer::Bytes(head)) => Ok(head),
-                Ok(Answer::Records(_)) => Ok(Bytes::new()),
+            let units = (MAX_ANSWER_BYTES + around_bytes).div_ceil(MAX_RECORD_BYTES);
+            let ask = Ask::Head { around_bytes };
+            match self.call(units, ask, |id, out| request.put(id, out)).await {
+                Ok(Answer::Head(head, gifts)) => {
+                    self.has_head.store(true, Ordering::Relaxed);
+                    self.gifts.replace(gifts);
+                    Ok(head)
+                }
+                Ok(Answer::Bytes(_) | Answer::Records(_)) => Ok(Bytes::new()),
                 Err(failure) => Err(self.error(failure)),
             }
         })

@@ -26,7 +26,11 @@ fn the_documented_bytes_are_those_of_the_code() {
     let volume = [0x11; 32];
     let handle = Handle::from_bytes([0x22; 32]);
     let mut asked = BytesMut::from(&HELLO[..]);
-    Request::Head { volume }.put(1, &mut asked);
+    Request::Head {
+        volume,
+        around_bytes: 8192,
+    }
+    .put(1, &mut asked);
     let want = vec![handle];
     let around_bytes = 4096;
     Request::Data {

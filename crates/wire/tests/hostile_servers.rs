@@ -406,6 +406,96 @@ async fn who_left_gets_nothing_and_the_answer_to_it_is_skipped() {
 }
 
 #[tokio::test]
+async fn what_comes_with_the_first_head_is_given_out_once() {
+    let (store, _) = server(|mut stream| async move {
+        let mut buffer = BytesMut::new();
+        greet(&mut stream).await;
+        loop {
+            let (id, asked) = request(&mut stream, &mut buffer).await;
+            let answer = match asked {
+                // Two of one name: the second is not heard.
+                Request::Head { around_bytes, .. } if around_bytes > 0 => [
+                    records(id, &[record(1, 100), record(2, 200)]),
+                    records(id, &[record(3, 300), record(3, 9)]),
+                    message(kind::HEAD, id, b"head"),
+                ]
+                .concat(),
+                Request::Head { .. } => message(kind::HEAD, id, b"again"),
+                Request::Data { want, .. } => {
+                    let from_afar = want.iter().map(|h| Record {
+                        handle: *h,
+                        frame: record(9, 1).frame,
+                    });
+                    let from_afar: Vec<Record> = from_afar.collect();
+                    [records(id, &from_afar), message(kind::DONE, id, &[])].concat()
+                }
+                Request::Range { .. } => return,
+            };
+            stream.write_all(&answer).await.unwrap();
+        }
+    })
+    .await;
+    let handle = |n| Handle::from_bytes([n; 32]);
+    let lengths =
+        |got: Vec<Record>| -> Vec<usize> { got.iter().map(|r| r.frame.plaintext_len()).collect() };
+    assert!(store.try_cached(&handle(1)).is_none());
+    assert_eq!(&store.head().await.unwrap()[..], b"head");
+    assert_eq!(store.try_cached(&handle(1)).unwrap(), record(1, 100).frame);
+    assert!(store.try_cached(&handle(1)).is_none());
+    let got = store.get_many(&[handle(1), handle(3)], 0).await.unwrap();
+    assert_eq!(lengths(got), [300, 1]);
+    let got = store.get_many(&[handle(3)], 0).await.unwrap();
+    assert_eq!(lengths(got), [1]);
+    // The next head comes alone, and what came with the old one is forgotten.
+    assert_eq!(&store.head().await.unwrap()[..], b"again");
+    assert!(store.try_cached(&handle(2)).is_none());
+}
+
+#[tokio::test]
+async fn more_or_other_things_with_a_head_than_were_allowed_are_a_bad_answer() {
+    type Extra = fn(u32) -> Vec<u8>;
+    let extras: [(&str, Extra); 5] = [
+        ("one too long", |id| records(id, &[record(1, 65_536)])),
+        ("together too long", |id| {
+            let half = |n| records(id, &[record(n, 32_768)]);
+            [half(1), half(2)].concat()
+        }),
+        ("an empty list", |id| records(id, &[])),
+        ("a record cut short", |id| {
+            message(kind::RECORDS, id, &[7; 40])
+        }),
+        ("an end of data", |id| message(kind::DONE, id, &[])),
+    ];
+    for (what, extra) in extras {
+        let store = answers(move |id| [extra(id), message(kind::HEAD, id, b"head")].concat()).await;
+        let got = store.head().await;
+        assert!(
+            matches!(got, Err(StoreError::BadAnswer { .. })),
+            "{what}: {got:?}"
+        );
+        assert!(store.try_cached(&Handle::from_bytes([1; 32])).is_none());
+    }
+    // Whoever allowed nothing gets nothing.
+    let (store, _) = server(|mut stream| async move {
+        let mut buffer = BytesMut::new();
+        greet(&mut stream).await;
+        let (first, _) = request(&mut stream, &mut buffer).await;
+        let head = message(kind::HEAD, first, b"head");
+        stream.write_all(&head).await.unwrap();
+        let (second, _) = request(&mut stream, &mut buffer).await;
+        let more = records(second, &[record(1, 10)]);
+        stream.write_all(&more).await.unwrap();
+        std::future::pending::<()>().await;
+    })
+    .await;
+    store.head().await.unwrap();
+    assert!(matches!(
+        store.head().await,
+        Err(StoreError::BadAnswer { .. })
+    ));
+}
+
+#[tokio::test]
 async fn a_store_that_is_dropped_leaves_no_task() {
     let store = answers(|id| message(kind::HEAD, id, b"h")).await;
     let alive = || {

@@ -16,7 +16,10 @@ use crate::message::kind;
 #[derive(Debug, Clone)]
 pub(super) enum Ask {
     /// The head.
-    Head,
+    Head {
+        /// Bytes of records that may come with it.
+        around_bytes: usize,
+    },
     /// Records; `want` has no handle twice.
     Data {
         /// Wanted.
@@ -36,6 +39,8 @@ pub(super) enum Ask {
 pub(super) enum Answer {
     /// The head's or the range's bytes.
     Bytes(Bytes),
+    /// The head's bytes, and the records that came with it.
+    Head(Bytes, Vec<Record>),
     /// Wanted records, then those that came unasked.
     Records(Vec<Record>),
 }
@@ -78,7 +83,7 @@ fn bad(why: &'static str) -> Reject {
 /// All bytes of bodies that an honest answer to `ask` can have.
 pub(super) fn allowance_bytes(ask: &Ask) -> usize {
     match ask {
-        Ask::Head => MAX_ANSWER_BYTES,
+        Ask::Head { around_bytes } => MAX_ANSWER_BYTES.saturating_add(*around_bytes),
         Ask::Data { want, around_bytes } => want
             .len()
             .saturating_mul(MAX_RECORD_BYTES)
@@ -90,9 +95,14 @@ pub(super) fn allowance_bytes(ask: &Ask) -> usize {
 /// Whether a message of this type belongs into an answer to `ask` (errors are handled before).
 pub(super) fn fits(ask: &Ask, message_kind: u8, body_bytes: usize) -> Result<(), Reject> {
     match (ask, message_kind) {
-        (Ask::Head, kind::HEAD) | (Ask::Range { .. }, kind::RANGE) => Ok(()),
-        (Ask::Data { .. }, kind::RECORDS) if body_bytes == 0 => Err(bad("empty list of records")),
-        (Ask::Data { .. }, kind::RECORDS) => Ok(()),
+        (Ask::Head { .. }, kind::HEAD) | (Ask::Range { .. }, kind::RANGE) => Ok(()),
+        (Ask::Head { .. } | Ask::Data { .. }, kind::RECORDS) if body_bytes == 0 => {
+            Err(bad("empty list of records"))
+        }
+        (Ask::Head { around_bytes }, kind::RECORDS) if body_bytes > *around_bytes => {
+            Err(bad("more records with a head than were allowed"))
+        }
+        (Ask::Head { .. } | Ask::Data { .. }, kind::RECORDS) => Ok(()),
         (Ask::Data { .. }, kind::DONE) if body_bytes == 0 => Ok(()),
         (Ask::Data { .. }, kind::DONE) => Err(bad("bytes in an end of answer")),
         _ => Err(bad("not an answer to what was asked")),
@@ -108,7 +118,8 @@ impl Collect {
     pub(super) fn new(ask: Ask) -> Collect {
         let (count, around_left_bytes) = match &ask {
             Ask::Data { want, around_bytes } => (want.len(), *around_bytes),
-            _ => (0, 0),
+            Ask::Head { around_bytes } => (0, *around_bytes),
+            Ask::Range { .. } => (0, 0),
         };
         Collect {
             ask,
@@ -128,6 +139,10 @@ impl Collect {
                 let mut records = std::mem::take(&mut self.wanted);
                 records.append(&mut self.others);
                 Ok(Some(Answer::Records(records)))
+            }
+            kind::HEAD => {
+                let records = std::mem::take(&mut self.others);
+                Ok(Some(Answer::Head(body.into_own(), records)))
             }
             _ => Ok(Some(Answer::Bytes(body.into_own()))),
         }
@@ -293,8 +308,10 @@ mod tests {
             around_bytes: 0,
         };
         let range = Ask::Range { len_bytes: 5 };
+        let head = |around_bytes| Ask::Head { around_bytes };
         for (ask, good) in [
-            (&Ask::Head, vec![(kind::HEAD, 7)]),
+            (&head(0), vec![(kind::HEAD, 7)]),
+            (&head(50), vec![(kind::HEAD, 7), (kind::RECORDS, 50)]),
             (&data, vec![(kind::RECORDS, 50), (kind::DONE, 0)]),
             (&range, vec![(kind::RANGE, 5)]),
         ] {

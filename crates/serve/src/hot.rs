@@ -1,0 +1,91 @@
+//! Answers that are asked for again and again, ready in memory: no index look-up, no read, no copy.
+//!
+//! Kept are answers to requests for one handle with their read-around, by volume, handle and
+//! budget: what a segment holds never changes, so they stay true for ever. Nothing is believed or
+//! made up here; one volume's bytes never answer for another's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use trust::Handle;
+
+/// Longest answer that is kept, bytes: longer ones cost more to send than to read.
+const MAX_ANSWER_BYTES: usize = 256 << 10;
+/// What an answer takes beside its bytes.
+const ENTRY_BYTES: usize = 192;
+
+/// What was asked: the number of the volume on this server, the handle, the read-around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    volume: u32,
+    around_bytes: u32,
+    handle: Handle,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Arc<[Bytes]>> for ByBytes {
+    fn weight(&self, _: &Key, answer: &Arc<[Bytes]>) -> u64 {
+        let bytes: usize = answer.iter().map(|r| r.len() + size_of::<Bytes>()).sum();
+        (bytes + ENTRY_BYTES) as u64
+    }
+}
+
+/// The cache; without one when it may hold nothing.
+pub(crate) struct Hot(Option<Cache<Key, Arc<[Bytes]>, ByBytes>>);
+
+impl Hot {
+    pub(crate) fn new(cache_bytes: usize) -> Hot {
+        if cache_bytes < 4 * MAX_ANSWER_BYTES {
+            return Hot(None);
+        }
+        // The largest answer must fit into a shard, or it would never be kept.
+        let shards = (cache_bytes >> 23).clamp(1, 16);
+        let options = quick_cache::OptionsBuilder::new()
+            .estimated_items_capacity((cache_bytes >> 13).max(64))
+            .weight_capacity(cache_bytes as u64)
+            .shards(shards)
+            .build();
+        Hot(options.ok().map(|options| {
+            Cache::with_options(options, ByBytes, Default::default(), Default::default())
+        }))
+    }
+
+    /// The answer to a request for one handle.
+    pub(crate) fn get(
+        &self,
+        volume: u32,
+        handle: &Handle,
+        around_bytes: usize,
+    ) -> Option<Arc<[Bytes]>> {
+        self.0.as_ref()?.get(&Key {
+            volume,
+            around_bytes: around_bytes as u32,
+            handle: *handle,
+        })
+    }
+
+    /// Keeps the answer to a request for one handle, unless it is none or long.
+    pub(crate) fn keep(
+        &self,
+        volume: u32,
+        handle: &Handle,
+        around_bytes: usize,
+        regions: &[Bytes],
+    ) {
+        let Some(cache) = &self.0 else { return };
+        let total: usize = regions.iter().map(Bytes::len).sum();
+        if total == 0 || total > MAX_ANSWER_BYTES {
+            return;
+        }
+        let key = Key {
+            volume,
+            around_bytes: around_bytes as u32,
+            handle: *handle,
+        };
+        cache.insert(key, regions.into());
+    }
+}
