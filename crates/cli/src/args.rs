@@ -191,6 +191,9 @@ pub struct Serve {
     /// Connections at a time; further ones wait
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
+    /// Memory for answers that are asked for often, 0 for none [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
+    pub cache_size: Option<u64>,
 }
 
 /// Where a volume is read from.

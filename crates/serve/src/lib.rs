@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | listening, admission of connections, new heads, the end |
+//! | `listener`, `worker` | one listening socket and one thread for each processor |
 //! | `connection` | one client: requests in, answers out |
 //! | `disk_read` | what waits for the disk, apart from everything else |
 //! | `outbox` | answers gathered for one vectored write |
@@ -25,10 +26,12 @@ pub mod error;
 mod hot;
 mod landing;
 pub mod limits;
+mod listener;
 mod outbox;
 pub mod repository;
 pub mod server;
 pub mod shelf;
+mod worker;
 
 pub use counters::Counters;
 pub use error::ServeError;

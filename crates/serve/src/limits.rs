@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Bounds; the defaults suit a mirror on a small machine.
 #[derive(Debug, Clone)]
 pub struct Limits {
+    /// Threads that serve connections, each its own.
+    pub workers: usize,
     /// Connections at one time; one more is told "busy" and closed. Lowered to what the system's
     /// limit on open files allows.
     pub max_connections: usize,
@@ -39,6 +41,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
+            workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
             max_connections: 16_384,
             hello_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),

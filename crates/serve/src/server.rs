@@ -1,35 +1,27 @@
-//! Listening, admission of connections, picking up new heads, and the end.
+//! What is served, picking up new heads, and the end. The connections are the workers' matter.
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::io::Errno;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use wire::frame::HELLO;
-use wire::message::{ErrorCode, Volume, put_error};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use wire::message::Volume;
 
-use crate::connection::{Connection, End};
 use crate::counters::Counters;
 use crate::error::ServeError;
 use crate::hot::Hot;
 use crate::landing::Landing;
 use crate::limits::Limits;
 use crate::shelf::Shelf;
+use crate::{listener, worker};
 
 /// The id that no volume has.
 const NO_VOLUME: Volume = [0; 32];
-/// Connections that wait for being accepted: enough for all readers to come back at once.
-const BACKLOG: u32 = 4096;
-/// Pause after the system refused a connection for want of something.
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a request waits for others' answers to leave memory before it is refused.
 const BUSY_WAIT: Duration = Duration::from_secs(2);
@@ -37,7 +29,8 @@ const BUSY_STEP: Duration = Duration::from_millis(5);
 
 /// A server that is bound and not yet running.
 pub struct Server {
-    listener: TcpListener,
+    /// One for each worker.
+    listeners: Vec<TcpListener>,
     local: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -150,8 +143,7 @@ impl Server {
         if map.is_empty() {
             return Err(ServeError::Nothing);
         }
-        let listener = bind(address).map_err(listening)?;
-        let local = listener.local_addr().map_err(listening)?;
+        let (listeners, local) = listener::bind(address, limits.workers).map_err(listening)?;
         let limits = limits.fit_to_system();
         let shared = Arc::new(Shared {
             shelves: map,
@@ -162,7 +154,7 @@ impl Server {
             refresh: Arc::new(Notify::new()),
         });
         Ok(Server {
-            listener,
+            listeners,
             local,
             shared,
         })
@@ -184,108 +176,35 @@ impl Server {
     }
 
     /// Serves until `shutdown` completes, then lets answers under way finish for
-    /// [`Limits::grace`]. When the future is dropped, everything ends at once.
+    /// [`Limits::grace`]. When the future is dropped, everything ends soon.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Server {
-            listener, shared, ..
+            listeners, shared, ..
         } = self;
         let (stop, stopped) = watch::channel(false);
-        let mut connections = JoinSet::new();
+        // Nothing is sent: the channel closes when the last worker has ended.
+        let (alive, mut ended) = mpsc::channel::<()>(1);
         let mut refresher = JoinSet::new();
         refresher.spawn(keep_fresh(Arc::clone(&shared)));
-        let mut shutdown = std::pin::pin!(shutdown);
-        loop {
-            tokio::select! {
-                () = shutdown.as_mut() => break,
-                accepted = accept(&listener, &shared) => if let Some((stream, peer)) = accepted {
-                    admit(&shared, &mut connections, stream, peer, &stopped);
-                },
-                Some(_) = connections.join_next() => {}
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let (shared, stopped, alive) = (Arc::clone(&shared), stopped.clone(), alive.clone());
+            let work = move || {
+                worker::run(listener, &shared, stopped);
+                drop(alive);
+            };
+            let thread = std::thread::Builder::new().name(format!("serve-{number}"));
+            if let Err(error) = thread.spawn(work) {
+                // Its listener is closed, so the others get what it would have got.
+                tracing::error!(%error, "a worker cannot start");
             }
         }
-        drop(listener);
-        drop(stopped);
-        tracing::info!(connections = connections.len(), "stopping");
+        drop((stopped, alive));
+        shutdown.await;
+        let connections = shared.counters.connections.get();
+        tracing::info!(connections, "stopping");
         stop.send_replace(true);
-        let all = async { while connections.join_next().await.is_some() {} };
-        if timeout(shared.limits.grace, all).await.is_err() {
-            tracing::warn!(
-                connections = connections.len(),
-                "cut off: the grace is over"
-            );
-        }
+        ended.recv().await;
     }
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-/// The next connection. A shortage is waited out: it passes when connections close.
-async fn accept(listener: &TcpListener, shared: &Shared) -> Option<(TcpStream, SocketAddr)> {
-    match listener.accept().await {
-        Ok(accepted) => Some(accepted),
-        Err(e) => {
-            shared.counters.accept_errors.add(1);
-            let shortage = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-            if shortage
-                .iter()
-                .any(|s| Some(s.raw_os_error()) == e.raw_os_error())
-            {
-                tracing::warn!(error = %e, "cannot accept connections now");
-                sleep(SHORTAGE_PAUSE).await;
-            } else {
-                tracing::debug!(error = %e, "a connection was gone before it was accepted");
-            }
-            None
-        }
-    }
-}
-
-fn admit(
-    shared: &Arc<Shared>,
-    connections: &mut JoinSet<()>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    stopped: &watch::Receiver<bool>,
-) {
-    let counters = &shared.counters;
-    if counters.connections.get() >= shared.limits.max_connections as u64 {
-        // Said once a thousand times: whoever floods connections must not flood the log too.
-        if counters.turned_away.get().is_multiple_of(1000) {
-            let max = shared.limits.max_connections;
-            tracing::warn!(max_connections = max, %peer, "too many connections, turned away");
-        }
-        counters.turned_away.add(1);
-        let mut parting = HELLO.to_vec();
-        put_error(&mut parting, 0, ErrorCode::Busy, "too many connections");
-        // Best effort: the connection ends either way.
-        let _ = stream.try_write(&parting);
-        return;
-    }
-    counters.connections.add(1);
-    counters.accepted.add(1);
-    // Answers leave whole; waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
-    let connection = Connection::new(Arc::clone(shared), stream);
-    let (stopped, shared) = (stopped.clone(), Arc::clone(shared));
-    connections.spawn(async move {
-        let end = connection.run(stopped).await;
-        let counters = &shared.counters;
-        match &end {
-            End::Malformed(_) => counters.malformed.add(1),
-            End::TooSlow(_) => counters.too_slow.add(1),
-            End::Idle => counters.idle.add(1),
-            End::Closed | End::Broken(_) | End::Stopping => {}
-        }
-        tracing::debug!(%peer, %end, "connection closed");
-    });
 }
 
 /// Looks for new heads for ever: every [`Limits::refresh`], and when told.

@@ -81,3 +81,74 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
     assert_eq!(absent.unwrap(), None);
     task.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
+    let mut model = sim::model::Model::new(3).unwrap();
+    let file = model.file(&[1; 1000], 65_536).unwrap();
+    let below = model
+        .directory(vec![(b"f".to_vec(), file.clone())])
+        .unwrap();
+    let many = (0..3000).map(|n| (format!("n{n:04}").into_bytes(), file.clone()));
+    let mut entries: Vec<_> = many.collect();
+    let wide = model.directory(entries.split_off(10)).unwrap();
+    entries.push((b"below".to_vec(), below.clone()));
+    entries.push((b"wide".to_vec(), wide.clone()));
+    let root = model.directory(entries).unwrap();
+    let head = model.publish(&root, 1_700_000_000, 3600).unwrap();
+    let handle_of = |inode: &trust::inode::Inode| match &inode.content {
+        trust::inode::Content::Directory { map, .. } => map.as_ref().unwrap().handle.any(),
+        _ => panic!("no directory"),
+    };
+    let root_block = model.hasher().handle::<trust::InodeBlock>(&root.encode());
+    let way = [
+        root_block.any(),
+        handle_of(&root),
+        handle_of(&below),
+        handle_of(&wide),
+    ];
+
+    let dir = tempfile::tempdir().unwrap();
+    let repository = Repository::create(dir.path().join("r")).unwrap();
+    let write = |head: &[u8]| {
+        let mut writer = Writer::begin(&repository).unwrap();
+        for record in &model.records {
+            writer.append(record).unwrap();
+        }
+        writer.commit(head).unwrap();
+        repository.refresh().unwrap();
+    };
+    write(&head);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind(any, vec![repository.clone()], Limits::default()).unwrap();
+    let address = server.local_addr().to_string();
+    let counters = server.counters();
+    let task = tokio::spawn(server.run(std::future::pending()));
+    let newcomer = |around| {
+        let options = RemoteOptions {
+            head_around_bytes: around,
+            ..RemoteOptions::default()
+        };
+        RemoteStore::new(&address, *model.id().as_bytes(), options)
+    };
+    let store = newcomer(64 << 10);
+    assert_eq!(store.head().await.unwrap(), head);
+    let came: Vec<bool> = way.iter().map(|h| store.try_cached(h).is_some()).collect();
+    assert_eq!(came, [true; 4]);
+    // Content is not on the way, and leaves that do not fit stay at home.
+    let data = sim::model::of_kind(&model.records, trust::Kind::Data)
+        .next()
+        .unwrap();
+    assert!(store.try_cached(&data.handle).is_none());
+    assert_eq!(counters.data_requests.get(), 0);
+    let modest = newcomer(100);
+    modest.head().await.unwrap();
+    let came: Vec<bool> = way.iter().map(|h| modest.try_cached(h).is_some()).collect();
+    assert!(!came[1] && !came[2] && !came[3]);
+    // A head that is none is served alone.
+    write(b"no head");
+    let store = newcomer(64 << 10);
+    assert_eq!(&store.head().await.unwrap()[..], b"no head");
+    assert!(store.try_cached(&way[0]).is_none());
+    task.abort();
+}

@@ -259,3 +259,56 @@ async fn ten_callers_who_leave_do_not_disturb_the_next() {
     assert_eq!(server.counters.accepted.get(), 1);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn what_was_asked_for_before_needs_no_disk_unless_memory_is_denied_it() {
+    for (hot_bytes, stays) in [(4 << 20, true), (0, false)] {
+        let records = some_records(3, 900);
+        let shelf = Arc::new(TestShelf::new(&records));
+        let limits = Limits {
+            hot_bytes,
+            ..Limits::default()
+        };
+        let server = Running::start(shelf.clone(), limits);
+        let store = server.store();
+        let want = [records[1].handle];
+        same(&store.get_many(&want, 0).await.unwrap(), &records[1..2]);
+        same(&store.get_many(&want, 2000).await.unwrap(), &records[1..]);
+        let absent = [Handle::from_bytes([1; 32])];
+        assert!(store.get_many(&absent, 0).await.unwrap().is_empty());
+        shelf.broken.store(true, Ordering::Relaxed);
+        let again = store.get_many(&want, 0).await;
+        let around = store.get_many(&want, 2000).await;
+        // What was not there, or not asked for in this way, is still the disk's to answer.
+        assert!(store.get_many(&absent, 0).await.is_err());
+        assert!(store.get_many(&want, 1000).await.is_err());
+        assert_eq!((again.is_ok(), around.is_ok()), (stays, stays));
+        if stays {
+            same(&again.unwrap(), &records[1..2]);
+            same(&around.unwrap(), &records[1..]);
+        }
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn one_volume_never_answers_for_another() {
+    let honest = record(1, 900);
+    let liar = Record {
+        handle: honest.handle,
+        frame: record(2, 900).frame,
+    };
+    let shelf =
+        |r: &Record| -> Arc<dyn serve::Shelf> { Arc::new(TestShelf::new(std::slice::from_ref(r))) };
+    let any = "127.0.0.1:0".parse().unwrap();
+    let shelves = vec![([1; 32], shelf(&honest)), ([2; 32], shelf(&liar))];
+    let server = serve::Server::listen(any, shelves, Limits::default()).unwrap();
+    let address = server.local_addr().to_string();
+    let task = tokio::spawn(server.run(std::future::pending()));
+    for (volume, expected) in [(2, &liar), (1, &honest), (2, &liar)] {
+        let store = wire::RemoteStore::new(&address, [volume; 32], Default::default());
+        let got = store.get_many(&[honest.handle], 0).await.unwrap();
+        assert_eq!(got, std::slice::from_ref(expected));
+    }
+    task.abort();
+}

@@ -237,9 +237,8 @@ impl Group<'_> {
             return Ok(Some(Bytes::new()));
         };
         let needed = (self.end - self.start) as usize;
-        let name = first.at.segment.segment();
         let disk = repository.disk();
-        let fail = |e| io_error(disk, &name, e);
+        let fail = |e| io_error(disk, &first.at.segment.segment(), e);
         let file = repository.segment(first.at.segment)?;
         let mut buf = BytesMut::zeroed(needed + self.around);
         let mut got = match patience {
@@ -257,9 +256,15 @@ impl Group<'_> {
         if got < needed {
             return Err(damaged(
                 disk,
-                &name,
+                &first.at.segment.segment(),
                 "ends before a record that the index names",
             ));
+        }
+        if got < buf.len() / 2 {
+            // Read-around met the end: what is kept of this must not keep the empty rest.
+            return Ok(Some(Bytes::copy_from_slice(
+                buf.get(..got).unwrap_or_default(),
+            )));
         }
         buf.truncate(got);
         Ok(Some(buf.freeze()))

@@ -66,7 +66,7 @@ impl Default for RemoteOptions {
             idle: Duration::from_secs(120),
             max_pause: Duration::from_secs(5),
             max_held_bytes: 256 << 20,
-            head_around_bytes: 64 << 10,
+            head_around_bytes: 8 << 10,
         }
     }
 }
