@@ -1,14 +1,48 @@
-//! Any bytes as a node of a map tree: refused, or walked without a panic.
+//! Any bytes as a node of a map tree that bears its handle: refused, or the one encoding of what was
+//! read, every key of which can be found.
 #![no_main]
 
+use bulla_fuzz::{hasher, map_nodes, plant};
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use trust::map::Node;
-use trust::{Hasher, MapNode};
+use trust::MapNode;
+use trust::encode::Encoder;
+use trust::map::{ChildRef, Find, Interval, Item, Node};
 
-fuzz_target!(|data: &[u8]| {
-    let hasher = Hasher::new(&[1; 32]);
-    let (_, block) = hasher.seal::<MapNode>(bytes::Bytes::copy_from_slice(data));
-    if let Ok(node) = Node::decode(&block) {
-        assert!(node.weight_bytes() >= 1);
+fuzz_target!(init: plant(map_nodes()), |data: &[u8]| {
+    let (handle, block) = hasher().seal::<MapNode>(Bytes::copy_from_slice(data));
+    let Ok(node) = Node::decode(&block) else {
+        return;
+    };
+    let all = Interval::everything();
+    let mut again = Encoder::new();
+    again.u8(0).u8(node.level()).varint(node.count() as u64);
+    for item in node.items(&all) {
+        match item {
+            Item::Entry(key, value) => {
+                again.bytes(&key).bytes(&value);
+                assert_eq!(node.find(&key, &all), Find::Value(value));
+            }
+            Item::Child(child) => {
+                let key = child.interval.lower.clone().expect("a separator");
+                again.bytes(&key).raw(child.handle.as_bytes());
+                again.varint(child.entries);
+                assert!(child.interval.contains(&key));
+                assert_eq!(node.find(&key, &all), Find::Child(child));
+            }
+        }
     }
+    assert_eq!(again.finish(), data);
+    assert!(node.weight_bytes() <= 200 + 24 * data.len());
+    let promised = |level, entries| ChildRef {
+        handle,
+        level,
+        entries,
+        interval: Interval::everything(),
+    };
+    let lone = node.level() > 1 && node.count() < 2;
+    let honest = promised(node.level(), node.entries());
+    assert_eq!(node.check(&honest).is_ok(), !lone);
+    assert!(node.check(&promised(node.level() + 1, node.entries())).is_err());
+    assert!(node.check(&promised(node.level(), node.entries() ^ 1)).is_err());
 });

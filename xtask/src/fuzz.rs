@@ -6,6 +6,8 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -61,17 +63,30 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
         feed(root, CONTROL, CONTROL_S)?.is_some(),
         "the control target has a mistake in it that was not found: the fuzzer does not work"
     );
-    for target in &chosen {
-        if let Some(report) = feed(root, target, seconds)? {
-            eprintln!("{report}");
-            bail!(
-                "fuzz target {target} found something; the input lies in target/fuzz/runs/{target}"
-            );
+    let began = Instant::now();
+    // Two at a time: they wait for nothing but the processor, and some for the loopback device.
+    let next = Mutex::new(chosen.iter());
+    let worker = || -> Result<()> {
+        loop {
+            let Some(target) = next.lock().ok().and_then(|mut rest| rest.next()) else {
+                return Ok(());
+            };
+            if let Some(report) = feed(root, target, seconds)? {
+                eprintln!("{report}");
+                bail!("{target} found something; the input lies in target/fuzz/runs/{target}");
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        let workers = [scope.spawn(worker), scope.spawn(worker)];
+        workers
+            .into_iter()
+            .try_for_each(|w| w.join().unwrap_or_else(|_| bail!("a worker panicked")))
+    })?;
     eprintln!(
-        "fuzz: {} targets, {seconds} s each, no finding",
-        chosen.len()
+        "fuzz: {} targets, {seconds} s each, {} s in all, no finding",
+        chosen.len(),
+        began.elapsed().as_secs()
     );
     Ok(())
 }
@@ -104,7 +119,8 @@ fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs one target; gives back what libFuzzer printed if it found something.
+/// Runs one target; gives back what libFuzzer printed if it found something. The target writes its
+/// own seeds into the corpus before libFuzzer reads it (`fuzz/lib.rs`).
 fn feed(root: &Path, target: &str, seconds: u32) -> Result<Option<String>> {
     let work = root.join("target/fuzz/runs").join(target);
     let corpus = work.join("corpus");
@@ -115,19 +131,28 @@ fn feed(root: &Path, target: &str, seconds: u32) -> Result<Option<String>> {
         .join(host)
         .join("release")
         .join(target);
-    let mut command = Command::new(binary);
-    command
+    let out = Command::new(binary)
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
         .arg(format!("-timeout={INPUT_S}"))
         .arg(format!("-artifact_prefix={}/", work.display()))
-        .arg("-verbosity=0")
-        .arg(&corpus);
-    let seeds = root.join("fuzz/seeds").join(target);
-    if seeds.is_dir() {
-        command.arg(seeds);
-    }
-    let out = command.current_dir(&work).output()?;
+        .args(["-verbosity=0", "-print_final_stats=1"])
+        .arg(&corpus)
+        .env("BULLA_FUZZ_CORPUS", &corpus)
+        .current_dir(&work)
+        .output()?;
     let report = String::from_utf8_lossy(&out.stderr).into_owned();
-    Ok((!out.status.success()).then_some(report))
+    if !out.status.success() {
+        return Ok(Some(report));
+    }
+    let stat = |name: &str| {
+        let line = report.lines().find(|line| line.contains(name));
+        line.and_then(|line| line.split_whitespace().last())
+            .unwrap_or("?")
+            .to_owned()
+    };
+    let (runs, rss) = (stat("number_of_executed_units"), stat("peak_rss_mb"));
+    eprintln!("fuzz: {target}: {runs} inputs, {rss} MiB");
+    ensure!(runs != "0" && runs != "?", "{target} ran nothing");
+    Ok(None)
 }

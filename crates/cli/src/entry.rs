@@ -46,7 +46,8 @@ pub fn mode(inode: &Inode) -> String {
     out
 }
 
-/// RFC 3339 with nanoseconds; years outside 0..9999 as seconds.
+/// RFC 3339 with nanoseconds; outside of the years 1970 to 9999, `@` and seconds since 1970. date(1)
+/// reads both.
 pub fn mtime(mtime: Mtime) -> String {
     let whole = std::time::UNIX_EPOCH;
     let at = match u64::try_from(mtime.seconds) {
@@ -57,8 +58,19 @@ pub fn mtime(mtime: Mtime) -> String {
     };
     match at {
         Some(at) => humantime::format_rfc3339_nanos(at).to_string(),
-        None => format!("@{}.{:09}", mtime.seconds, mtime.nanos),
+        None => since_1970(mtime),
     }
+}
+
+/// A decimal number; the nanoseconds of an inode count upwards, those of a number away from zero.
+fn since_1970(mtime: Mtime) -> String {
+    let ns = i128::from(mtime.seconds) * 1_000_000_000 + i128::from(mtime.nanos);
+    let sign = if ns < 0 { "-" } else { "" };
+    let (whole, fraction) = (
+        ns.unsigned_abs() / 1_000_000_000,
+        ns.unsigned_abs() % 1_000_000_000,
+    );
+    format!("@{sign}{whole}.{fraction:09}")
 }
 
 /// The name of a file's content, where it has one of its own: what two equal files share.
@@ -81,7 +93,6 @@ pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
     put("mode", format!("{:04o}", inode.mode).into());
     put("size", inode.content.size().into());
     put("mtime", mtime(inode.mtime).into());
-    put("mtime_ns", json!([inode.mtime.seconds, inode.mtime.nanos]));
     put("links", inode.links.into());
     if let Some(owner) = &inode.owner {
         put("uid", owner.uid.into());
@@ -160,12 +171,10 @@ mod tests {
             nanos: 1,
         };
         assert_eq!(mtime(far), format!("@{}.000000001", i64::MAX));
-        assert_eq!(
-            mtime(Mtime {
-                seconds: -1,
-                nanos: 0
-            }),
-            "@-1.000000000"
-        );
+        let early = |seconds, nanos| mtime(Mtime { seconds, nanos });
+        assert_eq!(early(-1, 0), "@-1.000000000");
+        assert_eq!(early(-1, 750_000_000), "@-0.250000000");
+        assert_eq!(early(-5, 250_000_000), "@-4.750000000");
+        assert_eq!(early(0, 5), "1970-01-01T00:00:00.000000005Z");
     }
 }

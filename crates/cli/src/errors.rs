@@ -81,6 +81,7 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::RepositoryInside { .. } => Kind::RepositoryInside,
         PublishError::BadPattern { .. } => Kind::BadPattern,
         PublishError::WrongKey { .. } => Kind::WrongKey,
+        PublishError::State(error) => read_kind(error),
         PublishError::Locked { .. } => Kind::Locked,
         PublishError::ClockBehind { .. } => Kind::Clock,
         PublishError::BadHead { why, .. } => match reject_kind(why) {

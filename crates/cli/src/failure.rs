@@ -55,6 +55,8 @@ kinds! {
     Misfit => Failed, "`bulla stat SOURCE PATH` tells what it is";
     /// A file or directory of this machine is not there.
     NoFile => NotFound, "check the path; it is taken relative to the current directory";
+    /// No key file where one was named.
+    NoKey => NotFound, "name the publisher's key file with --key FILE (or the setting `key`); `bulla key new --out FILE` makes one";
     /// No repository where one was expected.
     NoRepository => NotFound, "check the path; `bulla publish DIR REPO --key FILE` makes a repository";
     /// Another publisher is at work.

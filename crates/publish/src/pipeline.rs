@@ -16,6 +16,7 @@ use store::StoreError;
 use store::repository::Repository;
 use store::writer::Writer;
 use trust::key::SecretKey;
+use trust::statement::VolumeId;
 
 use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
@@ -28,6 +29,7 @@ use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
 use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
+use crate::state;
 use crate::succession::Succession;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
@@ -57,6 +59,8 @@ pub struct PublishOptions {
     pub paranoid: bool,
     /// Compute everything, write nothing.
     pub dry_run: bool,
+    /// Where it is kept which version was signed last; `None` trusts the repository to know.
+    pub state_dir: Option<PathBuf>,
     /// Name of the volume, where this publication makes one.
     pub name: String,
     /// Threads that read and pack; as many as processors when `None`.
@@ -76,6 +80,7 @@ impl Default for PublishOptions {
             skip_unreadable: false,
             with_owner: false,
             cache_dir: None,
+            state_dir: None,
             paranoid: false,
             dry_run: false,
             name: String::new(),
@@ -131,6 +136,9 @@ pub fn publish(
     let head = succession.sign(tree.root, (options.clock)(), seconds, key)?;
     for (epoch, index, leaf) in &head.leaves {
         writing.writer.put_log_leaf(*epoch, *index, leaf)?;
+    }
+    if let Some(signed) = signed_before(published.volume, options)? {
+        signed.lock()?.keep_signed(&head.bytes)?;
     }
     let committed = writing.writer.commit(&head.bytes)?;
     if let Some((path, cache)) = cache {
@@ -194,13 +202,27 @@ fn succession(
     key: &SecretKey,
     options: &PublishOptions,
 ) -> Result<Succession, PublishError> {
-    let succession = if statements.is_empty() {
+    let mut succession = if statements.is_empty() {
         Succession::begin(&options.name, key)?
     } else {
         Succession::follow(statements, key, path)?
     };
+    if let Some(state) = signed_before(succession.volume, options)?
+        && let Some(signed) = state.lock()?.signed()?
+    {
+        succession = succession.go_on_from(&signed, key, path)?;
+    }
     succession.check_clock((options.clock)())?;
     Ok(succession)
+}
+
+/// The publisher's own memory of `volume`.
+fn signed_before(
+    volume: VolumeId,
+    options: &PublishOptions,
+) -> Result<Option<state::State>, PublishError> {
+    let open = |directory: &PathBuf| state::State::open(directory, &volume);
+    Ok(options.state_dir.as_ref().map(open).transpose()?)
 }
 
 fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Published {

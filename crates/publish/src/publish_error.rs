@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use store::StoreError;
 use trust::Reject;
 
+use crate::error::ReadError;
+
 /// An error of publishing; nothing has been published when it is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
@@ -46,6 +48,9 @@ pub enum PublishError {
         /// The volume in the repository.
         volume: String,
     },
+    /// What this machine has signed cannot be read or kept.
+    #[error(transparent)]
+    State(#[from] ReadError),
     /// Another publisher is at work.
     #[error("{} is locked by another publisher", path.display())]
     Locked {

@@ -73,7 +73,11 @@ fn server(text: &str, rest: &str) -> Result<Location, ReadError> {
         let (host, tail) = v6
             .split_once(']')
             .ok_or_else(|| bad(text, "`[` without `]`"))?;
-        (host, tail.strip_prefix(':'))
+        let port = tail.strip_prefix(':');
+        if port.is_none() && !tail.is_empty() {
+            return Err(bad(text, "after `]` comes `:port` or nothing"));
+        }
+        (host, port)
     } else {
         match rest.rsplit_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -82,11 +86,20 @@ fn server(text: &str, rest: &str) -> Result<Location, ReadError> {
     };
     let port = match port {
         None => DEFAULT_PORT,
-        Some(port) => port
-            .parse()
-            .map_err(|_| bad(text, "the port is not a number"))?,
+        // `parse` would take a sign as well.
+        Some(port) => Some(port)
+            .filter(|port| port.bytes().all(|b| b.is_ascii_digit()))
+            .and_then(|port| port.parse().ok())
+            .ok_or_else(|| bad(text, "the port is not a number"))?,
     };
-    if host.is_empty() || host.contains(['/', '@', ' ']) {
+    let bracketed = rest.starts_with('[');
+    // The host goes into messages and logs, and its colons must not be taken for the port's.
+    let possible = |b: u8| match b {
+        b':' => bracketed,
+        b'/' | b'@' | b'[' | b']' => false,
+        _ => b.is_ascii_graphic(),
+    };
+    if host.is_empty() || !host.bytes().all(possible) {
         return Err(bad(text, "a server is written bulla://host[:port]"));
     }
     Ok(Location::Server {
@@ -191,6 +204,50 @@ impl Location {
                     options,
                 )))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_one_reading_or_none() {
+        for (text, host, port) in [
+            ("bulla://mirror.example", "mirror.example", DEFAULT_PORT),
+            ("bulla://mirror.example:80/", "mirror.example", 80),
+            ("bulla://[::1]", "::1", DEFAULT_PORT),
+            ("bulla://[fe80::1%eth0]:9", "fe80::1%eth0", 9),
+        ] {
+            let server = Location::Server {
+                host: host.to_owned(),
+                port,
+            };
+            assert_eq!(text.parse::<Location>().ok().as_ref(), Some(&server));
+            assert_eq!(server.to_string().parse::<Location>().ok(), Some(server));
+        }
+        for text in [
+            "",
+            "bulla://",
+            "bulla://:80",
+            "bulla://host:",
+            "bulla://host:+80",
+            "bulla://host:65536",
+            "bulla://::1",
+            "bulla://::1:80",
+            "bulla://[::1",
+            "bulla://[::1]80",
+            "bulla://[::1].example:80",
+            "bulla://.[::1]x:80",
+            "bulla://[]:80",
+            "bulla://user@host",
+            "bulla://host/path",
+            "bulla://host\u{1b}[2J:80",
+            "bulla://host\n:80",
+            "https://host",
+        ] {
+            assert!(text.parse::<Location>().is_err(), "{text:?} was taken");
         }
     }
 }

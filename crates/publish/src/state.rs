@@ -2,7 +2,7 @@
 //!
 //! It is state, not cache: one small file a volume under the state directory, replaced by write,
 //! fsync, rename, fsync, under a lock that all processes of the user take. Losing it forgets which
-//! versions were seen; nothing else may lower it. Evidence of forks and rollbacks lies beside it.
+//! versions were seen; nothing else may lower it. Beside it a publisher keeps the head it signed last. Evidence of forks and rollbacks lies beside it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -120,6 +120,32 @@ impl LockedState {
     /// [`ReadError::State`]; the old floor is then still there.
     pub fn store(&self, floor: &Floor) -> Result<(), ReadError> {
         self.replace("floor", &floor.encode())
+    }
+
+    /// The head that this machine signed last as the volume's publisher, if it ever did.
+    ///
+    /// # Errors
+    /// [`ReadError::State`] when the file is there but not readable.
+    pub fn signed(&self) -> Result<Option<Vec<u8>>, ReadError> {
+        let path = self.directory.join("signed");
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(file) => file
+                .take(trust::head::MAX_HEAD_BYTES as u64 + 1)
+                .read_to_end(&mut bytes),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(failed(&path, e)),
+        }
+        .map_err(|e| failed(&path, e))?;
+        Ok(Some(bytes))
+    }
+
+    /// Keeps the head that is about to be shown, before anybody can see it.
+    ///
+    /// # Errors
+    /// [`ReadError::State`]; the head must not be shown then.
+    pub fn keep_signed(&self, head: &[u8]) -> Result<(), ReadError> {
+        self.replace("signed", head)
     }
 
     /// Keeps a piece of evidence (two contradicting heads, a rolled-back head) for people to look at.

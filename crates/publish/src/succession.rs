@@ -32,8 +32,10 @@ pub(crate) struct Succession {
     policy: (u64, [u8; 32]),
     log: LogPoint,
     frontier: Frontier,
-    /// The genesis policy, where it is not in the log yet.
-    genesis: Option<Bytes>,
+    /// Begin of validity of the newest version signed, unix seconds.
+    not_before: u64,
+    /// Statements that may not be in the log yet: epoch, index, leaf.
+    earlier: Vec<(u64, u64, Bytes)>,
 }
 
 /// A head to be committed, and the leaves of the log that come with it.
@@ -62,7 +64,8 @@ impl Succession {
             previous: None,
             previous_hash: None,
             policy: (0, signed.hash()),
-            genesis: Some(signed.statement().bytes().clone()),
+            not_before: 0,
+            earlier: vec![(0, 0, signed.statement().bytes().clone())],
             policies: vec![signed],
             log,
             frontier,
@@ -115,24 +118,58 @@ impl Succession {
             hasher: offer.chain.hasher(),
             version: version.ok_or(PublishError::Impossible("the version numbers are used up"))?,
             policy: (offer.chain.newest().number(), offer.chain.newest_hash()),
+            not_before: offer.record.start,
             previous: Some(offer.record),
             previous_hash: Some(offer.record_hash),
-            genesis: None,
+            earlier: Vec::new(),
             policies: head.policies,
             log,
             frontier,
         })
     }
 
+    /// Goes on from `signed`, the head that this machine signed last, where the repository shows an
+    /// older one: it was restored from a backup, lost its last rename in a power cut, or lies. A
+    /// second record of the same version would be a fork for whoever has read the first.
+    ///
+    /// What the repository holds stays what is compared with: the blocks of the lost version may be
+    /// lost too.
+    pub(crate) fn go_on_from(
+        self,
+        signed: &[u8],
+        key: &SecretKey,
+        path: &Path,
+    ) -> Result<Succession, PublishError> {
+        let last = Succession::follow(signed, key, path)?;
+        if last.volume != self.volume || last.version <= self.version {
+            return Ok(self);
+        }
+        tracing::warn!(
+            repository = %path.display(),
+            shows = self.version.saturating_sub(1),
+            signed = last.version.saturating_sub(1),
+            "the repository shows an older version than this machine has signed"
+        );
+        let head = Head::decode(signed)?;
+        let record: RootRecord = head.record.statement().read(self.volume)?;
+        let leaf = head.record.statement().bytes().clone();
+        Ok(Succession {
+            previous: self.previous,
+            previous_hash: self.previous_hash,
+            earlier: vec![(record.log.epoch, record.log.size, leaf)],
+            ..last
+        })
+    }
+
     /// Refuses a clock that is behind the previous version.
     pub(crate) fn check_clock(&self, now: u64) -> Result<(), PublishError> {
-        match &self.previous {
-            Some(record) if now < record.start => Err(PublishError::ClockBehind {
+        if now < self.not_before {
+            return Err(PublishError::ClockBehind {
                 now,
-                previous: record.start,
-            }),
-            _ => Ok(()),
+                previous: self.not_before,
+            });
         }
+        Ok(())
     }
 
     /// Signs the next version.
@@ -157,7 +194,7 @@ impl Succession {
         let signed = record.statement(self.volume).sign(&[key]);
         let leaf = signed.statement().bytes().clone();
         let mut leaves = vec![(self.log.epoch, self.log.size, leaf)];
-        leaves.extend(self.genesis.map(|genesis| (0, 0, genesis)));
+        leaves.extend(self.earlier);
         let head = Head {
             policies: self.policies,
             timestamp: None,

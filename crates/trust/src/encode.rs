@@ -213,5 +213,7 @@ mod tests {
             assert!(Decoder::new(&long, "v").varint().is_err());
         }
         assert!(Decoder::new(&[0xff; 11], "v").varint().is_err());
+        let over = [&[0xff; 9][..], &[2]].concat();
+        assert!(Decoder::new(&over, "v").varint().is_err());
     }
 }

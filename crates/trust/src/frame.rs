@@ -287,6 +287,25 @@ mod tests {
     }
 
     #[test]
+    fn headers_that_no_frame_has_are_refused() {
+        let parses = |kind: u8, codec: u8, plain: usize, payload: usize| {
+            let mut bytes = vec![kind, codec];
+            bytes.extend_from_slice(&(plain as u32).to_le_bytes());
+            bytes.resize(HEADER_BYTES + payload, 0);
+            Frame::parse(bytes.into()).is_ok()
+        };
+        let data = Kind::Data as u8;
+        assert!(parses(data, RAW, 9, 9));
+        assert!(parses(data, ZSTD, MAX_BLOCK_BYTES, 8));
+        assert!(!parses(0xee, RAW, 9, 9));
+        assert!(!parses(data, 2, 9, 9));
+        assert!(!parses(data, RAW, 9, 8));
+        assert!(!parses(data, RAW, 9, 10));
+        assert!(!parses(data, ZSTD, 9, 9));
+        assert!(!parses(data, ZSTD, MAX_BLOCK_BYTES + 1, 8));
+    }
+
+    #[test]
     fn a_bomb_is_bounded_by_its_header() {
         let mut bomb = vec![0u8; 2 << 20];
         let n = zstd_safe::compress(&mut bomb[..], &vec![0u8; 1 << 24], 1).unwrap();

@@ -100,4 +100,18 @@ mod tests {
         assert!(Record::take(&mut bytes).unwrap().is_some());
         assert!(bytes.is_empty());
     }
+
+    #[test]
+    fn an_impossible_length_is_refused_before_it_is_waited_for() {
+        for (len, possible) in [
+            (HEADER_BYTES - 1, false),
+            (HEADER_BYTES, true),
+            (MAX_FRAME_BYTES, true),
+            (MAX_FRAME_BYTES + 1, false),
+        ] {
+            let header = [&[7; 32][..], &(len as u32).to_le_bytes()].concat();
+            let taken = Record::take(&mut Bytes::from(header));
+            assert_eq!(taken.is_ok(), possible, "{len}: {taken:?}");
+        }
+    }
 }

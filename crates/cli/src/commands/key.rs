@@ -1,13 +1,14 @@
 //! `bulla key new`, `bulla key show`: the publisher's signing key in a file of its own.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use publish::keyfile;
+use publish::keyfile::{self, KeyError};
 use serde_json::json;
 use trust::key::SecretKey;
 
 use crate::args::{Global, KeyNew, KeyShow, Passphrase};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::passphrase;
 
@@ -15,7 +16,7 @@ use crate::passphrase;
 pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done> {
     // A person should not type a passphrase twice to learn that the file exists.
     if args.out.symlink_metadata().is_ok() {
-        return Err(keyfile::KeyError::Exists {
+        return Err(KeyError::Exists {
             path: args.out.clone(),
         }
         .into());
@@ -55,7 +56,7 @@ fn offer_none(failure: Failure) -> Failure {
 
 /// Shows a key's public name.
 pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
-    let public = keyfile::public(&args.file)?;
+    let public = keyfile::public(&args.file).map_err(missing)?;
     let locked = keyfile::has_passphrase(&args.file)?;
     if !output.json() {
         output.line(&public.to_string())?;
@@ -67,7 +68,7 @@ pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
 
 /// Reads a signing key, with its passphrase if it has one.
 pub fn load(path: &Path, flags: &Passphrase, no_input: bool) -> Outcome<SecretKey> {
-    if !keyfile::has_passphrase(path)? {
+    if !keyfile::has_passphrase(path).map_err(missing)? {
         return Ok(keyfile::load(path, || Err("the file changed"))?);
     }
     let prompt = format!("Passphrase of {}", path.display());
@@ -75,4 +76,15 @@ pub fn load(path: &Path, flags: &Passphrase, no_input: bool) -> Outcome<SecretKe
     Ok(keyfile::load(path, || {
         Ok::<_, std::convert::Infallible>(secret)
     })?)
+}
+
+/// A command that names several files says which of them is not there.
+fn missing(error: KeyError) -> Failure {
+    match &error {
+        KeyError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+            let error = format!("there is no key file {}", path.display());
+            Failure::of(Kind::NoKey, error, source)
+        }
+        _ => error.into(),
+    }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use publish::changes::{Change, Difference};
 use publish::exclude::Exclude;
 use publish::pipeline::{self, PublishOptions};
 use publish::progress::{Observer, Published};
@@ -54,6 +55,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         dry_run: args.dry_run,
         paranoid: args.paranoid,
         cache_dir: config.path("cache-dir"),
+        state_dir: config.path("state-dir"),
         name: args.name.clone().unwrap_or_else(|| name_of(&args.dir)),
         ..PublishOptions::default()
     })
@@ -104,6 +106,9 @@ fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<D
     if let Some(hash) = &published.record_hash {
         record.insert("record".to_owned(), write(Noun::Record, hash).into());
     }
+    if args.dry_run {
+        record.extend(compare(&published.changes, output)?);
+    }
     for skipped in &published.skipped {
         let name = skipped.path.as_os_str().as_bytes();
         if output.json() {
@@ -131,6 +136,34 @@ fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<D
         exit,
         fields: record,
     })
+}
+
+/// Tells what would change, one path a line; gives back how much.
+fn compare(changes: &[Change], output: &mut Output) -> Outcome<Map<String, Value>> {
+    let [mut added, mut changed, mut removed] = [0_u64; 3];
+    for change in changes {
+        let (word, count) = match change.difference {
+            Difference::Added => ("added", &mut added),
+            Difference::Changed => ("changed", &mut changed),
+            Difference::Removed => ("removed", &mut removed),
+        };
+        *count += 1;
+        let name = change.path.as_os_str().as_bytes();
+        if output.json() {
+            let mut one = Map::new();
+            text::put_name(&mut one, "path", name);
+            one.insert("difference".to_owned(), word.into());
+            one.insert("directory".to_owned(), change.is_directory.into());
+            output.record("change", one)?;
+        } else {
+            output.raw(format!("{word:<8} ").as_bytes())?;
+            output.name(name)?;
+            output.raw(if change.is_directory { b"/\n" } else { b"\n" })?;
+        }
+    }
+    Ok(fields(
+        json!({"added": added, "changed": changed, "removed": removed}),
+    ))
 }
 
 fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<()> {

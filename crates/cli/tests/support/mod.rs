@@ -28,7 +28,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    fn of(output: Output) -> Ran {
+    pub fn of(output: Output) -> Ran {
         Ran {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -58,6 +58,13 @@ impl Ran {
         let record: serde_json::Value = serde_json::from_str(last).expect("not JSON");
         assert_eq!(record["type"], "result", "{last}");
         record[key].clone()
+    }
+
+    /// The JSON records of one type.
+    pub fn records(&self, kind: &str) -> Vec<serde_json::Value> {
+        let lines = self.out.lines().map(serde_json::from_str);
+        let records = lines.map(|record: Result<serde_json::Value, _>| record.expect("not JSON"));
+        records.filter(|record| record["type"] == kind).collect()
     }
 }
 

@@ -185,3 +185,29 @@ async fn two_places_that_contradict_one_another_stop_a_newcomer() {
         Some(Class::Fork)
     );
 }
+
+#[tokio::test]
+async fn a_withheld_version_does_not_hide_the_one_before() {
+    let mut world = World::new();
+    let (honest, announcer) = (world.replica(), world.replica());
+    let new = next(&mut world, 54);
+    let announcer = Arc::new(sim::liar::Liar::new(announcer, Lie::Head(new)));
+    let volume = world.open(vec![announcer, Arc::new(honest)]).await.unwrap();
+    assert_eq!(volume.snapshot().record().version, 1);
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+}
+
+#[tokio::test]
+async fn the_floor_of_another_volume_is_an_error() {
+    let world = World::new();
+    world.open(vec![Arc::new(world.replica())]).await.unwrap();
+    let id = world.model.id().to_string();
+    let floor = world.state.path().join("volumes").join(id).join("floor");
+    let other = trust::floor::Floor::new(trust::statement::VolumeId::from_bytes([1; 32]));
+    std::fs::write(&floor, other.encode()).unwrap();
+    let error = world
+        .open(vec![Arc::new(world.replica())])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ReadError::State { .. }), "{error}");
+}

@@ -10,7 +10,7 @@ use trust::key::PublicKey;
 use trust::policy::{Genesis, Policy, Revocation, Roles, Successor, Threshold, VolumeId};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
-use trust::statement::{Body, MAX_STATEMENT_BYTES, Signed, Statement};
+use trust::statement::{Body, MAX_STATEMENT_BYTES, Purpose, Signed, Statement};
 use trust::timestamp::Timestamp;
 
 use crate::world::*;
@@ -93,6 +93,29 @@ fn a_purpose_changed_after_signing_voids_the_signature() {
     .concat();
     let swapped = Signed::from_bytes(&swapped).unwrap();
     refused_as(signatures.require(&swapped, &publisher, "x"), "not signed");
+}
+
+/// A timestamp's body under the purpose of a root record.
+struct Disguised(Timestamp);
+
+impl Body for Disguised {
+    const PURPOSE: Purpose = Purpose::Root;
+    fn encode(&self, out: &mut Encoder) {
+        self.0.encode(out);
+    }
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+        Timestamp::decode(d).map(Disguised)
+    }
+}
+
+#[test]
+fn a_purpose_is_compared_and_not_guessed() {
+    let mut world = World::new();
+    let head = world.publish(1);
+    let body = Disguised(world.timestamp(&head));
+    let statement = Statement::new(world.volume, &body);
+    assert!(statement.read::<Disguised>(world.volume).is_ok());
+    assert!(statement.read::<Timestamp>(world.volume).is_err());
 }
 
 #[test]

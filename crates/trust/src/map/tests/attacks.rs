@@ -208,6 +208,25 @@ fn one_name_is_never_both_present_and_absent() {
 }
 
 #[test]
+fn a_proof_through_a_stray_node_is_refused() {
+    let mut blocks = Blocks::default();
+    let (lying, second) = (blocks.leaf(&["a", "b", "c", "x"]), blocks.leaf(&SECOND));
+    let Payload::Child(below, _) = lying.1.clone() else {
+        unreachable!()
+    };
+    let top = blocks.put(raw(2, &[lying, second]));
+    let mut e = Encoder::new();
+    e.u8(2);
+    for handle in [top, below] {
+        e.bytes(blocks.block(&handle).unwrap().bytes());
+    }
+    let bytes = e.finish();
+    let proof = Proof::decode(&mut Decoder::new(&bytes, "proof")).unwrap();
+    let why = refused(proof.verify(&hasher(), &root(top, 2, 8), b"a"));
+    assert_eq!(why, "key outside the interval of its node");
+}
+
+#[test]
 fn impossible_roots_are_refused() {
     let read = |height: u8, entries: u64, salt: &[u8]| {
         let mut e = Encoder::new();

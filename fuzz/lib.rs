@@ -1,0 +1,182 @@
+//! What the fuzz targets share: seeds that are made, not stored, so that they always are of today's
+//! formats; and a small honest volume to take them from. Relies on the product's own encoders.
+
+use std::path::Path;
+
+use bytes::{Bytes, BytesMut};
+use trust::frame::Packer;
+use trust::head::{Head, first_log};
+use trust::key::SecretKey;
+use trust::policy::{Genesis, Roles, Threshold};
+use trust::root::RootRecord;
+use trust::statement::VolumeId;
+use trust::timestamp::Timestamp;
+use trust::{Handle, Hasher, Kind, Record, checkpoint, map};
+
+/// When everything here happens, unix seconds.
+pub const NOW: u64 = 1_800_000_000;
+
+/// Writes `seeds` where the fuzzer will look for its corpus; called before it looks.
+pub fn plant(seeds: impl IntoIterator<Item = Vec<u8>>) {
+    let Some(directory) = std::env::var_os("BULLA_FUZZ_CORPUS") else {
+        return;
+    };
+    for (number, seed) in seeds.into_iter().enumerate() {
+        let path = Path::new(&directory).join(format!("seed-{number:03}"));
+        std::fs::write(&path, seed).expect("a seed can be written");
+    }
+}
+
+/// The hash function of all seeds.
+pub fn hasher() -> Hasher {
+    Hasher::new(&[3; 32])
+}
+
+/// A key by number.
+pub fn key(number: u8) -> SecretKey {
+    SecretKey::from_seed(&[number; 32])
+}
+
+/// The witness of [`honest_head`].
+pub fn witnesses() -> Threshold {
+    Threshold::single(key(4).public())
+}
+
+/// Every node of maps of several sizes: leaves, interior nodes.
+pub fn map_nodes() -> Vec<Vec<u8>> {
+    let mut nodes = Vec::new();
+    for entries in [1u32, 40, 6000] {
+        let mut builder = map::Builder::new(&hasher(), [0; 16], |_, bytes: &Bytes| {
+            if nodes.len() < 12 || entries > 1000 && bytes.len() < 4000 {
+                nodes.push(bytes.to_vec());
+            }
+        });
+        for n in 0..entries {
+            let name = format!("name {n:06}");
+            builder
+                .push(name.as_bytes(), &[b'v'; 20])
+                .expect("an entry");
+        }
+        builder.finish().expect("a map");
+    }
+    nodes
+}
+
+/// A head with a timestamp and a cosigned checkpoint, its volume and the log after its record.
+pub fn honest_head() -> (VolumeId, Head, trust::history::LogPoint) {
+    let roles = Roles {
+        owners: Threshold::single(key(1).public()),
+        publishers: Threshold::single(key(2).public()),
+        timestamps: Threshold::single(key(3).public()),
+        timestamp_max: 3600,
+        witnesses: witnesses(),
+    };
+    let genesis = Genesis::new("seed", [7; 32], [9; 32], roles).expect("a policy");
+    let volume = genesis.volume_id();
+    let policy = genesis.statement().sign(&[&key(1)]);
+    let (log, frontier) = first_log(&policy).expect("a log");
+    let record = RootRecord {
+        version: 1,
+        start: NOW,
+        duration: 7 * 24 * 3600,
+        root: Handle::from_bytes([5; 32]),
+        policy_number: 0,
+        policy_hash: policy.hash(),
+        log,
+        mirrors: vec!["bulla://mirror.example".to_owned()],
+    };
+    let record = record.statement(volume).sign(&[&key(2)]);
+    let timestamp = Timestamp {
+        record_hash: record.hash(),
+        policy_number: 0,
+        policy_hash: policy.hash(),
+        issued: NOW,
+        until: NOW + 3600,
+    };
+    let mut after = frontier.clone();
+    after.push(record.statement().bytes()).expect("a leaf");
+    let after = after.point(0);
+    let text = checkpoint::text(volume, &after);
+    let message = checkpoint::cosigned_message(&text, NOW);
+    let line = checkpoint::cosignature_line(
+        "witness.example",
+        &key(4).public(),
+        NOW,
+        &key(4).sign(message.as_bytes()),
+    );
+    let head = Head {
+        policies: vec![policy],
+        record,
+        timestamp: Some(timestamp.statement(volume).sign(&[&key(3)])),
+        checkpoint: Some(format!("{text}\n{line}").into()),
+        frontier,
+    };
+    (volume, head, after)
+}
+
+/// A record of so many bytes that do not compress.
+pub fn record(number: u8, len_bytes: usize) -> Record {
+    let mut x = u32::from(number) + 1;
+    let step = |_| {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (x >> 24) as u8
+    };
+    let plain: Vec<u8> = (0..len_bytes).map(step).collect();
+    Record {
+        handle: hasher().name(Kind::Data, &plain),
+        frame: Packer::new().pack(Kind::Data, &plain).expect("a frame"),
+    }
+}
+
+/// Records back to back.
+pub fn run_of(records: &[Record]) -> Bytes {
+    let mut out = BytesMut::new();
+    records.iter().for_each(|record| record.put(&mut out));
+    out.freeze()
+}
+
+/// A disk in memory with these files.
+pub fn disk(files: &[(&str, &[u8])]) -> std::sync::Arc<sim::disk::CrashDisk> {
+    use store::disk::Disk;
+    let disk = sim::disk::CrashDisk::new();
+    for (name, bytes) in files {
+        if let Some((dir, _)) = name.rsplit_once('/') {
+            disk.make_dir(dir).expect("a directory");
+        }
+        let file = disk.create(name).expect("a file");
+        file.write_at(bytes, 0).expect("a write");
+    }
+    disk
+}
+
+/// The bytes of every file with this ending of an honest repository, and its head file.
+pub fn repository_files(ending: &str) -> (Vec<Vec<u8>>, Vec<u8>) {
+    use store::disk::Disk;
+    let disk = sim::disk::CrashDisk::new();
+    let repository = store::Repository::create_on(disk.clone()).expect("a repository");
+    let mut writer = store::Writer::begin(&repository).expect("a writer");
+    for n in 0..120 {
+        writer
+            .append(&record(n, 50 + usize::from(n)))
+            .expect("a record");
+    }
+    writer.commit(b"statements").expect("a commit");
+    let read = |name: &String| {
+        let file = disk.open(name).expect("a file");
+        let mut bytes = vec![0; file.len_bytes().expect("a length") as usize];
+        file.read_at(&mut bytes, 0).expect("a read");
+        bytes
+    };
+    let files = disk.files();
+    let some = files.iter().filter(|name| name.ends_with(ending)).map(read);
+    (some.collect(), read(&"head".to_owned()))
+}
+
+/// An address of this machine, another one each time: closed connections linger a minute, and those
+/// of one address would soon take all its ports.
+pub fn next_loopback() -> std::net::SocketAddr {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let [_, a, b, c] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    ([127, 1 + a % 200, b, 1 + c % 250], 0).into()
+}

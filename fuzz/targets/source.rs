@@ -1,0 +1,34 @@
+//! Any text as a source or a location: refused, or read again as the same from how it is shown.
+#![no_main]
+
+use bulla_fuzz::{honest_head, plant};
+use libfuzzer_sys::fuzz_target;
+use publish::{Location, Source};
+
+fuzz_target!(
+    init: {
+        let volume = honest_head().0;
+        plant(["bulla://host:1", "bulla://[::1]:28552/", "file:///srv/repo", "repo"].map(
+            |location| format!("{volume}@{location}").into_bytes(),
+        ));
+        plant([b"bulla://host".to_vec()]);
+    },
+    |data: &[u8]| {
+        let Ok(text) = std::str::from_utf8(data) else {
+            return;
+        };
+        let same = |location: &Location| match location {
+            Location::Server { .. } => {
+                assert_eq!(location.to_string().parse::<Location>().ok().as_ref(), Some(location));
+            }
+            Location::Directory(path) => assert!(text.ends_with(&*path.to_string_lossy())),
+        };
+        if let Ok(location) = text.parse::<Location>() {
+            same(&location);
+        }
+        if let Ok(source) = text.parse::<Source>() {
+            same(&source.location);
+            assert!(text.starts_with(&format!("{}@", source.volume)));
+        }
+    }
+);
