@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::mount::Ownership;
 use clap::{Args, Parser, Subcommand};
 
 use crate::logging::LogFormat;
@@ -229,6 +230,22 @@ pub struct Mount {
     /// Let other users read the mount
     #[arg(long)]
     pub allow_other: bool,
+    /// Who files belong to: `mounter`, `published`, or numbers `UID:GID`
+    #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
+    pub owner: Ownership,
+}
+
+fn parse_owner(text: &str) -> Result<Ownership, String> {
+    let number = |text: &str| text.parse::<u32>().ok();
+    match text {
+        "mounter" => Ok(Ownership::Mounter),
+        "published" => Ok(Ownership::Published),
+        _ => text
+            .split_once(':')
+            .and_then(|(uid, gid)| Some((number(uid)?, number(gid)?)))
+            .map(|(uid, gid)| Ownership::Fixed { uid, gid })
+            .ok_or_else(|| "expected mounter, published or UID:GID in numbers".to_owned()),
+    }
 }
 
 /// `bulla umount`.
@@ -356,5 +373,24 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn owners_are_words_or_two_numbers() {
+        assert_eq!(parse_owner("published"), Ok(Ownership::Published));
+        let fixed = Ownership::Fixed { uid: 7, gid: 8 };
+        assert_eq!(parse_owner("7:8"), Ok(fixed));
+        for wrong in [
+            "",
+            "7",
+            "7:",
+            ":8",
+            "7:8:9",
+            "-1:0",
+            "root:root",
+            "4294967296:0",
+        ] {
+            assert!(parse_owner(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -40,6 +40,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
     ("cache-size", "--cache-size"),
+    ("owner", "--owner"),
     ("config", "--config"),
 ];
 
@@ -97,8 +98,8 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known are allow_other, mirror=, deadline=, refresh=, cache-size=, config=, x-* and \
-                what mount(8) itself understands";
+    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, cache-size=, config=, \
+                x-* and what mount(8) itself understands";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }
 
@@ -113,11 +114,11 @@ mod tests {
     #[test]
     fn a_line_of_fstab_becomes_a_mount() {
         let line = "/sbin/mount.bulla vol1x@bulla://h /mnt -n -o \
-                    ro,_netdev,nofail,x-systemd.automount,allow_other,deadline=5s";
+                    ro,_netdev,nofail,x-systemd.automount,allow_other,owner,owner=7:8,deadline=5s";
         assert!(called_by_mount(&words(line)));
         assert_eq!(
             translate(&words(line)).unwrap(),
-            words("bulla mount vol1x@bulla://h /mnt --allow-other --deadline 5s")
+            words("bulla mount vol1x@bulla://h /mnt --allow-other --owner 7:8 --deadline 5s")
         );
         assert!(!called_by_mount(&words("/usr/bin/bulla mount")));
     }

@@ -26,6 +26,7 @@ use crate::attributes;
 use crate::failure::Failure;
 use crate::listing::{Inside, entered, listing};
 use crate::operations::{Core, Entry};
+use crate::seeking::{Sought, seek};
 
 /// Largest read, bytes, and with it the most that the kernel asks for at once.
 const MAX_READ_BYTES: u32 = 1 << 20;
@@ -203,8 +204,29 @@ impl Filesystem for Bridge {
         reply.ok();
     }
 
-    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
-        reply.error(Errno::ENOSYS);
+    fn lseek(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // The kernel asks for nothing else; all other seeking it does by itself.
+        let what = match whence {
+            libc::SEEK_DATA => Sought::Data,
+            libc::SEEK_HOLE => Sought::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        self.answer(
+            About("lseek", number.0),
+            move |core, how| async move { seek(&core, number.0, offset, what, how).await },
+            |_, result| match result {
+                Ok(offset) => reply.offset(offset),
+                Err(errno) => reply.error(errno),
+            },
+        );
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -301,7 +323,8 @@ impl Filesystem for Bridge {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        // Nothing is free, nothing can be made, and how much there is only a walk would tell.
+        // Nothing is free, nothing can be made, and how much there is nobody signed: only a walk of the
+        // whole tree would tell.
         reply.statfs(
             0,
             0,

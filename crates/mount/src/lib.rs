@@ -19,6 +19,7 @@ mod names;
 pub mod nodes;
 mod operations;
 pub mod options;
+mod seeking;
 pub mod session;
 mod table;
 mod unmount;

@@ -265,6 +265,8 @@ fn config(core: &Core, options: &MountOptions) -> Config {
     };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let threads = if options.threads == 0 {
+        // Two also on one core, where it costs nothing that can be measured: reading a local
+        // repository waits for the disk.
         cores.max(2)
     } else {
         options.threads

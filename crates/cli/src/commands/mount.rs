@@ -63,6 +63,7 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
             None => config.duration("refresh")?,
         },
         allow_other: args.allow_other,
+        ownership: args.owner,
         ..MountOptions::default()
     };
     let volume = session.open(config, &args.reading)?;

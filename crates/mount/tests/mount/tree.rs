@@ -189,6 +189,40 @@ async fn holes_read_as_zeros() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn seeking_finds_data_and_holes() {
+    use rustix::fs::{SeekFrom, seek};
+    use rustix::io::Errno;
+    let mut world = World::new();
+    let handle = world.model.block::<trust::Data>(&[7; 1000]).unwrap();
+    let data = Extent::Data { handle, len: 1000 };
+    let mut extents = vec![Extent::Hole { len: 10 << 20 }, data, data];
+    extents.push(Extent::Hole { len: 500 });
+    // More than one step of data, so that a run is followed across steps.
+    extents.extend(vec![data; 40_000]);
+    let root = world.model.extents(&extents).unwrap().unwrap();
+    let sparse = inode(0o644, Content::Regular(FileContent::Array(root)));
+    let plain = world.file(b"plain");
+    world.publish(vec![E("plain", plain), E("sparse", sparse)], 3600);
+    let m = world.mount().await;
+    let file = fs::File::open(m.path("sparse")).unwrap();
+    let data = |from| seek(&file, SeekFrom::Data(from));
+    let hole = |from| seek(&file, SeekFrom::Hole(from));
+    let (first, end) = (10 << 20, (10 << 20) + 2500 + 40_000_000);
+    assert_eq!((data(0), hole(0)), (Ok(first), Ok(0)));
+    assert_eq!(
+        (data(first + 1), hole(first)),
+        (Ok(first + 1), Ok(first + 2000))
+    );
+    assert_eq!(data(first + 2000), Ok(first + 2500));
+    assert_eq!(hole(first + 2499), Ok(first + 2499));
+    assert_eq!(hole(first + 2500), Ok(end));
+    assert_eq!((data(end - 1), hole(end - 1)), (Ok(end - 1), Ok(end)));
+    assert_eq!((data(end), hole(end)), (Err(Errno::NXIO), Err(Errno::NXIO)));
+    let file = fs::File::open(m.path("plain")).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn programs_run_from_the_mount() {
     let mut world = World::new();
     let mut program = world.file(&fs::read("/bin/echo").unwrap());
