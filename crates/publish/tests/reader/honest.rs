@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use publish::Fetch;
 use publish::blocks::now as at_once;
+use publish::verify::verify;
+use sim::liar::Lie;
 use trust::inode::Content;
 
-use crate::world::{World, noise, read, soon};
+use crate::world::{World, noise, now, read, soon};
 
 #[tokio::test]
 async fn content_names_and_links_are_as_published() {
@@ -128,4 +131,40 @@ async fn concurrent_equal_reads_are_one_fetch() {
     }
     let after = snapshot.blocks().counters().fetched.load(Ordering::Relaxed);
     assert_eq!(after - before, 1);
+}
+
+#[tokio::test]
+async fn a_verification_waits_once_for_many_directories() {
+    const DIRECTORIES: u64 = 300;
+    let mut world = World::new();
+    let model = &mut world.model;
+    let entries = (0..DIRECTORIES)
+        .map(|i| {
+            let file = model.file(&noise(9000 + i, 600), 8192).unwrap();
+            let array = model.file(&noise(5000 + i, 600), 300).unwrap();
+            let inside = vec![(b"array".to_vec(), array), (b"file".to_vec(), file)];
+            let directory = model.directory(inside).unwrap();
+            (format!("d{i:03}").into_bytes(), directory)
+        })
+        .collect();
+    let root = model.directory(entries).unwrap();
+    world.head = model.publish(&root, now(), 3600).unwrap();
+    // Not one that answers on the spot: those are not asked but read.
+    let distant = world.liar(Lie::Slow(Duration::from_millis(1)));
+    let volume = world.open(vec![distant]).await.unwrap();
+    let snapshot = volume.current().unwrap();
+    let requests = || {
+        let counters = snapshot.blocks().counters();
+        counters.requests.load(Ordering::Relaxed)
+    };
+    let before = requests();
+    let (path, tally) = (b"".as_slice(), Arc::default());
+    let report = verify(&volume, &snapshot, path, snapshot.root(), &tally).await;
+    let report = report.unwrap();
+    assert_eq!(report.damage_count, 0);
+    assert_eq!(report.totals.directories, DIRECTORIES + 1);
+    assert_eq!(report.data_blocks, 3 * DIRECTORIES);
+    // What lies behind a directory's node comes with it, the nodes of the next ones included.
+    let asked = requests() - before;
+    assert!(asked < 40, "{asked} requests");
 }
