@@ -41,20 +41,22 @@ fn a_killed_publisher_leaves_the_last_version_whole() {
         let verified = home.run(&["--json", "verify", &source]).ends(0);
         let version = verified.field("version").as_u64().unwrap();
         if finished.is_some_and(|status| status.success()) {
-            assert_eq!(
-                version,
-                acknowledged + 1,
+            assert!(
+                version > acknowledged,
                 "round {round}: acknowledged and lost"
             );
         }
+        // A version that was signed and not committed is never signed again, so numbers are skipped;
+        // one for each attempt at most.
         assert!(
-            version == acknowledged || version == acknowledged + 1,
-            "round {round}"
+            (acknowledged..=round + 2).contains(&version),
+            "round {round}: version {version} after {acknowledged}"
         );
         acknowledged = version;
     }
     let next = home.publish().ends(0);
-    assert_eq!(next.field("version"), acknowledged + 1);
+    let version = next.field("version").as_u64().unwrap();
+    assert!((acknowledged + 1..=kills + 2).contains(&version));
     home.run(&["verify", &source]).ends(0);
 }
 
