@@ -67,7 +67,10 @@ fn served() -> &'static Served {
 fn seeds() -> Vec<Vec<u8>> {
     let volume = served().volume;
     let mut out = BytesMut::from(&HELLO[..]);
-    Request::Head { volume }.put(1, &mut out);
+    Request::Head {
+            volume,
+            around_bytes: 4096,
+        }.put(1, &mut out);
     let want = vec![record(1, 50).handle, record(9, 50).handle];
     Request::Data {
         volume,
@@ -122,6 +125,7 @@ async fn visit(data: &[u8]) {
     let mut honest = BytesMut::from(&HELLO[..]);
     Request::Head {
         volume: served().volume,
+        around_bytes: 0,
     }
     .put(1, &mut honest);
     let answer = tokio::time::timeout(Duration::from_secs(3), exchange(&honest)).await;

@@ -13,7 +13,10 @@ use wire::message::{ErrorCode, MAX_ERROR_TEXT_BYTES, Refusal, Request, put_error
 fn seeds() -> Vec<Vec<u8>> {
     let volume = [7; 32];
     let requests = [
-        Request::Head { volume },
+        Request::Head {
+            volume,
+            around_bytes: 4096,
+        },
         Request::Data {
             volume,
             around_bytes: 4096,
