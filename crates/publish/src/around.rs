@@ -3,9 +3,9 @@
 //! A directory's small files lie behind its node, so one answer can bring them all. A reader who
 //! looks up one name wants none of them, and one who only lists names (`find`) would download the
 //! tree that way. So each answer keeps a tally of the bytes that came unasked and of those that were
-//! wanted afterwards. Whoever reads one small file is likely to read its neighbours, so content asks
-//! for much from the start; names ask for little until the tallies say that more was wanted; and
-//! while they say that little was, only every sixteenth request asks at all.
+//! wanted afterwards: a reader asks for little until the tallies say that more was wanted, for a
+//! directory of small files at once from then on, and while they say that little was wanted, only
+//! every sixteenth request asks at all.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const TELLING: usize = 2;
 const WORTHWHILE: u64 = 8;
 /// Asked for while it is worthwhile: a directory of small files in one answer, bytes.
 const MOST_BYTES: usize = 256 << 10;
-/// Asked for with names before anything is known, bytes.
+/// Asked for before anything is known, bytes.
 const FIRST_BYTES: usize = 8 << 10;
 /// While little is wanted, one request in so many asks.
 const PROBE_EVERY: u64 = 16;
@@ -31,10 +31,8 @@ const PROBE_BYTES: usize = 64 << 10;
 pub enum Expect {
     /// Nothing that lies near.
     Nothing,
-    /// A node of a directory: its small files lie behind it.
-    Names,
-    /// A small file: its neighbours lie behind it.
-    Content,
+    /// What lies behind: a directory's small files behind its node, a small file's neighbours.
+    Near,
 }
 
 /// What the tallies say.
@@ -76,9 +74,9 @@ impl Around {
     pub(crate) fn budget(&self, expect: Expect) -> usize {
         match (expect, self.worth()) {
             (Expect::Nothing, _) => 0,
-            (_, Worth::Much) | (Expect::Content, Worth::Unknown) => MOST_BYTES,
-            (Expect::Names, Worth::Unknown) => FIRST_BYTES,
-            (_, Worth::Little) => {
+            (Expect::Near, Worth::Much) => MOST_BYTES,
+            (Expect::Near, Worth::Unknown) => FIRST_BYTES,
+            (Expect::Near, Worth::Little) => {
                 match self.skipped.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY {
                     0 => PROBE_BYTES,
                     _ => 0,
@@ -132,17 +130,16 @@ mod tests {
     #[test]
     fn asks_less_when_nothing_is_wanted_and_more_when_something_is_again() {
         let around = Around::default();
-        assert_eq!(around.budget(Expect::Names), FIRST_BYTES);
-        assert_eq!(around.budget(Expect::Content), MOST_BYTES);
+        assert_eq!(around.budget(Expect::Near), FIRST_BYTES);
         for _ in 0..RECENT {
             answer(&around, 100_000, 0);
         }
-        let asked: usize = (0..160).map(|_| around.budget(Expect::Names)).sum();
+        let asked: usize = (0..160).map(|_| around.budget(Expect::Near)).sum();
         assert_eq!(asked, 10 * PROBE_BYTES);
         for _ in 0..3 {
             answer(&around, 60_000, 50_000);
         }
-        assert_eq!(around.budget(Expect::Names), MOST_BYTES);
+        assert_eq!(around.budget(Expect::Near), MOST_BYTES);
         assert_eq!(around.budget(Expect::Nothing), 0);
     }
 }

@@ -70,7 +70,7 @@ impl Snapshot {
         offer: &Offer,
         how: Fetch,
     ) -> Result<Snapshot, ReadError> {
-        let root = blocks.get(&offer.record.root, Expect::Names, how).await?;
+        let root = blocks.get(&offer.record.root, Expect::Near, how).await?;
         if !matches!(root.content, Content::Directory { .. }) {
             let why = Reject::BadTree {
                 what: "root",
@@ -157,7 +157,7 @@ impl Snapshot {
         child: &ChildRef,
         how: Fetch,
     ) -> Result<Arc<trust::map::Node>, ReadError> {
-        let node = self.blocks.get(&child.handle, Expect::Names, how).await?;
+        let node = self.blocks.get(&child.handle, Expect::Near, how).await?;
         node.check(child).map_err(ReadError::Malformed)?;
         Ok(node)
     }
@@ -254,7 +254,7 @@ impl Snapshot {
             let (batch, handles) = next_batch(rest);
             let blocks = match handles.as_slice() {
                 [one] if root.len <= SMALL_FILE_BYTES => {
-                    vec![self.blocks.get(one, Expect::Content, how).await?]
+                    vec![self.blocks.get(one, Expect::Near, how).await?]
                 }
                 many => self.blocks.get_many(many, how).await?,
             };
