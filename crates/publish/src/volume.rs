@@ -34,6 +34,9 @@ pub struct VolumeOptions {
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
+    /// What is going to be read first: names with `/` between them. Far places may then send the
+    /// way there with their heads. Only a hint.
+    pub toward: Option<Vec<u8>>,
 }
 
 impl Default for VolumeOptions {
@@ -43,6 +46,7 @@ impl Default for VolumeOptions {
             cache_bytes: 128 << 20,
             deadline: Duration::from_secs(30),
             freshness: Freshness::Strict,
+            toward: None,
         }
     }
 }
@@ -160,6 +164,7 @@ impl Volume {
             state: &state,
             signatures: &signatures,
             now: clock.now(),
+            toward: options.toward.as_deref(),
         };
         let deadline = Instant::now() + options.deadline;
         let judged = asker.judged_heads(deadline).await?;
@@ -225,6 +230,7 @@ impl Volume {
             state: &self.state,
             signatures: &self.signatures,
             now: self.now(),
+            toward: None,
         }
     }
 
@@ -292,13 +298,19 @@ struct Asker<'a> {
     state: &'a State,
     signatures: &'a Mutex<Signatures>,
     now: u64,
+    /// Where the reader goes first.
+    toward: Option<&'a [u8]>,
 }
 
 impl Asker<'_> {
     /// The heads that pass the floor, newest first.
     async fn judged_heads(&self, deadline: Instant) -> Result<Vec<Judged>, ReadError> {
         let asked = self.replicas.iter().map(|replica| async move {
-            let answer = tokio::time::timeout_at(deadline.into(), replica.head()).await;
+            let head = match self.toward {
+                Some(path) => replica.head_toward(path),
+                None => replica.head(),
+            };
+            let answer = tokio::time::timeout_at(deadline.into(), head).await;
             (replica.place(), answer)
         });
         let mut errors = Vec::new();
@@ -395,10 +407,7 @@ impl Asker<'_> {
             let how = Fetch::Until(deadline);
             let opened = Snapshot::open(blocks, &offer, how).await;
             let opened = match opened {
-                Ok(snapshot) => snapshot
-                    .list(snapshot.root(), None, 1, how)
-                    .await
-                    .map(|_| snapshot),
+                Ok(snapshot) => self.enter(&snapshot, how).await.map(|()| snapshot),
                 Err(error) => Err(error),
             };
             match opened {
@@ -410,6 +419,17 @@ impl Asker<'_> {
             }
         }
         Err(gravest(errors))
+    }
+
+    /// Goes into the top directory: where the reader is going, or anywhere.
+    async fn enter(&self, snapshot: &Snapshot, how: Fetch) -> Result<(), ReadError> {
+        let first = self
+            .toward
+            .and_then(|path| path.split(|b| *b == b'/').next());
+        match first {
+            Some(name) => snapshot.lookup(snapshot.root(), name, how).await.map(drop),
+            None => snapshot.list(snapshot.root(), None, 1, how).await.map(drop),
+        }
     }
 
     fn adopt(&self, candidate: Candidate) -> Result<Snapshot, ReadError> {

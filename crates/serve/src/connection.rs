@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use store::StoreError;
+use store::{Patience, StoreError};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     begun: Option<Instant>,
     last_request: Instant,
     disk: JoinSet<DiskAnswer>,
+    /// The last request made the server walk into the tree.
+    walked: bool,
 }
 
 impl Connection {
@@ -88,6 +90,7 @@ impl Connection {
             begun: None,
             last_request: Instant::now(),
             disk: JoinSet::new(),
+            walked: false,
         }
     }
 
@@ -170,6 +173,10 @@ impl Connection {
                         self.busy(id);
                     } else {
                         self.answer(id, request);
+                        if std::mem::take(&mut self.walked) {
+                            // Whoever sends many of them waits for everybody else in between.
+                            tokio::task::yield_now().await;
+                        }
                     }
                 }
                 Ok(None) => break,
@@ -224,21 +231,45 @@ impl Connection {
         };
         let shelf = &served.shelf;
         match request {
-            Request::Head { around_bytes, .. } => {
+            Request::Head {
+                around_bytes,
+                toward,
+                ..
+            } => {
                 counters.head_requests.add(1);
                 let head = shelf.head();
                 if head.is_empty() {
                     return self.no_volume(id);
                 }
-                if around_bytes > 0
-                    && let Some(landing) = served.landing(&head)
-                {
-                    let records = landing.within(around_bytes);
-                    if !records.is_empty() {
-                        self.outbox.message(kind::RECORDS, id, records);
+                let landing = (around_bytes > 0).then(|| served.landing(&head)).flatten();
+                let Some(landing) = landing else {
+                    return self.outbox.message(kind::HEAD, id, head);
+                };
+                if toward.is_empty() {
+                    let records = landing.near().within(around_bytes);
+                    return self.landed(id, records, head);
+                }
+                if let Some(way) = self.shared.ways.get(landing.number(), &toward) {
+                    return self.landed(id, way.within(around_bytes), head);
+                }
+                counters.walks.add(1);
+                self.walked = true;
+                match landing.toward(&**shelf, &toward, Patience::Never) {
+                    Some(way) => {
+                        let way = Arc::new(way);
+                        self.shared.ways.keep(landing.number(), &toward, &way);
+                        self.landed(id, way.within(around_bytes), head);
+                    }
+                    None => {
+                        let (shelf, around) = (Arc::clone(shelf), around_bytes);
+                        let read = DiskRead::Way {
+                            landing,
+                            toward,
+                            around,
+                        };
+                        self.read_disk(id, shelf, read);
                     }
                 }
-                self.outbox.message(kind::HEAD, id, head);
             }
             Request::Range {
                 object,
@@ -295,6 +326,14 @@ impl Connection {
         }
     }
 
+    /// A head, and what goes with it.
+    fn landed(&mut self, id: u32, records: Bytes, head: Bytes) {
+        if !records.is_empty() {
+            self.outbox.message(kind::RECORDS, id, records);
+        }
+        self.outbox.message(kind::HEAD, id, head);
+    }
+
     fn no_volume(&mut self, id: u32) {
         self.shared.counters.no_volume.add(1);
         self.outbox
@@ -329,6 +368,7 @@ impl Connection {
                 }
             }
             Found::Range(Some(bytes)) => self.outbox.message(kind::RANGE, id, bytes),
+            Found::Landed(records, head) => self.landed(id, records, head),
             Found::Range(None) => {
                 self.shared.counters.no_object.add(1);
                 self.outbox.error(id, ErrorCode::NoObject, "no such object");

@@ -34,6 +34,8 @@ pub struct Counters {
     pub accept_errors: Counter,
     /// *Get head* requests.
     pub head_requests: Counter,
+    /// Walks into the tree for *get head* requests that named a new path.
+    pub walks: Counter,
     /// *Get data* requests.
     pub data_requests: Counter,
     /// Handles asked for.

@@ -13,6 +13,7 @@
 //! | `disk_read` | what waits for the disk, apart from everything else |
 //! | `outbox` | answers gathered for one vectored write |
 //! | `landing` | the head, and what a newcomer needs next |
+//! | `ways` | the ways into the tree that many take |
 //! | `hot` | answers that are asked for often |
 //! | [`shelf`] | what a server needs of a repository |
 //! | [`repository`] | a repository on disk as such |
@@ -31,6 +32,7 @@ mod outbox;
 pub mod repository;
 pub mod server;
 pub mod shelf;
+mod ways;
 mod worker;
 
 pub use counters::Counters;

@@ -32,6 +32,9 @@ pub struct Limits {
     /// Answers that are kept in memory because they are asked for often, of all volumes, bytes;
     /// below 1 MiB none.
     pub hot_bytes: usize,
+    /// Ways into the tree that are kept in memory because they are asked for often, of all volumes,
+    /// bytes; below 1 MiB none.
+    pub ways_bytes: usize,
     /// How often the head is looked at.
     pub refresh: Duration,
     /// How long connections may finish their answers after the server was told to stop.
@@ -53,6 +56,7 @@ impl Default for Limits {
             gather_bytes: 256 << 10,
             max_held_bytes: 256 << 20,
             hot_bytes: 256 << 20,
+            ways_bytes: 16 << 20,
             refresh: Duration::from_secs(1),
             grace: Duration::from_secs(10),
         }

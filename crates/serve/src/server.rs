@@ -18,6 +18,7 @@ use crate::hot::Hot;
 use crate::landing::Landing;
 use crate::limits::Limits;
 use crate::shelf::Shelf;
+use crate::ways::Ways;
 use crate::{listener, worker};
 
 /// The id that no volume has.
@@ -73,6 +74,7 @@ impl Served {
 pub(crate) struct Shared {
     shelves: HashMap<Volume, Served>,
     pub(crate) hot: Hot,
+    pub(crate) ways: Ways,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
     pub(crate) disk_reads: Arc<Semaphore>,
@@ -148,6 +150,7 @@ impl Server {
         let shared = Arc::new(Shared {
             shelves: map,
             hot: Hot::new(limits.hot_bytes),
+            ways: Ways::new(limits.ways_bytes),
             disk_reads: Arc::new(Semaphore::new(limits.disk_reads.max(1))),
             limits,
             counters: Arc::new(Counters::default()),
