@@ -55,9 +55,16 @@ pub(crate) struct Way {
     records: Bytes,
     /// Where each record ends.
     ends: Vec<usize>,
+    /// The walk came to its end, or to the proof that there is none.
+    whole: bool,
 }
 
 impl Way {
+    /// Whether this is all that the way has, and within `around_bytes`.
+    pub(crate) fn is_whole(&self, around_bytes: usize) -> bool {
+        self.whole && self.records.len() <= around_bytes
+    }
+
     /// The first records, of at most `around_bytes` in all.
     pub(crate) fn within(&self, around_bytes: usize) -> Bytes {
         let count = self.ends.partition_point(|end| *end <= around_bytes);
@@ -151,6 +158,7 @@ struct Walk<'a> {
     blocks_left: usize,
     records: BytesMut,
     ends: Vec<usize>,
+    whole: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -168,6 +176,7 @@ impl<'a> Walk<'a> {
             blocks_left,
             records: BytesMut::new(),
             ends: Vec::new(),
+            whole: false,
         }
     }
 
@@ -176,6 +185,7 @@ impl<'a> Walk<'a> {
             // No more memory than its bytes: it is kept.
             records: Bytes::copy_from_slice(&self.records),
             ends: self.ends,
+            whole: self.whole,
         }
     }
 
@@ -207,8 +217,15 @@ impl<'a> Walk<'a> {
     fn follow(&mut self, start: &Start, path: &[u8]) -> Option<()> {
         let mut at = self.root(start)?;
         for name in path.split(|b| *b == b'/') {
-            at = self.step(&at, name)?;
+            at = match self.step(&at, name)? {
+                Some(inode) => inode,
+                None => {
+                    self.whole = true;
+                    return Some(());
+                }
+            };
         }
+        let mut long = false;
         match &at.content {
             Content::Directory { .. } => {
                 let mut waiting: VecDeque<ChildRef> = directory(&at).into_iter().collect();
@@ -223,33 +240,39 @@ impl<'a> Walk<'a> {
                         }
                     }
                 }
-                Some(())
             }
             Content::Regular(FileContent::Array(root)) => match root.top() {
-                Child::Extent(Extent::Data { handle, .. }) => self.take(&handle).map(drop),
-                Child::Node { handle, .. } => self.take(&handle).map(drop),
-                Child::Extent(Extent::Hole { .. }) => Some(()),
+                Child::Extent(Extent::Data { handle, .. }) => drop(self.take(&handle)?),
+                Child::Node { handle, .. } => {
+                    self.take(&handle)?;
+                    long = true;
+                }
+                Child::Extent(Extent::Hole { .. }) => {}
             },
-            _ => Some(()),
+            _ => {}
         }
+        self.whole = !long;
+        Some(())
     }
 
     fn root(&mut self, start: &Start) -> Option<Inode> {
         Inode::from_block(&self.take(&start.root)?).ok()
     }
 
-    /// The inode of `name` in a directory.
-    fn step(&mut self, at: &Inode, name: &[u8]) -> Option<Inode> {
+    /// The inode of `name` in a directory, if there is one.
+    fn step(&mut self, at: &Inode, name: &[u8]) -> Option<Option<Inode>> {
         let mut next = directory(at)?;
         loop {
             let node = self.node(&next)?;
             match node.find(name, &next.interval) {
-                Find::Absent => return None,
+                Find::Absent => return Some(None),
                 Find::Child(child) => next = child,
                 Find::Value(value) => {
                     return match Entry::decode(&value).ok()? {
-                        Entry::Inode(inode) => Some(inode),
-                        Entry::Block(handle) => Inode::from_block(&self.take(&handle)?).ok(),
+                        Entry::Inode(inode) => Some(Some(inode)),
+                        Entry::Block(handle) => {
+                            Some(Some(Inode::from_block(&self.take(&handle)?).ok()?))
+                        }
                     };
                 }
             }

@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | listening, admission of connections, new heads, the end |
+//! | `seats` | who may come in |
 //! | `listener`, `worker` | one listening socket and one thread for each processor |
 //! | `connection` | one client: requests in, answers out |
 //! | `disk_read` | what waits for the disk, apart from everything else |
@@ -30,6 +31,7 @@ pub mod limits;
 mod listener;
 mod outbox;
 pub mod repository;
+mod seats;
 pub mod server;
 pub mod shelf;
 mod ways;

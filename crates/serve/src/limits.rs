@@ -10,6 +10,8 @@ pub struct Limits {
     /// Connections at one time; one more is told "busy" and closed. Lowered to what the system's
     /// limit on open files allows.
     pub max_connections: usize,
+    /// Connections of one client (an IPv4 address, an IPv6 network of 64 bits) at one time.
+    pub max_per_client: usize,
     /// Longest wait for a client's hello.
     pub hello_timeout: Duration,
     /// Longest wait for the rest of a request that has begun.
@@ -46,6 +48,7 @@ impl Default for Limits {
         Limits {
             workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
             max_connections: 16_384,
+            max_per_client: 4096,
             hello_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(300),
