@@ -199,8 +199,12 @@ impl Noticed {
     }
 }
 
-/// The copy of the tree. It is built beside the real one: what comes from registries is the same for
-/// both and is not compiled twice, and the packages of the copy have another path and so other names.
+/// The version of the copy's packages. It is built beside the real tree, so that what comes from
+/// registries is not compiled twice; cargo tells packages apart by name and version but not by where
+/// their workspace lies, and without this a test of the real tree could find a mutant's code fresh.
+const MUTANT_VERSION: &str = "0.0.0-mutant";
+
+/// The copy of the tree.
 struct Copy {
     tree: PathBuf,
     target: PathBuf,
@@ -227,7 +231,12 @@ impl Copy {
         }
         for file in &files {
             let (from, to) = (root.join(file), copy.tree.join(file));
-            let bytes = std::fs::read(&from)?;
+            let mut bytes = std::fs::read(&from)?;
+            match file.to_str() {
+                Some("Cargo.toml") => bytes = renamed(&bytes, in_manifest)?,
+                Some("Cargo.lock") => bytes = renamed(&bytes, in_lock)?,
+                _ => {}
+            }
             if std::fs::read(&to).is_ok_and(|old| old == bytes) {
                 continue;
             }
@@ -266,6 +275,36 @@ impl Copy {
             &String::from_utf8_lossy(&out.stderr),
         ))
     }
+}
+
+/// A manifest or lock file in which our own packages have the version of mutants.
+fn renamed(
+    text: &[u8],
+    versions: fn(&mut toml::Table) -> Vec<&mut toml::Value>,
+) -> Result<Vec<u8>> {
+    let mut table: toml::Table = std::str::from_utf8(text)?.parse()?;
+    let versions = versions(&mut table);
+    ensure!(!versions.is_empty(), "no version of a package of ours");
+    for version in versions {
+        *version = MUTANT_VERSION.into();
+    }
+    Ok(toml::to_string(&table)?.into_bytes())
+}
+
+fn in_manifest(table: &mut toml::Table) -> Vec<&mut toml::Value> {
+    let workspace = table.get_mut("workspace");
+    let version = workspace.and_then(|w| w.get_mut("package")?.get_mut("version"));
+    version.into_iter().collect()
+}
+
+fn in_lock(table: &mut toml::Table) -> Vec<&mut toml::Value> {
+    let packages = table.get_mut("package").and_then(|p| p.as_array_mut());
+    let ours = packages
+        .into_iter()
+        .flatten()
+        .filter(|package| package.get("source").is_none());
+    ours.filter_map(|package| package.get_mut("version"))
+        .collect()
 }
 
 /// Reads what `cargo test` of exactly so many tests printed.
@@ -325,6 +364,33 @@ mod tests {
             assert!(names.insert(&mutation.name), "{} twice", mutation.name);
         }
         assert!(table.mutation.iter().any(|m| m.ci), "CI runs none");
+    }
+
+    #[test]
+    fn a_mutant_is_of_another_version_than_the_product() {
+        let root = crate::workspace_root();
+        let read = |name: &str| std::fs::read(root.join(name)).unwrap();
+        let table =
+            |bytes: &[u8]| -> toml::Table { std::str::from_utf8(bytes).unwrap().parse().unwrap() };
+        let (manifest, lock) = (read("Cargo.toml"), read("Cargo.lock"));
+        let mutant = table(&renamed(&manifest, in_manifest).unwrap());
+        assert_eq!(mutant["profile"], table(&manifest)["profile"]);
+        assert!(mutant.to_string().contains(MUTANT_VERSION));
+        let mutant = renamed(&lock, in_lock).unwrap();
+        for package in table(&mutant)["package"].as_array().unwrap() {
+            let is_mutant = package["version"].as_str() == Some(MUTANT_VERSION);
+            assert_eq!(is_mutant, package.get("source").is_none());
+        }
+        assert!(renamed(b"[workspace]", in_manifest).is_err());
+        for member in [
+            "crates/trust",
+            "crates/publish",
+            "crates/wire",
+            "crates/mount",
+        ] {
+            let own = std::fs::read_to_string(root.join(member).join("Cargo.toml")).unwrap();
+            assert!(own.contains("version.workspace = true"), "{member}");
+        }
     }
 
     #[test]
