@@ -104,6 +104,8 @@ pub enum KeyCommand {
     New(KeyNew),
     /// Show the public name of a key
     Show(KeyShow),
+    /// List keys: their public names and whether they have a passphrase
+    List(KeyList),
 }
 
 /// `bulla key new`.
@@ -125,6 +127,15 @@ pub struct KeyNew {
 pub struct KeyShow {
     /// The key file
     pub file: PathBuf,
+}
+
+/// `bulla key list`.
+#[derive(Debug, Args)]
+pub struct KeyList {
+    /// Key files, and directories with key files; without any, the setting `key-dir` and the key that
+    /// the setting `key` names
+    #[arg(value_name = "FILE|DIR")]
+    pub paths: Vec<PathBuf>,
 }
 
 /// Where a passphrase comes from, if it is not asked for.
@@ -351,6 +362,7 @@ impl Command {
         match self {
             Command::Key(KeyCommand::New(_)) => "key new",
             Command::Key(KeyCommand::Show(_)) => "key show",
+            Command::Key(KeyCommand::List(_)) => "key list",
             Command::Publish(_) => "publish",
             Command::Serve(_) => "serve",
             Command::Mount(_) => "mount",

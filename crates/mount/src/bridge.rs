@@ -20,7 +20,7 @@ use fuser::{
 use futures_util::FutureExt;
 use publish::Fetch;
 use tokio::runtime::Handle as Runtime;
-use trust::inode::FileKind;
+use trust::inode::{FileKind, MAX_NAME_BYTES};
 
 use crate::attributes;
 use crate::failure::Failure;
@@ -323,18 +323,14 @@ impl Filesystem for Bridge {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        // Nothing is free, nothing can be made, and how much there is nobody signed: only a walk of the
-        // whole tree would tell.
-        reply.statfs(
-            0,
-            0,
-            0,
-            0,
-            0,
-            attributes::BLOCK_BYTES,
-            255,
-            attributes::BLOCK_BYTES,
-        );
+        // What the publisher signed: only a walk of the whole tree would tell whether it is so. Nothing
+        // is free, nothing can be made.
+        let totals = self.core.view().snapshot.record().totals;
+        let unit = attributes::STATFS_UNIT_BYTES;
+        let blocks = totals.bytes.div_ceil(u64::from(unit));
+        let longest_name = MAX_NAME_BYTES as u32;
+        let best = attributes::BLOCK_BYTES;
+        reply.statfs(blocks, 0, 0, totals.entries(), 0, best, longest_name, unit);
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -121,10 +121,11 @@ async fn serve_until_told() {
         panic!("run by other tests only")
     };
     let world = world();
+    let signals = mount::Signals::listen().unwrap();
     let mounted = mount::mount(world.open().await, Path::new(&directory), quick())
         .await
         .unwrap();
-    mounted.until_signal().await.unwrap();
+    mounted.until_signal(signals).await.unwrap();
 }
 
 /// A process that serves a mount; killed and cleared away when dropped.

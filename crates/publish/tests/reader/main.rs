@@ -7,4 +7,5 @@ mod freshness;
 mod honest;
 mod lies;
 mod publisher;
+mod totals;
 mod world;
