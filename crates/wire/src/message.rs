@@ -5,12 +5,12 @@
 //! and bodies are named here.
 
 use bytes::{BufMut, BytesMut};
+use store::object::{MAX_NAME_BYTES, ObjectName};
 use trust::encode::Decoder;
 use trust::inode::check_name;
 use trust::{Handle, Reject};
 
 use crate::frame::{Header, MAX_AROUND_BYTES, MAX_HANDLES, MAX_RANGE_BYTES};
-use crate::object::{MAX_NAME_BYTES, ObjectName};
 
 /// Types of messages; an answer has the high bit.
 pub mod kind {

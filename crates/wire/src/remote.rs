@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
-use store::{BlockStore, BoxFuture, Replica, StoreError};
+use store::{BlockStore, BoxFuture, Objects, Replica, StoreError};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -395,6 +395,21 @@ impl RemoteStore {
                 Err(failure) => Err(self.error(failure)),
             }
         })
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
+}
+
+impl Objects for RemoteStore {
+    fn range(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        Box::pin(RemoteStore::range(self, name, offset, len_bytes))
     }
 }
 
