@@ -13,6 +13,7 @@
 //! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
+//! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub mod format;
 pub mod head;
 pub mod index;
 pub mod memory;
+pub mod mirrors;
 pub mod names;
 pub mod read;
 pub mod rebuild;
