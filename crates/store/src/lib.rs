@@ -13,6 +13,7 @@
 //! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
+//! | [`cache`] | blocks that were fetched before, on the reader's disk |
 //! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
 
@@ -22,6 +23,7 @@ use bytes::Bytes;
 pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
+pub mod cache;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod disk;
