@@ -189,9 +189,12 @@ pub struct Serve {
     /// The address to listen on [default: 127.0.0.1:28552, setting `listen`]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Connections at a time; further ones wait
+    /// Connections at a time; further ones are told to come back later [default: 16384]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
+    /// Connections at a time of one client: an IPv4 address, an IPv6 /64 [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub max_per_client: Option<usize>,
     /// Memory for answers that are asked for often, 0 for none [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
     pub cache_size: Option<u64>,

@@ -21,8 +21,10 @@ use crate::error::ReadError;
 
 /// Files of one block and at most this length are read with their neighbours, bytes.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
-/// Data blocks asked for in one request, bytes of plaintext.
+/// Data blocks asked for in one request: bytes of plaintext, and how many. A publisher may cut a file
+/// into blocks of a few bytes, and work and memory for a request go by their number.
 const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_BLOCKS: usize = 1024;
 /// Largest xattr list that is read, bytes (what Linux itself can hold, with room).
 const MAX_XATTR_BYTES: u64 = 2 << 20;
 /// Leaves of a large directory that a listing asks for at once.
@@ -39,7 +41,6 @@ pub struct Snapshot {
     record: RootRecord,
     record_hash: [u8; 32],
     valid_until: u64,
-    judged_at: u64,
     root: Arc<Inode>,
 }
 
@@ -83,7 +84,6 @@ impl Snapshot {
             record: offer.record.clone(),
             record_hash: offer.record_hash,
             valid_until: offer.valid_until,
-            judged_at: offer.judged_at,
             root,
         })
     }
@@ -92,15 +92,8 @@ impl Snapshot {
     pub(crate) fn until(&self, offer: &Offer) -> Self {
         Snapshot {
             valid_until: offer.valid_until,
-            judged_at: offer.judged_at,
             ..self.clone()
         }
-    }
-
-    /// The time at which the statement was judged, unix seconds: it is not earlier than that, also
-    /// where the clock was set back.
-    pub(crate) fn judged_at(&self) -> u64 {
-        self.judged_at
     }
 
     /// The root record.
@@ -493,7 +486,8 @@ fn next_batch(pieces: &[Piece]) -> (usize, Vec<Handle<Data>>) {
     for (i, piece) in pieces.iter().enumerate() {
         if let Extent::Data { handle, len } = &piece.extent {
             bytes += u64::from(*len);
-            if bytes > BATCH_BYTES && !handles.is_empty() {
+            let full = bytes > BATCH_BYTES || handles.len() >= BATCH_BLOCKS;
+            if full && !handles.is_empty() {
                 return (i, handles);
             }
             handles.push(*handle);

@@ -81,6 +81,16 @@ pub trait Replica: BlockStore {
     /// # Errors
     /// As [`BlockStore::get_many`]; [`StoreError::NoVolume`] when the place serves another volume.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>>;
+
+    /// The head, asked for by somebody who is going to read `path` (names with `/` between them)
+    /// next: a place that answers from afar may let blocks on that way come with it, which
+    /// [`BlockStore::try_cached`] and [`BlockStore::get_many`] then give out. Only a hint.
+    ///
+    /// # Errors
+    /// As [`Replica::head`].
+    fn head_toward<'a>(&'a self, _path: &'a [u8]) -> BoxFuture<'a, Result<Bytes, StoreError>> {
+        self.head()
+    }
 }
 
 /// Whether a read may wait for a device.

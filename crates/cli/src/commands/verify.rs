@@ -19,8 +19,8 @@ use crate::{text, units};
 /// Verifies.
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
-    let volume = session.open(config, &args.reading)?;
     let path = entry::clean(&args.path);
+    let volume = session.open_toward(config, &args.reading, &path)?;
     let tally = Arc::new(Tally::default());
     let bar = Progress::start(output, "verifying");
     let (report, version) = session.run(async {

@@ -14,13 +14,13 @@ use trust::key::SecretKey;
 
 use crate::fixture::{TestMount, errno, eventually, noise, quick};
 
-struct Publisher {
-    tree: tempfile::TempDir,
+pub struct Publisher {
+    pub tree: tempfile::TempDir,
     place: tempfile::TempDir,
 }
 
 impl Publisher {
-    fn new() -> Publisher {
+    pub fn new() -> Publisher {
         Publisher {
             tree: tempfile::tempdir().unwrap(),
             place: tempfile::tempdir().unwrap(),
@@ -32,7 +32,7 @@ impl Publisher {
     }
 
     /// Publishes the tree as it is now and gives back where to mount it from.
-    fn publish(&self) -> Source {
+    pub fn publish(&self) -> Source {
         let key = SecretKey::from_seed(&[5; 32]);
         let options = PublishOptions::default();
         let published = publish::publish(
@@ -49,7 +49,7 @@ impl Publisher {
         }
     }
 
-    async fn open(&self, source: &Source) -> Arc<Volume> {
+    pub async fn open(&self, source: &Source) -> Arc<Volume> {
         let options = VolumeOptions {
             state_directory: self.place.path().join("state"),
             deadline: Duration::from_secs(5),
@@ -60,7 +60,7 @@ impl Publisher {
 }
 
 /// Everything that a tree can hold and a copy keeps.
-fn fill(tree: &Path) {
+pub fn fill(tree: &Path) {
     for d in 0..8u64 {
         let dir = tree.join(format!("dir{d}"));
         fs::create_dir(&dir).unwrap();
