@@ -14,6 +14,8 @@
 //! | [`object`] | the same files as others may ask for them |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
+//! | [`cache`] | blocks that were fetched before, on the reader's disk |
+//! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
 
 use std::path::PathBuf;
@@ -22,6 +24,7 @@ use bytes::Bytes;
 pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
+pub mod cache;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod disk;
@@ -30,6 +33,7 @@ pub mod format;
 pub mod head;
 pub mod index;
 pub mod memory;
+pub mod mirrors;
 pub mod names;
 pub mod object;
 pub mod read;
