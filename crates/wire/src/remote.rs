@@ -368,6 +368,10 @@ impl Replica for RemoteStore {
         let around_bytes = self.options.way_around_bytes.min(MAX_GIFT_BYTES);
         self.head_and(around_bytes, path.to_vec())
     }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
 }
 
 impl RemoteStore {
@@ -395,10 +399,6 @@ impl RemoteStore {
                 Err(failure) => Err(self.error(failure)),
             }
         })
-    }
-
-    fn objects(&self) -> Option<&dyn Objects> {
-        Some(self)
     }
 }
 
