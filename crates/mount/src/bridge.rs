@@ -4,6 +4,7 @@
 //! read it. One that must wait for a network goes to the runtime with a deadline, so that no thread
 //! of the mount ever waits and every caller is free at the latest at the deadline (*Laws*, 4).
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -80,6 +81,22 @@ impl Bridge {
             finish(&core, about.tell(&core, result));
         });
     }
+}
+
+/// Gives `use_them` the pieces as one slice. `fuser` takes no more, and memory that is new for each
+/// reply would be cleared by the kernel, page by page: each thread keeps a buffer.
+fn joined(pieces: &[Bytes], use_them: impl FnOnce(&[u8])) {
+    thread_local! {
+        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        buffer.reserve(pieces.iter().map(Bytes::len).sum());
+        for piece in pieces {
+            buffer.extend_from_slice(piece);
+        }
+        use_them(buffer);
+    });
 }
 
 /// What a request is about, for logs.
@@ -185,7 +202,7 @@ impl Filesystem for Bridge {
             |_, result| match result.as_deref() {
                 Ok([]) => reply.data(&[]),
                 Ok([one]) => reply.data(one),
-                Ok(pieces) => reply.data(&pieces.concat()),
+                Ok(pieces) => joined(pieces, |bytes| reply.data(bytes)),
                 Err(errno) => reply.error(*errno),
             },
         );
