@@ -143,6 +143,25 @@ fn cat_stat_ls_and_verify_tell_what_was_published() {
 }
 
 #[test]
+fn a_server_outlives_a_hangup_and_then_has_the_new_version() {
+    let home = Home::new();
+    home.published();
+    let mut server = home.serve("repo");
+    let first = home.run(&["cat", &server.source, "sub/again"]).ends(0);
+    assert_eq!(first.out, "hello\n");
+    std::fs::write(home.path("tree").join("a"), b"again\n").unwrap();
+    home.publish().ends(0);
+    server.hang_up();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while home.run(&["cat", &server.source, "a"]).ends(0).out != "again\n" {
+        assert!(std::time::Instant::now() < until, "still the old version");
+    }
+    assert!(server.lives());
+    // Where there is nothing, the server's word is not enough: absence is proved.
+    home.run(&["stat", &server.source, "sub/nothing"]).ends(10);
+}
+
+#[test]
 fn nothing_is_read_without_the_right_volume_id() {
     let home = Home::new();
     let volume = home.published();
