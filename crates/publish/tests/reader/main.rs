@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod extracting;
 mod freshness;
 mod honest;
 mod lies;
