@@ -3,7 +3,8 @@
 //! Relies on [`crate::snapshot`] for proved bytes. The publisher is a stranger: whatever names, links
 //! and modes it chose, nothing outside the target directory is touched (every name is opened beneath
 //! it, no symbolic link is followed), and no set-user-id program, device or capability appears
-//! unless the caller trusts the publisher with owners, too.
+//! unless the caller trusts the publisher with owners, too. A few blocks can spell a tree larger than
+//! any disk: the work ends, and says so, before the target's file system is full.
 
 mod target;
 
@@ -31,17 +32,34 @@ use crate::volume::Volume;
 const PAGE_ENTRIES: usize = 1024;
 /// Files that are written at a time.
 const TASKS: usize = 16;
+/// Entries between two looks at how much room is left.
+const ROOM_EVERY: u64 = 64;
 /// Left-out entries that are told; more are only counted.
 const MAX_SKIPPED_TOLD: usize = 1000;
 
 /// What the caller wishes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ExtractOptions {
     /// Set owners, set-user-id bits, capabilities and devices as published. Needs root, and trust in
     /// the publisher with this machine.
     pub owner: bool,
     /// Leave out what cannot be made here instead of giving up.
     pub skip_special: bool,
+    /// What stays free of the target's file system, bytes.
+    pub keep_free_bytes: u64,
+    /// And of the files that it can still hold, where it counts them.
+    pub keep_free_files: u64,
+}
+
+impl Default for ExtractOptions {
+    fn default() -> Self {
+        ExtractOptions {
+            owner: false,
+            skip_special: false,
+            keep_free_bytes: 64 << 20,
+            keep_free_files: 1024,
+        }
+    }
 }
 
 /// What was made.
@@ -89,6 +107,15 @@ pub enum ExtractError {
         path: PathBuf,
         /// What it is.
         what: &'static str,
+    },
+    /// The tree needs more room than there is.
+    #[error(
+        "{}: the target's file system is nearly full; the tree is larger than what it can hold",
+        path.display()
+    )]
+    NoRoom {
+        /// What was being made, inside the target.
+        path: PathBuf,
     },
     /// Deeper than any tree that a person made.
     #[error("{} is nested too deeply", path.display())]
@@ -203,6 +230,9 @@ impl Work {
                 continue;
             };
             let path = join(&frame.path, &name);
+            if (self.made.files + self.made.directories).is_multiple_of(ROOM_EVERY) {
+                self.shared.check_room(frame.fd.as_fd(), &path, 0)?;
+            }
             if !matches!(inode.content, Content::Directory { .. }) {
                 let directory = Arc::clone(&frame.fd);
                 self.entry(&directory, &name, path, inode).await?;

@@ -85,6 +85,22 @@ impl Shared {
         Fetch::Until(self.volume.deadline())
     }
 
+    /// Whether `bytes` more, and a file, leave what is to stay free.
+    pub(super) fn check_room(
+        &self,
+        fd: BorrowedFd<'_>,
+        path: &[u8],
+        bytes: u64,
+    ) -> Result<(), ExtractError> {
+        let room = rustix::fs::fstatvfs(fd).map_err(system(path))?;
+        let free_bytes = room.f_bavail.saturating_mul(room.f_frsize);
+        let few_files = room.f_files > 0 && room.f_favail < self.options.keep_free_files;
+        if free_bytes < self.options.keep_free_bytes.saturating_add(bytes) || few_files {
+            return Err(ExtractError::NoRoom { path: shown(path) });
+        }
+        Ok(())
+    }
+
     /// Permission bits as they may be set.
     pub(super) fn mode(&self, inode: &Inode) -> Mode {
         let allowed = if self.options.owner { 0o7777 } else { 0o1777 };
@@ -149,6 +165,7 @@ impl Shared {
             let runs = runs.map_err(read)?;
             for run in runs.data {
                 let bytes = (run.end - run.start) as usize;
+                self.check_room(fd, path, bytes as u64)?;
                 let pieces = self
                     .snapshot
                     .read(inode, run.start, bytes, self.how())
