@@ -130,7 +130,7 @@ fn mount_kind(error: &MountError) -> Kind {
             Kind::Mount
         }
         MountError::Stale { .. } => Kind::Stale,
-        MountError::Busy { .. } => Kind::Mount,
+        MountError::Busy { .. } => Kind::Occupied,
         MountError::NotMounted { .. } | MountError::Unmount { .. } => Kind::Unmount,
         MountError::Ended { .. } => Kind::Mount,
     }
