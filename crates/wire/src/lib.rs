@@ -12,13 +12,16 @@
 //! | [`frame`] | hello, message header, limits |
 //! | [`message`] | requests, answers, error codes |
 //! | [`object`] | names of a repository's immutable objects |
+//! | [`http`] | a replica behind a web server |
 //! | [`remote`] | a replica at the other end of a connection |
 
 pub mod frame;
+pub mod http;
 pub mod message;
 pub mod object;
 pub mod remote;
 
+pub use http::{HttpAddress, HttpOptions, HttpStore};
 pub use object::ObjectName;
 pub use remote::{RemoteOptions, RemoteStore};
 
