@@ -44,6 +44,16 @@ impl Session {
 
     /// Opens the volume that the arguments name.
     pub fn open(&self, config: &Config, reading: &Reading) -> Outcome<Arc<Volume>> {
+        self.open_toward(config, reading, &[])
+    }
+
+    /// Like [`Session::open`], by a command that reads `path` next.
+    pub fn open_toward(
+        &self,
+        config: &Config,
+        reading: &Reading,
+        path: &[u8],
+    ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
         let mirrors = reading
             .mirror
@@ -54,6 +64,7 @@ impl Session {
             state_directory: self.state_dir.clone(),
             cache_bytes: self.cache_bytes,
             deadline: self.deadline,
+            toward: (!path.is_empty()).then(|| path.to_vec()),
             ..VolumeOptions::default()
         };
         self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })

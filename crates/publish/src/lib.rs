@@ -28,6 +28,7 @@
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
 
+mod ahead;
 pub mod around;
 mod assemble;
 mod attributes;

@@ -1,11 +1,10 @@
 //! A repository on disk as a [`Shelf`]: what its pages in memory hold is answered at once, the rest
 //! by threads that may wait (docs/decisions/0007).
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use store::{BlockStore, Repository, StoreError};
 use trust::head::Head;
 use trust::{Handle, Reject};
@@ -91,22 +90,7 @@ impl Shelf for Repository {
         offset: u64,
         len_bytes: usize,
     ) -> Result<Option<Bytes>, StoreError> {
-        let disk = self.disk_shared();
-        let name = object.to_string();
-        let fail = |source| StoreError::Io {
-            path: disk.path(&name),
-            source,
-        };
-        let file = match disk.open(&name) {
-            Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(fail(e)),
-        };
-        let left = file.len_bytes().map_err(fail)?.saturating_sub(offset);
-        let mut bytes = BytesMut::zeroed(len_bytes.min(usize::try_from(left).unwrap_or(len_bytes)));
-        let read = file.read_at(&mut bytes, offset).map_err(fail)?;
-        bytes.truncate(read);
-        Ok(Some(bytes.freeze()))
+        self.read_object(object, offset, len_bytes)
     }
 
     fn refresh(&self) -> Result<bool, StoreError> {

@@ -12,8 +12,11 @@
 //! | [`writer`] | the one who appends and commits; what a crash left is cleared here |
 //! | [`rebuild`] | an index made anew from the segments |
 //! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
+//! | [`object`] | the same files as others may ask for them |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
+//! | [`cache`] | blocks that were fetched before, on the reader's disk |
+//! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
 
 use std::path::PathBuf;
@@ -22,6 +25,7 @@ use bytes::Bytes;
 pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
+pub mod cache;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod disk;
@@ -31,7 +35,9 @@ pub mod gather;
 pub mod head;
 pub mod index;
 pub mod memory;
+pub mod mirrors;
 pub mod names;
+pub mod object;
 pub mod read;
 pub mod rebuild;
 pub mod repository;
@@ -44,6 +50,7 @@ pub use repository::Repository;
 pub use writer::Writer;
 
 use disk::Disk;
+use object::ObjectName;
 
 /// Blocks by handle, from somewhere that may lie.
 pub trait BlockStore: Send + Sync + 'static {
@@ -79,7 +86,42 @@ pub trait Replica: BlockStore {
     /// # Errors
     /// As [`BlockStore::get_many`]; [`StoreError::NoVolume`] when the place serves another volume.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>>;
+
+    /// The head, asked for by somebody who is going to read `path` (names with `/` between them)
+    /// next: a place that answers from afar may let blocks on that way come with it, which
+    /// [`BlockStore::try_cached`] and [`BlockStore::get_many`] then give out. Only a hint.
+    ///
+    /// # Errors
+    /// As [`Replica::head`].
+    fn head_toward<'a>(&'a self, _path: &'a [u8]) -> BoxFuture<'a, Result<Bytes, StoreError>> {
+        self.head()
+    }
+
+    /// The files behind it, where this is a repository that shows them.
+    fn objects(&self) -> Option<&dyn Objects> {
+        None
+    }
 }
+
+/// The files of a repository, in place or over a network: what lies together can be had together,
+/// without a question for each block. What they say is a hint; only a hash makes it more.
+pub trait Objects: Send + Sync {
+    /// At most `len_bytes` of an object from `offset` on: fewer at its end, `None` when there is no
+    /// such object (any more). The head ([`ObjectName::Head`]) comes whole, as of one moment, when
+    /// it is asked for from 0 with [`head::MAX_HEAD_BYTES`]; every other object never changes.
+    ///
+    /// # Errors
+    /// As [`BlockStore::get_many`]; [`StoreError::BadAnswer`] for more bytes than asked.
+    fn range(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
+}
+
+/// Most bytes that one [`Objects::range`] gives.
+pub const MAX_RANGE_BYTES: usize = 4 << 20;
 
 /// Whether a read may wait for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

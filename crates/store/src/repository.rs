@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use quick_cache::sync::Cache;
 use trust::{Frame, Handle, Record};
 
@@ -17,9 +17,11 @@ use crate::head::{Head, MAX_HEAD_BYTES};
 use crate::index::MAX_SEGMENTS;
 use crate::index::run::{Lookup, Run};
 use crate::names::{self, FileId};
+use crate::object::ObjectName;
 use crate::read::{self, Answer, Sink};
 use crate::{
-    BlockStore, BoxFuture, Patience, Replica, StoreError, damaged, format, io_error, read_whole,
+    BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Patience, Replica, StoreError, damaged,
+    format, io_error, read_whole,
 };
 
 /// Segments that are kept open, at most.
@@ -226,6 +228,52 @@ impl Repository {
         }
     }
 
+    /// At most `len_bytes` (and [`MAX_RANGE_BYTES`]) of an object from `offset` on, waiting for the
+    /// disk if need be; `None` when there is no such object.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn read_object(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let name = name.to_string();
+        let fail = |e| io_error(self.disk(), &name, e);
+        let file = match self.disk().open(&name) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(fail(e)),
+        };
+        let left = file.len_bytes().map_err(fail)?.saturating_sub(offset);
+        let len_bytes = len_bytes.min(MAX_RANGE_BYTES);
+        let mut bytes = BytesMut::zeroed(len_bytes.min(usize::try_from(left).unwrap_or(len_bytes)));
+        let read = file.read_at(&mut bytes, offset).map_err(fail)?;
+        bytes.truncate(read);
+        Ok(Some(bytes.freeze()))
+    }
+
+    /// Runs what may wait for the disk on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Repository) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let repository = self.clone();
+        match tokio::runtime::Handle::try_current() {
+            Err(_) => read(&repository),
+            Ok(runtime) => {
+                let ended = runtime.spawn_blocking(move || read(&repository)).await;
+                ended.unwrap_or_else(|e| {
+                    Err(StoreError::Unavailable {
+                        place: self.place().to_owned(),
+                        cause: e.to_string(),
+                    })
+                })
+            }
+        }
+    }
+
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.shared.disk
     }
@@ -350,25 +398,16 @@ impl BlockStore for Repository {
             if let Some(answer) = self.read_if_cached(want, around)? {
                 return answer.records(self.disk());
             }
-            let repository = self.clone();
             let want = want.to_vec();
-            let read = move || {
+            self.blocking(move |repository| {
                 let mut answer = Answer::default();
                 answer.missing = repository.read_blocking(&want, around, &mut |region| {
                     answer.regions.push(region);
                     std::ops::ControlFlow::Continue(())
                 })?;
                 answer.records(repository.disk())
-            };
-            match tokio::runtime::Handle::try_current() {
-                Err(_) => read(),
-                Ok(runtime) => runtime.spawn_blocking(read).await.unwrap_or_else(|e| {
-                    Err(StoreError::Unavailable {
-                        place: self.place().to_owned(),
-                        cause: e.to_string(),
-                    })
-                }),
-            }
+            })
+            .await
         })
     }
 
@@ -392,5 +431,20 @@ impl Replica for Repository {
             }
             Ok(statements)
         })
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
+}
+
+impl Objects for Repository {
+    fn range(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        Box::pin(self.blocking(move |r| r.read_object(name, offset, len_bytes)))
     }
 }

@@ -11,19 +11,17 @@
 //! |---|---|
 //! | [`frame`] | hello, message header, limits |
 //! | [`message`] | requests, answers, error codes |
-//! | [`object`] | names of a repository's immutable objects |
 //! | [`http`] | a replica behind a web server |
 //! | [`remote`] | a replica at the other end of a connection |
 
 pub mod frame;
 pub mod http;
 pub mod message;
-pub mod object;
 pub mod remote;
 
 pub use http::{HttpAddress, HttpOptions, HttpStore};
-pub use object::ObjectName;
 pub use remote::{RemoteOptions, RemoteStore};
+pub use store::object::{self, ObjectName};
 
 /// Port of `bulla://host` when none is given.
 pub const DEFAULT_PORT: u16 = 28552;

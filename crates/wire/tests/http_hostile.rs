@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::conformance::record;
-use store::{BlockStore, Replica, Repository, StoreError, Writer};
+use store::head::MAX_HEAD_BYTES;
+use store::{BlockStore, Objects, Replica, Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use trust::{Handle, Kind, Record};

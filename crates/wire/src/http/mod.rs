@@ -38,13 +38,12 @@ use reqwest::header::{
 };
 use store::head::{Head, MAX_HEAD_BYTES};
 use store::names::HEAD_FILE;
-use store::{BlockStore, BoxFuture, Replica, StoreError};
+use store::object::ObjectName;
+use store::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError};
 use trust::statement::VolumeId;
 use trust::{Handle, Record, Reject};
 
-use crate::frame::MAX_RANGE_BYTES;
 use crate::message::Volume;
-use crate::object::ObjectName;
 
 pub use address::HttpAddress;
 pub use tls::Tls;
@@ -145,31 +144,6 @@ impl HttpStore {
     /// What was asked so far.
     pub fn counters(&self) -> &Counters {
         &self.web.counters
-    }
-
-    /// A piece of an immutable object of the repository; shorter than asked at the object's end,
-    /// `None` when the repository does not have the object.
-    ///
-    /// # Errors
-    /// As [`BlockStore::get_many`]. At most 4 MiB are asked for.
-    pub async fn range(
-        &self,
-        object: ObjectName,
-        offset: u64,
-        len_bytes: usize,
-    ) -> Result<Option<Bytes>, StoreError> {
-        let get = async {
-            let base = self.view().await?.base.clone();
-            let url = join(&base, &object.to_string())?;
-            self.web.begin_wave();
-            let len_bytes = len_bytes.min(MAX_RANGE_BYTES) as u64;
-            match self.web.range(&url, offset, len_bytes).await? {
-                Got::Body(bytes, _) => Ok(Some(bytes)),
-                Got::PastEnd => Ok(Some(Bytes::new())),
-                Got::Missing | Got::NotModified => Ok(None),
-            }
-        };
-        get.await.map_err(|fault| self.error(fault))
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Arc<View>>> {
@@ -329,7 +303,47 @@ impl BlockStore for HttpStore {
     }
 }
 
+impl Objects for HttpStore {
+    fn range(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        let len_bytes = len_bytes.min(MAX_RANGE_BYTES);
+        let get = async move {
+            if name == ObjectName::Head {
+                let _reading = self.reading.lock().await;
+                let head = Bytes::from(self.read_head().await?.head.encode());
+                let from = usize::try_from(offset)
+                    .unwrap_or(usize::MAX)
+                    .min(head.len());
+                let to = from.saturating_add(len_bytes).min(head.len());
+                return Ok(Some(head.slice(from..to)));
+            }
+            let base = self.view().await?.base.clone();
+            let url = join(&base, &name.to_string())?;
+            self.web.begin_wave();
+            match self.web.range(&url, offset, len_bytes as u64).await? {
+                Got::Body(bytes, _) => Ok(Some(bytes)),
+                Got::PastEnd => Ok(Some(Bytes::new())),
+                Got::Missing | Got::NotModified => Ok(None),
+            }
+        };
+        Box::pin(async move {
+            match get.await {
+                Err(Fault::NoHead) => Ok(None),
+                got => got.map_err(|fault| self.error(fault)),
+            }
+        })
+    }
+}
+
 impl Replica for HttpStore {
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
+
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async move {
             let read = async {

@@ -1,5 +1,6 @@
-//! Names of the immutable objects of a repository, as *get range* takes them: the paths that the
-//! same repository has behind any web server (design `publish.md`, "Repository").
+//! Names of the objects of a repository, as *get range* takes them: the paths that the same
+//! repository has behind any web server (design `publish.md`, "Repository"). All but the head are
+//! immutable: their bytes may be kept for ever under their names.
 //!
 //! A name is parsed into a value and written back from it, so that no string of a peer ever
 //! reaches a file system.
@@ -9,17 +10,21 @@ use std::str::FromStr;
 
 use trust::Reject;
 
+use crate::names::{self, FileId};
+
 /// Longest name, bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 
 /// Sixteen random bytes that name a segment or an index run for ever.
 pub type ObjectId = [u8; 16];
 
-/// One immutable object.
+/// One object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObjectName {
     /// The repository's format file.
     Format,
+    /// The head file: the one object that changes, whole at any moment.
+    Head,
     /// A segment of records.
     Segment(ObjectId),
     /// An index run.
@@ -48,28 +53,18 @@ impl ObjectName {
 fn no_name() -> Reject {
     Reject::Malformed {
         what: "object name",
-        why: "not the name of an immutable object",
+        why: "not the name of an object",
     }
 }
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = |f: &mut fmt::Formatter<'_>, id: &ObjectId| {
-            id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-        };
         match self {
-            ObjectName::Format => f.write_str("bulla"),
-            ObjectName::Segment(id) => {
-                f.write_str("segments/")?;
-                hex(f, id)?;
-                f.write_str(".seg")
-            }
-            ObjectName::Index(id) => {
-                f.write_str("index/")?;
-                hex(f, id)?;
-                f.write_str(".idx")
-            }
-            ObjectName::Log { epoch, index } => write!(f, "log/{epoch}/{index}"),
+            ObjectName::Format => f.write_str(names::FORMAT_FILE),
+            ObjectName::Head => f.write_str(names::HEAD_FILE),
+            ObjectName::Segment(id) => f.write_str(&FileId(*id).segment()),
+            ObjectName::Index(id) => f.write_str(&FileId(*id).index()),
+            ObjectName::Log { epoch, index } => f.write_str(&names::log_leaf(*epoch, *index)),
         }
     }
 }
@@ -78,15 +73,17 @@ impl FromStr for ObjectName {
     type Err = Reject;
 
     fn from_str(text: &str) -> Result<ObjectName, Reject> {
-        let inner = |dir: &str, suffix: &str| {
-            let id = text.strip_prefix(dir)?.strip_suffix(suffix)?;
-            read_id(id)
+        let inner = |dir: &str, ending: &str| {
+            let name = text.strip_prefix(dir)?.strip_prefix('/')?;
+            FileId::parse(name, ending).map(|id| id.0)
         };
-        let name = if text == "bulla" {
+        let name = if text == names::FORMAT_FILE {
             Some(ObjectName::Format)
-        } else if let Some(id) = inner("segments/", ".seg") {
+        } else if text == names::HEAD_FILE {
+            Some(ObjectName::Head)
+        } else if let Some(id) = inner(names::SEGMENT_DIR, names::SEGMENT_ENDING) {
             Some(ObjectName::Segment(id))
-        } else if let Some(id) = inner("index/", ".idx") {
+        } else if let Some(id) = inner(names::INDEX_DIR, names::INDEX_ENDING) {
             Some(ObjectName::Index(id))
         } else {
             text.strip_prefix("log/").and_then(|rest| {
@@ -103,18 +100,6 @@ impl FromStr for ObjectName {
     }
 }
 
-fn read_id(hex: &str) -> Option<ObjectId> {
-    if hex.len() != 32 {
-        return None;
-    }
-    let mut id = ObjectId::default();
-    for (byte, pair) in id.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok()?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(id)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +110,7 @@ mod tests {
         let id = "00112233445566778899aabbccddeeff";
         for good in [
             "bulla".to_owned(),
+            "head".to_owned(),
             format!("segments/{id}.seg"),
             format!("index/{id}.idx"),
             "log/0/0".to_owned(),
@@ -134,7 +120,7 @@ mod tests {
         }
         for bad in [
             "",
-            "head",
+            "head.tmp",
             "lock",
             "/bulla",
             "../head",
