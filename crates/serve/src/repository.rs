@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use store::disk::DiskFile;
 use store::{BlockStore, Repository, StoreError};
 use trust::head::Head;
 use trust::{Handle, Reject};
@@ -91,6 +92,25 @@ impl Shelf for Repository {
         len_bytes: usize,
     ) -> Result<Option<Bytes>, StoreError> {
         self.read_object(object, offset, len_bytes)
+    }
+
+    fn open_object(
+        &self,
+        object: ObjectName,
+    ) -> Result<Option<(Arc<dyn DiskFile>, u64)>, StoreError> {
+        let (disk, name) = (self.disk_shared(), object.to_string());
+        let fail = |source| StoreError::Io {
+            path: disk.path(&name),
+            source,
+        };
+        match disk.open(&name) {
+            Ok(file) => {
+                let len = file.len_bytes().map_err(fail)?;
+                Ok(Some((file, len)))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(fail(e)),
+        }
     }
 
     fn refresh(&self) -> Result<bool, StoreError> {

@@ -1,9 +1,11 @@
 //! What a server needs of a repository: bytes that lie ready, and bytes that are worth a wait.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use store::StoreError;
+use store::disk::DiskFile;
 use trust::Handle;
 use wire::ObjectName;
 
@@ -58,6 +60,18 @@ pub trait Shelf: Send + Sync + 'static {
         offset: u64,
         len_bytes: usize,
     ) -> Result<Option<Bytes>, StoreError>;
+
+    /// An immutable object, open, and its length in bytes; `None` when there is no such object, or
+    /// where objects are not files.
+    ///
+    /// # Errors
+    /// As [`Shelf::read_if_cached`].
+    fn open_object(
+        &self,
+        _object: ObjectName,
+    ) -> Result<Option<(Arc<dyn DiskFile>, u64)>, StoreError> {
+        Ok(None)
+    }
 
     /// Looks for a new head, waiting as long as it takes; true when there is one.
     ///

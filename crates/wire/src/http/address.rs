@@ -45,8 +45,12 @@ impl FromStr for HttpAddress {
         if text.len() > MAX_ADDRESS_BYTES {
             return Err(format!("longer than {MAX_ADDRESS_BYTES} bytes"));
         }
-        if !text.starts_with("http://") && !text.starts_with("https://") {
+        let rest = text.strip_prefix("http://");
+        let Some(rest) = rest.or_else(|| text.strip_prefix("https://")) else {
             return Err("a web address begins with http:// or https://".to_owned());
+        };
+        if rest.is_empty() || rest.starts_with('/') {
+            return Err("the host is missing".to_owned());
         }
         let mut url = Url::parse(text).map_err(|e| e.to_string())?;
         if !url.username().is_empty() || url.password().is_some() || text.contains('@') {
@@ -54,9 +58,6 @@ impl FromStr for HttpAddress {
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err("`?` and `#` mean nothing in the address of a directory".to_owned());
-        }
-        if url.host_str().is_none_or(str::is_empty) {
-            return Err("the host is missing".to_owned());
         }
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{path}/"));

@@ -165,14 +165,14 @@ impl HttpStore {
     }
 
     /// Another state than `stale`, if there is one.
-    async fn view_after(&self, stale: &Arc<View>) -> Result<Option<Arc<View>>, Fault> {
+    async fn view_after(&self, stale: &View) -> Result<Option<Arc<View>>, Fault> {
         let _reading = self.reading.lock().await;
         let known = self.known().clone();
-        if let Some(view) = known.filter(|view| !Arc::ptr_eq(view, stale)) {
+        if let Some(view) = known.filter(|view| view.head != stale.head) {
             return Ok(Some(view));
         }
         let view = self.read_head().await?;
-        Ok(Some(view).filter(|view| !Arc::ptr_eq(view, stale)))
+        Ok(Some(view).filter(|view| view.head != stale.head))
     }
 
     /// Reads the head and makes its state the known one; only by who holds `reading`.

@@ -304,7 +304,7 @@ impl From<reqwest::Error> for Failure {
         let why = describe(&error);
         if error.is_timeout() || error.is_connect() {
             Failure::Silent(why)
-        } else if error.is_redirect() || error.is_builder() || error.is_decode() {
+        } else if error.is_redirect() || error.is_builder() {
             Failure::Final(Fault::Down(why))
         } else {
             Failure::Broken(why)
