@@ -230,7 +230,7 @@ impl Work {
                 continue;
             };
             let path = join(&frame.path, &name);
-            if (self.made.files + self.made.directories).is_multiple_of(ROOM_EVERY) {
+            if (self.made.totals.files + self.made.totals.directories).is_multiple_of(ROOM_EVERY) {
                 self.shared.check_room(frame.fd.as_fd(), &path, 0)?;
             }
             if !matches!(inode.content, Content::Directory { .. }) {

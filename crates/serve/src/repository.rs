@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::disk::DiskFile;
 use store::{BlockStore, Repository, StoreError};
 use trust::head::Head;
 use trust::{Handle, Reject};
@@ -15,7 +14,7 @@ use wire::message::Volume;
 use crate::error::ServeError;
 use crate::limits::Limits;
 use crate::server::Server;
-use crate::shelf::{Regions, Shelf};
+use crate::shelf::{OpenObject, Regions, Shelf};
 
 impl Server {
     /// Listens on `address` for the volumes that these repositories hold.
@@ -94,10 +93,7 @@ impl Shelf for Repository {
         self.read_object(object, offset, len_bytes)
     }
 
-    fn open_object(
-        &self,
-        object: ObjectName,
-    ) -> Result<Option<(Arc<dyn DiskFile>, u64)>, StoreError> {
+    fn open_object(&self, object: ObjectName) -> Result<Option<OpenObject>, StoreError> {
         let (disk, name) = (self.disk_shared(), object.to_string());
         let fail = |source| StoreError::Io {
             path: disk.path(&name),

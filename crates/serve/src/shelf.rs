@@ -12,6 +12,9 @@ use wire::ObjectName;
 /// Takes regions of whole records; may break off.
 pub type Regions<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 
+/// A file that is open, and its length in bytes.
+pub type OpenObject = (Arc<dyn DiskFile>, u64);
+
 /// Longest region, bytes: one region is one message.
 pub const MAX_REGION_BYTES: usize = wire::frame::MAX_ANSWER_BYTES;
 
@@ -61,15 +64,12 @@ pub trait Shelf: Send + Sync + 'static {
         len_bytes: usize,
     ) -> Result<Option<Bytes>, StoreError>;
 
-    /// An immutable object, open, and its length in bytes; `None` when there is no such object, or
+    /// An immutable object, open; `None` when there is no such object, or
     /// where objects are not files.
     ///
     /// # Errors
     /// As [`Shelf::read_if_cached`].
-    fn open_object(
-        &self,
-        _object: ObjectName,
-    ) -> Result<Option<(Arc<dyn DiskFile>, u64)>, StoreError> {
+    fn open_object(&self, _object: ObjectName) -> Result<Option<OpenObject>, StoreError> {
         Ok(None)
     }
 

@@ -332,7 +332,12 @@ async fn an_honest_answer_passes_in_every_framing() {
 
 #[tokio::test]
 async fn another_piece_or_another_length_is_a_bad_answer() {
-    let lies: [(&str, fn(&Asked) -> Act); 8] = [
+    let lies: [(&str, fn(&Asked) -> Act); 9] = [
+        ("another record", |a| {
+            let mut body = a.body.clone();
+            body[0] ^= 1;
+            Act::Send(a.partial(&format!("Content-Length: {}\r\n", body.len()), &body))
+        }),
         ("another piece", |a| {
             let (first, _) = a.range.unwrap();
             let range = format!(

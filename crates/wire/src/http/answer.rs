@@ -9,7 +9,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName,
-    RETRY_AFTER,
+    HeaderValue, RETRY_AFTER,
 };
 use trust::Reject;
 
@@ -128,6 +128,20 @@ pub fn judge(asked: Asked, status: StatusCode, headers: &HeaderMap) -> Verdict {
         (Asked::Range { offset, len_bytes }, _) => unranged(offset, len_bytes, headers),
         (Asked::Whole { .. }, _) => Verdict::Bad("a piece of a file that was asked for whole"),
     }
+}
+
+/// [`judge`] of an answer as it stands on the wire; `None` for what HTTP itself does not allow.
+pub fn judge_text<'a>(
+    asked: Asked,
+    status: u16,
+    headers: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Option<Verdict> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        map.append(name, HeaderValue::from_str(value).ok()?);
+    }
+    Some(judge(asked, StatusCode::from_u16(status).ok()?, &map))
 }
 
 fn whole(max_bytes: u64, headers: &HeaderMap) -> Verdict {
@@ -268,7 +282,6 @@ fn printable(text: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use reqwest::header::HeaderValue;
 
     const PIECE: Asked = Asked::Range {
         offset: 100,
@@ -280,12 +293,7 @@ mod tests {
     };
 
     fn judged(asked: Asked, status: u16, pairs: &[(&str, &str)]) -> Verdict {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            let name: HeaderName = name.parse().unwrap();
-            headers.append(name, HeaderValue::from_str(value).unwrap());
-        }
-        judge(asked, StatusCode::from_u16(status).unwrap(), &headers)
+        judge_text(asked, status, pairs.iter().copied()).unwrap()
     }
 
     fn piece(range: &str) -> Verdict {
