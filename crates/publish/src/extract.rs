@@ -32,7 +32,7 @@ use crate::volume::Volume;
 const PAGE_ENTRIES: usize = 1024;
 /// Files that are written at a time.
 const TASKS: usize = 16;
-/// Entries between two looks at how much room is left.
+/// Entries between two looks at how much room is left; the first is when only the target is made.
 const ROOM_EVERY: u64 = 64;
 /// Left-out entries that are told; more are only counted.
 const MAX_SKIPPED_TOLD: usize = 1000;
@@ -230,7 +230,7 @@ impl Work {
                 continue;
             };
             let path = join(&frame.path, &name);
-            if (self.made.totals.files + self.made.totals.directories).is_multiple_of(ROOM_EVERY) {
+            if self.made.totals.entries() % ROOM_EVERY == 1 {
                 self.shared.check_room(frame.fd.as_fd(), &path, 0)?;
             }
             if !matches!(inode.content, Content::Directory { .. }) {
