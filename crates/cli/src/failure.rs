@@ -116,7 +116,7 @@ kinds! {
     /// A place that is no place of the volume.
     Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that carries the volume";
     /// No address to listen on.
-    Listen => Failed, "choose another address with --listen; port 0 takes any free one";
+    Listen => Failed, "choose another address with --listen or --http; port 0 takes any free one";
     /// The mount cannot be made.
     Mount => Mount, "the directory must exist, /dev/fuse must be there, and users other than root need fusermount3 (package fuse3)";
     /// Something is mounted there.
