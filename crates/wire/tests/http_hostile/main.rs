@@ -429,29 +429,61 @@ async fn a_head_with_any_bit_flipped_is_refused() {
 
 #[tokio::test]
 async fn an_index_with_any_byte_changed_is_refused() {
-    let at = Arc::new(AtomicU32::new(0));
-    let place = Arc::clone(&at);
-    let tamper = move |a: &Asked| {
-        if !a.is_index() {
-            return Act::Honest;
-        }
-        let mut body = a.body.clone();
-        let at = place.load(Ordering::SeqCst) as usize;
-        body[at % a.body.len()] ^= 0x10;
-        Act::Send(a.partial(&format!("Content-Length: {}\r\n", body.len()), &body))
-    };
-    // Small: it comes whole. Large: a table, then pages.
-    for (count, step) in [(60u64, 37usize), (3000, 211)] {
-        let world = world_of(count, 30, tamper.clone()).await;
-        for byte in (0..4200).step_by(step) {
+    // 60 blocks: the index comes whole. 3,000: its table, then single pages; tampered with is the
+    // one or the other.
+    const PAGES_END: usize = 3000usize.div_ceil(93) * 4096;
+    for (count, from, to) in [
+        (60, 0, 5000),
+        (3000, PAGES_END, 140_000),
+        (3000, 0, PAGES_END),
+    ] {
+        let at = Arc::new(AtomicU32::new(0));
+        let place = Arc::clone(&at);
+        let tamper = move |a: &Asked| {
+            let first = a.range.map_or(0, |(first, _)| first);
+            if !a.is_index() || !(from..to).contains(&first) {
+                return Act::Honest;
+            }
+            let mut body = a.body.clone();
+            let at = place.load(Ordering::SeqCst) as usize;
+            body[at % a.body.len()] ^= 0x10;
+            Act::Send(a.partial(&format!("Content-Length: {}\r\n", body.len()), &body))
+        };
+        let world = world_of(count, 30, tamper).await;
+        for byte in (0..4200).step_by(131) {
             at.store(byte as u32, Ordering::SeqCst);
             let got = world.store.get_many(&[world.handle(byte % 60)], 0).await;
             assert!(
                 matches!(got, Err(StoreError::BadAnswer { .. })),
-                "{count}: byte {byte}"
+                "{count} from {from}: byte {byte}"
             );
         }
     }
+}
+
+#[tokio::test]
+async fn a_run_that_is_fetched_whole_is_checked_as_its_pages_are() {
+    let world = world_of(3000, 30, |a| {
+        let long = a
+            .range
+            .is_some_and(|(first, last)| first == 0 && last > 100_000);
+        if !a.is_index() || !long {
+            return Act::Honest;
+        }
+        let mut body = a.body.clone();
+        body[70_000] ^= 1;
+        Act::Send(a.partial(&format!("Content-Length: {}\r\n", body.len()), &body))
+    })
+    .await;
+    let mut refused = 0;
+    for n in 0..40 {
+        match world.store.get_many(&[world.handle(n * 70)], 0).await {
+            Ok(records) => assert_eq!(records.len(), 1),
+            Err(StoreError::BadAnswer { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0, "several pages were wanted, and no whole run");
 }
 
 #[tokio::test]
