@@ -15,7 +15,7 @@ use crate::units::{parse_duration, parse_size};
 ///
 /// A publisher signs a tree once; any machine may serve it; readers mount it, and every byte is
 /// checked on the way. SOURCE is written VOLUMEID@LOCATION: the volume id is what you trust, the
-/// location only a hint (a directory, or bulla://host[:port]).
+/// location only a hint (a directory, bulla://host[:port], or http(s)://host[:port]/path).
 #[derive(Debug, Parser)]
 #[command(name = "bulla", version, max_term_width = 100)]
 #[command(
@@ -200,6 +200,9 @@ pub struct Serve {
     /// The address to listen on [default: 127.0.0.1:28552, setting `listen`]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
+    /// Serve the repositories over HTTP as well, at /VOLUMEID/ (setting `http`)
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
     /// Connections at a time; further ones are told to come back later [default: 16384]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
@@ -225,6 +228,14 @@ pub struct Reading {
     /// Memory for checked blocks [default: 256MiB, setting `cache-size`]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache_size: Option<u64>,
+    /// Believe https servers that an authority in this PEM file vouches for, and no others (setting
+    /// `tls`)
+    #[arg(long, value_name = "FILE", conflicts_with = "tls_unverified")]
+    pub ca: Option<PathBuf>,
+    /// Ask nobody who an https server is: what is read is proved by the volume id, but whoever sits in
+    /// between sees what is read
+    #[arg(long)]
+    pub tls_unverified: bool,
 }
 
 /// `bulla mount`.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Deserialize;
+use wire::http::Tls;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::logging::LogFormat;
@@ -65,6 +66,12 @@ const SETTINGS: &[Setting] = &[
         check: duration,
     },
     Setting {
+        key: "http",
+        variable: "BULLA_HTTP",
+        default: "",
+        check: any,
+    },
+    Setting {
         key: "key",
         variable: "BULLA_KEY",
         default: "",
@@ -104,6 +111,12 @@ const SETTINGS: &[Setting] = &[
         key: "cache-dir",
         variable: "BULLA_CACHE_DIR",
         default: "",
+        check: any,
+    },
+    Setting {
+        key: "tls",
+        variable: "BULLA_TLS",
+        default: "system",
         check: any,
     },
     Setting {
@@ -267,6 +280,15 @@ impl Config {
         Some(self.text(key))
             .filter(|text| !text.is_empty())
             .map(PathBuf::from)
+    }
+
+    /// Who vouches for https servers.
+    pub fn tls(&self) -> Tls {
+        match self.text("tls") {
+            "system" | "" => Tls::System,
+            "unverified" => Tls::Unverified,
+            file => Tls::Authority(PathBuf::from(file)),
+        }
     }
 
     /// A setting that is a duration.

@@ -42,7 +42,7 @@ kinds! {
     /// The configuration file or a `BULLA_*` variable is wrong.
     Config => Usage, "`bulla config show` tells where each value comes from; docs/cli.md lists the keys";
     /// SOURCE or LOCATION is not written as it must be.
-    BadSource => Usage, "a source is written VOLUMEID@LOCATION; copy the volume id whole from the publisher, and write LOCATION as a directory or bulla://host[:port]";
+    BadSource => Usage, "a source is written VOLUMEID@LOCATION; copy the volume id whole from the publisher, and write LOCATION as a directory, bulla://host[:port] or http(s)://host/path";
     /// SOURCE has no volume id.
     NoVolumeId => Usage, "ask the publisher for the volume id over a way that you trust, and write VOLUMEID@LOCATION";
     /// A pattern of `--exclude` means nothing.
@@ -110,13 +110,13 @@ kinds! {
     /// Not the version that was asked for.
     NotPinned => Unavailable, "the place does not have exactly what you pinned; use another LOCATION, or pin another version";
     /// No replica answers.
-    Unavailable => Unavailable, "check the address and that `bulla serve` is running there, or use another LOCATION";
+    Unavailable => Unavailable, "check the address and that `bulla serve` or the web server is running there, or use another LOCATION";
     /// The place has no such volume.
     NoVolume => Unavailable, "this server does not carry the volume; check LOCATION, or ask the publisher where it is served";
     /// A place that is no place of the volume.
     Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that carries the volume";
     /// No address to listen on.
-    Listen => Failed, "choose another address with --listen; port 0 takes any free one";
+    Listen => Failed, "choose another address with --listen or --http; port 0 takes any free one";
     /// The mount cannot be made.
     Mount => Mount, "the directory must exist, /dev/fuse must be there, and users other than root need fusermount3 (package fuse3)";
     /// Something is mounted there.

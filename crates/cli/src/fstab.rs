@@ -42,6 +42,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("cache-size", "--cache-size"),
     ("owner", "--owner"),
     ("config", "--config"),
+    ("ca", "--ca"),
 ];
 
 /// Whether mount(8) called this program.
@@ -99,8 +100,10 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
     if known || option.starts_with("x-") || option.starts_with("comment=") {
         return Some(Vec::new());
     }
-    if option == "allow_other" {
-        return Some(vec!["--allow-other".into()]);
+    match option {
+        "allow_other" => return Some(vec!["--allow-other".into()]),
+        "tls_unverified" => return Some(vec!["--tls-unverified".into()]),
+        _ => {}
     }
     let (name, value) = option.split_once('=')?;
     let (_, flag) = WITH_VALUE.iter().find(|(key, _)| *key == name)?;
@@ -110,7 +113,7 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
 
 fn unknown(option: &str) -> Failure {
     let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, cache-size=, config=, \
-                x-* and what mount(8) itself understands";
+                ca=, tls_unverified, x-* and what mount(8) itself understands";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }
 

@@ -12,6 +12,7 @@ use publish::source::{Location, Source};
 use publish::volume::{Volume, VolumeOptions};
 use tokio::runtime::Runtime;
 use trust::statement::VolumeId;
+use wire::http::Tls;
 
 use crate::args::Reading;
 use crate::config::Config;
@@ -24,6 +25,7 @@ pub struct Session {
     state_dir: PathBuf,
     cache_bytes: u64,
     deadline: Duration,
+    tls: Tls,
 }
 
 impl Session {
@@ -39,6 +41,11 @@ impl Session {
             deadline: match reading.deadline {
                 Some(deadline) => deadline,
                 None => config.duration("deadline")?,
+            },
+            tls: match &reading.ca {
+                _ if reading.tls_unverified => Tls::Unverified,
+                Some(file) => Tls::Authority(file.clone()),
+                None => config.tls(),
             },
         })
     }
@@ -66,6 +73,7 @@ impl Session {
             cache_bytes: self.cache_bytes,
             deadline: self.deadline,
             toward: (!path.is_empty()).then(|| path.to_vec()),
+            tls: self.tls.clone(),
             ..VolumeOptions::default()
         };
         self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })
@@ -93,7 +101,7 @@ impl Session {
         if VolumeId::from_str(text).is_ok() {
             return Err(
                 Failure::new(Kind::BadSource, "the source names no location").with_hint(format!(
-                    "write {text}@LOCATION: a directory or bulla://host[:port]"
+                    "write {text}@LOCATION: a directory, bulla://host[:port] or http(s)://host/path"
                 )),
             );
         }
@@ -109,7 +117,9 @@ impl Session {
         );
         let found = Location::from_str(text)
             .map_err(Failure::from)
-            .and_then(|location| self.run(async move { Ok(claimed_id(&location).await?) }));
+            .and_then(|location| {
+                self.run(async move { Ok(claimed_id(&location, &self.tls).await?) })
+            });
         match found {
             Ok(id) => {
                 let hint = format!(
@@ -163,8 +173,8 @@ pub fn not_found(path: &[u8]) -> Failure {
 }
 
 /// The volume id that a place claims to have, believed in nothing.
-async fn claimed_id(location: &Location) -> Result<VolumeId, ReadError> {
-    publish::source::claimed_id(location).await
+async fn claimed_id(location: &Location, tls: &Tls) -> Result<VolumeId, ReadError> {
+    publish::source::claimed_id(location, tls).await
 }
 
 /// Calls `action` on the first Ctrl-C or SIGTERM; a second one ends the program at once. The thread

@@ -1,13 +1,15 @@
-//! Every command line in the README that is marked to be run is run, in order, in an empty directory
-//! with the built binary. A document that no longer tells the truth fails here.
+//! Every command line in the documents that is marked to be run is run, in order, in an empty
+//! directory with the built binary. A document that no longer tells the truth fails here.
 //!
 //! A block opens with three backticks and `sh run`; `fails=N` expects that exit code of its last
-//! command; `mount` marks a block that needs /dev/fuse. `$VOLUME` is what `publish` printed.
+//! command; `mount` marks a block that needs /dev/fuse, `nginx` one that needs that. `$VOLUME` is what
+//! `publish` printed. A block of any language with `file=NAME` is written into that file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -16,6 +18,9 @@ use support::{Home, skipped};
 struct Block {
     fails: i32,
     mounts: bool,
+    nginx: bool,
+    /// Written there instead of run.
+    file: Option<String>,
     lines: Vec<String>,
 }
 
@@ -29,13 +34,17 @@ fn blocks(document: &str) -> Vec<Block> {
             } else {
                 block.lines.push(line.to_owned());
             }
-        } else if let Some(marks) = line.strip_prefix("```sh run") {
-            let fails = marks
-                .split(' ')
-                .find_map(|mark| mark.strip_prefix("fails="));
+        } else if let Some(marks) = line.strip_prefix("```") {
+            let value = |name: &str| marks.split(' ').find_map(|mark| mark.strip_prefix(name));
+            if !marks.starts_with("sh run") && value("file=").is_none() {
+                continue;
+            }
+            let marked = |name| marks.split(' ').any(|mark| mark == name);
             open = Some(Block {
-                fails: fails.map_or(0, |code| code.parse().expect("a number")),
-                mounts: marks.contains("mount"),
+                fails: value("fails=").map_or(0, |code| code.parse().expect("a number")),
+                mounts: marked("mount"),
+                nginx: marked("nginx"),
+                file: value("file=").map(str::to_owned),
                 lines: Vec::new(),
             });
         }
@@ -50,6 +59,17 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
     for block in blocks {
         if block.mounts && !can_mount {
             skipped("a mount in a document", "no /dev/fuse");
+            continue;
+        }
+        if block.nginx && !Path::new("/usr/sbin/nginx").exists() {
+            skipped("nginx in a document", "nginx is not installed");
+            continue;
+        }
+        if let Some(name) = &block.file {
+            let text = block.lines.join("\n");
+            script.push_str(&format!(
+                "cat >{name} <<'END OF FILE'\n{text}\nEND OF FILE\n"
+            ));
             continue;
         }
         for line in &block.lines {
@@ -73,21 +93,29 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
     script
 }
 
-#[test]
-fn the_command_lines_of_the_readme_run() {
-    let document = include_str!("../../../README.md");
+/// Runs what is marked in a document, on ports that are free on this machine.
+fn run(document: &str, least_blocks: usize, ports: &[&str]) {
     let blocks = blocks(document);
-    assert!(blocks.len() >= 5, "the README has lost its tour");
-    // The port of the tour may be taken on this machine.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
-    drop(free);
+    assert!(
+        blocks.len() >= least_blocks,
+        "the document has lost its tour"
+    );
     let can_mount = Path::new("/dev/fuse").exists();
+    let mut script = script(&blocks, can_mount);
+    let mut taken = Vec::new();
+    for port in ports {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        script = script.replace(port, &free.local_addr().unwrap().port().to_string());
+        taken.push(free);
+    }
+    drop(taken);
     let home = Home::new();
-    let script = script(&blocks, can_mount).replace("28552", &port);
+    // A web server that root starts reads as somebody else.
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(home.path(""), everybody).unwrap();
     let bin = Path::new(env!("CARGO_BIN_EXE_bulla")).parent().unwrap();
     let path = format!(
-        "{}:{}",
+        "{}:{}:/usr/sbin",
         bin.display(),
         std::env::var("PATH").unwrap_or_default()
     );
@@ -105,6 +133,17 @@ fn the_command_lines_of_the_readme_run() {
         String::from_utf8_lossy(&out.stdout),
         String::from_utf8_lossy(&out.stderr)
     );
+}
+
+#[test]
+fn the_command_lines_of_the_readme_run() {
+    run(include_str!("../../../README.md"), 5, &["28552"]);
+}
+
+#[test]
+fn the_command_lines_about_static_hosting_run() {
+    let document = include_str!("../../../docs/operations/static-hosting.md");
+    run(document, 4, &["28552", "28580", "28590"]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use trust::Reject;
 use trust::head::Head;
 use trust::statement::VolumeId;
 use wire::DEFAULT_PORT;
+use wire::http::{HttpAddress, HttpOptions, HttpStore, Tls};
 use wire::remote::{RemoteOptions, RemoteStore};
 
 use crate::error::ReadError;
@@ -28,6 +29,8 @@ pub enum Location {
         /// TCP port.
         port: u16,
     },
+    /// A repository behind a web server: `http(s)://host[:port]/path`.
+    Web(HttpAddress),
 }
 
 /// A volume and a place to read it from.
@@ -58,6 +61,10 @@ impl FromStr for Location {
         };
         match scheme {
             "bulla" => server(text, rest),
+            "http" | "https" => match text.parse() {
+                Ok(address) => Ok(Location::Web(address)),
+                Err(why) => Err(bad(text, why)),
+            },
             "file" => Ok(Location::Directory(PathBuf::from(rest))),
             other => Err(bad(
                 text,
@@ -116,6 +123,7 @@ impl std::fmt::Display for Location {
                 write!(f, "bulla://[{host}]:{port}")
             }
             Location::Server { host, port } => write!(f, "bulla://{host}:{port}"),
+            Location::Web(address) => address.fmt(f),
         }
     }
 }
@@ -151,9 +159,9 @@ impl std::fmt::Display for Source {
 ///
 /// # Errors
 /// [`ReadError`] when the place does not answer, has no single volume, or has no head.
-pub async fn claimed_id(location: &Location) -> Result<VolumeId, ReadError> {
+pub async fn claimed_id(location: &Location, tls: &Tls) -> Result<VolumeId, ReadError> {
     // A server with one volume answers for it when asked for the volume that nobody has.
-    let replica = location.open(VolumeId::UNBORN)?;
+    let replica = location.open_with(VolumeId::UNBORN, tls)?;
     let bytes = replica.head().await;
     let bytes = bytes.map_err(|e| ReadError::from_store("the head", &e))?;
     if bytes.is_empty() {
@@ -186,7 +194,25 @@ impl Location {
     /// # Errors
     /// [`ReadError::Place`] when a directory holds no repository.
     pub fn open(&self, volume: VolumeId) -> Result<Arc<dyn Replica>, ReadError> {
+        self.open_with(volume, &Tls::System)
+    }
+
+    /// The same, where `tls` says who vouches for an https server.
+    ///
+    /// # Errors
+    /// Also [`ReadError::Place`] when the file of authorities cannot be used.
+    pub fn open_with(&self, volume: VolumeId, tls: &Tls) -> Result<Arc<dyn Replica>, ReadError> {
         match self {
+            Location::Web(address) => {
+                let options = HttpOptions {
+                    tls: tls.clone(),
+                    ..HttpOptions::default()
+                };
+                match HttpStore::new(address, *volume.as_bytes(), &options) {
+                    Ok(store) => Ok(Arc::new(store)),
+                    Err(e) => Err(ReadError::Place(e.to_string())),
+                }
+            }
             Location::Directory(path) => match Repository::open(path) {
                 Ok(repository) => Ok(Arc::new(repository)),
                 Err(e) => Err(ReadError::from_store("the repository", &e)),
@@ -211,6 +237,15 @@ impl Location {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_web_address_is_read_back_as_it_is_shown() {
+        for text in ["http://host", "https://host/a/b", "http://[::1]:8080/vol1x"] {
+            let location: Location = text.parse().unwrap();
+            assert!(matches!(location, Location::Web(_)));
+            assert_eq!(location.to_string(), text);
+        }
+    }
 
     #[test]
     fn a_server_has_one_reading_or_none() {
@@ -245,7 +280,9 @@ mod tests {
             "bulla://host/path",
             "bulla://host\u{1b}[2J:80",
             "bulla://host\n:80",
-            "https://host",
+            "https://",
+            "https://user@host",
+            "ftp://host",
         ] {
             assert!(text.parse::<Location>().is_err(), "{text:?} was taken");
         }

@@ -18,6 +18,7 @@ use trust::head::Head;
 use trust::judge::{Freshness, Offer, Terms};
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
+use wire::http::Tls;
 
 use crate::blocks::{Blocks, Fetch};
 use crate::error::ReadError;
@@ -41,6 +42,8 @@ pub struct VolumeOptions {
     pub toward: Option<Vec<u8>>,
     /// Blocks that were fetched before, on this machine's disk.
     pub disk_cache: Option<Arc<DiskCache>>,
+    /// Who vouches for https servers.
+    pub tls: Tls,
 }
 
 /// How long the other mirrors' heads are waited for once one has come.
@@ -55,6 +58,7 @@ impl Default for VolumeOptions {
             freshness: Freshness::Strict,
             toward: None,
             disk_cache: None,
+            tls: Tls::System,
         }
     }
 }
@@ -164,7 +168,7 @@ impl Volume {
     ) -> Result<Arc<Volume>, ReadError> {
         let mut replicas = Vec::new();
         for location in std::iter::once(&source.location).chain(mirrors) {
-            replicas.push(location.open(source.volume)?);
+            replicas.push(location.open_with(source.volume, &options.tls)?);
         }
         Volume::over(source.volume, replicas, options).await
     }

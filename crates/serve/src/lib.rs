@@ -16,6 +16,7 @@
 //! | `landing` | the head, and what a newcomer needs next |
 //! | `ways` | the ways into the tree that many take |
 //! | `hot` | answers that are asked for often |
+//! | `http` | the repositories' own layout for readers over HTTP |
 //! | [`shelf`] | what a server needs of a repository |
 //! | [`repository`] | a repository on disk as such |
 //! | [`limits`] | every bound, with its default |
@@ -26,6 +27,7 @@ pub mod counters;
 mod disk_read;
 pub mod error;
 mod hot;
+mod http;
 mod landing;
 pub mod limits;
 mod listener;

@@ -14,7 +14,7 @@ use wire::message::Volume;
 use crate::error::ServeError;
 use crate::limits::Limits;
 use crate::server::Server;
-use crate::shelf::{Regions, Shelf};
+use crate::shelf::{OpenObject, Regions, Shelf};
 
 impl Server {
     /// Listens on `address` for the volumes that these repositories hold.
@@ -91,6 +91,22 @@ impl Shelf for Repository {
         len_bytes: usize,
     ) -> Result<Option<Bytes>, StoreError> {
         self.read_object(object, offset, len_bytes)
+    }
+
+    fn open_object(&self, object: ObjectName) -> Result<Option<OpenObject>, StoreError> {
+        let (disk, name) = (self.disk_shared(), object.to_string());
+        let fail = |source| StoreError::Io {
+            path: disk.path(&name),
+            source,
+        };
+        match disk.open(&name) {
+            Ok(file) => {
+                let len = file.len_bytes().map_err(fail)?;
+                Ok(Some((file, len)))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(fail(e)),
+        }
     }
 
     fn refresh(&self) -> Result<bool, StoreError> {

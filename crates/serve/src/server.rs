@@ -21,7 +21,7 @@ use crate::limits::Limits;
 use crate::seats::Seats;
 use crate::shelf::Shelf;
 use crate::ways::Ways;
-use crate::{listener, worker};
+use crate::{http, listener, worker};
 
 /// The id that no volume has.
 const NO_VOLUME: Volume = [0; 32];
@@ -30,11 +30,15 @@ const NO_VOLUME: Volume = [0; 32];
 const BUSY_WAIT: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(5);
 
+/// What a worker thread does with its listener.
+type Work = fn(TcpListener, &Arc<Shared>, watch::Receiver<bool>);
+
 /// A server that is bound and not yet running.
 pub struct Server {
     /// One for each worker.
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(TcpListener, Work)>,
     local: SocketAddr,
+    local_http: Option<SocketAddr>,
     shared: Arc<Shared>,
 }
 
@@ -174,11 +178,32 @@ impl Server {
             counters,
             refresh: Arc::new(Notify::new()),
         });
+        let worker = |listener| (listener, worker::run as Work);
         Ok(Server {
-            listeners,
+            listeners: listeners.into_iter().map(worker).collect(),
             local,
+            local_http: None,
             shared,
         })
+    }
+
+    /// Serves the repositories' own layout over HTTP on `address` as well.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`].
+    pub fn also_http(mut self, address: SocketAddr) -> Result<Server, ServeError> {
+        let listening = |source| ServeError::Listen { address, source };
+        let workers = self.shared.limits.workers;
+        let (listeners, local) = listener::bind(address, workers).map_err(listening)?;
+        let worker = |listener| (listener, http::run as Work);
+        self.listeners.extend(listeners.into_iter().map(worker));
+        self.local_http = Some(local);
+        Ok(self)
+    }
+
+    /// The address on which HTTP is listened for, if it is.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.local_http
     }
 
     /// The address that is listened on, its port chosen by the system where 0 was asked for.
@@ -207,10 +232,10 @@ impl Server {
         let (alive, mut ended) = mpsc::channel::<()>(1);
         let mut refresher = JoinSet::new();
         refresher.spawn(keep_fresh(Arc::clone(&shared)));
-        for (number, listener) in listeners.into_iter().enumerate() {
+        for (number, (listener, work)) in listeners.into_iter().enumerate() {
             let (shared, stopped, alive) = (Arc::clone(&shared), stopped.clone(), alive.clone());
             let work = move || {
-                worker::run(listener, &shared, stopped);
+                work(listener, &shared, stopped);
                 drop(alive);
             };
             let thread = std::thread::Builder::new().name(format!("serve-{number}"));

@@ -1,14 +1,19 @@
 //! What a server needs of a repository: bytes that lie ready, and bytes that are worth a wait.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use store::StoreError;
+use store::disk::DiskFile;
 use trust::Handle;
 use wire::ObjectName;
 
 /// Takes regions of whole records; may break off.
 pub type Regions<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
+
+/// A file that is open, and its length in bytes.
+pub type OpenObject = (Arc<dyn DiskFile>, u64);
 
 /// Longest region, bytes: one region is one message.
 pub const MAX_REGION_BYTES: usize = wire::frame::MAX_ANSWER_BYTES;
@@ -58,6 +63,15 @@ pub trait Shelf: Send + Sync + 'static {
         offset: u64,
         len_bytes: usize,
     ) -> Result<Option<Bytes>, StoreError>;
+
+    /// An immutable object, open; `None` when there is no such object, or
+    /// where objects are not files.
+    ///
+    /// # Errors
+    /// As [`Shelf::read_if_cached`].
+    fn open_object(&self, _object: ObjectName) -> Result<Option<OpenObject>, StoreError> {
+        Ok(None)
+    }
 
     /// Looks for a new head, waiting as long as it takes; true when there is one.
     ///

@@ -8,6 +8,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`repository`], [`read`] | a repository open for reading: index view, batched reads, read-around |
+//! | [`gather`] | many wanted records as few reads, without I/O |
 //! | [`writer`] | the one who appends and commits; what a crash left is cleared here |
 //! | [`rebuild`] | an index made anew from the segments |
 //! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
@@ -30,6 +31,7 @@ pub mod conformance;
 pub mod disk;
 pub mod error;
 pub mod format;
+pub mod gather;
 pub mod head;
 pub mod index;
 pub mod memory;

@@ -11,12 +11,15 @@
 //! |---|---|
 //! | [`frame`] | hello, message header, limits |
 //! | [`message`] | requests, answers, error codes |
+//! | [`http`] | a replica behind a web server |
 //! | [`remote`] | a replica at the other end of a connection |
 
 pub mod frame;
+pub mod http;
 pub mod message;
 pub mod remote;
 
+pub use http::{HttpAddress, HttpOptions, HttpStore};
 pub use remote::{RemoteOptions, RemoteStore};
 pub use store::object::{self, ObjectName};
 

@@ -20,7 +20,10 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         .listen
         .as_deref()
         .unwrap_or_else(|| config.text("listen"));
-    let address = address(text)?;
+    let address = listen_address(text)?;
+    let http = args.http.as_deref().unwrap_or_else(|| config.text("http"));
+    let http = Some(http).filter(|text| !text.is_empty());
+    let http = http.map(listen_address).transpose()?;
     let mut repositories = Vec::new();
     for path in &args.repo {
         repositories.push(Repository::open(path)?);
@@ -42,9 +45,11 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         .collect::<Outcome<_>>()?;
     let runtime = session::runtime()?;
     runtime.block_on(async {
-        let server = Server::bind(address, repositories, limits)?;
-        let local = server.local_addr();
-        announce(output, local, &volumes)?;
+        let mut server = Server::bind(address, repositories, limits)?;
+        if let Some(http) = http {
+            server = server.also_http(http)?;
+        }
+        announce(output, &server, &volumes)?;
         let failed = |e| Failure::io("cannot listen for signals", &e);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
@@ -82,21 +87,27 @@ fn claimed(repository: &Repository) -> Outcome<String> {
 }
 
 /// What is served where: lines that can be copied whole into a reader's command.
-fn announce(output: &mut Output, local: SocketAddr, volumes: &[(String, String)]) -> Outcome<()> {
+fn announce(output: &mut Output, server: &Server, volumes: &[(String, String)]) -> Outcome<()> {
+    let local = server.local_addr();
     for (volume, repository) in volumes {
-        if output.json() {
-            let source = format!("{volume}@bulla://{local}");
-            let record = json!({"volume": volume, "repository": repository,
-                "address": local.to_string(), "source": source});
-            output.record("serving", fields(record))?;
-        } else {
-            output.line(&format!("{volume}@bulla://{local}"))?;
+        let mut sources = vec![(local, format!("{volume}@bulla://{local}"))];
+        if let Some(http) = server.http_addr() {
+            sources.push((http, format!("{volume}@http://{http}/{volume}")));
+        }
+        for (address, source) in sources {
+            if output.json() {
+                let record = json!({"volume": volume, "repository": repository,
+                    "address": address.to_string(), "source": source});
+                output.record("serving", fields(record))?;
+            } else {
+                output.line(&source)?;
+            }
         }
     }
     output.flush()
 }
 
-fn address(text: &str) -> Outcome<SocketAddr> {
+fn listen_address(text: &str) -> Outcome<SocketAddr> {
     let wrong = || {
         Failure::new(Kind::Usage, format!("`{text}` is no address to listen on")).with_hint(
             "write HOST:PORT, as 127.0.0.1:28552, [::]:28552 or :28552 for every address",

@@ -1,0 +1,259 @@
+//! What an index run says, read from bytes wherever they lie: the part behind its pages (fan-out,
+//! segment ids, trailer) and the pages themselves. Sans-I/O, so that a run on a disk and a run behind
+//! a web server are judged by the same rules.
+
+use trust::Handle;
+
+use super::{
+    ENTRY_BYTES, Entry, FORMAT, Location, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BODY_BYTES,
+    PAGE_BYTES, PAGE_ENTRIES, TRAILER_BYTES, page_sum, pages,
+};
+use crate::head::RunName;
+use crate::names::FileId;
+
+/// Which rule a run breaks.
+pub type Broken = &'static str;
+
+/// The part of a run that lies behind its pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    entries: u64,
+    first: Vec<Handle>,
+    segments: Vec<FileId>,
+}
+
+/// Where a run's pages end and its table begins, as the head's numbers tell.
+///
+/// # Errors
+/// When no run has such numbers.
+pub fn behind_pages(name: &RunName) -> Result<u64, Broken> {
+    if name.entries == 0 || name.entries > MAX_ENTRIES {
+        return Err("impossible number of entries");
+    }
+    let behind = pages(name.entries).saturating_mul(PAGE_BYTES as u64);
+    let least = behind.saturating_add(TRAILER_BYTES as u64);
+    if name.len_bytes < least {
+        return Err("shorter than its trailer");
+    }
+    Ok(behind)
+}
+
+impl Table {
+    /// Reads the table of the run that the head names from all that lies behind its pages.
+    ///
+    /// # Errors
+    /// The rule that is broken.
+    pub fn parse(name: &RunName, bytes: &[u8]) -> Result<Table, Broken> {
+        let behind = behind_pages(name)?;
+        if bytes.len() as u64 != name.len_bytes - behind {
+            return Err("not as long as the head says");
+        }
+        let read = |buf: &mut [u8], at: u64| {
+            let from = usize::try_from(at.saturating_sub(behind)).map_err(|_| "cut short")?;
+            let end = from.saturating_add(buf.len());
+            buf.copy_from_slice(bytes.get(from..end).ok_or("cut short")?);
+            Ok(())
+        };
+        Table::read(name, read, |why| why)
+    }
+
+    /// The same through a function that reads at an offset of the file. Memory grows with what the
+    /// file really holds.
+    ///
+    /// # Errors
+    /// Those of `read`, and `bad` of the rule that is broken.
+    pub fn read<E>(
+        name: &RunName,
+        read: impl Fn(&mut [u8], u64) -> Result<(), E>,
+        bad: impl Fn(Broken) -> E,
+    ) -> Result<Table, E> {
+        let behind = behind_pages(name).map_err(&bad)?;
+        let trailer_at = name.len_bytes - TRAILER_BYTES as u64;
+        let mut trailer = [0; TRAILER_BYTES];
+        read(&mut trailer, trailer_at)?;
+        let trailer = Trailer::parse(&trailer).ok_or_else(|| bad("no trailer of an index run"))?;
+        let page_count = pages(name.entries);
+        let meta = page_count * 32 + u64::from(trailer.segments) * 16;
+        if trailer.entries != name.entries || behind + meta != trailer_at {
+            return Err(bad("its parts do not add up"));
+        }
+
+        let mut sum = blake3::Hasher::new();
+        let mut at = behind;
+        let ascends = |rows: &[[u8; 32]]| {
+            let order = rows.is_sorted_by(|a, b| a < b);
+            order
+                .then_some(())
+                .ok_or_else(|| bad("fan-out is out of order"))
+        };
+        let first = read_rows(page_count, &mut at, &mut sum, &read, ascends)?;
+        let segments = u64::from(trailer.segments);
+        let segments: Vec<[u8; 16]> = read_rows(segments, &mut at, &mut sum, &read, |_| Ok(()))?;
+        sum.update(&trailer.summed);
+        if sum.finalize() != blake3::Hash::from_bytes(trailer.sum) {
+            return Err(bad("checksum does not match"));
+        }
+        Ok(Table {
+            entries: name.entries,
+            first: first.into_iter().map(Handle::from_bytes).collect(),
+            segments: segments.into_iter().map(FileId).collect(),
+        })
+    }
+
+    /// The segments that the run's entries point into.
+    pub fn segments(&self) -> &[FileId] {
+        &self.segments
+    }
+
+    /// How many pages the run has.
+    pub fn pages(&self) -> usize {
+        self.first.len()
+    }
+
+    /// The page on which a handle must stand if the run has it.
+    pub fn page_of(&self, handle: &Handle) -> Option<usize> {
+        self.first.partition_point(|f| f <= handle).checked_sub(1)
+    }
+
+    /// How many entries stand on a page.
+    pub fn entries_in(&self, page: usize) -> usize {
+        let before = page as u64 * PAGE_ENTRIES as u64;
+        let left = self.entries.saturating_sub(before);
+        left.min(PAGE_ENTRIES as u64) as usize
+    }
+
+    /// The rules of a page: its length, its checksum, its first handle as the fan-out has it, strict
+    /// order, and nothing that belongs into the next page.
+    ///
+    /// # Errors
+    /// The rule that is broken.
+    pub fn check_page(&self, number: usize, page: &[u8]) -> Result<(), Broken> {
+        if page.len() != PAGE_BYTES || number >= self.first.len() {
+            return Err("no such page");
+        }
+        let (body, sum) = page.split_at(PAGE_BODY_BYTES.min(page.len()));
+        if page_sum(body) != sum {
+            return Err("a page's checksum does not match");
+        }
+        let mut handles = body
+            .chunks_exact(ENTRY_BYTES)
+            .take(self.entries_in(number))
+            .map(|e| e.first_chunk::<32>());
+        let ordered = handles.clone().is_sorted_by(|a, b| a < b);
+        let first = handles.clone().next().flatten();
+        let last = handles.next_back().flatten();
+        let next = self.first.get(number + 1).map(|h| h.as_bytes());
+        let fits = first == self.first.get(number).map(|h| h.as_bytes())
+            && next.is_none_or(|next| last < Some(next));
+        if ordered && fits {
+            Ok(())
+        } else {
+            Err("a page's handles are out of order")
+        }
+    }
+
+    /// Looks a handle up on a page that was checked.
+    ///
+    /// # Errors
+    /// When its entry points nowhere.
+    pub fn find(
+        &self,
+        number: usize,
+        page: &[u8],
+        handle: &Handle,
+    ) -> Result<Option<Location>, Broken> {
+        let (mut low, mut high) = (0, self.entries_in(number));
+        while low < high {
+            let middle = low.midpoint(high);
+            let Some(bytes) = entry_bytes(page, middle) else {
+                break;
+            };
+            match bytes.first_chunk::<32>().cmp(&Some(handle.as_bytes())) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => {
+                    return self.resolve(bytes).map(|(_, at)| Some(at));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// An entry of a page that was checked.
+    ///
+    /// # Errors
+    /// When it points nowhere.
+    pub fn entry(&self, page: &[u8], index: usize) -> Result<(Handle, Location), Broken> {
+        self.resolve(entry_bytes(page, index).unwrap_or_default())
+    }
+
+    fn resolve(&self, bytes: &[u8]) -> Result<(Handle, Location), Broken> {
+        let resolve = || {
+            let entry = Entry::parse(bytes, self.segments.len() as u32)?;
+            let segment = *self.segments.get(entry.segment as usize)?;
+            let location = Location {
+                segment,
+                offset: entry.offset,
+                len: entry.len,
+            };
+            Some((entry.handle, location))
+        };
+        resolve().ok_or("an entry points nowhere")
+    }
+}
+
+fn entry_bytes(page: &[u8], index: usize) -> Option<&[u8]> {
+    page.get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES)
+}
+
+/// Reads `count` rows in pieces and judges each with the row before it, so that memory grows with
+/// what the file really holds: a sparse file is long and cheap.
+fn read_rows<const N: usize, E>(
+    count: u64,
+    at: &mut u64,
+    sum: &mut blake3::Hasher,
+    read: &impl Fn(&mut [u8], u64) -> Result<(), E>,
+    judge: impl Fn(&[[u8; N]]) -> Result<(), E>,
+) -> Result<Vec<[u8; N]>, E> {
+    const PIECE_ROWS: u64 = 1 << 15;
+    let mut rows: Vec<[u8; N]> = Vec::new();
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(PIECE_ROWS);
+        let mut piece = vec![0; now as usize * N];
+        read(&mut piece, *at)?;
+        sum.update(&piece);
+        let judged = rows.len().saturating_sub(1);
+        rows.extend(piece.chunks_exact(N).filter_map(|c| c.first_chunk::<N>()));
+        judge(rows.get(judged..).unwrap_or_default())?;
+        *at += piece.len() as u64;
+        left -= now;
+    }
+    Ok(rows)
+}
+
+struct Trailer {
+    segments: u32,
+    entries: u64,
+    summed: [u8; 24],
+    sum: [u8; 32],
+}
+
+impl Trailer {
+    fn parse(bytes: &[u8; TRAILER_BYTES]) -> Option<Trailer> {
+        let summed = *bytes.first_chunk::<24>()?;
+        let (magic, rest) = summed.split_first_chunk::<8>()?;
+        let (format, rest) = rest.split_first_chunk::<4>()?;
+        let (segments, entries) = rest.split_first_chunk::<4>()?;
+        let trailer = Trailer {
+            segments: u32::from_le_bytes(*segments),
+            entries: u64::from_le_bytes(entries.try_into().ok()?),
+            summed,
+            sum: *bytes.last_chunk::<32>()?,
+        };
+        let known = magic == MAGIC
+            && u32::from_le_bytes(*format) == FORMAT
+            && trailer.segments <= MAX_SEGMENTS;
+        known.then_some(trailer)
+    }
+}

@@ -1,0 +1,442 @@
+//! What a web server's status and headers mean for a piece of a file (RFC 9110). Sans-I/O.
+//!
+//! The server is hostile or merely a web server: one that compresses, ignores ranges, sends people to
+//! a login page, or serves another file. Each answer is judged before a byte of its body is taken,
+//! and the judgement says how many bytes may be.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use reqwest::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName,
+    HeaderValue, RETRY_AFTER,
+};
+use trust::Reject;
+
+/// Where a server ignores ranges and sends the whole file, this much of it is read and no more.
+pub const MAX_UNRANGED_BYTES: u64 = 1 << 20;
+/// Longest pause that a server may ask for.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// A whole file of at most so many bytes; `known` if the client told which state it has.
+    Whole {
+        /// Bound, bytes.
+        max_bytes: u64,
+        /// Whether "not modified" may be the answer.
+        known: bool,
+    },
+    /// A piece of a file.
+    Range {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is; more than nothing.
+        len_bytes: u64,
+    },
+}
+
+/// How much of a body to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Take {
+    /// Bytes before what was asked for.
+    pub skip_bytes: u64,
+    /// Bytes to take then.
+    pub take_bytes: u64,
+    /// What to do with more.
+    pub more: More,
+    /// Fewer are a broken answer; otherwise they are the file's end.
+    pub exact: bool,
+}
+
+/// A body that is longer than what may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// It is a file of which only a part is wanted: stop reading.
+    Leave,
+    /// No honest server sends it.
+    Refuse,
+}
+
+/// What an answer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its body is what was asked for.
+    Body(Take),
+    /// What the client has is still so.
+    NotModified,
+    /// There is no such file.
+    Missing,
+    /// The file ends before the piece begins.
+    PastEnd,
+    /// Not now; perhaps after so long.
+    Busy(StatusCode, Option<Duration>),
+    /// The server does not give it to us.
+    Refused(String),
+    /// It is of no use, and proves no ill will.
+    Unusable(String),
+    /// No honest server gives it.
+    Bad(&'static str),
+}
+
+/// What [`Verdict::Bad`] and bad bodies are called.
+pub(crate) fn bad(why: &'static str) -> Reject {
+    Reject::Malformed {
+        what: "HTTP answer",
+        why,
+    }
+}
+
+/// Judges an answer by its status and headers.
+pub fn judge(asked: Asked, status: StatusCode, headers: &HeaderMap) -> Verdict {
+    match status {
+        StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
+        StatusCode::NOT_MODIFIED => {
+            return match asked {
+                Asked::Whole { known: true, .. } => Verdict::NotModified,
+                _ => Verdict::Bad("`not modified`, and nothing was known"),
+            };
+        }
+        StatusCode::NOT_FOUND | StatusCode::GONE => return Verdict::Missing,
+        StatusCode::RANGE_NOT_SATISFIABLE => return Verdict::PastEnd,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::INTERNAL_SERVER_ERROR
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::GATEWAY_TIMEOUT => return Verdict::Busy(status, retry_after(headers)),
+        StatusCode::UNAUTHORIZED
+        | StatusCode::FORBIDDEN
+        | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            return Verdict::Refused(format!("it does not let us in ({status})"));
+        }
+        _ => return Verdict::Unusable(format!("it answers {status}")),
+    }
+    if let Some(encoding) = header(headers, CONTENT_ENCODING)
+        && !encoding.eq_ignore_ascii_case("identity")
+    {
+        let encoding = printable(encoding);
+        return Verdict::Unusable(format!(
+            "it sends the file encoded ({encoding}) though it was told not to"
+        ));
+    }
+    match (asked, status) {
+        (Asked::Whole { max_bytes, .. }, StatusCode::OK) => whole(max_bytes, headers),
+        (Asked::Range { offset, len_bytes }, StatusCode::PARTIAL_CONTENT) => {
+            partial(offset, len_bytes, headers)
+        }
+        (Asked::Range { offset, len_bytes }, _) => unranged(offset, len_bytes, headers),
+        (Asked::Whole { .. }, _) => Verdict::Bad("a piece of a file that was asked for whole"),
+    }
+}
+
+/// [`judge`] of an answer as it stands on the wire; `None` for what HTTP itself does not allow.
+pub fn judge_text<'a>(
+    asked: Asked,
+    status: u16,
+    headers: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Option<Verdict> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        map.append(name, HeaderValue::from_str(value).ok()?);
+    }
+    Some(judge(asked, StatusCode::from_u16(status).ok()?, &map))
+}
+
+fn whole(max_bytes: u64, headers: &HeaderMap) -> Verdict {
+    if content_length(headers).is_some_and(|len| len > max_bytes) {
+        return if is_html(headers) {
+            Verdict::Unusable(NOT_A_REPOSITORY.to_owned())
+        } else {
+            Verdict::Bad("longer than such a file can be")
+        };
+    }
+    Verdict::Body(Take {
+        skip_bytes: 0,
+        take_bytes: max_bytes,
+        more: More::Refuse,
+        exact: false,
+    })
+}
+
+fn partial(offset: u64, len_bytes: u64, headers: &HeaderMap) -> Verdict {
+    let range = header(headers, CONTENT_RANGE).and_then(parse_content_range);
+    let Some(range) = range else {
+        return Verdict::Bad("a piece without saying which");
+    };
+    if range.first != offset {
+        return Verdict::Bad("another piece than was asked for");
+    }
+    let came = (range.last - range.first).saturating_add(1);
+    if came > len_bytes {
+        return Verdict::Bad("a longer piece than was asked for");
+    }
+    if came < len_bytes && range.total != range.last.checked_add(1) {
+        return Verdict::Unusable("it sends less than was asked for".to_owned());
+    }
+    Verdict::Body(Take {
+        skip_bytes: 0,
+        take_bytes: came,
+        more: More::Refuse,
+        exact: true,
+    })
+}
+
+/// The whole file where a piece was asked for: allowed (RFC 9110, 14.2), and of use while it is
+/// small.
+fn unranged(offset: u64, len_bytes: u64, headers: &HeaderMap) -> Verdict {
+    if is_html(headers) {
+        return Verdict::Unusable(NOT_A_REPOSITORY.to_owned());
+    }
+    if offset.saturating_add(len_bytes) > MAX_UNRANGED_BYTES {
+        return Verdict::Unusable(
+            "it ignores range requests and sends whole files; it must answer them (`Range: bytes=`)"
+                .to_owned(),
+        );
+    }
+    Verdict::Body(Take {
+        skip_bytes: offset,
+        take_bytes: len_bytes,
+        more: More::Leave,
+        exact: false,
+    })
+}
+
+/// What a page for people in the place of a repository is called.
+pub const NOT_A_REPOSITORY: &str = "it sends a web page and no repository: a login page, an error page, \
+     or the wrong address";
+
+/// Whether bytes that should be a repository's are a page for people.
+pub fn looks_like_html(bytes: &[u8]) -> bool {
+    let text = bytes.trim_ascii_start();
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    text.first() == Some(&b'<')
+}
+
+/// Whether the headers announce one.
+pub fn is_html(headers: &HeaderMap) -> bool {
+    header(headers, CONTENT_TYPE).is_some_and(|kind| {
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
+    })
+}
+
+/// A `Content-Range` with its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContentRange {
+    /// First byte.
+    pub first: u64,
+    /// Last byte, included; not before the first.
+    pub last: u64,
+    /// Length of the file, if told; greater than `last`.
+    pub total: Option<u64>,
+}
+
+/// Reads `bytes FIRST-LAST/TOTAL` or `bytes FIRST-LAST/*`; `None` for anything else.
+pub fn parse_content_range(text: &str) -> Option<ContentRange> {
+    let (unit, rest) = text.trim().split_once(' ')?;
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    let (range, total) = rest.trim().split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last) = (number(first)?, number(last)?);
+    let total = match total {
+        "*" => None,
+        total => Some(number(total)?),
+    };
+    let sound = first <= last && total.is_none_or(|total| last < total);
+    sound.then_some(ContentRange { first, last, total })
+}
+
+/// Digits and nothing else: `parse` would take a sign as well.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    number(header(headers, CONTENT_LENGTH)?)
+}
+
+/// Seconds only: a date would have to be believed together with the server's clock.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = number(header(headers, RETRY_AFTER)?.trim())?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}
+
+pub(crate) fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// A peer's word, safe for a terminal and not long.
+fn printable(text: &str) -> String {
+    text.chars()
+        .filter(|c| c.is_ascii_graphic())
+        .take(40)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PIECE: Asked = Asked::Range {
+        offset: 100,
+        len_bytes: 50,
+    };
+    const WHOLE: Asked = Asked::Whole {
+        max_bytes: 1000,
+        known: false,
+    };
+
+    fn judged(asked: Asked, status: u16, pairs: &[(&str, &str)]) -> Verdict {
+        judge_text(asked, status, pairs.iter().copied()).unwrap()
+    }
+
+    fn piece(range: &str) -> Verdict {
+        judged(PIECE, 206, &[("content-range", range)])
+    }
+
+    fn exactly(take_bytes: u64) -> Verdict {
+        Verdict::Body(Take {
+            skip_bytes: 0,
+            take_bytes,
+            more: More::Refuse,
+            exact: true,
+        })
+    }
+
+    #[test]
+    fn only_the_piece_that_was_asked_for_is_taken() {
+        assert_eq!(piece("bytes 100-149/5000"), exactly(50));
+        assert_eq!(piece("bytes 100-149/*"), exactly(50));
+        assert_eq!(piece("Bytes 100-120/121"), exactly(21), "the file's end");
+        for other in [
+            "bytes 99-148/5000",
+            "bytes 101-150/5000",
+            "bytes 0-49/5000",
+            "bytes 100-150/5000",
+            "bytes 100-18446744073709551615/*",
+        ] {
+            assert!(matches!(piece(other), Verdict::Bad(_)), "{other}");
+        }
+        for short in ["bytes 100-120/5000", "bytes 100-120/*"] {
+            assert!(matches!(piece(short), Verdict::Unusable(_)), "{short}");
+        }
+        for none in [
+            "",
+            "bytes",
+            "bytes */5000",
+            "items 100-149/5000",
+            "bytes 149-100/5000",
+        ] {
+            assert!(matches!(piece(none), Verdict::Bad(_)), "{none}");
+        }
+        assert!(matches!(judged(PIECE, 206, &[]), Verdict::Bad(_)));
+        assert!(matches!(judged(WHOLE, 206, &[]), Verdict::Bad(_)));
+    }
+
+    #[test]
+    fn a_server_that_ignores_ranges_is_read_as_far_as_is_sensible() {
+        let small = judged(PIECE, 200, &[("content-length", "900000000")]);
+        let take = Take {
+            skip_bytes: 100,
+            take_bytes: 50,
+            more: More::Leave,
+            exact: false,
+        };
+        assert_eq!(small, Verdict::Body(take));
+        let far = Asked::Range {
+            offset: MAX_UNRANGED_BYTES,
+            len_bytes: 1,
+        };
+        match judged(far, 200, &[]) {
+            Verdict::Unusable(why) => assert!(why.contains("ignores range"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        let page = judged(PIECE, 200, &[("content-type", "text/HTML; charset=utf-8")]);
+        assert_eq!(page, Verdict::Unusable(NOT_A_REPOSITORY.to_owned()));
+    }
+
+    #[test]
+    fn each_status_has_its_meaning() {
+        let known = Asked::Whole {
+            max_bytes: 1000,
+            known: true,
+        };
+        assert_eq!(judged(known, 304, &[]), Verdict::NotModified);
+        assert!(matches!(judged(WHOLE, 304, &[]), Verdict::Bad(_)));
+        assert!(matches!(judged(PIECE, 304, &[]), Verdict::Bad(_)));
+        assert_eq!(judged(PIECE, 404, &[]), Verdict::Missing);
+        assert_eq!(judged(WHOLE, 410, &[]), Verdict::Missing);
+        assert_eq!(judged(PIECE, 416, &[]), Verdict::PastEnd);
+        for (status, header, after) in [
+            (503, Some("7"), Some(7)),
+            (429, Some("100000"), Some(MAX_RETRY_AFTER.as_secs())),
+            (429, Some("-1"), None),
+            (503, Some("Fri, 31 Dec 1999 23:59:59 GMT"), None),
+            (500, None, None),
+        ] {
+            let pairs: Vec<(&str, &str)> = header.iter().map(|h| ("retry-after", *h)).collect();
+            let after = after.map(Duration::from_secs);
+            let status_code = StatusCode::from_u16(status).unwrap();
+            assert_eq!(
+                judged(PIECE, status, &pairs),
+                Verdict::Busy(status_code, after)
+            );
+        }
+        for status in [401, 403, 407] {
+            assert!(matches!(judged(PIECE, status, &[]), Verdict::Refused(_)));
+        }
+        for status in [201, 204, 301, 307, 400, 405, 418, 451, 501, 999] {
+            let verdict = judged(WHOLE, status, &[]);
+            assert!(
+                matches!(verdict, Verdict::Unusable(_)),
+                "{status}: {verdict:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_encoded_or_endless_answer_is_refused_before_its_body() {
+        for asked in [PIECE, WHOLE] {
+            for status in [200, 206] {
+                let pairs = [
+                    ("content-encoding", "gzip"),
+                    ("content-range", "bytes 100-149/200"),
+                ];
+                match judged(asked, status, &pairs) {
+                    Verdict::Unusable(why) => assert!(why.contains("(gzip)"), "{why}"),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!(matches!(
+            judged(WHOLE, 200, &[("content-encoding", "identity")]),
+            Verdict::Body(_)
+        ));
+        assert!(matches!(
+            judged(WHOLE, 200, &[("content-length", "1001")]),
+            Verdict::Bad(_)
+        ));
+        assert!(looks_like_html(b"\n\xef\xbb\xbf<!DOCTYPE html>") || looks_like_html(b" <html>"));
+        assert!(!looks_like_html(b"bullahd\n") && !looks_like_html(b""));
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_that_is_read_is_written_so(text in "(?i)bytes [0-9+-]{0,22}-[0-9]{0,22}/([0-9]{0,22}|\\*)") {
+            if let Some(range) = parse_content_range(&text) {
+                prop_assert!(range.first <= range.last);
+                prop_assert!(range.total.is_none_or(|t| range.last < t));
+            }
+        }
+        #[test]
+        fn any_text_is_a_range_or_none(text in "\\PC{0,60}") {
+            let _ = parse_content_range(&text);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! One GET, judged and bounded: the only door through which bytes of a web server come in.
+//!
+//! Keeps the number of requests under way and what their answers may weigh bounded, tries again
+//! where that is known to help (a connection that had been closed, a server that is busy for a
+//! moment), and leaves a place that does not answer alone for a while. Relies on reqwest for
+//! connections (HTTP/1.1 kept alive, HTTP/2 where TLS offers it, proxies from the environment) and on
+//! [`super::answer`] for what an answer means.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use reqwest::header::{ACCEPT_ENCODING, CACHE_CONTROL, HeaderMap, HeaderValue, RANGE};
+use reqwest::{Client, Response, Url};
+use tokio::sync::Semaphore;
+use trust::Reject;
+
+use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, is_html, judge};
+use super::{HttpOptions, redirect, tls};
+
+/// What admission counts in.
+const UNIT_BYTES: u64 = 64 << 10;
+/// Most memory that is set aside before anything has come.
+const MAX_RESERVE_BYTES: u64 = 4 << 20;
+/// Slowest server that is put up with.
+const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
+/// Attempts at one request, and the pauses between them where the server names none.
+const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
+/// Longest wait inside a request; who is told to wait longer is told so at once.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is of no use: unreachable, broken off, busy, not a repository.
+    Down(String),
+    /// It does not let us in.
+    Refused(String),
+    /// There is no head.
+    NoHead,
+    /// No honest server answers so.
+    Bad(Reject),
+    /// A file that its own head or index names is not there, or is shorter than that.
+    Gone(String),
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub(super) enum Got {
+    /// Bytes, and the headers that came with them.
+    Body(Bytes, HeaderMap),
+    /// What is known is still so.
+    NotModified,
+    /// There is no such file.
+    Missing,
+    /// The file ends before the piece.
+    PastEnd,
+}
+
+/// What was asked and what came, for metrics and tests.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests sent.
+    pub requests: AtomicU64,
+    /// Sets of requests that were sent together; each waits for the one before.
+    pub waves: AtomicU64,
+    /// Bytes of bodies received.
+    pub received_bytes: AtomicU64,
+}
+
+/// A client for one place.
+pub(super) struct Web {
+    client: Client,
+    slots: Semaphore,
+    admission: Semaphore,
+    units: u32,
+    grace: Duration,
+    pause: Mutex<Pause>,
+    pub(super) counters: Counters,
+}
+
+#[derive(Default)]
+struct Pause {
+    failures: u32,
+    until: Option<(Instant, String)>,
+}
+
+impl Web {
+    pub(super) fn new(options: &HttpOptions) -> Result<Web, String> {
+        let mut always = HeaderMap::new();
+        always.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls::client(&options.tls)?)
+            .redirect(redirect::policy())
+            .referer(false)
+            .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
+            .default_headers(always)
+            .connect_timeout(options.connect_timeout)
+            .read_timeout(options.stall)
+            .pool_idle_timeout(options.idle)
+            .pool_max_idle_per_host(options.max_in_flight)
+            .http2_initial_stream_window_size(2 << 20)
+            .http2_initial_connection_window_size(8 << 20)
+            .build()
+            .map_err(|e| describe(&e))?;
+        let units = (options.max_held_bytes as u64 / UNIT_BYTES).clamp(64, 1 << 20) as u32;
+        Ok(Web {
+            client,
+            slots: Semaphore::new(options.max_in_flight.max(1)),
+            admission: Semaphore::new(units as usize),
+            units,
+            grace: options.grace,
+            pause: Mutex::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Counts a set of requests that are sent together.
+    pub(super) fn begin_wave(&self) {
+        self.counters.waves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A piece of a file; shorter at its end.
+    pub(super) async fn range(&self, url: &Url, offset: u64, len_bytes: u64) -> Result<Got, Fault> {
+        let Some(last) = offset
+            .checked_add(len_bytes)
+            .and_then(|end| end.checked_sub(1))
+        else {
+            return Ok(Got::PastEnd);
+        };
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_str(&format!("bytes={offset}-{last}"));
+        headers.insert(
+            RANGE,
+            value.map_err(|_| Fault::Bad(bad("impossible range")))?,
+        );
+        self.get(url, headers, Asked::Range { offset, len_bytes })
+            .await
+    }
+
+    /// A whole file, past every cache; `conditions` tell which state of it is known.
+    pub(super) async fn newest(
+        &self,
+        url: &Url,
+        mut conditions: HeaderMap,
+        max_bytes: u64,
+    ) -> Result<Got, Fault> {
+        let known = !conditions.is_empty();
+        conditions.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        self.get(url, conditions, Asked::Whole { max_bytes, known })
+            .await
+    }
+
+    async fn get(&self, url: &Url, headers: HeaderMap, asked: Asked) -> Result<Got, Fault> {
+        let most_bytes = match asked {
+            Asked::Whole { max_bytes, .. } => max_bytes,
+            Asked::Range { len_bytes, .. } => len_bytes,
+        };
+        let units = most_bytes
+            .div_ceil(UNIT_BYTES)
+            .clamp(1, u64::from(self.units)) as u32;
+        let closed = |_| Fault::Down("closed".to_owned());
+        let _room = self.admission.acquire_many(units).await.map_err(closed)?;
+        let _slot = self.slots.acquire().await.map_err(closed)?;
+        self.check_pause()?;
+        let budget = self.grace + Duration::from_secs(most_bytes / MIN_BYTES_PER_SECOND);
+        let mut pauses = BUSY_PAUSES.iter();
+        loop {
+            let attempt = self.attempt(url, headers.clone(), asked);
+            let failure = match tokio::time::timeout(budget, attempt).await {
+                Ok(Ok(got)) => {
+                    self.pause().failures = 0;
+                    return Ok(got);
+                }
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::Silent("it is too slow".to_owned()),
+            };
+            match (failure, pauses.next()) {
+                (Failure::Final(fault), _) => return Err(fault),
+                (Failure::Silent(why), _) => return Err(self.leave_alone(why, None)),
+                (Failure::Broken(_), Some(_)) => {}
+                (Failure::Broken(why), None) => return Err(self.leave_alone(why, None)),
+                (Failure::Busy(why, after), pause) => match pause {
+                    Some(pause) if after.unwrap_or(*pause) <= MAX_WAIT => {
+                        tokio::time::sleep(after.unwrap_or(*pause)).await;
+                    }
+                    _ => return Err(self.leave_alone(why, after)),
+                },
+            }
+        }
+    }
+
+    async fn attempt(&self, url: &Url, headers: HeaderMap, asked: Asked) -> Result<Got, Failure> {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let request = self.client.get(url.clone()).headers(headers);
+        let response = request.send().await.map_err(Failure::from)?;
+        match judge(asked, response.status(), response.headers()) {
+            Verdict::Body(take) => self.body(response, take).await,
+            Verdict::NotModified => Ok(Got::NotModified),
+            Verdict::Missing => Ok(Got::Missing),
+            Verdict::PastEnd => Ok(Got::PastEnd),
+            Verdict::Busy(status, after) => {
+                Err(Failure::Busy(format!("it answers {status}"), after))
+            }
+            Verdict::Unusable(why) => Err(Failure::Final(Fault::Down(why))),
+            Verdict::Refused(why) => Err(Failure::Final(Fault::Refused(why))),
+            Verdict::Bad(_) if is_html(response.headers()) => {
+                Err(Failure::Final(Fault::Down(NOT_A_REPOSITORY.to_owned())))
+            }
+            Verdict::Bad(why) => Err(Failure::Final(Fault::Bad(bad(why)))),
+        }
+    }
+
+    /// Takes a body as far as it may go, into memory of its own: what the connection reads into is
+    /// shared by many answers.
+    async fn body(&self, mut response: Response, take: Take) -> Result<Got, Failure> {
+        let headers = std::mem::take(response.headers_mut());
+        let mut skip = take.skip_bytes;
+        let mut left = take.take_bytes;
+        // What was announced and admitted is reserved; otherwise memory grows with what comes.
+        let announced = if take.exact {
+            left.min(MAX_RESERVE_BYTES)
+        } else {
+            0
+        };
+        let mut all = BytesMut::with_capacity(announced as usize);
+        while let Some(chunk) = response.chunk().await.map_err(Failure::from)? {
+            let len = chunk.len() as u64;
+            self.counters
+                .received_bytes
+                .fetch_add(len, Ordering::Relaxed);
+            let skipped = skip.min(len);
+            skip -= skipped;
+            let here = (len - skipped).min(left);
+            if here < len - skipped && take.more == More::Refuse {
+                return Err(Failure::Final(Fault::Bad(bad("more bytes than may come"))));
+            }
+            let end = skipped.saturating_add(here) as usize;
+            all.extend_from_slice(chunk.get(skipped as usize..end).unwrap_or_default());
+            left -= here;
+            if left == 0 && take.more == More::Leave {
+                break;
+            }
+        }
+        if take.exact && left > 0 {
+            return Err(Failure::Broken("it broke off in the middle".to_owned()));
+        }
+        if all.capacity() / 2 > all.len() {
+            return Ok(Got::Body(Bytes::copy_from_slice(&all), headers));
+        }
+        Ok(Got::Body(all.freeze(), headers))
+    }
+
+    fn pause(&self) -> MutexGuard<'_, Pause> {
+        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_pause(&self) -> Result<(), Fault> {
+        let pause = self.pause();
+        let Some((until, why)) = &pause.until else {
+            return Ok(());
+        };
+        match until.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => Err(Fault::Down(format!(
+                "{why}; next attempt in {:.1} s",
+                left.as_secs_f32()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers that the place is of no use for a while, and says why.
+    fn leave_alone(&self, why: String, after: Option<Duration>) -> Fault {
+        let mut pause = self.pause();
+        let now = Instant::now();
+        // Of requests that fail together only the first counts.
+        if pause.until.as_ref().is_none_or(|(until, _)| *until <= now) {
+            let doubled = FIRST_PAUSE.saturating_mul(1 << pause.failures.min(16));
+            let length = after.unwrap_or(doubled.min(MAX_PAUSE));
+            pause.failures = pause.failures.saturating_add(1);
+            pause.until = Some((now + length, why.clone()));
+        }
+        Fault::Down(why)
+    }
+}
+
+/// How an attempt failed.
+enum Failure {
+    /// Another attempt would not help.
+    Final(Fault),
+    /// The connection broke: an old one may have been closed just then.
+    Broken(String),
+    /// Nothing comes.
+    Silent(String),
+    /// The server says "later".
+    Busy(String, Option<Duration>),
+}
+
+impl From<reqwest::Error> for Failure {
+    fn from(error: reqwest::Error) -> Failure {
+        let why = describe(&error);
+        if error.is_timeout() || error.is_connect() {
+            Failure::Silent(why)
+        } else if error.is_redirect() || error.is_builder() {
+            Failure::Final(Fault::Down(why))
+        } else {
+            Failure::Broken(why)
+        }
+    }
+}
+
+/// What a person needs of an error: the innermost cause, and what to do about a certificate.
+fn describe(error: &reqwest::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    let mut distrusted = false;
+    while let Some(inner) = source(innermost) {
+        distrusted |= inner
+            .downcast_ref::<rustls::Error>()
+            .is_some_and(tls::nobody_vouches);
+        innermost = inner;
+    }
+    let text = innermost.to_string();
+    match () {
+        () if distrusted => format!(
+            "nobody that we trust vouches for its certificate ({text}): name its authority, or do \
+             without (what is read is proved by the volume id)"
+        ),
+        () if error.is_redirect() => text,
+        () if error.is_timeout() && error.is_connect() => "cannot connect: no answer".to_owned(),
+        () if error.is_timeout() => "it has gone silent".to_owned(),
+        () if error.is_connect() => format!("cannot connect: {text}"),
+        () => format!("the connection broke: {text}"),
+    }
+}
+
+/// The next cause; the system's errors hide what they wrap.
+fn source<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a (dyn std::error::Error + 'static)> {
+    match error.downcast_ref::<std::io::Error>() {
+        Some(io) => io.get_ref().map(|inner| inner as _),
+        None => error.source(),
+    }
+}

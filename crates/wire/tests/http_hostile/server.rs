@@ -1,0 +1,251 @@
+//! The server: an honest one, but for what a test makes of its answers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use store::conformance::record;
+use store::{BlockStore, Repository, StoreError, Writer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use trust::{Handle, Kind, Record};
+use wire::http::{HttpOptions, HttpStore};
+
+pub const VOLUME: [u8; 32] = [1; 32];
+
+/// What the server does with a request.
+pub enum Act {
+    /// As an honest one would.
+    Honest,
+    /// Sends this, keeps the connection.
+    Send(Vec<u8>),
+    /// Sends this and closes.
+    Close(Vec<u8>),
+    /// Sends this, then these bytes again and again, with a pause between.
+    Repeat(Vec<u8>, Vec<u8>, Duration),
+    /// Sends this and then nothing more.
+    Stall(Vec<u8>),
+}
+
+/// A request, as far as a liar cares.
+#[derive(Clone)]
+pub struct Asked {
+    pub path: String,
+    pub range: Option<(usize, usize)>,
+    /// How many requests for segments there were before this one.
+    pub segments_before: u32,
+    pub head: String,
+    /// The honest answer's body.
+    pub body: Vec<u8>,
+}
+
+impl Asked {
+    pub fn is_head(&self) -> bool {
+        self.path.ends_with("/head")
+    }
+    pub fn is_index(&self) -> bool {
+        self.path.contains("/index/")
+    }
+    pub fn is_segment(&self) -> bool {
+        self.path.contains("/segments/")
+    }
+    pub fn content_range(&self) -> String {
+        let (first, _) = self.range.unwrap();
+        let last = first + self.body.len() - 1;
+        format!("Content-Range: bytes {first}-{last}/999999999\r\n")
+    }
+    /// A 206 with this body and `lines` among its headers.
+    pub fn partial(&self, lines: &str, body: &[u8]) -> Vec<u8> {
+        let head = format!(
+            "HTTP/1.1 206 Partial\r\n{}{lines}\r\n",
+            self.content_range()
+        );
+        [head.as_bytes(), body].concat()
+    }
+}
+
+pub fn ok(lines: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{lines}\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+pub fn status(line: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+}
+
+type Behaviour = dyn Fn(&Asked) -> Act + Send + Sync;
+
+/// A repository of 60 blocks and the server that gives it out.
+pub struct World {
+    pub records: Vec<Record>,
+    pub store: HttpStore,
+    pub log: Arc<Mutex<Vec<String>>>,
+}
+
+pub async fn world(behave: impl Fn(&Asked) -> Act + Send + Sync + 'static) -> World {
+    world_of(60, 1500, behave).await
+}
+
+pub async fn world_of(
+    count: u64,
+    len: usize,
+    behave: impl Fn(&Asked) -> Act + Send + Sync + 'static,
+) -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = Repository::create(dir.path()).unwrap();
+    let records: Vec<Record> = (0..count).map(|n| record(Kind::Data, n, len)).collect();
+    let mut writer = Writer::begin(&repository).unwrap();
+    records
+        .iter()
+        .for_each(|r| assert!(writer.append(r).unwrap()));
+    writer.commit(b"head").unwrap();
+    let mut files = HashMap::new();
+    for part in ["", "index", "segments"] {
+        for entry in std::fs::read_dir(dir.path().join(part)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() {
+                let name = entry.file_name().into_string().unwrap();
+                let path = format!("/{part}/{name}").replace("//", "/");
+                files.insert(path, std::fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let address = listen(Arc::new(files), Arc::clone(&log), Arc::new(behave)).await;
+    let options = HttpOptions {
+        connect_timeout: Duration::from_millis(500),
+        stall: Duration::from_millis(300),
+        grace: Duration::from_millis(900),
+        ..HttpOptions::default()
+    };
+    let address = format!("http://{address}").parse().unwrap();
+    World {
+        records,
+        store: HttpStore::new(&address, VOLUME, &options).unwrap(),
+        log,
+    }
+}
+
+async fn listen(
+    files: Arc<HashMap<String, Vec<u8>>>,
+    log: Arc<Mutex<Vec<String>>>,
+    behave: Arc<Behaviour>,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let segments = Arc::new(AtomicU32::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (files, log) = (Arc::clone(&files), Arc::clone(&log));
+            let (behave, segments) = (Arc::clone(&behave), Arc::clone(&segments));
+            tokio::spawn(async move {
+                let _ = connection(stream, &files, &log, &*behave, &segments).await;
+            });
+        }
+    });
+    address
+}
+
+async fn connection(
+    mut stream: TcpStream,
+    files: &HashMap<String, Vec<u8>>,
+    log: &Mutex<Vec<String>>,
+    behave: &Behaviour,
+    segments: &AtomicU32,
+) -> std::io::Result<()> {
+    let mut buffer = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = buffer.windows(4).position(|w| w == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if stream.read_buf(&mut buffer).await? == 0 {
+                return Ok(());
+            }
+        };
+        let head: Vec<u8> = buffer.drain(..end).collect();
+        let head = String::from_utf8(head).unwrap().to_lowercase();
+        let path = head.split(' ').nth(1).unwrap().to_owned();
+        let range = head.lines().find_map(|l| l.strip_prefix("range: bytes="));
+        let range: Option<(usize, usize)> = range.map(|r| {
+            let (first, last) = r.split_once('-').unwrap();
+            (first.parse().unwrap(), last.parse().unwrap())
+        });
+        let body = files.get(&path).map(|file| match range {
+            None => file.clone(),
+            Some((first, last)) => {
+                let end = file.len().min(last + 1);
+                file[first.min(end)..end].to_vec()
+            }
+        });
+        let mut asked = Asked {
+            segments_before: segments.load(Ordering::SeqCst),
+            path,
+            range,
+            head,
+            body: body.clone().unwrap_or_default(),
+        };
+        log.lock().unwrap().push(asked.path.clone());
+        let act = behave(&asked);
+        if asked.is_segment() {
+            segments.fetch_add(1, Ordering::SeqCst);
+        }
+        match act {
+            Act::Honest => {
+                let answer = match (body, range) {
+                    (None, _) => status("404 Not Found"),
+                    (Some(body), None) => ok("", &body),
+                    (Some(body), Some((first, _))) => {
+                        let total = files[&asked.path].len();
+                        let lines = format!("Content-Length: {}\r\n", body.len());
+                        asked.body = body.clone();
+                        let honest = String::from_utf8_lossy(&asked.partial(&lines, b""))
+                            .replace("999999999", &total.to_string());
+                        assert!(first <= total);
+                        [honest.as_bytes(), &body].concat()
+                    }
+                };
+                stream.write_all(&answer).await?;
+            }
+            Act::Send(bytes) => stream.write_all(&bytes).await?,
+            Act::Close(bytes) => {
+                stream.write_all(&bytes).await?;
+                return Ok(());
+            }
+            Act::Repeat(first, again, pause) => {
+                stream.write_all(&first).await?;
+                loop {
+                    stream.write_all(&again).await?;
+                    tokio::time::sleep(pause).await;
+                }
+            }
+            Act::Stall(bytes) => {
+                stream.write_all(&bytes).await?;
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl World {
+    pub fn handle(&self, n: usize) -> Handle {
+        self.records[n].handle
+    }
+    pub async fn get(&self) -> Result<Vec<Record>, StoreError> {
+        self.store
+            .get_many(&[self.handle(7), self.handle(40)], 3000)
+            .await
+    }
+    pub fn requests(&self, part: &str) -> usize {
+        let log = self.log.lock().unwrap();
+        log.iter().filter(|path| path.contains(part)).count()
+    }
+    pub fn received(&self) -> u64 {
+        self.store.counters().received_bytes.load(Ordering::Relaxed)
+    }
+}
