@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::logging::LogFormat;
 use crate::output::Color;
-use crate::units::{parse_duration, parse_size};
+use crate::units::{parse_duration, parse_rate, parse_size};
 
 /// File systems on storage that nobody has to trust.
 ///
@@ -72,6 +72,8 @@ pub enum Command {
     Publish(Publish),
     /// Serve repositories to anyone, trusted by nobody
     Serve(Serve),
+    /// Make or update a replica of a volume
+    Pull(Pull),
     /// Mount a volume; every byte that is read is checked
     Mount(Mount),
     /// Unmount a volume, also one whose daemon has died
@@ -320,6 +322,25 @@ pub struct Verify {
     pub path: std::ffi::OsString,
 }
 
+/// `bulla pull`.
+#[derive(Debug, Args)]
+pub struct Pull {
+    /// What to follow.
+    #[command(flatten)]
+    pub reading: Reading,
+    /// The repository to bring up to date; made when it is missing
+    pub repo: PathBuf,
+    /// Receive at most so much a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub bwlimit: Option<u64>,
+    /// Hold only this path and what lies below (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub path: Vec<std::ffi::OsString>,
+    /// Read and check what is here already, too, and fetch anew what is damaged
+    #[arg(long)]
+    pub paranoid: bool,
+}
+
 /// `bulla config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -350,6 +371,7 @@ impl Command {
             Command::Key(KeyCommand::Show(_)) => "key show",
             Command::Publish(_) => "publish",
             Command::Serve(_) => "serve",
+            Command::Pull(_) => "pull",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Ls(_) => "ls",

@@ -26,6 +26,7 @@
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
 //! | [`state`] | the floor on disk |
 //! | [`extract`], [`verify`] | what walks a whole volume |
+//! | [`pull`] | a repository that follows a volume |
 //! | [`error`] | what a reader is told |
 
 pub mod around;
@@ -44,6 +45,7 @@ pub mod keyfile;
 pub mod pipeline;
 pub mod progress;
 pub mod publish_error;
+pub mod pull;
 mod reading;
 pub mod snapshot;
 pub mod source;

@@ -13,6 +13,7 @@ mod ls;
 mod manual;
 mod mount;
 mod publish;
+mod pull;
 mod serve;
 mod stat;
 mod verify;
@@ -25,6 +26,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Key(KeyCommand::Show(args)) => key::show(args, output),
         Command::Publish(args) => publish::run(args, global, config, output),
         Command::Serve(args) => serve::run(args, config, output),
+        Command::Pull(args) => pull::run(args, config, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
         Command::Umount(args) => mount::umount(args, output),
         Command::Ls(args) => ls::run(args, config, output),

@@ -17,6 +17,7 @@
 pub mod build;
 pub mod pending;
 pub mod run;
+pub mod tail;
 
 use trust::Handle;
 use trust::frame::HEADER_BYTES;
