@@ -74,6 +74,8 @@ pub enum Command {
     Serve(Serve),
     /// Make or update a replica of a volume
     Pull(Pull),
+    /// Give back the room of versions that are not kept
+    Prune(Prune),
     /// Mount a volume; every byte that is read is checked
     Mount(Mount),
     /// Unmount a volume, also one whose daemon has died
@@ -330,6 +332,10 @@ pub struct Pull {
     pub reading: Reading,
     /// The repository to bring up to date; made when it is missing
     pub repo: PathBuf,
+    /// Keep the newest N versions, and collect what neither they nor valid ones need [default: now
+    /// and then, what no valid version needs]
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u64>,
     /// Receive at most so much a second
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     pub bwlimit: Option<u64>,
@@ -339,6 +345,29 @@ pub struct Pull {
     /// Read and check what is here already, too, and fetch anew what is damaged
     #[arg(long)]
     pub paranoid: bool,
+}
+
+/// `bulla prune`.
+#[derive(Debug, Args)]
+pub struct Prune {
+    /// The repository
+    pub repo: PathBuf,
+    /// Keep the newest N versions; those that are still valid are kept in any case [default: 1]
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u64>,
+    /// How long readers of the index before find its files [default: 10m]
+    #[arg(long, value_name = "D", value_parser = parse_grace)]
+    pub grace: Option<Duration>,
+    /// Change nothing; show what would be freed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    if text == "0s" {
+        return Ok(Duration::ZERO);
+    }
+    parse_duration(text)
 }
 
 /// `bulla config`.
@@ -372,6 +401,7 @@ impl Command {
             Command::Publish(_) => "publish",
             Command::Serve(_) => "serve",
             Command::Pull(_) => "pull",
+            Command::Prune(_) => "prune",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Ls(_) => "ls",

@@ -7,6 +7,7 @@ use mount::MountError;
 use publish::error::ReadError;
 use publish::extract::ExtractError;
 use publish::keyfile::KeyError;
+use publish::prune::PruneError;
 use publish::publish_error::PublishError;
 use publish::pull::PullError;
 use serve::ServeError;
@@ -70,6 +71,14 @@ fn pull_kind(error: &PullError) -> Kind {
         PullError::Store(error) => store_kind(error),
         PullError::OtherVolume { .. } => Kind::OtherVolume,
         PullError::Interrupted => Kind::Interrupted,
+    }
+}
+
+fn prune_kind(error: &PruneError) -> Kind {
+    match error {
+        PruneError::Store(error) => store_kind(error),
+        PruneError::Nothing { .. } => Kind::NoRepository,
+        PruneError::Unsure { .. } => Kind::Damaged,
     }
 }
 
@@ -162,6 +171,7 @@ failures! {
     KeyError => key_kind;
     PublishError => publish_kind;
     PullError => pull_kind;
+    PruneError => prune_kind;
     ExtractError => extract_kind;
     ServeError => serve_kind;
    MountError => mount_kind;

@@ -27,6 +27,7 @@
 //! | [`state`] | the floor on disk |
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`pull`] | a repository that follows a volume |
+//! | [`prune`] | what no kept version reaches gives its room back |
 //! | [`error`] | what a reader is told |
 
 pub mod around;
@@ -44,6 +45,7 @@ mod gather;
 pub mod keyfile;
 pub mod pipeline;
 pub mod progress;
+pub mod prune;
 pub mod publish_error;
 pub mod pull;
 mod reading;

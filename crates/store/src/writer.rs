@@ -29,6 +29,8 @@ use crate::{StoreError, damaged, format, io_error, replace_file, write_aside};
 
 /// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
 const TARGET_RUNS: usize = 12;
+/// Index entries that a repository may grow by before anybody thinks of collecting.
+const GROWN: u64 = 4096;
 /// Full segments that are being synced while the next one is filled. Without that the one who appends
 /// would wait for the device and the device for him, by turns.
 const SYNCING_SEGMENTS: usize = 2;
@@ -362,6 +364,12 @@ impl Writer {
         }
         self.sync_dir(names::INDEX_DIR)?;
         Ok((runs, absorbed.iter().map(|r| r.name().id).collect()))
+    }
+
+    /// Whether the index has grown so much since the last collection that much of it may be dead.
+    pub fn has_grown(&self) -> bool {
+        let after = CollectedNote::load(&*self.disk).entries;
+        self.repository.index_entries() > after.saturating_add(after / 2).saturating_add(GROWN)
     }
 
     /// Begins to mark what lives.

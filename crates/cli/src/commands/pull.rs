@@ -9,6 +9,7 @@ use publish::verify::Tally;
 use serde_json::json;
 use store::disk::{Disk, Local};
 
+use super::prune;
 use crate::args::Pull;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -31,6 +32,7 @@ pub fn run(args: &Pull, config: &Config, output: &mut Output) -> Outcome<Done> {
         deadline: session.deadline(),
         bytes_per_second: args.bwlimit,
         scope: Scope::new(paths),
+        keep: args.keep,
         paranoid: args.paranoid,
         ..PullOptions::default()
     };
@@ -70,6 +72,9 @@ fn tell(
         "waves": pulled.waves,
         "log_whole": pulled.log_whole,
     }));
+    if let Some(pruned) = &pulled.pruned {
+        record.extend(prune::told(pruned));
+    }
     if !options.scope.is_everything() {
         record.insert("paths".to_owned(), options.scope.to_string().into());
     }
@@ -90,6 +95,10 @@ fn tell(
             units::size(pulled.block_bytes),
             units::size(pulled.received_bytes)
         ))?;
+        if let Some(pruned) = &pulled.pruned {
+            let freed = units::size(pruned.collected.freed_bytes);
+            output.line(&format!("freed    {freed}"))?;
+        }
         if pulled.healed > 0 {
             output.line(&format!("healed   {} blocks", pulled.healed))?;
         }

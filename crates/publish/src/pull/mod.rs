@@ -18,7 +18,7 @@ mod heads;
 mod history;
 mod limit;
 pub mod note;
-mod sources;
+pub(crate) mod sources;
 mod stock;
 mod walk;
 
@@ -38,6 +38,7 @@ use trust::root::RootRecord;
 use trust::statement::VolumeId;
 
 use crate::error::ReadError;
+use crate::prune::{self, PruneOptions, Pruned};
 use crate::source::claimed_in;
 use crate::state::{self, State};
 use crate::verify::Tally;
@@ -62,6 +63,9 @@ pub struct PullOptions {
     pub bytes_per_second: Option<u64>,
     /// Which part of the volume the replica is to hold.
     pub scope: Scope,
+    /// How many of the newest versions are kept, besides those that are valid. Without it, what no
+    /// valid version reaches is collected now and then, when it may be much.
+    pub keep: Option<u64>,
     /// Read and prove what is here already, too; fetch anew what is damaged.
     pub paranoid: bool,
     /// Unix seconds; for tests and for whoever trusts another clock than the system's.
@@ -78,6 +82,7 @@ impl Default for PullOptions {
             freshness: Freshness::Strict,
             bytes_per_second: None,
             scope: Scope::default(),
+            keep: None,
             paranoid: false,
             clock: system_clock,
             stop: Arc::default(),
@@ -113,6 +118,8 @@ pub struct Pulled {
     pub waves: u32,
     /// Whether the log is here whole.
     pub log_whole: bool,
+    /// What was collected afterwards.
+    pub pruned: Option<Pruned>,
 }
 
 /// Why nothing was pulled.
@@ -327,6 +334,7 @@ impl Pull<'_> {
         if let Err(error) = done.followed.store(&mut self.writer) {
             tracing::debug!(%error, "the source's files will be asked for again");
         }
+        let pruned = self.collect();
         // Whatever is owed of the limit is paid before this is called done.
         sources.limit.wait().await;
         Ok(Pulled {
@@ -336,8 +344,29 @@ impl Pull<'_> {
             received_bytes: sources.received_bytes.load(Ordering::Relaxed),
             waves: done.waves.max(1 + stock_waves),
             log_whole,
+            pruned,
             ..self.told(offered)
         })
+    }
+
+    /// Collects what is no longer kept, where that was asked for or is worth a walk. The pull has
+    /// succeeded whatever comes of it.
+    fn collect(&mut self) -> Option<Pruned> {
+        if self.options.keep.is_none() && !self.writer.has_grown() {
+            return None;
+        }
+        let options = PruneOptions {
+            keep: self.options.keep.unwrap_or(1),
+            clock: self.options.clock,
+            ..PruneOptions::default()
+        };
+        match prune::collect(&mut self.writer, &options) {
+            Ok(pruned) => Some(pruned),
+            Err(error) => {
+                tracing::warn!(%error, "nothing was collected");
+                None
+            }
+        }
     }
 
     /// What is known to be here whole.

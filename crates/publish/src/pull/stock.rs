@@ -65,8 +65,7 @@ impl Followed {
     /// What this replica remembers; a note that cannot be read is none.
     pub(crate) fn load(repository: &Repository) -> Followed {
         let note = repository.note(Note::Followed).ok().flatten();
-        note.and_then(Followed::decode)
-            .unwrap_or_default()
+        note.and_then(Followed::decode).unwrap_or_default()
     }
 
     /// Remembers.

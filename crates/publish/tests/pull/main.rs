@@ -6,4 +6,5 @@
 mod crashes;
 mod follow;
 mod lies;
+mod prune;
 mod world;

@@ -9,11 +9,13 @@ use publish::pull::{PullError, PullOptions, Pulled, pull};
 use publish::verify::{self, Tally};
 use publish::{Fetch, Volume, VolumeOptions};
 use sim::disk::CrashDisk;
+use sim::liar::{Liar, Lie};
 use sim::model::Model;
 use store::disk::Disk;
 use store::{Replica, Repository, Writer};
 use trust::head::Head;
 use trust::inode::Inode;
+use trust::judge::Freshness;
 use trust::root::RootRecord;
 
 pub fn now() -> u64 {
@@ -48,8 +50,11 @@ pub type Tree = BTreeMap<String, Vec<u8>>;
 pub struct Publisher {
     pub model: Model,
     pub tree: Tree,
+    pub disk: Arc<CrashDisk>,
     pub repository: Repository,
     pub head: Bytes,
+    /// Every head so far.
+    pub heads: Vec<Bytes>,
     pub versions: u64,
     dice: Dice,
     written: usize,
@@ -58,10 +63,13 @@ pub struct Publisher {
 impl Publisher {
     /// With 40 files, published once.
     pub fn new(seed: u64) -> Publisher {
+        let disk = CrashDisk::new();
         let mut publisher = Publisher {
             model: Model::new(7).unwrap(),
             tree: Tree::new(),
-            repository: Repository::create_on(CrashDisk::new()).unwrap(),
+            repository: Repository::create_on(disk.clone()).unwrap(),
+            disk,
+            heads: Vec::new(),
             head: Bytes::new(),
             versions: 0,
             dice: Dice::new(seed),
@@ -125,6 +133,7 @@ impl Publisher {
         let log = record.log;
         writer.put_log_leaf(log.epoch, log.size, leaf).unwrap();
         writer.commit(&self.head).unwrap();
+        self.heads.push(self.head.clone());
         self.versions = record.version;
     }
 
@@ -201,23 +210,50 @@ impl Follower {
 
     /// The version that is here, proved whole block by block below `path`.
     pub async fn proved(&self, publisher: &Publisher, path: &str) -> u64 {
-        let state = tempfile::tempdir().unwrap();
-        let options = VolumeOptions {
-            state_directory: state.path().to_owned(),
-            ..VolumeOptions::default()
-        };
-        let replica: Arc<dyn Replica> = Arc::new(self.repository());
-        let volume = Volume::over(publisher.model.id(), vec![replica], options);
-        let volume = volume.await.unwrap();
-        let snapshot = volume.current().unwrap();
-        let how = Fetch::Until(volume.deadline());
-        let top = snapshot.resolve(path.as_bytes(), how).await.unwrap();
-        let top = top.expect("the path is there");
-        let tally = Arc::default();
-        let report = verify::verify(&volume, &snapshot, path.as_bytes(), &top, &tally).await;
-        let report = report.unwrap();
-        assert_eq!(report.damage_count, 0, "{:?}", report.damages);
-        assert!(report.data_blocks > 0);
-        snapshot.record().version
+        proved(publisher, self.repository(), path).await
     }
+}
+
+/// The version that a repository stands at, proved whole block by block below `path`.
+pub async fn proved(publisher: &Publisher, repository: Repository, path: &str) -> u64 {
+    let head = repository.statements();
+    prove(publisher, repository, head, path)
+        .await
+        .expect("damages")
+}
+
+/// The version of a head, proved out of a repository; `None` when something is missing.
+pub async fn prove(
+    publisher: &Publisher,
+    repository: Repository,
+    head: Bytes,
+    path: &str,
+) -> Option<u64> {
+    let record = Head::decode(&head).unwrap().record;
+    let told: RootRecord = record.statement().read(publisher.model.id()).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let options = VolumeOptions {
+        state_directory: state.path().to_owned(),
+        // Also versions whose time has passed.
+        freshness: Freshness::Pinned {
+            version: told.version,
+            record_hash: record.hash(),
+        },
+        ..VolumeOptions::default()
+    };
+    let replica: Arc<dyn Replica> = Arc::new(Liar::new(repository, Lie::Head(head)));
+    let volume = Volume::over(publisher.model.id(), vec![replica], options);
+    let volume = volume.await.ok()?;
+    let snapshot = volume.current().unwrap();
+    let how = Fetch::Until(volume.deadline());
+    let top = snapshot.resolve(path.as_bytes(), how).await.unwrap();
+    let top = top.expect("the path is there");
+    let tally = Arc::default();
+    let report = verify::verify(&volume, &snapshot, path.as_bytes(), &top, &tally).await;
+    let report = report.unwrap();
+    if report.damage_count > 0 {
+        return None;
+    }
+    assert!(report.data_blocks > 0);
+    Some(snapshot.record().version)
 }
