@@ -71,6 +71,12 @@ const SETTINGS: &[Setting] = &[
         check: any,
     },
     Setting {
+        key: "key-dir",
+        variable: "BULLA_KEY_DIR",
+        default: "",
+        check: any,
+    },
+    Setting {
         key: "listen",
         variable: "BULLA_LISTEN",
         default: "127.0.0.1:28552",
@@ -147,6 +153,7 @@ impl Config {
                     "/var/lib/bulla",
                 )),
                 "cache-dir" => text(directory("XDG_CACHE_HOME", ".cache", "/var/cache/bulla")),
+                "key-dir" => text(configuration().join("keys")),
                 _ => setting.default.to_owned(),
             };
             let origin = "built in".to_owned();
@@ -291,7 +298,11 @@ fn check_source_name(name: &str) -> Result<(), String> {
 }
 
 fn user_file() -> PathBuf {
-    directory("XDG_CONFIG_HOME", ".config", "/etc/bulla").join("config.toml")
+    configuration().join("config.toml")
+}
+
+fn configuration() -> PathBuf {
+    directory("XDG_CONFIG_HOME", ".config", "/etc/bulla")
 }
 
 /// An XDG directory of this program; `fallback` for services without a home.
@@ -314,6 +325,7 @@ fn text(path: PathBuf) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn read(text: &str) -> Outcome<Config> {
         let mut config = Config::default();
@@ -357,6 +369,48 @@ mod tests {
             }
             let row = format!("| `{}` | `{}` |", setting.key, setting.variable);
             assert!(document.contains(&row), "docs/cli.md lacks {row}");
+        }
+    }
+
+    /// A line such as a configuration has, or nearly.
+    fn any_line() -> impl Strategy<Value = String> {
+        let keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        let key = prop_oneof![
+            prop::sample::select(keys).prop_map(str::to_owned),
+            "[a-z.-]{0,9}"
+        ];
+        let value = prop_oneof![
+            "[0-9]{0,22}(s|ms|d|y|MiB|TiB|kB)?",
+            "(auto|never|json|text)",
+            ".{0,12}"
+        ];
+        prop_oneof![
+            (key, value.clone()).prop_map(|(key, value)| format!("{key} = {value:?}")),
+            value.prop_map(|value| format!("source = {value:?}")),
+            "\\[sources\\.[a-z.@\"-]{0,6}\\]",
+            ".{0,30}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_is_wrong_or_every_value_in_it_can_be_used(
+            lines in prop::collection::vec(any_line(), 0..6))
+        {
+            let Ok(config) = read(&lines.join("\n")) else { return Ok(()) };
+            for (key, _) in config.values() {
+                let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
+                prop_assert!((setting.check)(config.text(key)).is_ok());
+                if matches!(key, "deadline" | "refresh" | "valid") {
+                    prop_assert!(!config.duration(key).unwrap().is_zero());
+                }
+                if key == "cache-size" {
+                    config.size(key).unwrap();
+                }
+            }
+            for (name, _, _) in config.sources() {
+                prop_assert!(!name.contains(['@', '/']) && !name.starts_with('-'), "{name}");
+            }
         }
     }
 }

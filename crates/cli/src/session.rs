@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use publish::error::ReadError;
 use publish::source::{Location, Source};
 use publish::volume::{Volume, VolumeOptions};
 use store::Replica;
@@ -45,6 +46,16 @@ impl Session {
 
     /// Opens the volume that the arguments name.
     pub fn open(&self, config: &Config, reading: &Reading) -> Outcome<Arc<Volume>> {
+        self.open_toward(config, reading, &[])
+    }
+
+    /// Like [`Session::open`], by a command that reads `path` next.
+    pub fn open_toward(
+        &self,
+        config: &Config,
+        reading: &Reading,
+        path: &[u8],
+    ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
         let mirrors = reading
             .mirror
@@ -55,6 +66,7 @@ impl Session {
             state_directory: self.state_dir.clone(),
             cache_bytes: self.cache_bytes,
             deadline: self.deadline,
+            toward: (!path.is_empty()).then(|| path.to_vec()),
             ..VolumeOptions::default()
         };
         self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })
@@ -169,6 +181,17 @@ pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Ou
     })
 }
 
+/// Names the path that was asked for, where the reader's error does not know it.
+pub fn about(path: &[u8]) -> impl Fn(ReadError) -> ReadError + '_ {
+    move |error| match error {
+        ReadError::WrongKind { path: unknown, why } if unknown.is_empty() => {
+            let path = crate::text::printable(path);
+            ReadError::WrongKind { path, why }
+        }
+        error => error,
+    }
+}
+
 /// A path that the volume proves not to have.
 pub fn not_found(path: &[u8]) -> Failure {
     let shown = crate::text::printable(path);
@@ -176,7 +199,7 @@ pub fn not_found(path: &[u8]) -> Failure {
 }
 
 /// The volume id that a place claims to have, believed in nothing.
-async fn claimed_id(location: &Location) -> Result<VolumeId, publish::error::ReadError> {
+async fn claimed_id(location: &Location) -> Result<VolumeId, ReadError> {
     publish::source::claimed_id(location).await
 }
 

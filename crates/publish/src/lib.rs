@@ -30,6 +30,7 @@
 //! | [`prune`] | what no kept version reaches gives its room back |
 //! | [`error`] | what a reader is told |
 
+mod ahead;
 pub mod around;
 mod assemble;
 mod attributes;

@@ -133,7 +133,7 @@ pub fn publish(
     let cache = publication.cache.clone().zip(tree.cache.take());
     let published = told(&succession, &tree, options);
     let seconds = options.valid.as_secs();
-    let head = succession.sign(tree.root, (options.clock)(), seconds, key)?;
+    let head = succession.sign(tree.root, tree.totals, (options.clock)(), seconds, key)?;
     for (epoch, index, leaf) in &head.leaves {
         writing.writer.put_log_leaf(*epoch, *index, leaf)?;
     }
@@ -235,6 +235,7 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         valid_until: (options.clock)().saturating_add(options.valid.as_secs()),
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,
+        skipped_count: tree.skipped_count,
         skipped: Vec::new(),
         changes: Vec::new(),
         new_bytes: 0,

@@ -11,7 +11,7 @@ use trust::history::{Frontier, LogPoint};
 use trust::judge::{Freshness, Terms};
 use trust::key::SecretKey;
 use trust::policy::{Genesis, Roles};
-use trust::root::RootRecord;
+use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
 use trust::{Handle, Hasher, Reject};
@@ -176,6 +176,7 @@ impl Succession {
     pub(crate) fn sign(
         self,
         root: Handle<InodeBlock>,
+        totals: Totals,
         start: u64,
         duration: u64,
         key: &SecretKey,
@@ -186,6 +187,7 @@ impl Succession {
             start,
             duration,
             root,
+            totals,
             policy_number: self.policy.0,
             policy_hash: self.policy.1,
             log: self.log,

@@ -5,12 +5,14 @@
 //! nobody read from a statement whose time has passed.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use store::Replica;
+use store::cache::DiskCache;
+use store::mirrors::Mirrors;
 use trust::error::Class;
 use trust::head::Head;
 use trust::judge::{Freshness, Offer, Terms};
@@ -34,7 +36,15 @@ pub struct VolumeOptions {
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
+    /// What is going to be read first: names with `/` between them. Far places may then send the
+    /// way there with their heads. Only a hint.
+    pub toward: Option<Vec<u8>>,
+    /// Blocks that were fetched before, on this machine's disk.
+    pub disk_cache: Option<Arc<DiskCache>>,
 }
+
+/// How long the other mirrors' heads are waited for once one has come.
+const HEADS_PATIENCE: Duration = Duration::from_millis(1000);
 
 impl Default for VolumeOptions {
     fn default() -> Self {
@@ -43,6 +53,8 @@ impl Default for VolumeOptions {
             cache_bytes: 128 << 20,
             deadline: Duration::from_secs(30),
             freshness: Freshness::Strict,
+            toward: None,
+            disk_cache: None,
         }
     }
 }
@@ -50,7 +62,7 @@ impl Default for VolumeOptions {
 /// An open volume.
 pub struct Volume {
     id: VolumeId,
-    replicas: Vec<Arc<dyn Replica>>,
+    mirrors: Arc<Mirrors>,
     options: VolumeOptions,
     state: State,
     clock: Clock,
@@ -89,26 +101,33 @@ pub enum Refreshed {
     Adopted(Arc<Snapshot>),
 }
 
-/// Wall-clock time that no one can turn back while this process runs.
+/// Wall-clock time that no one can turn back while this process runs, nor behind what a judgement
+/// knew before it began.
 #[derive(Debug)]
 struct Clock {
     began: Instant,
-    wall_seconds: u64,
+    /// What time it was when the clock began, unix seconds; only ever raised.
+    at_least_seconds: AtomicU64,
 }
 
 impl Clock {
     fn start() -> Clock {
         Clock {
             began: Instant::now(),
-            wall_seconds: wall_seconds(),
+            at_least_seconds: AtomicU64::new(wall_seconds()),
         }
     }
 
+    /// It is this late now, unix seconds: time counts on from here, also where the wall clock was set
+    /// back. Otherwise a statement would hold as much longer as the clock is behind.
+    fn advance_to(&self, seconds: u64) {
+        let began = seconds.saturating_sub(self.began.elapsed().as_secs());
+        self.at_least_seconds.fetch_max(began, Ordering::Relaxed);
+    }
+
     fn now(&self) -> u64 {
-        wall_seconds().max(
-            self.wall_seconds
-                .saturating_add(self.began.elapsed().as_secs()),
-        )
+        let counted = self.at_least_seconds.load(Ordering::Relaxed);
+        wall_seconds().max(counted.saturating_add(self.began.elapsed().as_secs()))
     }
 }
 
@@ -118,10 +137,18 @@ fn wall_seconds() -> u64 {
         .map_or(0, |d| d.as_secs())
 }
 
-/// A head that passed the floor, and who told it.
+/// A head that passed the floor, and which mirror told it.
 struct Judged {
+    mirror: usize,
     place: String,
     offer: Offer,
+}
+
+/// A head as a mirror told it.
+struct Told {
+    mirror: usize,
+    place: String,
+    bytes: Bytes,
 }
 
 impl Volume {
@@ -154,20 +181,23 @@ impl Volume {
         let state = State::open(&options.state_directory, &id)?;
         let clock = Clock::start();
         let signatures = Mutex::default();
+        let mirrors = Arc::new(Mirrors::new(replicas));
         let asker = Asker {
-            replicas: &replicas,
+            mirrors: &mirrors,
             options: &options,
             state: &state,
             signatures: &signatures,
             now: clock.now(),
+            toward: options.toward.as_deref(),
         };
         let deadline = Instant::now() + options.deadline;
         let judged = asker.judged_heads(deadline).await?;
         let candidate = asker.first_adoptable(judged, None, deadline).await?;
+        clock.advance_to(candidate.offer.judged_at);
         let snapshot = asker.adopt(candidate)?;
         Ok(Arc::new(Volume {
             id,
-            replicas,
+            mirrors,
             state,
             clock,
             signatures,
@@ -179,6 +209,11 @@ impl Volume {
     /// The volume id.
     pub fn id(&self) -> VolumeId {
         self.id
+    }
+
+    /// The mirrors from which it is read.
+    pub fn mirrors(&self) -> &Arc<Mirrors> {
+        &self.mirrors
     }
 
     /// How the volume is read.
@@ -210,7 +245,7 @@ impl Volume {
     /// [`ReadError::Expired`].
     pub fn current(&self) -> Result<Arc<Snapshot>, ReadError> {
         let snapshot = self.snapshot();
-        if self.now().max(snapshot.judged_at()) >= snapshot.valid_until() {
+        if self.now() >= snapshot.valid_until() {
             return Err(ReadError::Expired {
                 until: snapshot.valid_until(),
             });
@@ -220,11 +255,12 @@ impl Volume {
 
     fn asker(&self) -> Asker<'_> {
         Asker {
-            replicas: &self.replicas,
+            mirrors: &self.mirrors,
             options: &self.options,
             state: &self.state,
             signatures: &self.signatures,
             now: self.now(),
+            toward: None,
         }
     }
 
@@ -238,6 +274,9 @@ impl Volume {
         let deadline = self.deadline();
         let judged = asker.judged_heads(deadline).await?;
         let old = self.snapshot();
+        if let Some(newest) = judged.first() {
+            self.clock.advance_to(newest.offer.judged_at);
+        }
         let same = |j: &Judged| j.offer.record_hash == *old.record_hash();
         if judged.first().is_some_and(same) {
             // Several places may tell the same record; the longest timestamp counts.
@@ -248,6 +287,7 @@ impl Volume {
             if let Some(renewed) = renewed {
                 self.renew(&old, &renewed.offer);
             }
+            asker.compare(&judged, old.record().version);
             return Ok(None);
         }
         let candidate = asker.first_adoptable(judged, Some(&old), deadline).await?;
@@ -256,7 +296,7 @@ impl Volume {
 
     /// The same record under another timestamp.
     fn renew(&self, old: &Snapshot, offer: &Offer) {
-        if offer.valid_until != old.valid_until() || offer.judged_at > old.judged_at() {
+        if offer.valid_until != old.valid_until() {
             let snapshot = old.until(offer);
             *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
         }
@@ -287,34 +327,48 @@ impl Volume {
 
 /// One round of asking for heads.
 struct Asker<'a> {
-    replicas: &'a [Arc<dyn Replica>],
+    mirrors: &'a Arc<Mirrors>,
     options: &'a VolumeOptions,
     state: &'a State,
     signatures: &'a Mutex<Signatures>,
     now: u64,
+    /// Where the reader goes first.
+    toward: Option<&'a [u8]>,
 }
 
 impl Asker<'_> {
     /// The heads that pass the floor, newest first.
     async fn judged_heads(&self, deadline: Instant) -> Result<Vec<Judged>, ReadError> {
-        let asked = self.replicas.iter().map(|replica| async move {
-            let answer = tokio::time::timeout_at(deadline.into(), replica.head()).await;
-            (replica.place(), answer)
-        });
+        let places: Vec<String> = self.places();
+        let place = |mirror: usize| places.get(mirror).cloned().unwrap_or_default();
         let mut errors = Vec::new();
-        let mut heads: Vec<(String, Bytes)> = Vec::new();
-        for (place, answer) in join_all(asked).await {
-            match answer {
-                Ok(Ok(bytes)) => heads.push((place.to_owned(), bytes)),
-                Ok(Err(error)) => errors.push(ReadError::from_store("the head", &error)),
-                Err(_) => errors.push(ReadError::Unavailable {
-                    what: "the head".to_owned(),
-                    cause: format!("{place} did not answer before the deadline"),
-                }),
+        let mut heads = Vec::new();
+        let asked = self.mirrors.heads(self.toward, HEADS_PATIENCE);
+        match tokio::time::timeout_at(deadline.into(), asked).await {
+            Ok(answers) => {
+                for (mirror, answer) in answers {
+                    match answer {
+                        Ok(bytes) => heads.push(Told {
+                            mirror,
+                            place: place(mirror),
+                            bytes,
+                        }),
+                        Err(error) => errors.push(ReadError::from_store("the head", &error)),
+                    }
+                }
             }
+            Err(_) => errors.push(ReadError::Unavailable {
+                what: "the head".to_owned(),
+                cause: format!("{} did not answer before the deadline", places.join(", ")),
+            }),
         }
         let mut judged = self.judge(heads, &mut errors)?;
-        judged.sort_by_key(|j| std::cmp::Reverse(j.offer.record.version));
+        judged.sort_by_key(|j| {
+            (
+                std::cmp::Reverse(j.offer.record.version),
+                j.offer.record_hash,
+            )
+        });
         let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
         if judged.is_empty() || fork {
             return Err(gravest(errors));
@@ -329,18 +383,22 @@ impl Asker<'_> {
     /// events. What they teach (policies, the newest start) is kept at once; adoption comes later.
     fn judge(
         &self,
-        told: Vec<(String, Bytes)>,
+        told: Vec<Told>,
         errors: &mut Vec<ReadError>,
     ) -> Result<Vec<Judged>, ReadError> {
         let mut heads = Vec::new();
         let mut tellers = Vec::new();
-        for (place, bytes) in told {
-            match Head::decode(&bytes) {
+        for told in told {
+            match Head::decode(&told.bytes) {
                 Ok(head) => {
                     heads.push(head);
-                    tellers.push((place, bytes));
+                    tellers.push(told);
                 }
-                Err(why) => errors.push(ReadError::Statement { place, why }),
+                Err(why) => {
+                    self.mirrors.told_wrong(told.mirror, format!("head: {why}"));
+                    let place = told.place;
+                    errors.push(ReadError::Statement { place, why });
+                }
             }
         }
         let locked = self.state.lock()?;
@@ -356,13 +414,25 @@ impl Asker<'_> {
         let verdict = before.judge_all(&heads, &terms, &mut signatures);
         drop(signatures);
         let mut judged = Vec::new();
-        for ((place, bytes), offer) in tellers.into_iter().zip(verdict.offers) {
+        for (told, offer) in tellers.into_iter().zip(verdict.offers) {
             match offer {
-                Ok(offer) => judged.push(Judged { place, offer }),
+                Ok(offer) => judged.push(Judged {
+                    mirror: told.mirror,
+                    place: told.place,
+                    offer,
+                }),
                 Err(why) => {
+                    let place = told.place;
                     tracing::error!(replica = %place, %why, "head refused");
                     if matches!(why.class(), Class::Fork | Class::Rollback) {
-                        locked.keep_evidence(&bytes)?;
+                        locked.keep_evidence(&told.bytes)?;
+                    }
+                    match why.class() {
+                        // Who lags has old blocks all the same.
+                        Class::Rollback | Class::Expired => {
+                            self.mirrors.set_behind(told.mirror, true);
+                        }
+                        _ => self.mirrors.told_wrong(told.mirror, format!("head: {why}")),
                     }
                     errors.push(ReadError::Statement { place, why });
                 }
@@ -383,33 +453,80 @@ impl Asker<'_> {
         deadline: Instant,
     ) -> Result<Candidate, ReadError> {
         let mut errors = Vec::new();
-        for Judged { place, offer } in judged {
-            let blocks = match old {
-                Some(old) => old.blocks().clone(),
-                None => Arc::new(Blocks::new(
-                    offer.chain.hasher(),
-                    self.replicas.to_vec(),
-                    self.options.cache_bytes,
-                )),
+        let mut left = judged.as_slice();
+        while let Some((first, _)) = left.split_first() {
+            let told = |j: &Judged| j.offer.record_hash == first.offer.record_hash;
+            let (same, others) = left.split_at(left.iter().take_while(|j| told(j)).count());
+            left = others;
+            // Whoever announces something and then stalls takes no time from what others offer.
+            let now = Instant::now();
+            let until = match others {
+                [] => deadline,
+                _ => now + deadline.saturating_duration_since(now) / 2,
             };
-            let how = Fetch::Until(deadline);
-            let opened = Snapshot::open(blocks, &offer, how).await;
-            let opened = match opened {
-                Ok(snapshot) => snapshot
-                    .list(snapshot.root(), None, 1, how)
-                    .await
-                    .map(|_| snapshot),
-                Err(error) => Err(error),
-            };
-            match opened {
-                Ok(snapshot) => return Ok(Candidate { snapshot, offer }),
+            let offer = same.iter().max_by_key(|j| j.offer.valid_until);
+            let offer = offer.unwrap_or(first).offer.clone();
+            match self.open_offer(&offer, old, until).await {
+                Ok(snapshot) => {
+                    self.compare(&judged, offer.record.version);
+                    return Ok(Candidate { snapshot, offer });
+                }
                 Err(error) => {
-                    tracing::error!(replica = %place, %error, "announces a version and withholds it");
+                    for Judged { mirror, place, .. } in same {
+                        tracing::error!(replica = %place, %error, "announces a version and withholds it");
+                        let words = format!("withholds version {}", offer.record.version);
+                        self.mirrors.told_wrong(*mirror, words);
+                    }
                     errors.push(error);
                 }
             }
         }
         Err(gravest(errors))
+    }
+
+    async fn open_offer(
+        &self,
+        offer: &Offer,
+        old: Option<&Snapshot>,
+        deadline: Instant,
+    ) -> Result<Snapshot, ReadError> {
+        let blocks = match old {
+            Some(old) => old.blocks().clone(),
+            None => Arc::new(Blocks::new(
+                offer.chain.hasher(),
+                self.mirrors.clone(),
+                self.options.cache_bytes,
+                self.options.disk_cache.clone(),
+            )),
+        };
+        let how = Fetch::Until(deadline);
+        let snapshot = Snapshot::open(blocks, offer, how).await?;
+        self.enter(&snapshot, how).await?;
+        Ok(snapshot)
+    }
+
+    /// Tells the mirrors which of them are behind the version in use.
+    fn compare(&self, judged: &[Judged], version: u64) {
+        for judged in judged {
+            let behind = judged.offer.record.version < version;
+            self.mirrors.set_behind(judged.mirror, behind);
+        }
+    }
+
+    fn places(&self) -> Vec<String> {
+        let replicas = self.mirrors.replicas();
+        replicas.map(|r| r.place().to_owned()).collect()
+    }
+
+    /// Goes into the top directory: where the reader is going, or anywhere.
+    async fn enter(&self, snapshot: &Snapshot, how: Fetch) -> Result<(), ReadError> {
+        let first = self
+            .toward
+            .and_then(|path| path.split(|b| *b == b'/').next());
+        match first {
+            Some(name) => snapshot.lookup(snapshot.root(), name, how).await.map(drop),
+            None => snapshot.list(snapshot.root(), None, 1, how).await.map(drop),
+        }
     }
 
     fn adopt(&self, candidate: Candidate) -> Result<Snapshot, ReadError> {

@@ -1,4 +1,4 @@
-//! Collection: what no kept version reaches gives its room back (docs/decisions/0017).
+//! Collection: what no kept version reaches gives its room back (docs/decisions/0020).
 //!
 //! Whoever knows the trees marks what lives; here segments without live records are dropped, those
 //! with few are written anew, and a new index names what is left, all in one commit. Readers of the

@@ -16,6 +16,8 @@
 //! | [`notes`] | small files for whoever looks after it |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
+//! | [`cache`] | blocks that were fetched before, on the reader's disk |
+//! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
 
 use std::path::PathBuf;
@@ -24,6 +26,7 @@ use bytes::Bytes;
 pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
+pub mod cache;
 pub mod collect;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -33,6 +36,7 @@ pub mod format;
 pub mod head;
 pub mod index;
 pub mod memory;
+pub mod mirrors;
 pub mod names;
 pub mod notes;
 pub mod object;
@@ -75,6 +79,11 @@ pub trait BlockStore: Send + Sync + 'static {
     fn try_cached(&self, _handle: &Handle) -> Option<Frame> {
         None
     }
+
+    /// Whether its blocks lie on this machine, so that keeping copies of them is of no use.
+    fn is_local(&self) -> bool {
+        false
+    }
 }
 
 /// A store that also says what its newest statement is: a repository or a mirror of one.
@@ -84,6 +93,16 @@ pub trait Replica: BlockStore {
     /// # Errors
     /// As [`BlockStore::get_many`]; [`StoreError::NoVolume`] when the place serves another volume.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>>;
+
+    /// The head, asked for by somebody who is going to read `path` (names with `/` between them)
+    /// next: a place that answers from afar may let blocks on that way come with it, which
+    /// [`BlockStore::try_cached`] and [`BlockStore::get_many`] then give out. Only a hint.
+    ///
+    /// # Errors
+    /// As [`Replica::head`].
+    fn head_toward<'a>(&'a self, _path: &'a [u8]) -> BoxFuture<'a, Result<Bytes, StoreError>> {
+        self.head()
+    }
 
     /// The files behind it, where this is a repository that shows them.
     fn objects(&self) -> Option<&dyn Objects> {

@@ -98,9 +98,10 @@ fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<D
         "unchanged": published.unchanged,
         "files": published.totals.files,
         "directories": published.totals.directories,
+        "other": published.totals.other,
         "bytes": published.totals.bytes,
         "new_bytes": published.new_bytes,
-        "skipped": published.totals.skipped,
+        "skipped": published.skipped_count,
         "dry_run": args.dry_run,
     }));
     if let Some(hash) = &published.record_hash {
@@ -124,10 +125,13 @@ fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<D
             ));
         }
     }
+    if args.name.is_some() && !published.new_volume {
+        output.warn("--name was not used: a volume keeps the name of its first version");
+    }
     if !output.json() {
         print(published, args, output)?;
     }
-    let exit = if published.totals.skipped > 0 {
+    let exit = if published.skipped_count > 0 {
         Exit::Partial
     } else {
         Exit::Ok
@@ -167,7 +171,6 @@ fn compare(changes: &[Change], output: &mut Output) -> Outcome<Map<String, Value
 }
 
 fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<()> {
-    let totals = &published.totals;
     output.line(&format!("volume   {}", published.volume))?;
     let word = if args.dry_run {
         " (nothing was written)"
@@ -176,11 +179,7 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
     };
     output.line(&format!("version  {}{word}", published.version))?;
     output.line(&format!("valid to {}", units::time(published.valid_until)))?;
-    let size = units::size(totals.bytes);
-    output.line(&format!(
-        "tree     {} files, {} directories, {size}",
-        totals.files, totals.directories
-    ))?;
+    output.line(&format!("tree     {}", units::totals(&published.totals)))?;
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
     if published.new_volume && !args.dry_run {
         output.note(

@@ -11,21 +11,22 @@ use crate::config::Config;
 use crate::entry;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
-use crate::session::{Session, not_found};
+use crate::session::{Session, about, not_found};
 use crate::{text, units};
 
 /// Tells.
 pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
-    let volume = session.open(config, &args.reading)?;
     let path = entry::clean(&args.path);
+    let volume = session.open_toward(config, &args.reading, &path)?;
     let (snapshot, inode, xattrs) = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());
         // The file itself, not what a link points to: that is what one asks stat about.
         let inode = snapshot
             .resolve(&path, how())
-            .await?
+            .await
+            .map_err(about(&path))?
             .ok_or_else(|| not_found(&path))?;
         let xattrs = snapshot.xattrs(&inode, how()).await?;
         Ok((snapshot, inode, xattrs))

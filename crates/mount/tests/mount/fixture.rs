@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
 use publish::{Volume, VolumeOptions};
+pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
 use store::memory::MemoryStore;
@@ -55,13 +56,23 @@ impl World {
         self.store.set_head(head);
     }
 
-    /// As [`World::publish_root`], without telling the replica's head.
-    pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
-        let head = self.model.publish(root, now(), seconds).unwrap();
+    /// Gives the replica what was made since, and a head of the model's own.
+    pub fn supply(&mut self, head: Bytes) {
+        self.send();
+        self.store.set_head(head);
+    }
+
+    fn send(&mut self) {
         for record in self.model.records.iter().skip(self.sent) {
             self.store.insert(record.clone());
         }
         self.sent = self.model.records.len();
+    }
+
+    /// As [`World::publish_root`], without telling the replica's head.
+    pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
+        let head = self.model.publish(root, now(), seconds).unwrap();
+        self.send();
         head
     }
 
@@ -109,19 +120,6 @@ pub fn symlink(target: &'static str) -> Inode {
         0o777,
         Content::Symlink(Bytes::from_static(target.as_bytes())),
     )
-}
-
-/// Content that does not compress and differs by `seed`.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    std::iter::repeat_with(|| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    })
-    .take(len)
-    .collect()
 }
 
 /// Whether anything is mounted on `directory`, by the kernel's own table.

@@ -34,7 +34,10 @@ async fn a_replica_is_what_was_published_after_any_history() {
                 (&files, publisher.source()),
                 (&handles, by_handle(&publisher)),
             ] {
-                let pulled = follower.pull(&publisher, &[source.clone()]).await.unwrap();
+                let pulled = follower
+                    .pull(&publisher, std::slice::from_ref(&source))
+                    .await
+                    .unwrap();
                 assert_eq!(pulled.version, publisher.versions);
                 assert_eq!(follower.proved(&publisher, "").await, publisher.versions);
                 let again = follower.pull(&publisher, &[source]).await.unwrap();
@@ -95,9 +98,9 @@ async fn an_update_costs_about_what_is_new_and_few_waves() {
 async fn a_pull_that_is_cut_off_goes_on_where_it_was() {
     let publisher = Publisher::new(30);
     let follower = Follower::new();
-    let source = Arc::new(Breaking::after(&publisher, 3));
+    let source: Arc<dyn Replica> = Arc::new(Breaking::after(&publisher, 3));
     let error = follower
-        .pull(&publisher, &[source.clone()])
+        .pull(&publisher, std::slice::from_ref(&source))
         .await
         .unwrap_err();
     assert!(
@@ -110,6 +113,8 @@ async fn a_pull_that_is_cut_off_goes_on_where_it_was() {
     );
     let kept = follower.repository().index_entries();
     assert!(kept > 0, "what arrived is kept");
+    let root = follower.repository().contains(&publisher.root()).unwrap();
+    assert!(!root, "a root is here before all that it reaches");
     let whole = Follower::new()
         .pull(&publisher, &[publisher.source()])
         .await

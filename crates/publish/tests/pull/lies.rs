@@ -141,7 +141,7 @@ async fn who_announces_a_version_and_withholds_it_takes_nothing_away() {
     let third = publisher.model.publish(&root, now(), 3600).unwrap();
     let withholding = liar(&publisher, Lie::Head(third));
     let error = follower
-        .pull(&publisher, &[withholding.clone()])
+        .pull(&publisher, std::slice::from_ref(&withholding))
         .await
         .unwrap_err();
     assert_eq!(class(&error), Some(Class::Unavailable), "{error}");
@@ -182,6 +182,33 @@ async fn a_tree_that_breaks_the_rules_is_not_taken_over() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_another_length_than_its_tree_is_not_taken_over() {
+    let (mut publisher, follower) = behind().await;
+    let content = Dice::new(2).noise(100_000);
+    let root = publisher.model.array(&content, 8192).unwrap().unwrap();
+    let root = trust::array::ArrayRoot {
+        len: root.len + 1,
+        ..root
+    };
+    let content = trust::inode::FileContent::Array(root);
+    let file = sim::model::inode(0o644, trust::inode::Content::Regular(content));
+    let top = publisher
+        .model
+        .directory(vec![(b"bad".to_vec(), file)])
+        .unwrap();
+    publisher.head = publisher.model.publish(&top, now(), 3600).unwrap();
+    publisher.commit();
+    for source in [honest(&publisher), publisher.source()] {
+        let error = follower.pull(&publisher, &[source]).await.unwrap_err();
+        assert!(
+            matches!(error, PullError::Read(ReadError::Malformed(_))),
+            "{error}"
+        );
+        assert_eq!(follower.proved(&publisher, "").await, 1);
+    }
+}
+
 /// What a place that shows its files does wrong with them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Files {
@@ -193,6 +220,8 @@ enum Files {
     NoiseSegments,
     /// The segments hold blocks that bear their handles, and that no tree reaches.
     Junk,
+    /// The same without end.
+    Endless,
     /// The segments hold the right handles over wrong content.
     Swapped,
     /// No range is ever answered.
@@ -279,6 +308,17 @@ impl Objects for Lying {
                     given.fetch_add(len_bytes as u64, std::sync::atomic::Ordering::Relaxed);
                     Ok(Some(vec![7; len_bytes].into()))
                 }
+                (Files::Endless, ObjectName::Segment(_)) => {
+                    let given = &self.given;
+                    given.fetch_add(len_bytes as u64, std::sync::atomic::Ordering::Relaxed);
+                    let (header, records) = self.junk.split_at(16);
+                    let at = |i: u64| match header.get(i as usize) {
+                        Some(byte) => *byte,
+                        None => records[(i as usize - 16) % records.len()],
+                    };
+                    let bytes: Vec<u8> = (offset..offset + len_bytes as u64).map(at).collect();
+                    Ok(Some(bytes.into()))
+                }
                 (Files::Junk | Files::Swapped, ObjectName::Segment(_)) => {
                     let from = (offset as usize).min(self.junk.len());
                     let until = (from + len_bytes).min(self.junk.len());
@@ -297,13 +337,15 @@ async fn files_that_lie_cost_time_and_nothing_else() {
         Files::NoiseIndex,
         Files::NoiseSegments,
         Files::Junk,
+        Files::Endless,
         Files::Swapped,
         Files::Stall,
     ] {
         let (publisher, follower) = behind().await;
         let before = follower.repository().index_entries();
         let lying = Arc::new(Lying::new(&publisher, files));
-        let pulled = follower.pull(&publisher, &[lying.clone()]).await.unwrap();
+        let place: [Arc<dyn Replica>; 1] = [lying.clone()];
+        let pulled = follower.pull(&publisher, &place).await.unwrap();
         assert_eq!(follower.proved(&publisher, "").await, 2, "{files:?}");
         // Exactly the blocks of the new version came in.
         let held = follower.repository().index_entries();

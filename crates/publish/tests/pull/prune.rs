@@ -136,15 +136,14 @@ async fn a_valid_version_is_never_collected_and_publishing_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_crash_of_a_collection_leaves_what_is_kept() {
-    let publisher = history(5, 5);
+    let publisher = history(5, 9);
     let whole_disk = publisher.disk.outcomes(1).into_iter().next().unwrap();
     let copy = || publisher.disk.reborn(&whole_disk);
-    let kept = [&publisher.heads[0], &publisher.heads[4]];
+    let kept = [&publisher.heads[0], &publisher.heads[8]];
     let collected = copy();
-    let entries = collect(&collected, &options(1))
-        .unwrap()
-        .collected
-        .live_blocks;
+    let pruned = collect(&collected, &options(1)).unwrap().collected;
+    assert!(pruned.dropped + pruned.rewritten > 0, "{pruned:?}");
+    let entries = pruned.live_blocks;
     let mut crashes = 0;
     for operation in 0.. {
         let disk = copy();

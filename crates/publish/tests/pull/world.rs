@@ -137,6 +137,13 @@ impl Publisher {
         self.versions = record.version;
     }
 
+    /// The newest root.
+    pub fn root(&self) -> trust::Handle {
+        let head = Head::decode(&self.head).unwrap();
+        let record: RootRecord = head.record.statement().read(self.model.id()).unwrap();
+        record.root.any()
+    }
+
     pub fn source(&self) -> Arc<dyn Replica> {
         Arc::new(self.repository.clone())
     }
