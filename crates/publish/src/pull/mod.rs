@@ -32,6 +32,7 @@ use store::disk::Disk;
 use store::{Replica, Repository, StoreError, Writer};
 use tokio::sync::Notify;
 use trust::Reject;
+use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::{Freshness, Terms};
 use trust::root::RootRecord;
@@ -40,7 +41,7 @@ use trust::statement::VolumeId;
 use crate::error::ReadError;
 use crate::prune::{self, PruneOptions, Pruned};
 use crate::source::claimed_in;
-use crate::state::{self, State};
+use crate::state::{self, LockedState, State};
 use crate::verify::Tally;
 use crate::volume::gravest;
 use heads::{Offered, Told};
@@ -288,6 +289,7 @@ impl Pull<'_> {
         }
     }
 
+    /// Brings everything here that a version reaches, and moves the head to it.
     async fn follow(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
         let note = ReplicaNote::load(self.writer.repository())?;
         let scope = &self.options.scope;
@@ -390,22 +392,26 @@ impl Pull<'_> {
         })
     }
 
-    /// Moves the floor, then the head.
+    /// Moves the head, then the floor: were it the other way round, whoever reads from this replica
+    /// with this state would be told of a rollback after a crash in between.
     fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
+        self.adopted(offered)?;
+        let committed = self.writer.commit(&offered.bytes)?;
+        self.written_bytes += committed.segment_bytes + committed.index_bytes;
+        let (locked, adopted) = self.adopted(offered)?;
+        locked.store(&adopted)?;
+        Ok(())
+    }
+
+    /// The floor as it would be, if it may be: another process may have moved it meanwhile.
+    fn adopted(&self, offered: &Offered) -> Result<(LockedState, Floor), ReadError> {
         let locked = self.state.lock()?;
-        let floor = locked.load()?;
         let refused = |why| ReadError::Statement {
             place: "what was to be adopted".to_owned(),
             why,
         };
-        let adopted = floor.adopt(&offered.offer).map_err(refused)?;
-        if adopted != floor {
-            locked.store(&adopted)?;
-        }
-        drop(locked);
-        let committed = self.writer.commit(&offered.bytes)?;
-        self.written_bytes += committed.segment_bytes + committed.index_bytes;
-        Ok(())
+        let adopted = locked.load()?.adopt(&offered.offer).map_err(refused)?;
+        Ok((locked, adopted))
     }
 
     fn told(&self, offered: &Offered) -> Pulled {
