@@ -101,7 +101,15 @@ fn what_goes_wrong_has_its_exit_code() {
     let source = other.source(&stranger, "repo");
     home.run(&["pull", &source, "replica"]).ends(2);
     // One at a time: the second is told.
-    let slow = ["pull", &server.source, "slow", "--bwlimit", "200kB/s"];
+    let slow = [
+        "pull",
+        &server.source,
+        "slow",
+        "--bwlimit",
+        "200kB/s",
+        "--deadline",
+        "3s",
+    ];
     let mut first = home
         .command(&slow)
         .stdout(Stdio::null())
