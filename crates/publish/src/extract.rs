@@ -32,7 +32,7 @@ use crate::volume::Volume;
 const PAGE_ENTRIES: usize = 1024;
 /// Files that are written at a time.
 const TASKS: usize = 16;
-/// Entries between two looks at how much room is left.
+/// Entries between two looks at how much room is left; the first is when only the target is made.
 const ROOM_EVERY: u64 = 64;
 /// Left-out entries that are told; more are only counted.
 const MAX_SKIPPED_TOLD: usize = 1000;
