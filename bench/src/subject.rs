@@ -96,14 +96,6 @@ impl Published {
         process::run(&mut command, field.work()).map(drop)
     }
 
-    /// What serves the repository at a port of 127.0.0.1.
-    pub fn serve_command(&self, port: u16) -> Command {
-        let mut command = bulla(&self.binary, &self.home);
-        command.arg("serve").arg(&self.repo);
-        command.args(["--listen", &format!("127.0.0.1:{port}")]);
-        command
-    }
-
     /// What brings a replica up to date from a place.
     pub fn pull_command(&self, place: &str, replica: &Path) -> Command {
         let mut command = bulla(&self.binary, &self.home.join("follower"));
@@ -115,7 +107,9 @@ impl Published {
     /// Serves the repository at a free port of 127.0.0.1.
     pub fn serve(&self, field: &Field) -> Result<(Daemon, u16)> {
         let port = process::free_port()?;
-        let mut command = self.serve_command(port);
+        let mut command = bulla(&self.binary, &self.home);
+        command.arg("serve").arg(&self.repo);
+        command.args(["--listen", &format!("127.0.0.1:{port}")]);
         let mut daemon = Daemon::start("bulla serve", &mut command, &field.log("bulla-serve"))?;
         daemon.wait_for_port(port)?;
         Ok((daemon, port))

@@ -1,7 +1,8 @@
 //! Figure 3: a replica takes over an update of 100 files over a long way.
 //!
-//! Source and replica lie on this machine, in a network of their own with 25 ms each way. Every round
-//! changes 100 files of the tree, the sources take them over unmeasured, then each follower follows.
+//! Source and replica lie on this machine, with a relay between them that takes 25 ms each way and lets
+//! a connection begin slowly, as TCP does (`network`). Every round changes 100 files of the tree, the
+//! sources take them over unmeasured, then each follower follows.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,11 +16,11 @@ use super::republish;
 use crate::dataset::{self, Dice};
 use crate::field::{Field, disk_bytes};
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
-use crate::network::Network;
+use crate::network::Far;
 use crate::process::{self, Daemon};
 use crate::subject::Published;
 
-const ONE_WAY_MS: u32 = 25;
+const ONE_WAY_MS: u64 = 25;
 const RSYNC: &str = "rsync of the tree, daemon";
 const OSTREE: &str = "ostree pull, archive behind nginx";
 /// What the update itself weighs.
@@ -66,7 +67,6 @@ const fn reach(metric: &'static str, peer: &'static str, at_most: f64) -> Reach 
 /// What the contestants share.
 struct Scene {
     field: Field,
-    network: Network,
     tree: PathBuf,
     published: Published,
     /// What the last publication added to the segments, bytes.
@@ -77,7 +77,6 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let tree = republish::copy(field)?;
     let files = dataset::files(&tree)?;
     let scene = Rc::new(Scene {
-        network: Network::new(field, ONE_WAY_MS)?,
         published: Published::new(field, "pull", &tree)?,
         new_bytes: RefCell::new(0.0),
         field: field.clone(),
@@ -109,32 +108,28 @@ fn line_up(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// Runs a command in the network; also what crossed it meanwhile.
-fn across(scene: &Scene, command: &Command) -> Result<(process::Cost, u64)> {
-    let before_bytes = scene.network.bytes()?;
-    let cost = process::run(&mut scene.network.inside(command), scene.field.work())?;
-    Ok((cost, scene.network.bytes()?.saturating_sub(before_bytes)))
+/// Runs a command; also what crossed the relay meanwhile.
+fn across(scene: &Scene, far: &Far, command: &mut Command) -> Result<(process::Cost, u64)> {
+    let before_bytes = far.bytes();
+    let cost = process::run(command, scene.field.work())?;
+    Ok((cost, far.bytes().saturating_sub(before_bytes)))
 }
 
 fn ours(scene: &Rc<Scene>) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
-    let port = process::free_port()?;
-    let serve = scene.published.serve_command(port);
-    let log = scene.field.log("bulla-serve-far");
-    let mut daemon = Daemon::start("bulla serve", &mut scene.network.inside(&serve), &log)?;
-    scene.network.wait_for_port(&mut daemon, port)?;
+    let (daemon, port) = scene.published.serve(&scene.field)?;
+    let far = Far::new(port, ONE_WAY_MS)?;
     let replica = scene.field.fresh("replica")?.join("repo");
     let place = scene.published.repo.display().to_string();
-    let pull = scene.published.pull_command(&place, &replica);
-    process::run(&mut scene.network.inside(&pull), scene.field.work())?;
+    let mut first = scene.published.pull_command(&place, &replica);
+    process::run(&mut first, scene.field.work())?;
     // The server looks for a new version every second; a publication takes longer than that.
-    let pull = scene
-        .published
-        .pull_command(&format!("bulla://127.0.0.1:{port}"), &replica);
+    let place = format!("bulla://127.0.0.1:{}", far.port);
     let scene = scene.clone();
     Ok(move |_| {
         let _serving = &daemon;
         std::thread::sleep(std::time::Duration::from_secs(2));
-        let (cost, crossed_bytes) = across(&scene, &pull)?;
+        let mut pull = scene.published.pull_command(&place, &replica);
+        let (cost, crossed_bytes) = across(&scene, &far, &mut pull)?;
         let last = cost.stdout.trim().lines().next_back().unwrap_or_default();
         let record: serde_json::Value = serde_json::from_str(last).context("pull --json")?;
         let number = |key: &str| record.get(key).and_then(serde_json::Value::as_f64);
@@ -163,14 +158,15 @@ fn rsync(scene: &Rc<Scene>) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + 
             scene.tree.display()
         ),
     )?;
-    let mut serve = scene.network.command(Path::new("rsync"));
+    let mut serve = Command::new("rsync");
     serve.args(["--daemon", "--no-detach", "--address=127.0.0.1"]);
     serve
         .arg(format!("--port={port}"))
         .arg("--config")
         .arg(&configuration);
     let mut daemon = Daemon::start("rsync --daemon", &mut serve, &scene.field.log("rsyncd"))?;
-    scene.network.wait_for_port(&mut daemon, port)?;
+    daemon.wait_for_port(port)?;
+    let far = Far::new(port, ONE_WAY_MS)?;
     let copy = home.join("copy");
     let mut first = Command::new("cp");
     first.arg("-a").arg(&scene.tree).arg(&copy);
@@ -178,12 +174,12 @@ fn rsync(scene: &Rc<Scene>) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + 
     let mut follow = Command::new("rsync");
     follow.args(["-a", "--delete"]);
     follow
-        .arg(format!("rsync://127.0.0.1:{port}/tree/"))
+        .arg(format!("rsync://127.0.0.1:{}/tree/", far.port))
         .arg(&copy);
     let scene = scene.clone();
     Ok(move |_| {
         let _serving = &daemon;
-        let (cost, crossed_bytes) = across(&scene, &follow)?;
+        let (cost, crossed_bytes) = across(&scene, &far, &mut follow)?;
         Ok(vec![
             ("wall", cost.wall_s),
             ("cpu", cost.cpu_s),
@@ -196,6 +192,7 @@ struct Ostree {
     scene: Rc<Scene>,
     source: PathBuf,
     pull: Command,
+    far: Far,
     _nginx: Daemon,
 }
 
@@ -210,12 +207,13 @@ impl Ostree {
         commit(scene, &source)?;
         let port = process::free_port()?;
         let nginx = nginx(scene, &home, &source, port)?;
+        let far = Far::new(port, ONE_WAY_MS)?;
         let mut local = ostree(&replica);
         local.arg("pull-local").arg(&source).arg("main");
         process::run(&mut local, scene.field.work())?;
         let mut remote = ostree(&replica);
         remote.args(["remote", "add", "--no-gpg-verify", "origin"]);
-        remote.arg(format!("http://127.0.0.1:{port}/"));
+        remote.arg(format!("http://127.0.0.1:{}/", far.port));
         process::run(&mut remote, scene.field.work())?;
         let mut pull = ostree(&replica);
         pull.args(["pull", "--mirror", "origin", "main"]);
@@ -223,12 +221,13 @@ impl Ostree {
             scene: scene.clone(),
             source,
             pull,
+            far,
             _nginx: nginx,
         })
     }
 
     fn measure(&mut self) -> Result<Vec<Reading>> {
-        let (cost, crossed_bytes) = across(&self.scene, &self.pull)?;
+        let (cost, crossed_bytes) = across(&self.scene, &self.far, &mut self.pull)?;
         Ok(vec![
             ("wall", cost.wall_s),
             ("cpu", cost.cpu_s),
@@ -264,7 +263,7 @@ fn nginx(scene: &Scene, home: &Path, root: &Path, port: u16) -> Result<Daemon> {
         root.display()
     );
     fs::write(&path, configuration)?;
-    let mut command = scene.network.command(Path::new("nginx"));
+    let mut command = Command::new("nginx");
     command
         .arg("-p")
         .arg(home)
@@ -273,6 +272,6 @@ fn nginx(scene: &Scene, home: &Path, root: &Path, port: u16) -> Result<Daemon> {
         .arg("-c")
         .arg(&path);
     let mut daemon = Daemon::start("nginx", &mut command, &scene.field.log("nginx-far"))?;
-    scene.network.wait_for_port(&mut daemon, port)?;
+    daemon.wait_for_port(port)?;
     Ok(daemon)
 }
