@@ -2,10 +2,12 @@
 //! tells: a source that contradicts what was pulled before is a fork, not news.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
+use futures_util::StreamExt;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
 use store::object::ObjectName;
 use store::{Replica, StoreError};
 use trust::error::Class;
@@ -16,6 +18,9 @@ use trust::signatures::Signatures;
 use crate::error::ReadError;
 use crate::state::State;
 use crate::volume::gravest;
+
+/// How long the other places' heads are waited for once one has come.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A head that may be followed.
 pub(crate) struct Offered {
@@ -43,28 +48,25 @@ impl Told {
     }
 }
 
-/// Asks all places at once, for their heads and the files behind them.
+/// Asks all places at once, for their heads and the files behind them. Once one has answered, the
+/// others are not waited for much longer.
 pub(crate) async fn ask(
     replicas: &[Arc<dyn Replica>],
-    deadline: Instant,
+    mut deadline: Instant,
     errors: &mut Vec<ReadError>,
 ) -> Vec<Told> {
-    let asked = replicas.iter().map(|replica| async move {
-        let files = async {
-            let objects = replica.objects()?;
-            let name = ObjectName::Head;
-            let range = objects.range(name, 0, store::head::MAX_HEAD_BYTES);
-            // Only a hint, and not worth waiting for.
-            range.await.ok().flatten()
-        };
-        let both = join(replica.head(), files);
-        let answer = tokio::time::timeout_at(deadline.into(), both).await;
-        (replica.clone(), answer)
-    });
+    let mut asked: FuturesUnordered<_> = replicas.iter().map(ask_one).collect();
+    let mut silent: Vec<&str> = replicas.iter().map(|replica| replica.place()).collect();
     let mut told = Vec::new();
-    for (place, answer) in join_all(asked).await {
-        let error = match answer {
-            Ok((Ok(bytes), files)) if !bytes.is_empty() => {
+    while let Ok(Some((place, head, files))) =
+        tokio::time::timeout_at(deadline.into(), asked.next()).await
+    {
+        if let Some(at) = silent.iter().position(|name| *name == place.place()) {
+            silent.swap_remove(at);
+        }
+        let error = match head {
+            Ok(bytes) if !bytes.is_empty() => {
+                deadline = deadline.min(Instant::now() + PATIENCE);
                 told.push(Told {
                     place: Some(place),
                     bytes,
@@ -72,23 +74,34 @@ pub(crate) async fn ask(
                 });
                 continue;
             }
-            Ok((Ok(_), _)) => {
-                ReadError::Place(format!("{}: nothing is published here yet", place.place()))
-            }
-            Ok((Err(error), _)) => from_store(&error),
-            Err(_) => ReadError::Unavailable {
-                what: "the head".to_owned(),
-                cause: format!("{} did not answer before the deadline", place.place()),
-            },
+            Ok(_) => ReadError::Place(format!("{}: nothing is published here yet", place.place())),
+            Err(error) => ReadError::from_store("the head", &error),
         };
         tracing::warn!(replica = place.place(), %error, "is set aside");
         errors.push(error);
     }
+    for place in silent {
+        tracing::warn!(replica = place, "gives no head");
+        errors.push(ReadError::Unavailable {
+            what: "the head".to_owned(),
+            cause: format!("{place} did not answer before the deadline"),
+        });
+    }
     told
 }
 
-fn from_store(error: &StoreError) -> ReadError {
-    ReadError::from_store("the head", error)
+async fn ask_one(
+    place: &Arc<dyn Replica>,
+) -> (Arc<dyn Replica>, Result<Bytes, StoreError>, Option<Bytes>) {
+    let files = async {
+        let objects = place.objects()?;
+        let range = objects.range(ObjectName::Head, 0, store::head::MAX_HEAD_BYTES);
+        // Only a hint, and not worth much waiting.
+        let range = tokio::time::timeout(PATIENCE, range).await;
+        range.ok()?.ok().flatten()
+    };
+    let (head, files) = join(place.head(), files).await;
+    (place.clone(), head, files)
 }
 
 /// Judges what was told, newest first; of several that tell the same record, the longest valid first.
