@@ -10,6 +10,7 @@ mod field;
 mod figure;
 mod figures;
 mod mounts;
+mod network;
 mod outcome;
 mod peers;
 mod process;

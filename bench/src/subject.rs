@@ -90,6 +90,20 @@ impl Published {
         command.output().context("starting bulla cat")
     }
 
+    /// Publishes the tree once more.
+    pub fn again(&self, field: &Field, tree: &Path) -> Result<()> {
+        let mut command = publish(&self.binary, &self.home, tree, &self.repo);
+        process::run(&mut command, field.work()).map(drop)
+    }
+
+    /// What brings a replica up to date from a place.
+    pub fn pull_command(&self, place: &str, replica: &Path) -> Command {
+        let mut command = bulla(&self.binary, &self.home.join("follower"));
+        command.args(["pull", "--json"]);
+        command.arg(format!("{}@{place}", self.volume)).arg(replica);
+        command
+    }
+
     /// Serves the repository at a free port of 127.0.0.1.
     pub fn serve(&self, field: &Field) -> Result<(Daemon, u16)> {
         let port = process::free_port()?;

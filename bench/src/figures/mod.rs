@@ -8,6 +8,7 @@ mod getdata;
 mod large;
 mod lookup;
 mod publish;
+mod pull;
 mod reading;
 mod republish;
 mod small;
@@ -18,6 +19,7 @@ use crate::figure::Figure;
 pub const ALL: &[Figure] = &[
     publish::FIGURE,
     republish::FIGURE,
+    pull::FIGURE,
     large::COLD,
     large::WARM,
     small::FIGURE,

@@ -77,7 +77,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
 }
 
 /// A copy of the tree that may be changed.
-fn copy(field: &Field) -> Result<PathBuf> {
+pub(super) fn copy(field: &Field) -> Result<PathBuf> {
     let tree = field.fresh("tree")?;
     let mut command = Command::new("cp");
     command
@@ -89,7 +89,7 @@ fn copy(field: &Field) -> Result<PathBuf> {
 }
 
 /// Adds a line to a hundred files.
-fn change(files: &[PathBuf], dice: &mut Dice, round: u32) -> Result<Vec<PathBuf>> {
+pub(super) fn change(files: &[PathBuf], dice: &mut Dice, round: u32) -> Result<Vec<PathBuf>> {
     let mut order: Vec<&PathBuf> = files.iter().collect();
     dice.shuffle(&mut order);
     let chosen: Vec<PathBuf> = order.into_iter().take(100).cloned().collect();

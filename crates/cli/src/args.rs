@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::logging::LogFormat;
 use crate::output::Color;
-use crate::units::{parse_duration, parse_size};
+use crate::units::{parse_duration, parse_rate, parse_size};
 
 /// File systems on storage that nobody has to trust.
 ///
@@ -72,6 +72,10 @@ pub enum Command {
     Publish(Publish),
     /// Serve repositories to anyone, trusted by nobody
     Serve(Serve),
+    /// Make or update a replica of a volume
+    Pull(Pull),
+    /// Give back the room of versions that are not kept
+    Prune(Prune),
     /// Mount a volume; every byte that is read is checked
     Mount(Mount),
     /// Unmount a volume, also one whose daemon has died
@@ -345,6 +349,52 @@ pub struct Verify {
     pub path: std::ffi::OsString,
 }
 
+/// `bulla pull`.
+#[derive(Debug, Args)]
+pub struct Pull {
+    /// What to follow.
+    #[command(flatten)]
+    pub reading: Reading,
+    /// The repository to bring up to date; made when it is missing
+    pub repo: PathBuf,
+    /// Keep the newest N versions, and collect what neither they nor valid ones need [default: now
+    /// and then, what no valid version needs]
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u64>,
+    /// Receive at most so much a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub bwlimit: Option<u64>,
+    /// Hold only this path and what lies below (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub path: Vec<std::ffi::OsString>,
+    /// Read and check what is here already, too, and fetch anew what is damaged
+    #[arg(long)]
+    pub paranoid: bool,
+}
+
+/// `bulla prune`.
+#[derive(Debug, Args)]
+pub struct Prune {
+    /// The repository
+    pub repo: PathBuf,
+    /// Keep the newest N versions; those that are still valid are kept in any case [default: 1]
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u64>,
+    /// How long readers of the index before find its files [default: 10m]
+    #[arg(long, value_name = "D", value_parser = parse_grace)]
+    pub grace: Option<Duration>,
+    /// Change nothing; show what would be freed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    if text == "0s" {
+        return Ok(Duration::ZERO);
+    }
+    parse_duration(text)
+}
+
 /// `bulla config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -376,6 +426,8 @@ impl Command {
             Command::Key(KeyCommand::List(_)) => "key list",
             Command::Publish(_) => "publish",
             Command::Serve(_) => "serve",
+            Command::Pull(_) => "pull",
+            Command::Prune(_) => "prune",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Ls(_) => "ls",

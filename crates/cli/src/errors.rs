@@ -7,7 +7,9 @@ use mount::MountError;
 use publish::error::ReadError;
 use publish::extract::ExtractError;
 use publish::keyfile::KeyError;
+use publish::prune::PruneError;
 use publish::publish_error::PublishError;
+use publish::pull::PullError;
 use serve::ServeError;
 use store::StoreError;
 use trust::Reject;
@@ -60,6 +62,23 @@ fn read_kind(error: &ReadError) -> Kind {
         ReadError::BadSource { .. } => Kind::BadSource,
         ReadError::Place(_) => Kind::Place,
         ReadError::State { .. } => Kind::State,
+    }
+}
+
+fn pull_kind(error: &PullError) -> Kind {
+    match error {
+        PullError::Read(error) => read_kind(error),
+        PullError::Store(error) => store_kind(error),
+        PullError::OtherVolume { .. } => Kind::OtherVolume,
+        PullError::Interrupted => Kind::Interrupted,
+    }
+}
+
+fn prune_kind(error: &PruneError) -> Kind {
+    match error {
+        PruneError::Store(error) => store_kind(error),
+        PruneError::Nothing { .. } => Kind::NoRepository,
+        PruneError::Unsure { .. } => Kind::Damaged,
     }
 }
 
@@ -152,6 +171,8 @@ failures! {
     ReadError => read_kind;
     KeyError => key_kind;
     PublishError => publish_kind;
+    PullError => pull_kind;
+    PruneError => prune_kind;
     ExtractError => extract_kind;
     ServeError => serve_kind;
    MountError => mount_kind;

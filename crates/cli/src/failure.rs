@@ -61,6 +61,8 @@ kinds! {
     NoRepository => NotFound, "check the path; `bulla publish DIR REPO --key FILE` makes a repository";
     /// Another publisher is at work.
     Locked => Locked, "wait until the other publisher has finished; a lock is never left behind by a dead one";
+    /// The repository is another volume's.
+    OtherVolume => Usage, "name another repository: each holds one volume; an empty or missing directory makes a new replica";
     /// The key is not the volume's.
     WrongKey => WrongKey, "use the key with which the volume was first published (`bulla key show FILE` tells a key's name), or publish into an empty repository";
     /// The passphrase does not open the key file.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use publish::error::ReadError;
 use publish::source::{Location, Source};
 use publish::volume::{Volume, VolumeOptions};
+use store::Replica;
 use tokio::runtime::Runtime;
 use trust::statement::VolumeId;
 use wire::http::Tls;
@@ -77,6 +78,41 @@ impl Session {
             ..VolumeOptions::default()
         };
         self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })
+    }
+
+    /// The volume and the places that the arguments name. One that cannot be opened is told and left
+    /// out, as long as another can.
+    pub fn places(
+        &self,
+        config: &Config,
+        reading: &Reading,
+    ) -> Outcome<(VolumeId, Vec<Arc<dyn Replica>>)> {
+        let source = self.source(config, &reading.source)?;
+        let mut locations = vec![source.location];
+        for text in &reading.mirror {
+            locations.push(absolute(Location::from_str(text)?)?);
+        }
+        let (mut places, mut failure) = (Vec::new(), None);
+        // A connection is made by a task.
+        let _runtime = self.runtime.enter();
+        for location in locations {
+            match location.open(source.volume) {
+                Ok(place) => places.push(place),
+                Err(error) => {
+                    tracing::warn!(replica = %location, %error, "is left out");
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        match failure {
+            Some(error) if places.is_empty() => Err(error.into()),
+            _ => Ok((source.volume, places)),
+        }
+    }
+
+    /// How long an answer may take.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Runs a future to its end, or to Ctrl-C.

@@ -38,6 +38,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit_bytes).ok_or_else(wrong)
 }
 
+/// Reads bytes a second: a size, with or without `/s` behind it; nothing at all is refused.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    match parse_size(text.strip_suffix("/s").unwrap_or(text))? {
+        0 => Err("at a rate of nothing, nothing comes".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
 /// A size for people: `1.3 MiB`.
 pub fn size(bytes: u64) -> String {
     let (unit, unit_bytes) = match bytes {

@@ -26,6 +26,8 @@
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
 //! | [`state`] | the floor on disk |
 //! | [`extract`], [`verify`] | what walks a whole volume |
+//! | [`pull`] | a repository that follows a volume |
+//! | [`prune`] | what no kept version reaches gives its room back |
 //! | [`error`] | what a reader is told |
 
 mod ahead;
@@ -44,7 +46,9 @@ mod gather;
 pub mod keyfile;
 pub mod pipeline;
 pub mod progress;
+pub mod prune;
 pub mod publish_error;
+pub mod pull;
 mod reading;
 pub mod snapshot;
 pub mod source;

@@ -550,7 +550,7 @@ impl Asker<'_> {
 }
 
 /// Evidence beats outage: fork, rollback, integrity, expired, unavailable.
-fn gravest(errors: Vec<ReadError>) -> ReadError {
+pub(crate) fn gravest(errors: Vec<ReadError>) -> ReadError {
     errors
         .into_iter()
         .max_by_key(|e| e.class().map_or(0, rank))

@@ -10,9 +10,11 @@
 //! | [`repository`], [`read`] | a repository open for reading: index view, batched reads, read-around |
 //! | [`gather`] | many wanted records as few reads, without I/O |
 //! | [`writer`] | the one who appends and commits; what a crash left is cleared here |
+//! | [`collect`] | what no kept version reaches gives its room back |
 //! | [`rebuild`] | an index made anew from the segments |
 //! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
 //! | [`object`] | the same files as others may ask for them |
+//! | [`notes`] | small files for whoever looks after it |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
 //! | [`cache`] | blocks that were fetched before, on the reader's disk |
@@ -26,6 +28,7 @@ pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
 pub mod cache;
+pub mod collect;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod disk;
@@ -37,6 +40,7 @@ pub mod index;
 pub mod memory;
 pub mod mirrors;
 pub mod names;
+pub mod notes;
 pub mod object;
 pub mod read;
 pub mod rebuild;
@@ -171,6 +175,17 @@ fn replace_file(
     dir: &str,
     bytes: &[u8],
 ) -> Result<(), StoreError> {
+    write_aside(disk, name, temporary, bytes)?;
+    disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))
+}
+
+/// The same without the last step: the name is durable once the caller has synced the directory.
+fn write_aside(
+    disk: &dyn Disk,
+    name: &str,
+    temporary: &str,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
     let write = || {
         let file = disk.create(temporary)?;
         file.write_at(bytes, 0)?;
@@ -178,6 +193,5 @@ fn replace_file(
     };
     write().map_err(|e| io_error(disk, temporary, e))?;
     disk.rename(temporary, name)
-        .map_err(|e| io_error(disk, name, e))?;
-    disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))
+        .map_err(|e| io_error(disk, name, e))
 }

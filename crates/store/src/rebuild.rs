@@ -38,7 +38,7 @@ impl Repository {
         let (ids, blocks, mut rebuilt) = list_segments(disk)?;
         // All segments are named, read or not: what a run names is not cleared away.
         let mut writer = RunWriter::begin(disk, &ids)?;
-        merge(disk, blocks.into_sorted(), &[], &mut writer)?;
+        merge(disk, blocks.into_sorted(), &[], |_| true, &mut writer)?;
         let run = writer.finish()?;
         disk.sync_dir(names::INDEX_DIR)
             .map_err(|e| io_error(disk, names::INDEX_DIR, e))?;

@@ -6,25 +6,31 @@
 //! likewise; head written aside, synced, renamed, directory synced. A crash before the rename leaves
 //! files that nothing names; the next writer removes them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use trust::{Handle, Record};
 
+use crate::collect::{Collected, CollectedNote, Marks, record_at};
 use crate::disk::{Disk, Lock};
 use crate::head::{Head, MAX_RUNS, MAX_STATEMENT_BYTES, RunName};
+use crate::index::Location;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::index::run::Run;
 use crate::names::{self, FileId};
+use crate::notes::Note;
 use crate::repository::{MAX_LEAF_BYTES, Repository, View};
-use crate::segment::{SegmentWriter, Written};
-use crate::{StoreError, damaged, format, io_error, replace_file};
+use crate::segment::{self, SegmentWriter, Written};
+use crate::{StoreError, damaged, format, io_error, replace_file, write_aside};
 
 /// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
 const TARGET_RUNS: usize = 12;
+/// Index entries that a repository may grow by before anybody thinks of collecting.
+const GROWN: u64 = 4096;
 /// Full segments that are being synced while the next one is filled. Without that the one who appends
 /// would wait for the device and the device for him, by turns.
 const SYNCING_SEGMENTS: usize = 2;
@@ -130,6 +136,20 @@ impl Writer {
     pub fn append(&mut self, record: &Record) -> Result<bool, StoreError> {
         self.usable()?;
         if self.contains(&record.handle)? {
+            return Ok(false);
+        }
+        self.guard(|w| w.append_new(record))?;
+        Ok(true)
+    }
+
+    /// Appends a record though its block is there already, committed: for a block whose record is
+    /// damaged. The new one is found from the next commit on. Tells whether it did.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub fn append_anew(&mut self, record: &Record) -> Result<bool, StoreError> {
+        self.usable()?;
+        if self.pending.contains(&record.handle) {
             return Ok(false);
         }
         self.guard(|w| w.append_new(record))?;
@@ -268,6 +288,12 @@ impl Writer {
             retired,
             statements: Bytes::copy_from_slice(statements),
         };
+        self.replace_head(&head)?;
+        Ok(committed)
+    }
+
+    /// The one step that makes a commit visible, and what may be cleared away after it.
+    fn replace_head(&mut self, head: &Head) -> Result<(), StoreError> {
         replace_file(
             &*self.disk,
             names::HEAD_FILE,
@@ -291,7 +317,7 @@ impl Writer {
                 self.broken = true;
             }
         }
-        Ok(committed)
+        Ok(())
     }
 
     /// Makes all segments durable and gives them their names; gives the bytes written to them.
@@ -331,7 +357,7 @@ impl Writer {
         segments.extend(absorbed.iter().flat_map(|r| r.segments()));
         let mut writer = RunWriter::begin(&*self.disk, &segments)?;
         let fresh = std::mem::take(&mut self.pending).into_sorted();
-        merge(&*self.disk, fresh, absorbed, &mut writer)?;
+        merge(&*self.disk, fresh, absorbed, |_| true, &mut writer)?;
         if let Some(run) = writer.finish()? {
             committed.index_bytes = run.len_bytes;
             runs.insert(0, run);
@@ -340,17 +366,109 @@ impl Writer {
         Ok((runs, absorbed.iter().map(|r| r.name().id).collect()))
     }
 
-    fn write_leaves(&mut self) -> Result<(), StoreError> {
-        for (epoch, index, leaf) in std::mem::take(&mut self.leaves) {
-            let dir = format!("{}/{epoch}", names::LOG_DIR);
-            self.disk
-                .make_dir(&dir)
-                .map_err(|e| io_error(&*self.disk, &dir, e))?;
-            let name = names::log_leaf(epoch, index);
-            let temporary = format!("{name}{}", names::TEMPORARY);
-            replace_file(&*self.disk, &name, &temporary, &dir, &leaf)?;
+    /// Whether the index has grown so much since the last collection that much of it may be dead.
+    pub fn has_grown(&self) -> bool {
+        let after = CollectedNote::load(&*self.disk).entries;
+        self.repository.index_entries() > after.saturating_add(after / 2).saturating_add(GROWN)
+    }
+
+    /// Begins to mark what lives.
+    pub fn marks(&self) -> Marks {
+        Marks::new(self.disk.clone(), self.view.clone())
+    }
+
+    /// Collects all that is not marked, in one commit under the statements that stand. The files that
+    /// only readers of the index before need are removed by the first writer after `grace`.
+    ///
+    /// # Errors
+    /// As [`Writer::commit`]; [`StoreError::Damaged`] when blocks were appended and not committed, or
+    /// when somebody committed since the marks were begun.
+    pub fn collect(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
+        self.usable()?;
+        if !self.pending.is_empty() || !marks.are_of(&self.view) {
+            let why = "what was marked is not what is there now";
+            return Err(damaged(&*self.disk, names::HEAD_FILE, why));
+        }
+        self.guard(|w| w.collect_all(marks, grace))
+    }
+
+    fn collect_all(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
+        let mut plan = marks.plan()?;
+        let mut note = CollectedNote::load(&*self.disk);
+        if plan.drop.is_empty() && plan.rewrite.is_empty() {
+            note.entries = plan.told.entries_before;
+            self.put_note(Note::Collected, note.encode().as_bytes())?;
+            return Ok(plan.told);
+        }
+        for id in std::mem::take(&mut plan.rewrite) {
+            match self.rewrite(id, marks) {
+                Ok(()) => plan.drop.push(id),
+                Err(error @ StoreError::Damaged { .. }) => {
+                    // What is damaged is not moved: there it may still be mended.
+                    tracing::warn!(%error, "a segment stays as it is");
+                    plan.keep.push(id);
+                    plan.told.rewritten -= 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.name_segments()?;
+        let mut segments = self.pending.segments().to_vec();
+        let written: HashSet<FileId> = segments.iter().copied().collect();
+        let kept: HashSet<FileId> = plan.keep.iter().copied().collect();
+        segments.extend(&plan.keep);
+        let old = self.view.runs.clone();
+        let mut writer = RunWriter::begin(&*self.disk, &segments)?;
+        let fresh = std::mem::take(&mut self.pending).into_sorted();
+        let lives = |at: &Location| {
+            written.contains(&at.segment) || (kept.contains(&at.segment) && marks.lives(at))
+        };
+        merge(&*self.disk, fresh, &old, lives, &mut writer)?;
+        let run = writer.finish()?;
+        self.sync_dir(names::INDEX_DIR)?;
+        note.entries = run.map_or(0, |run| run.entries);
+        note.shelter(&plan.drop, grace);
+        self.put_note(Note::Collected, note.encode().as_bytes())?;
+        let head = Head {
+            runs: run.into_iter().collect(),
+            retired: old.iter().map(|run| run.name().id).collect(),
+            statements: self.view.head.statements.clone(),
+        };
+        self.replace_head(&head)?;
+        Ok(plan.told)
+    }
+
+    /// Appends the living records of a segment once more.
+    fn rewrite(&mut self, id: FileId, marks: &Marks) -> Result<(), StoreError> {
+        let disk = self.disk.clone();
+        let contents = match segment::by_footer(&*disk, id)? {
+            Some(contents) => contents,
+            None => segment::by_records(&*disk, id)?,
+        };
+        for (handle, at) in contents {
+            if marks.lives(&at) && !self.pending.contains(&handle) {
+                let record = record_at(&*disk, &handle, &at)?;
+                self.append_new(&record)?;
+            }
         }
         Ok(())
+    }
+
+    fn write_leaves(&mut self) -> Result<(), StoreError> {
+        let mut dirs: Vec<String> = Vec::new();
+        for (epoch, index, leaf) in std::mem::take(&mut self.leaves) {
+            let dir = format!("{}/{epoch}", names::LOG_DIR);
+            if !dirs.contains(&dir) {
+                let made = self.disk.make_dir(&dir);
+                made.map_err(|e| io_error(&*self.disk, &dir, e))?;
+                dirs.push(dir);
+            }
+            let name = names::log_leaf(epoch, index);
+            let temporary = format!("{name}{}", names::TEMPORARY);
+            write_aside(&*self.disk, &name, &temporary, &leaf)?;
+        }
+        // Once for all that lie in a directory: a replica may take over thousands.
+        dirs.iter().try_for_each(|dir| self.sync_dir(dir))
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), StoreError> {
@@ -428,9 +546,11 @@ pub(crate) fn clear_leftovers(disk: &dyn Disk, view: &View) -> Result<usize, Sto
         doomed.extend(found.map(|name| format!("{dir}/{name}")));
     }
     let segments = view.segments();
+    let sheltered = CollectedNote::load(disk).shelters();
+    let kept = |id: FileId| segments.contains(&id) || sheltered.contains(&id);
     for name in list(names::SEGMENT_DIR)? {
         let id = FileId::parse(&name, names::SEGMENT_ENDING);
-        if temporary(&name) || id.is_some_and(|id| !segments.contains(&id)) {
+        if temporary(&name) || id.is_some_and(|id| !kept(id)) {
             doomed.push(format!("{}/{name}", names::SEGMENT_DIR));
         }
     }

@@ -12,7 +12,9 @@ mod key;
 mod ls;
 mod manual;
 mod mount;
+mod prune;
 mod publish;
+mod pull;
 mod serve;
 mod stat;
 mod verify;
@@ -26,6 +28,8 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Key(KeyCommand::List(args)) => key::list(args, config, output),
         Command::Publish(args) => publish::run(args, global, config, output),
         Command::Serve(args) => serve::run(args, config, output),
+        Command::Pull(args) => pull::run(args, config, output),
+        Command::Prune(args) => prune::run(args, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
         Command::Umount(args) => mount::umount(args, output),
         Command::Ls(args) => ls::run(args, config, output),

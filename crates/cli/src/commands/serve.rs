@@ -2,8 +2,10 @@
 //! readers check.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
 use ::serve::{Limits, Server};
+use publish::pull::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,7 +28,9 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
     let http = http.map(listen_address).transpose()?;
     let mut repositories = Vec::new();
     for path in &args.repo {
-        repositories.push(Repository::open(path)?);
+        let repository = Repository::open(path)?;
+        tell_scope(&repository, path, output);
+        repositories.push(repository);
     }
     let mut limits = Limits::default();
     if let Some(connections) = args.max_connections {
@@ -105,6 +109,16 @@ fn announce(output: &mut Output, server: &Server, volumes: &[(String, String)]) 
         }
     }
     output.flush()
+}
+
+/// A replica of some paths says so: its readers need another place for the rest.
+fn tell_scope(repository: &Repository, path: &Path, output: &Output) {
+    let note = ReplicaNote::load(repository).ok().flatten();
+    let scope = note.and_then(|note| Some(note.proved.first()?.1.clone()));
+    if let Some(scope) = scope.filter(|scope| !scope.is_everything()) {
+        let path = path.display();
+        output.note(&format!("{path} holds only {scope}; all else it denies"));
+    }
 }
 
 fn listen_address(text: &str) -> Outcome<SocketAddr> {

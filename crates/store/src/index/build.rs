@@ -168,7 +168,7 @@ impl<'a> RunWriter<'a> {
 type Source<'a> = Box<dyn Iterator<Item = Result<(Handle, Location), StoreError>> + 'a>;
 
 /// Merges ordered entries (`fresh`, newest) with whole runs (newest first) into `writer`; of several
-/// entries for one handle the newest stays.
+/// entries for one handle the newest stays, if it is one to `keep`.
 ///
 /// # Errors
 /// Those of reading and writing runs.
@@ -176,6 +176,7 @@ pub fn merge<'a>(
     disk: &'a dyn Disk,
     fresh: impl Iterator<Item = (Handle, Location)> + 'a,
     runs: &'a [Arc<Run>],
+    keep: impl Fn(&Location) -> bool,
     writer: &mut RunWriter<'_>,
 ) -> Result<(), StoreError> {
     let mut sources: Vec<Source<'a>> = vec![Box::new(fresh.map(Ok))];
@@ -193,10 +194,10 @@ pub fn merge<'a>(
             if let Some((handle, at)) = *head
                 && handle == least
             {
-                if !written {
+                if !written && keep(&at) {
                     writer.push(handle, at)?;
-                    written = true;
                 }
+                written = true;
                 *head = source.next().transpose()?;
             }
         }

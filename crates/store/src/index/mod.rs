@@ -18,6 +18,7 @@ pub mod build;
 pub mod pending;
 pub mod run;
 pub mod table;
+pub mod tail;
 
 use trust::Handle;
 use trust::frame::HEADER_BYTES;

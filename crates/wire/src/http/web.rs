@@ -323,16 +323,24 @@ fn describe(error: &reqwest::Error) -> String {
         innermost = inner;
     }
     let text = innermost.to_string();
-    match () {
-        () if distrusted => format!(
+    if distrusted {
+        format!(
             "nobody that we trust vouches for its certificate ({text}): name its authority, or do \
              without (what is read is proved by the volume id)"
-        ),
-        () if error.is_redirect() => text,
-        () if error.is_timeout() && error.is_connect() => "cannot connect: no answer".to_owned(),
-        () if error.is_timeout() => "it has gone silent".to_owned(),
-        () if error.is_connect() => format!("cannot connect: {text}"),
-        () => format!("the connection broke: {text}"),
+        )
+    } else if error.is_redirect() {
+        text
+    } else if error.is_timeout() {
+        let when = if error.is_connect() {
+            "cannot connect: no answer"
+        } else {
+            "it has gone silent"
+        };
+        when.to_owned()
+    } else if error.is_connect() {
+        format!("cannot connect: {text}")
+    } else {
+        format!("the connection broke: {text}")
     }
 }
 

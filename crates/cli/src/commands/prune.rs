@@ -1,0 +1,66 @@
+//! `bulla prune REPO`: what no kept version reaches gives its room back.
+
+use std::sync::Arc;
+
+use publish::prune::{self, PruneOptions, Pruned};
+use serde_json::{Map, Value, json};
+use store::disk::{Disk, Local};
+
+use crate::args::Prune;
+use crate::failure::Outcome;
+use crate::output::{Done, Output, fields};
+use crate::units;
+
+/// Collects.
+pub fn run(args: &Prune, output: &mut Output) -> Outcome<Done> {
+    let defaults = PruneOptions::default();
+    let options = PruneOptions {
+        keep: args.keep.unwrap_or(defaults.keep),
+        grace: args.grace.unwrap_or(defaults.grace),
+        dry_run: args.dry_run,
+        ..defaults
+    };
+    let disk: Arc<dyn Disk> = Arc::new(Local::new(&args.repo));
+    let pruned = prune::prune(disk, &options)?;
+    if !output.json() {
+        let kept: Vec<String> = pruned.kept.iter().map(u64::to_string).collect();
+        let collected = &pruned.collected;
+        output.line(&format!("kept     version {}", kept.join(", ")))?;
+        output.line(&format!("dropped  {} versions", pruned.dropped))?;
+        let word = if args.dry_run {
+            "would be freed"
+        } else {
+            "freed"
+        };
+        output.line(&format!(
+            "room     {} {word}; {} of dead blocks stay among living ones",
+            units::size(collected.freed_bytes),
+            units::size(collected.dead_bytes)
+        ))?;
+        if !args.dry_run && collected.freed_bytes > 0 && !options.grace.is_zero() {
+            output.note(&format!(
+                "readers of the index before have {} to finish; the first pull, publish or prune after \
+                 that removes the files",
+                humantime::format_duration(options.grace)
+            ));
+        }
+    }
+    let mut record = told(&pruned);
+    record.insert("dry_run".to_owned(), args.dry_run.into());
+    Ok(Done::ok(record))
+}
+
+/// The fields of a result that tell of a collection.
+pub fn told(pruned: &Pruned) -> Map<String, Value> {
+    let collected = &pruned.collected;
+    fields(json!({
+        "kept": pruned.kept,
+        "dropped": pruned.dropped,
+        "freed_bytes": collected.freed_bytes,
+        "dead_bytes": collected.dead_bytes,
+        "live_blocks": collected.live_blocks,
+        "segments": collected.segments,
+        "segments_dropped": collected.dropped,
+        "segments_rewritten": collected.rewritten,
+    }))
+}

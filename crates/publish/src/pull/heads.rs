@@ -1,0 +1,174 @@
+//! What the places tell, judged as a reader judges it (`volume`), together with what the replica itself
+//! tells: a source that contradicts what was pulled before is a fork, not news.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
+use store::object::ObjectName;
+use store::{Replica, StoreError};
+use trust::error::Class;
+use trust::head::Head;
+use trust::judge::{Offer, Terms};
+use trust::signatures::Signatures;
+
+use crate::error::ReadError;
+use crate::state::State;
+use crate::volume::gravest;
+
+/// How long the other places' heads are waited for once one has come.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A head that may be followed.
+pub(crate) struct Offered {
+    /// Who tells it; `None` is the replica itself.
+    pub place: Option<Arc<dyn Replica>>,
+    pub bytes: Bytes,
+    pub head: Head,
+    pub offer: Offer,
+    /// The place's head file, if it shows its files.
+    pub files: Option<Bytes>,
+}
+
+/// What one place told.
+pub(crate) struct Told {
+    pub place: Option<Arc<dyn Replica>>,
+    pub bytes: Bytes,
+    pub files: Option<Bytes>,
+}
+
+impl Told {
+    fn name(&self) -> &str {
+        self.place
+            .as_ref()
+            .map_or("the replica itself", |place| place.place())
+    }
+}
+
+/// Asks all places at once, for their heads and the files behind them. Once one has answered, the
+/// others are not waited for much longer.
+pub(crate) async fn ask(
+    replicas: &[Arc<dyn Replica>],
+    mut deadline: Instant,
+    errors: &mut Vec<ReadError>,
+) -> Vec<Told> {
+    let mut asked: FuturesUnordered<_> = replicas.iter().map(ask_one).collect();
+    let mut silent: Vec<&str> = replicas.iter().map(|replica| replica.place()).collect();
+    let mut told = Vec::new();
+    while let Ok(Some((place, head, files))) =
+        tokio::time::timeout_at(deadline.into(), asked.next()).await
+    {
+        if let Some(at) = silent.iter().position(|name| *name == place.place()) {
+            silent.swap_remove(at);
+        }
+        let error = match head {
+            Ok(bytes) if !bytes.is_empty() => {
+                deadline = deadline.min(Instant::now() + PATIENCE);
+                told.push(Told {
+                    place: Some(place),
+                    bytes,
+                    files,
+                });
+                continue;
+            }
+            Ok(_) => ReadError::Place(format!("{}: nothing is published here yet", place.place())),
+            Err(error) => ReadError::from_store("the head", &error),
+        };
+        tracing::warn!(replica = place.place(), %error, "is set aside");
+        errors.push(error);
+    }
+    for place in silent {
+        tracing::warn!(replica = place, "gives no head");
+        errors.push(ReadError::Unavailable {
+            what: "the head".to_owned(),
+            cause: format!("{place} did not answer before the deadline"),
+        });
+    }
+    told
+}
+
+async fn ask_one(
+    place: &Arc<dyn Replica>,
+) -> (Arc<dyn Replica>, Result<Bytes, StoreError>, Option<Bytes>) {
+    let files = async {
+        let objects = place.objects()?;
+        let range = objects.range(ObjectName::Head, 0, store::head::MAX_HEAD_BYTES);
+        // Only a hint, and not worth much waiting.
+        let range = tokio::time::timeout(PATIENCE, range).await;
+        range.ok()?.ok().flatten()
+    };
+    let (head, files) = join(place.head(), files).await;
+    (place.clone(), head, files)
+}
+
+/// Judges what was told, newest first; of several that tell the same record, the longest valid first.
+///
+/// # Errors
+/// A fork, at once; else the gravest error when no place is left. [`ReadError::State`].
+pub(crate) fn judge(
+    state: &State,
+    terms: &Terms,
+    told: Vec<Told>,
+    errors: &mut Vec<ReadError>,
+) -> Result<Vec<Offered>, ReadError> {
+    let mut heads = Vec::new();
+    let mut tellers = Vec::new();
+    for told in told {
+        match Head::decode(&told.bytes) {
+            Ok(head) => {
+                heads.push(head);
+                tellers.push(told);
+            }
+            Err(why) => errors.push(ReadError::Statement {
+                place: told.name().to_owned(),
+                why,
+            }),
+        }
+    }
+    let locked = state.lock()?;
+    let before = locked.load()?;
+    let verdict = before.judge_all(&heads, terms, &mut Signatures::default());
+    let mut offered = Vec::new();
+    for ((told, head), offer) in tellers.into_iter().zip(heads).zip(verdict.offers) {
+        match offer {
+            Ok(offer) => offered.push(Offered {
+                place: told.place,
+                bytes: told.bytes,
+                head,
+                offer,
+                files: told.files,
+            }),
+            Err(why) => {
+                // What the replica itself tells may well have expired: that is why it is pulled.
+                let grave = matches!(why.class(), Class::Fork | Class::Rollback);
+                if told.place.is_some() || why.class() == Class::Fork {
+                    tracing::error!(replica = told.name(), %why, "head refused");
+                    let place = told.name().to_owned();
+                    errors.push(ReadError::Statement { place, why });
+                }
+                if grave && told.place.is_some() {
+                    locked.keep_evidence(&told.bytes)?;
+                }
+            }
+        }
+    }
+    if verdict.floor != before {
+        locked.store(&verdict.floor)?;
+    }
+    offered.sort_by_key(|o| {
+        let told_here = o.place.is_none();
+        (
+            std::cmp::Reverse((o.offer.record.version, o.offer.valid_until)),
+            told_here,
+        )
+    });
+    let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
+    let outside = offered.iter().any(|o| o.place.is_some());
+    if fork || !outside {
+        return Err(gravest(std::mem::take(errors)));
+    }
+    Ok(offered)
+}

@@ -1,0 +1,120 @@
+//! The volume's log, carried along: the leaves between what the replica has and what the new record
+//! names are fetched and must hash into the log that the record was signed with (RFC 6962). A source
+//! that has no log, or another, costs the replica its log and nothing else.
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream;
+use store::names;
+use store::object::ObjectName;
+use store::repository::MAX_LEAF_BYTES;
+use store::{Objects, Repository};
+use trust::Reject;
+use trust::history::{Frontier, LogPoint};
+
+use super::Here;
+use super::heads::Offered;
+use super::sources::Sources;
+
+/// Most leaves that one pull fetches.
+const MAX_LEAVES: u64 = 1 << 17;
+/// Requests under way at a time.
+const REQUESTS: usize = 64;
+
+/// Leaves to be written: epoch, index, bytes.
+pub(crate) type Leaves = Vec<(u64, u64, Bytes)>;
+
+/// The leaves that the replica lacks for the log of `offered`, the record itself as the last; and
+/// whether the log is whole with them.
+pub(crate) async fn carry(
+    sources: &Sources,
+    repository: &Repository,
+    here: Option<&Here>,
+    offered: &Offered,
+) -> (Leaves, bool) {
+    let log = offered.offer.record.log;
+    let own = offered.head.record.statement().bytes().clone();
+    let own = (log.epoch, log.size, own);
+    let start = start(repository, here, &log);
+    if start.size() == log.size && start.root() == log.root {
+        return (vec![own], true);
+    }
+    if log.size.saturating_sub(start.size()) > MAX_LEAVES {
+        tracing::warn!(leaves = log.size, "the log is too long to be carried along");
+        return (vec![own], false);
+    }
+    for place in sources.order() {
+        let Some(objects) = place.replica.objects() else {
+            continue;
+        };
+        match between(sources, objects, repository, start.clone(), &log).await {
+            Ok(mut leaves) => {
+                leaves.push(own);
+                return (leaves, true);
+            }
+            Err(why) => {
+                let replica = place.replica.place();
+                tracing::warn!(replica, %why, "the log cannot be taken from here");
+            }
+        }
+    }
+    (vec![own], false)
+}
+
+/// What the replica has of this log for certain: all that comes before the record at which it stands,
+/// if no leaf of that is missing.
+fn start(repository: &Repository, here: Option<&Here>, log: &LogPoint) -> Frontier {
+    let Some(here) = here else {
+        return Frontier::new();
+    };
+    let frontier = &here.head.frontier;
+    let grows = here.record.log.epoch == log.epoch && frontier.size() <= log.size;
+    if grows && leaves_below(repository, log.epoch, frontier.size()) == frontier.size() {
+        return frontier.clone();
+    }
+    Frontier::new()
+}
+
+/// How many of the first `size` leaves of a log are here.
+fn leaves_below(repository: &Repository, epoch: u64, size: u64) -> u64 {
+    let dir = format!("{}/{epoch}", names::LOG_DIR);
+    let listed = repository.disk_shared().list(&dir).unwrap_or_default();
+    let indexes = listed.iter().filter_map(|name| name.parse::<u64>().ok());
+    indexes.filter(|index| *index < size).count() as u64
+}
+
+async fn between(
+    sources: &Sources,
+    objects: &dyn Objects,
+    repository: &Repository,
+    mut frontier: Frontier,
+    log: &LogPoint,
+) -> Result<Leaves, Reject> {
+    let epoch = log.epoch;
+    let missing = |why| Reject::Malformed { what: "log", why };
+    let fetch = |index: u64| async move {
+        if let Ok(Some(leaf)) = repository.log_leaf(epoch, index) {
+            return (index, Some(leaf), false);
+        }
+        sources.limit.wait().await;
+        let range = objects.range(ObjectName::Log { epoch, index }, 0, MAX_LEAF_BYTES);
+        let leaf = range.await.ok().flatten();
+        sources.received(leaf.as_ref().map_or(0, |leaf| leaf.len() as u64));
+        (index, leaf, true)
+    };
+    let first = frontier.size();
+    let requests = sources.limit.requests(REQUESTS);
+    let mut answers = stream::iter((first..log.size).map(fetch)).buffered(requests);
+    let mut leaves = Vec::new();
+    while let Some((index, leaf, fetched)) = answers.next().await {
+        let leaf = leaf.ok_or_else(|| missing("a leaf is missing"))?;
+        frontier.push(&leaf)?;
+        if fetched {
+            leaves.push((epoch, index, leaf));
+        }
+    }
+    if frontier.root() != log.root {
+        return Err(missing("its leaves are not those that the record names"));
+    }
+    Ok(leaves)
+}

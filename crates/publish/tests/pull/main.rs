@@ -1,0 +1,10 @@
+//! Replicas that follow a volume: honest sources, hostile ones, crashes and full disks (design
+//! `quality.md`, *Adversaries*, *Crashes*). A replica holds the old version whole or the new one whole.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod crashes;
+mod follow;
+mod lies;
+mod prune;
+mod world;

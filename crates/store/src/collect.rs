@@ -1,0 +1,280 @@
+//! Collection: what no kept version reaches gives its room back (docs/decisions/0020).
+//!
+//! Whoever knows the trees marks what lives; here segments without live records are dropped, those
+//! with few are written anew, and a new index names what is left, all in one commit. Readers of the
+//! index before are not disturbed: the files that it names lie here for a grace, listed in the note
+//! `collected`, and are removed by the first writer after that.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::BytesMut;
+use trust::{Handle, Record};
+
+use crate::disk::Disk;
+use crate::index::Location;
+use crate::index::run::Lookup;
+use crate::names::FileId;
+use crate::notes::{self, Note};
+use crate::repository::View;
+use crate::{Patience, StoreError, damaged, io_error};
+
+/// A segment is written anew when less than this part of it lives, percent.
+const REWRITE_BELOW_PERCENT: u64 = 50;
+
+/// What marking a block found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// It is here, and was not marked before.
+    New,
+    /// It was marked before.
+    Known,
+    /// It is not here.
+    Absent,
+}
+
+/// The blocks that live: some 20 bytes each.
+pub struct Marks {
+    disk: Arc<dyn Disk>,
+    view: Arc<View>,
+    ordinals: HashMap<FileId, u32>,
+    /// Ordinal of the segment and offset in it.
+    live: HashSet<u64>,
+    live_bytes: Vec<u64>,
+}
+
+/// What a collection did, or would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Blocks that live.
+    pub live_blocks: u64,
+    /// Index entries before.
+    pub entries_before: u64,
+    /// Segments before.
+    pub segments: u64,
+    /// Segments that hold nothing alive.
+    pub dropped: u64,
+    /// Segments that are written anew.
+    pub rewritten: u64,
+    /// Room that is given back once the grace is over, bytes.
+    pub freed_bytes: u64,
+    /// Room that dead blocks go on taking in segments that mostly live, bytes.
+    pub dead_bytes: u64,
+}
+
+/// What becomes of the segments.
+pub(crate) struct Plan {
+    pub drop: Vec<FileId>,
+    pub rewrite: Vec<FileId>,
+    pub keep: Vec<FileId>,
+    pub told: Collected,
+}
+
+impl Marks {
+    pub(crate) fn new(disk: Arc<dyn Disk>, view: Arc<View>) -> Marks {
+        let mut segments: Vec<FileId> = view.segments().into_iter().collect();
+        segments.sort_unstable();
+        Marks {
+            live_bytes: vec![0; segments.len()],
+            ordinals: segments.into_iter().zip(0..).collect(),
+            live: HashSet::new(),
+            disk,
+            view,
+        }
+    }
+
+    /// Marks a block as living.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`]: nothing may be collected then.
+    pub fn mark(&mut self, handle: &Handle) -> Result<Mark, StoreError> {
+        let Lookup::At(at) = self.view.locate(&*self.disk, handle, Patience::Wait)? else {
+            return Ok(Mark::Absent);
+        };
+        let Some((ordinal, key)) = self.key(&at) else {
+            return Ok(Mark::Absent);
+        };
+        if !self.live.insert(key) {
+            return Ok(Mark::Known);
+        }
+        if let Some(bytes) = self.live_bytes.get_mut(ordinal as usize) {
+            *bytes += u64::from(at.len);
+        }
+        Ok(Mark::New)
+    }
+
+    /// Whether they are about this state of the index.
+    pub(crate) fn are_of(&self, view: &View) -> bool {
+        self.view.head.runs == view.head.runs
+    }
+
+    fn key(&self, at: &Location) -> Option<(u32, u64)> {
+        let ordinal = *self.ordinals.get(&at.segment)?;
+        Some((ordinal, u64::from(ordinal) << 32 | u64::from(at.offset)))
+    }
+
+    pub(crate) fn lives(&self, at: &Location) -> bool {
+        self.key(at)
+            .is_some_and(|(_, key)| self.live.contains(&key))
+    }
+
+    /// What collecting would do.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn estimate(&self) -> Result<Collected, StoreError> {
+        Ok(self.plan()?.told)
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, StoreError> {
+        let mut plan = Plan {
+            drop: Vec::new(),
+            rewrite: Vec::new(),
+            keep: Vec::new(),
+            told: Collected {
+                live_blocks: self.live.len() as u64,
+                entries_before: self.view.head.runs.iter().map(|r| r.entries).sum(),
+                segments: self.ordinals.len() as u64,
+                ..Collected::default()
+            },
+        };
+        for (id, ordinal) in &self.ordinals {
+            let live = self.live_bytes.get(*ordinal as usize).copied();
+            let live = live.unwrap_or_default();
+            let name = id.segment();
+            let len = match self.disk.open(&name).and_then(|file| file.len_bytes()) {
+                Ok(len) => len,
+                // Named by an index that was made anew over a lost segment.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound && live == 0 => 0,
+                Err(e) => return Err(io_error(&*self.disk, &name, e)),
+            };
+            if live == 0 {
+                plan.told.freed_bytes += len;
+                plan.drop.push(*id);
+            } else if live.saturating_mul(100) < len.saturating_mul(REWRITE_BELOW_PERCENT) {
+                plan.told.freed_bytes += len.saturating_sub(live);
+                plan.rewrite.push(*id);
+            } else {
+                plan.told.dead_bytes += len.saturating_sub(live);
+                plan.keep.push(*id);
+            }
+        }
+        plan.told.dropped = plan.drop.len() as u64;
+        plan.told.rewritten = plan.rewrite.len() as u64;
+        Ok(plan)
+    }
+}
+
+/// Reads a record where the index says that it lies.
+pub(crate) fn record_at(
+    disk: &dyn Disk,
+    handle: &Handle,
+    at: &Location,
+) -> Result<Record, StoreError> {
+    let name = at.segment.segment();
+    let fail = |e| io_error(disk, &name, e);
+    let file = disk.open(&name).map_err(fail)?;
+    let mut bytes = BytesMut::zeroed(at.len as usize);
+    let read = file.read_at(&mut bytes, u64::from(at.offset));
+    bytes.truncate(read.map_err(fail)?);
+    let mut bytes = bytes.freeze();
+    match Record::take(&mut bytes) {
+        Ok(Some(record)) if record.handle == *handle && bytes.is_empty() => Ok(record),
+        _ => Err(damaged(
+            disk,
+            &name,
+            "holds another record than its footer says",
+        )),
+    }
+}
+
+/// The note `collected`: how large the index was afterwards, and which segments still lie here for
+/// readers of the index before, until when.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CollectedNote {
+    /// Index entries after the last collection.
+    pub entries: u64,
+    /// Unix seconds, and the segment.
+    pub sheltered: Vec<(u64, FileId)>,
+}
+
+impl CollectedNote {
+    /// The note of a repository; one that cannot be read shelters nothing.
+    pub(crate) fn load(disk: &dyn Disk) -> CollectedNote {
+        let note = notes::read(disk, Note::Collected).ok().flatten();
+        note.and_then(|note| CollectedNote::decode(&note))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn encode(&self) -> String {
+        let mut out = format!("bulla collected\nformat 0\nentries {}\n", self.entries);
+        for (until, id) in &self.sheltered {
+            out.push_str(&format!("until {until} {id}\n"));
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<CollectedNote> {
+        let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+        let mut lines = text.split('\n');
+        if lines.next()? != "bulla collected" || lines.next()? != "format 0" {
+            return None;
+        }
+        let entries = lines.next()?.strip_prefix("entries ")?.parse().ok()?;
+        let sheltered = lines.map(|line| {
+            let (until, id) = line.strip_prefix("until ")?.split_once(' ')?;
+            Some((until.parse().ok()?, FileId::parse(id, "")?))
+        });
+        Some(CollectedNote {
+            entries,
+            sheltered: sheltered.collect::<Option<_>>()?,
+        })
+    }
+
+    /// What may not be removed yet.
+    pub(crate) fn shelters(&self) -> HashSet<FileId> {
+        let now = unix_now();
+        let still = self.sheltered.iter().filter(|(until, _)| *until > now);
+        still.map(|(_, id)| *id).collect()
+    }
+
+    pub(crate) fn shelter(&mut self, segments: &[FileId], grace: Duration) {
+        let now = unix_now();
+        self.sheltered.retain(|(until, _)| *until > now);
+        let until = now.saturating_add(grace.as_secs());
+        self.sheltered
+            .extend(segments.iter().map(|id| (until, *id)));
+    }
+}
+
+fn unix_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_read_back_and_shelters_as_long_as_it_says() {
+        let mut note = CollectedNote {
+            entries: 17,
+            sheltered: Vec::new(),
+        };
+        note.shelter(&[FileId([1; 16])], Duration::ZERO);
+        note.shelter(&[FileId([2; 16])], Duration::from_secs(1000));
+        let text = note.encode();
+        assert_eq!(CollectedNote::decode(text.as_bytes()), Some(note.clone()));
+        assert_eq!(note.shelters(), HashSet::from([FileId([2; 16])]));
+        for bad in [
+            "",
+            "bulla collected\nformat 0\n",
+            &text[1..],
+            text.trim_end(),
+        ] {
+            assert_eq!(CollectedNote::decode(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+}

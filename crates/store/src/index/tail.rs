@@ -1,0 +1,38 @@
+//! What lies behind the pages of somebody else's index run, as bytes that came over a network: a hint
+//! of which segments there are. Nothing here is checked beyond what keeps the reader safe.
+
+use super::{FORMAT, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BYTES, TRAILER_BYTES, pages};
+use crate::head::RunName;
+use crate::names::FileId;
+
+/// Where the pages of a run end, and how many bytes follow; `None` when the head names an impossible
+/// run.
+pub fn behind_pages(run: &RunName) -> Option<(u64, u64)> {
+    if run.entries == 0 || run.entries > MAX_ENTRIES {
+        return None;
+    }
+    let start = pages(run.entries) * PAGE_BYTES as u64;
+    Some((start, run.len_bytes.checked_sub(start)?))
+}
+
+/// The segments that a run points into, out of the bytes behind its pages; `None` when they are not
+/// what the head says.
+pub fn segments(run: &RunName, behind: &[u8]) -> Option<Vec<FileId>> {
+    let (before, trailer) = behind.split_last_chunk::<TRAILER_BYTES>()?;
+    let (magic, rest) = trailer.split_first_chunk::<8>()?;
+    let (format, rest) = rest.split_first_chunk::<4>()?;
+    let (count, rest) = rest.split_first_chunk::<4>()?;
+    let (entries, _) = rest.split_first_chunk::<8>()?;
+    let count = u32::from_le_bytes(*count);
+    let known = magic == MAGIC
+        && u32::from_le_bytes(*format) == FORMAT
+        && count <= MAX_SEGMENTS
+        && u64::from_le_bytes(*entries) == run.entries;
+    let fan_out_bytes = usize::try_from(pages(run.entries)).ok()?.checked_mul(32)?;
+    let ids = before.get(fan_out_bytes..)?;
+    if !known || ids.len() != count as usize * 16 {
+        return None;
+    }
+    let ids = ids.chunks_exact(16).filter_map(|id| id.first_chunk::<16>());
+    Some(ids.map(|id| FileId(*id)).collect())
+}
