@@ -10,11 +10,14 @@ use std::time::Duration;
 use publish::source::{Location, Source};
 use publish::volume::{Volume, VolumeOptions};
 use tokio::runtime::Runtime;
+use trust::judge::Freshness;
 use trust::statement::VolumeId;
 
 use crate::args::Reading;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::output::Output;
+use crate::units;
 
 /// A command that talks to places: its runtime and its settings.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub struct Session {
     state_dir: PathBuf,
     cache_bytes: u64,
     deadline: Duration,
+    freshness: Freshness,
 }
 
 impl Session {
@@ -39,11 +43,22 @@ impl Session {
                 Some(deadline) => deadline,
                 None => config.duration("deadline")?,
             },
+            freshness: match reading.freshness {
+                Some(freshness) => freshness,
+                None => units::parse_freshness(config.text("freshness"))
+                    .map_err(|why| Failure::new(Kind::Config, why))?,
+            },
         })
     }
 
-    /// Opens the volume that the arguments name.
-    pub fn open(&self, config: &Config, reading: &Reading) -> Outcome<Arc<Volume>> {
+    /// Opens the volume that the arguments name. Where only the grace keeps it readable, that is
+    /// told, in the result record too.
+    pub fn open(
+        &self,
+        config: &Config,
+        reading: &Reading,
+        output: &mut Output,
+    ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
         let mirrors = reading
             .mirror
@@ -54,9 +69,14 @@ impl Session {
             state_directory: self.state_dir.clone(),
             cache_bytes: self.cache_bytes,
             deadline: self.deadline,
-            ..VolumeOptions::default()
+            freshness: self.freshness,
         };
-        self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })
+        let volume = self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })?;
+        if volume.is_stale() {
+            let ended = units::time(volume.snapshot().fresh_until());
+            output.stale(&ended);
+        }
+        Ok(volume)
     }
 
     /// Runs a future to its end, or to Ctrl-C.

@@ -23,7 +23,10 @@
 //! | `destination` | where new blocks go |
 //! | `succession` | which version is next, and the head that makes it stand |
 //! | [`keyfile`] | the secret key on disk |
+//! | [`renewal`], [`signing`] | a version's time made longer; versions signed on another machine |
+//! | `closure` | whether a repository has all of a version |
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
+//! | [`history`], [`difference`] | versions before the newest, and how two of them differ |
 //! | [`state`] | the floor on disk |
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
@@ -35,16 +38,21 @@ pub mod blocks;
 mod blocks_out;
 pub mod changes;
 pub mod chunk;
+mod closure;
 mod destination;
+pub mod difference;
 pub mod error;
 pub mod exclude;
 pub mod extract;
 mod gather;
+pub mod history;
 pub mod keyfile;
 pub mod pipeline;
 pub mod progress;
 pub mod publish_error;
 mod reading;
+pub mod renewal;
+pub mod signing;
 pub mod snapshot;
 pub mod source;
 mod statcache;

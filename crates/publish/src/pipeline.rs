@@ -14,8 +14,9 @@ use crossbeam_channel::bounded;
 use rustix::fs::{Mode, OFlags};
 use store::StoreError;
 use store::repository::Repository;
-use store::writer::Writer;
-use trust::key::SecretKey;
+use store::writer::{Committed, Writer};
+use trust::key::{PublicKey, SecretKey};
+use trust::request::Request;
 use trust::statement::VolumeId;
 
 use crate::assemble::{Assembler, Tree};
@@ -30,7 +31,7 @@ use crate::publish_error::PublishError;
 use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
 use crate::state;
-use crate::succession::Succession;
+use crate::succession::{NextHead, Succession};
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
 
@@ -96,6 +97,15 @@ fn system_clock() -> u64 {
     now.map_or(0, |since| since.as_secs())
 }
 
+/// Who signs the new version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Signer<'a> {
+    /// This process.
+    Key(&'a SecretKey),
+    /// Somebody else, somewhere else, later: for a new volume, whose publisher this key will be.
+    Later(Option<PublicKey>),
+}
+
 /// Publishes `directory` into the repository at `repository`, which is made if there is none.
 ///
 /// # Errors
@@ -107,12 +117,40 @@ pub fn publish(
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
+    make(directory, repository, Signer::Key(key), options, observer).map(|(made, _)| made)
+}
+
+/// Does all of [`publish`] but sign and show: the blocks are in the repository when this returns,
+/// and what is left to do fits into the small [`Request`] (see [`crate::signing`]). A new volume
+/// needs to be told whose it will be. Of a dry run there is no request.
+///
+/// # Errors
+/// [`PublishError`].
+pub fn publish_unsigned(
+    directory: &Path,
+    repository: &Path,
+    publisher: Option<PublicKey>,
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<(Published, Option<Request>), PublishError> {
+    let signer = Signer::Later(publisher);
+    make(directory, repository, signer, options, observer)
+}
+
+fn make(
+    directory: &Path,
+    repository: &Path,
+    signer: Signer<'_>,
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<(Published, Option<Request>), PublishError> {
     let top = open_directory(directory)?;
     if options.valid.as_secs() == 0 {
         return Err(PublishError::Impossible("a validity of less than a second"));
     }
     if options.dry_run {
-        return rehearse(directory, &top, repository, key, options, observer);
+        let rehearsed = rehearse(directory, &top, repository, signer, options, observer)?;
+        return Ok((rehearsed, None));
     }
     let opened = Repository::open_or_create(repository)?;
     let mut writing = Writing {
@@ -120,7 +158,7 @@ pub fn publish(
         committed_bytes: 0,
     };
     let statements = writing.writer.statements().clone();
-    let succession = succession(&statements, repository, key, options)?;
+    let succession = succession(&statements, repository, signer, options)?;
     let publication = Publication {
         top: &top,
         repository: Some(writing.writer.repository().clone()),
@@ -131,31 +169,60 @@ pub fn publish(
     };
     let mut tree = publication.tree(&mut writing, observer)?;
     let cache = publication.cache.clone().zip(tree.cache.take());
-    let published = told(&succession, &tree, options);
-    let seconds = options.valid.as_secs();
-    let head = succession.sign(tree.root, (options.clock)(), seconds, key)?;
-    for (epoch, index, leaf) in &head.leaves {
-        writing.writer.put_log_leaf(*epoch, *index, leaf)?;
-    }
-    if let Some(signed) = signed_before(published.volume, options)? {
-        signed.lock()?.keep_signed(&head.bytes)?;
-    }
-    let committed = writing.writer.commit(&head.bytes)?;
+    let binding = Binding {
+        volume: *succession.volume.as_bytes(),
+        root: *tree.root.as_bytes(),
+        with_owner: options.with_owner,
+    };
+    let (published, request) = conclude(writing, succession, tree, signer, options)?;
     if let Some((path, cache)) = cache {
-        let binding = Binding {
-            volume: *published.volume.as_bytes(),
-            record_hash: head.record_hash,
-            with_owner: options.with_owner,
-        };
         cache.finish(&path, &binding).unwrap_or_else(no_cache);
     }
-    Ok(Published {
-        record_hash: Some(head.record_hash),
-        valid_until: head.valid_until,
-        new_bytes: writing.committed_bytes + committed.segment_bytes + committed.index_bytes,
-        skipped: tree.skipped,
-        ..published
-    })
+    Ok((published, request))
+}
+
+/// The last steps: sign and show, or leave that to somebody else.
+pub(crate) fn conclude(
+    mut writing: Writing,
+    succession: Succession,
+    tree: Tree,
+    signer: Signer<'_>,
+    options: &PublishOptions,
+) -> Result<(Published, Option<Request>), PublishError> {
+    let mut published = told(&succession, &tree, options);
+    published.skipped = tree.skipped;
+    let (start, seconds) = ((options.clock)(), options.valid.as_secs());
+    let (committed, request) = match signer {
+        Signer::Key(key) => {
+            let head = succession.sign(tree.root, start, seconds, key)?;
+            published.record_hash = Some(head.record_hash);
+            published.valid_until = head.valid_until;
+            let memory = signed_before(published.volume, options)?;
+            (show(&mut writing.writer, &head, memory.as_ref())?, None)
+        }
+        Signer::Later(_) => {
+            let request = succession.propose(tree.root, start, seconds);
+            (writing.writer.checkpoint()?, Some(request))
+        }
+    };
+    published.new_bytes = writing.committed_bytes + committed.segment_bytes + committed.index_bytes;
+    Ok((published, request))
+}
+
+/// Makes a signed version the repository's newest, in the order that outlives a crash: the log,
+/// the publisher's own memory, the head.
+pub(crate) fn show(
+    writer: &mut Writer,
+    head: &NextHead,
+    memory: Option<&state::State>,
+) -> Result<Committed, PublishError> {
+    for (epoch, index, leaf) in &head.leaves {
+        writer.put_log_leaf(*epoch, *index, leaf)?;
+    }
+    if let Some(memory) = memory {
+        memory.lock()?.keep_signed(&head.bytes)?;
+    }
+    Ok(writer.commit(&head.bytes)?)
 }
 
 /// Does all but writing.
@@ -163,7 +230,7 @@ fn rehearse(
     directory: &Path,
     top: &OwnedFd,
     path: &Path,
-    key: &SecretKey,
+    signer: Signer<'_>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
@@ -173,7 +240,7 @@ fn rehearse(
         Err(e) => return Err(e.into()),
     };
     let statements = repository.as_ref().map(Repository::statements);
-    let succession = succession(&statements.unwrap_or_default(), path, key, options)?;
+    let succession = succession(&statements.unwrap_or_default(), path, signer, options)?;
     let mut counting = Counting {
         repository: repository.clone(),
         new: HashSet::new(),
@@ -196,28 +263,36 @@ fn rehearse(
     })
 }
 
-fn succession(
+pub(crate) fn succession(
     statements: &[u8],
     path: &Path,
-    key: &SecretKey,
+    signer: Signer<'_>,
     options: &PublishOptions,
 ) -> Result<Succession, PublishError> {
+    let public = match signer {
+        Signer::Key(key) => Some(key.public()),
+        Signer::Later(publisher) => publisher,
+    };
     let mut succession = if statements.is_empty() {
-        Succession::begin(&options.name, key)?
+        let publisher = public.ok_or(PublishError::NoPublisher)?;
+        Succession::begin(&options.name, publisher)?
     } else {
-        Succession::follow(statements, key, path)?
+        Succession::follow(statements, path)?
     };
     if let Some(state) = signed_before(succession.volume, options)?
         && let Some(signed) = state.lock()?.signed()?
     {
-        succession = succession.go_on_from(&signed, key, path)?;
+        succession = succession.go_on_from(&signed, path)?;
+    }
+    if let Some(public) = public {
+        succession.check_signer(&public)?;
     }
     succession.check_clock((options.clock)())?;
     Ok(succession)
 }
 
 /// The publisher's own memory of `volume`.
-fn signed_before(
+pub(crate) fn signed_before(
     volume: VolumeId,
     options: &PublishOptions,
 ) -> Result<Option<state::State>, PublishError> {
@@ -286,7 +361,8 @@ impl Publication<'_> {
     ) -> Result<Tree, PublishError> {
         let mut binding = Binding {
             volume: *self.succession.volume.as_bytes(),
-            record_hash: self.succession.previous_hash.unwrap_or_default(),
+            root: (self.succession.previous.as_ref())
+                .map_or([0; 32], |record| *record.root.as_bytes()),
             with_owner: self.options.with_owner,
         };
         let usable = self.cache.as_ref().filter(|_| !self.options.paranoid);
@@ -296,7 +372,7 @@ impl Publication<'_> {
             return Ok(tree);
         }
         // Names no version: it is worth nothing to anybody else.
-        binding.record_hash = [0xff; 32];
+        binding.root = [0xff; 32];
         let first = self.cache.as_ref().zip(tree.cache.take());
         let old = first.and_then(|(path, cache)| {
             let path = path.with_extension("first");

@@ -4,6 +4,7 @@
 //! each against the floor, take the newest whose root can really be had, remember it durably, and let
 //! nobody read from a statement whose time has passed.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -50,7 +51,7 @@ impl Default for VolumeOptions {
 /// An open volume.
 pub struct Volume {
     id: VolumeId,
-    replicas: Vec<Arc<dyn Replica>>,
+    pub(crate) replicas: Vec<Arc<dyn Replica>>,
     options: VolumeOptions,
     state: State,
     clock: Clock,
@@ -119,9 +120,9 @@ fn wall_seconds() -> u64 {
 }
 
 /// A head that passed the floor, and who told it.
-struct Judged {
-    place: String,
-    offer: Offer,
+pub(crate) struct Judged {
+    pub place: String,
+    pub offer: Offer,
 }
 
 impl Volume {
@@ -218,7 +219,13 @@ impl Volume {
         Ok(snapshot)
     }
 
-    fn asker(&self) -> Asker<'_> {
+    /// Whether only the grace keeps the adopted version alive.
+    pub fn is_stale(&self) -> bool {
+        let snapshot = self.snapshot();
+        self.now().max(snapshot.judged_at()) >= snapshot.fresh_until()
+    }
+
+    pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
             replicas: &self.replicas,
             options: &self.options,
@@ -234,10 +241,18 @@ impl Volume {
     /// # Errors
     /// As [`Volume::open`]; the adopted version stays.
     pub async fn check(&self) -> Result<Option<Candidate>, ReadError> {
+        if matches!(self.options.freshness, Freshness::Pinned { .. }) {
+            // Nothing is newer than the one that is wanted.
+            return Ok(None);
+        }
         let asker = self.asker();
         let deadline = self.deadline();
         let judged = asker.judged_heads(deadline).await?;
         let old = self.snapshot();
+        if judged.first().is_some_and(|j| j.offer.stale) && !self.is_stale() {
+            // Newer, but over; what is held is not.
+            return Ok(None);
+        }
         let same = |j: &Judged| j.offer.record_hash == *old.record_hash();
         if judged.first().is_some_and(same) {
             // Several places may tell the same record; the longest timestamp counts.
@@ -286,17 +301,20 @@ impl Volume {
 }
 
 /// One round of asking for heads.
-struct Asker<'a> {
-    replicas: &'a [Arc<dyn Replica>],
-    options: &'a VolumeOptions,
-    state: &'a State,
-    signatures: &'a Mutex<Signatures>,
-    now: u64,
+pub(crate) struct Asker<'a> {
+    pub replicas: &'a [Arc<dyn Replica>],
+    pub options: &'a VolumeOptions,
+    pub state: &'a State,
+    pub signatures: &'a Mutex<Signatures>,
+    pub now: u64,
 }
 
 impl Asker<'_> {
-    /// The heads that pass the floor, newest first.
+    /// The heads that pass the floor, newest first; those that only the grace keeps alive come last.
     async fn judged_heads(&self, deadline: Instant) -> Result<Vec<Judged>, ReadError> {
+        if matches!(self.options.freshness, Freshness::Pinned { .. }) {
+            return self.pinned(deadline).await;
+        }
         let asked = self.replicas.iter().map(|replica| async move {
             let answer = tokio::time::timeout_at(deadline.into(), replica.head()).await;
             (replica.place(), answer)
@@ -314,7 +332,7 @@ impl Asker<'_> {
             }
         }
         let mut judged = self.judge(heads, &mut errors)?;
-        judged.sort_by_key(|j| std::cmp::Reverse(j.offer.record.version));
+        judged.sort_by_key(|j| (j.offer.stale, Reverse(j.offer.record.version)));
         let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
         if judged.is_empty() || fork {
             return Err(gravest(errors));
@@ -429,7 +447,7 @@ impl Asker<'_> {
 }
 
 /// Evidence beats outage: fork, rollback, integrity, expired, unavailable.
-fn gravest(errors: Vec<ReadError>) -> ReadError {
+pub(crate) fn gravest(errors: Vec<ReadError>) -> ReadError {
     errors
         .into_iter()
         .max_by_key(|e| e.class().map_or(0, rank))

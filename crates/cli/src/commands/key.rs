@@ -1,13 +1,14 @@
 //! `bulla key new`, `bulla key show`: the publisher's signing key in a file of its own.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use publish::keyfile::{self, KeyError};
 use serde_json::json;
 use trust::key::SecretKey;
 
 use crate::args::{Global, KeyNew, KeyShow, Passphrase};
+use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::passphrase;
@@ -64,6 +65,16 @@ pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
     Ok(Done::ok(fields(
         json!({"key": public.to_string(), "passphrase": locked}),
     )))
+}
+
+/// The key file that was named, or is set.
+pub fn path(named: Option<&PathBuf>, config: &Config) -> Outcome<PathBuf> {
+    let path = named.cloned().or_else(|| config.path("key"));
+    path.ok_or_else(|| {
+        Failure::new(Kind::Usage, "no key was named").with_hint(
+            "name the publisher's key with --key FILE; `bulla key new --out FILE` makes one",
+        )
+    })
 }
 
 /// Reads a signing key, with its passphrase if it has one.

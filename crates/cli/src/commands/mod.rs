@@ -9,11 +9,14 @@ mod cat;
 mod config;
 mod extract;
 mod key;
+mod log;
 mod ls;
 mod manual;
 mod mount;
 mod publish;
+mod renew;
 mod serve;
+mod sign;
 mod stat;
 mod verify;
 
@@ -24,6 +27,10 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Key(KeyCommand::New(args)) => key::new(args, global, output),
         Command::Key(KeyCommand::Show(args)) => key::show(args, output),
         Command::Publish(args) => publish::run(args, global, config, output),
+        Command::Sign(args) => sign::sign(args, global, config, output),
+        Command::Renew(args) => renew::run(args, global, config, output),
+        Command::Log(args) => log::log(args, config, output),
+        Command::Diff(args) => log::diff(args, config, output),
         Command::Serve(args) => serve::run(args, config, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
         Command::Umount(args) => mount::umount(args, output),

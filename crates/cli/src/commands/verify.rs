@@ -19,7 +19,7 @@ use crate::{text, units};
 /// Verifies.
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
-    let volume = session.open(config, &args.reading)?;
+    let volume = session.open(config, &args.reading, output)?;
     let path = entry::clean(&args.path);
     let tally = Arc::new(Tally::default());
     let bar = Progress::start(output, "verifying");
