@@ -8,7 +8,7 @@ use trust::frame::Packer;
 use trust::head::{Head, first_log};
 use trust::key::SecretKey;
 use trust::policy::{Genesis, Roles, Threshold};
-use trust::root::RootRecord;
+use trust::root::{RootRecord, Totals};
 use trust::statement::VolumeId;
 use trust::timestamp::Timestamp;
 use trust::{Handle, Hasher, Kind, Record, checkpoint, map};
@@ -80,6 +80,12 @@ pub fn honest_head() -> (VolumeId, Head, trust::history::LogPoint) {
         start: NOW,
         duration: 7 * 24 * 3600,
         root: Handle::from_bytes([5; 32]),
+        totals: Totals {
+            files: 3,
+            directories: 1,
+            other: 2,
+            bytes: 1 << 20,
+        },
         policy_number: 0,
         policy_hash: policy.hash(),
         log,

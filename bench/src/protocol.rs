@@ -25,8 +25,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// One request of a reader.
 #[derive(Debug, Clone)]
 pub enum Call {
-    /// The head.
-    Head,
+    /// The head, on the way to a path.
+    Head {
+        /// Empty for nowhere in particular.
+        toward: Vec<u8>,
+    },
     /// Blocks.
     Data {
         /// Which.
@@ -51,10 +54,16 @@ impl Place {
         RemoteStore::new(&address, *self.volume.as_bytes(), RemoteOptions::default())
     }
 
-    async fn open(&self, recorder: Arc<Recorder>, state: &std::path::Path) -> Result<Arc<Volume>> {
+    async fn open(
+        &self,
+        recorder: Arc<Recorder>,
+        state: &std::path::Path,
+        toward: Option<&str>,
+    ) -> Result<Arc<Volume>> {
         let options = VolumeOptions {
             state_directory: state.to_owned(),
             deadline: DEADLINE,
+            toward: toward.map(|path| path.as_bytes().to_vec()),
             ..VolumeOptions::default()
         };
         Ok(Volume::over(self.volume, vec![recorder], options).await?)
@@ -76,7 +85,9 @@ impl Place {
             max_around_bytes,
             calls: Mutex::default(),
         });
-        let volume = self.open(recorder.clone(), state).await?;
+        // The command line says where it goes as well.
+        let toward = (max_around_bytes > 0).then_some(path);
+        let volume = self.open(recorder.clone(), state, toward).await?;
         let snapshot = volume.snapshot();
         let how = Fetch::Until(volume.deadline());
         let inode = snapshot
@@ -99,7 +110,7 @@ impl Place {
             max_around_bytes: usize::MAX,
             calls: Mutex::default(),
         });
-        let volume = self.open(recorder, state).await?;
+        let volume = self.open(recorder, state, None).await?;
         let snapshot = volume.snapshot();
         let how = Fetch::Until(volume.deadline());
         let entries = snapshot.list(snapshot.root(), None, max, how).await?;
@@ -188,7 +199,7 @@ async fn lane_of(
 
 async fn replay(store: &RemoteStore, call: &Call) -> Result<()> {
     match call {
-        Call::Head => drop(store.head().await?),
+        Call::Head { toward } => drop(store.head_toward(toward).await?),
         Call::Data { want, around_bytes } => {
             let records = store.get_many(want, *around_bytes).await?;
             ensure!(records.len() >= want.len(), "a block was denied");
@@ -241,8 +252,15 @@ impl BlockStore for Recorder {
 
 impl Replica for Recorder {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
-        self.note(Call::Head);
+        let toward = Vec::new();
+        self.note(Call::Head { toward });
         self.inner.head()
+    }
+
+    fn head_toward<'a>(&'a self, path: &'a [u8]) -> BoxFuture<'a, Result<Bytes, StoreError>> {
+        let toward = path.to_vec();
+        self.note(Call::Head { toward });
+        self.inner.head_toward(path)
     }
 }
 
@@ -330,7 +348,7 @@ mod tests {
         let one = record("one", 0, "1").await.unwrap();
         let four = record("a/b/c/one", 0, "2").await.unwrap();
         let around = record("a/b/c/one", usize::MAX, "3").await.unwrap();
-        assert!(matches!(one.first(), Some(Call::Head)));
+        assert!(matches!(one.first(), Some(Call::Head { .. })));
         // Without read-around each directory is a call of its own. A reader asks for little with the
         // first names, so it may save no call here; it must never cost one.
         assert_eq!(four.len(), one.len() + 3, "{four:?}");

@@ -70,6 +70,7 @@ fn seeds() -> Vec<Vec<u8>> {
     Request::Head {
             volume,
             around_bytes: 4096,
+            toward: Vec::new(),
         }.put(1, &mut out);
     let want = vec![record(1, 50).handle, record(9, 50).handle];
     Request::Data {
@@ -126,6 +127,7 @@ async fn visit(data: &[u8]) {
     Request::Head {
         volume: served().volume,
         around_bytes: 0,
+        toward: Vec::new(),
     }
     .put(1, &mut honest);
     let answer = tokio::time::timeout(Duration::from_secs(3), exchange(&honest)).await;

@@ -12,7 +12,7 @@ mod tidy;
 mod tree;
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask mutate [--list] [--ci] [NAME...]
+       cargo xtask mutate [--list] [--ci] [--rest] [NAME...]
        cargo xtask fuzz [--list] [--seconds N] [TARGET...]";
 
 fn main() -> ExitCode {

@@ -2,11 +2,13 @@
 //! that the named test fails. A check whose removal no test notices is untested.
 //!
 //! The table is `xtask/mutations.toml`; the copy lies under `target/mutate`, so that nothing in the
-//! product knows a switch that skips a check. Design: *Quality 4*, the mutation rule.
+//! product knows a switch that skips a check. Names of checks that were noticed are kept beside it:
+//! `--rest` goes on where a run stopped. Design: *Quality 4*, the mutation rule.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -53,23 +55,29 @@ impl Mutation {
     }
 }
 
+/// Longest time for one mutant to be built and tried, seconds: a check whose removal lets a test run
+/// for ever is not held by that test.
+const TRIAL_S: u32 = 300;
+
 /// What a test said.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
     Failed,
-    /// It did not compile, or there is no such test.
+    /// It did not compile, did not end, or there is no such test.
     Broken(String),
 }
 
-/// Runs the whole table, the part marked `ci`, or the mutations named.
+/// Runs the whole table, the part marked `ci`, the mutations named, or those of them that no earlier
+/// run has seen noticed (`--rest`).
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let text = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
     let table: Table = toml::from_str(&text).context("reading xtask/mutations.toml")?;
     let (flags, names): (Vec<&String>, Vec<&String>) =
         args.iter().partition(|arg| arg.starts_with("--"));
     let flag = |name: &str| flags.iter().any(|flag| *flag == name);
-    if let Some(unknown) = flags.iter().find(|f| **f != "--list" && **f != "--ci") {
+    let known = ["--list", "--ci", "--rest"];
+    if let Some(unknown) = flags.iter().find(|f| !known.contains(&f.as_str())) {
         bail!("unknown flag {unknown}");
     }
     for name in &names {
@@ -78,11 +86,18 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
             "no mutation is called {name}"
         );
     }
+    let noticed = Noticed::in_directory(&root.join("target/mutate"));
+    let before = if flag("--rest") {
+        noticed.read()
+    } else {
+        BTreeSet::new()
+    };
     let chosen: Vec<&Mutation> = table
         .mutation
         .iter()
         .filter(|m| !flag("--ci") || m.ci)
         .filter(|m| names.is_empty() || names.iter().any(|name| **name == m.name))
+        .filter(|m| !before.contains(&m.name))
         .collect();
     if flag("--list") {
         for mutation in &chosen {
@@ -90,41 +105,32 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
         }
         return Ok(());
     }
-    run_all(&Copy::of(root)?, &chosen)
+    run_all(&Copy::of(root)?, &chosen, &noticed)
 }
 
-fn run_all(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
-    // The control: every named test passes while nothing is removed.
-    let tests: BTreeSet<(&str, &str, &str)> = chosen
-        .iter()
-        .map(|m| (m.package.as_str(), m.target.as_str(), m.test.as_str()))
-        .collect();
-    for (package, target, test) in tests {
-        let verdict = copy.test(package, target, test)?;
-        ensure!(
-            verdict == Verdict::Passed,
-            "with nothing removed, {package} {test}: {verdict:?}"
-        );
-    }
+fn run_all(copy: &Copy, chosen: &[&Mutation], noticed: &Noticed) -> Result<()> {
+    let began = Instant::now();
+    control(copy, chosen)?;
     let mut survivors = Vec::new();
     for mutation in chosen {
+        let trial = Instant::now();
         let path = copy.tree.join(&mutation.file);
         let original = std::fs::read_to_string(&path)?;
         std::fs::write(&path, mutation.apply(&original)?)?;
-        let verdict = copy.test(&mutation.package, &mutation.target, &mutation.test);
+        let verdict = copy.test(&mutation.package, &mutation.target, &[&mutation.test]);
         std::fs::write(&path, &original)?;
-        match verdict? {
-            Verdict::Failed => eprintln!("mutate: {} is noticed", mutation.name),
+        let verdict = verdict?;
+        noticed.keep(&mutation.name, verdict == Verdict::Failed)?;
+        let (name, seconds) = (&mutation.name, trial.elapsed().as_secs_f32());
+        match verdict {
+            Verdict::Failed => eprintln!("mutate: {name} is noticed ({seconds:.1} s)"),
             Verdict::Passed => {
-                eprintln!(
-                    "mutate: {} is NOT noticed by {}",
-                    mutation.name, mutation.test
-                );
-                survivors.push(mutation.name.as_str());
+                eprintln!("mutate: {name} is NOT noticed by {}", mutation.test);
+                survivors.push(name.as_str());
             }
             Verdict::Broken(why) => {
-                eprintln!("mutate: {}: {why}", mutation.name);
-                survivors.push(mutation.name.as_str());
+                eprintln!("mutate: {name}: {why}");
+                survivors.push(name.as_str());
             }
         }
     }
@@ -133,12 +139,72 @@ fn run_all(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
         "checks that no test holds, or mutations that do not compile: {}",
         survivors.join(", ")
     );
-    eprintln!("mutate: {} checks removed, each was noticed", chosen.len());
+    eprintln!(
+        "mutate: {} checks removed, each was noticed, {} s in all",
+        chosen.len(),
+        began.elapsed().as_secs()
+    );
     Ok(())
 }
 
-/// The copy of the tree. It is built beside the real one: what comes from registries is the same for
-/// both and is not compiled twice, and the packages of the copy have another path and so other names.
+/// The control: every named test is there and passes while nothing is removed.
+fn control(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
+    let mut tests: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for m in chosen {
+        let of = tests.entry((&m.package, &m.target)).or_default();
+        of.insert(&m.test);
+    }
+    for ((package, target), names) in tests {
+        let names: Vec<&str> = names.into_iter().collect();
+        if copy.test(package, target, &names)? == Verdict::Passed {
+            continue;
+        }
+        for name in names {
+            let verdict = copy.test(package, target, &[name])?;
+            ensure!(
+                verdict == Verdict::Passed,
+                "with nothing removed, {package} {name}: {verdict:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The names of checks whose removal was noticed when it was last tried, one a line.
+struct Noticed {
+    path: PathBuf,
+}
+
+impl Noticed {
+    fn in_directory(directory: &Path) -> Noticed {
+        Noticed {
+            path: directory.join("noticed"),
+        }
+    }
+
+    fn read(&self) -> BTreeSet<String> {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn keep(&self, name: &str, is_noticed: bool) -> Result<()> {
+        let mut names = self.read();
+        if is_noticed {
+            names.insert(name.to_owned());
+        } else {
+            names.remove(name);
+        }
+        let names: Vec<String> = names.into_iter().collect();
+        Ok(std::fs::write(&self.path, names.join("\n"))?)
+    }
+}
+
+/// The version of the copy's packages. It is built beside the real tree, so that what comes from
+/// registries is not compiled twice; cargo tells packages apart by name and version but not by where
+/// their workspace lies, and without this a test of the real tree could find a mutant's code fresh.
+const MUTANT_VERSION: &str = "0.0.0-mutant";
+
+/// The copy of the tree.
 struct Copy {
     tree: PathBuf,
     target: PathBuf,
@@ -165,7 +231,12 @@ impl Copy {
         }
         for file in &files {
             let (from, to) = (root.join(file), copy.tree.join(file));
-            let bytes = std::fs::read(&from)?;
+            let mut bytes = std::fs::read(&from)?;
+            match file.to_str() {
+                Some("Cargo.toml") => bytes = renamed(&bytes, in_manifest)?,
+                Some("Cargo.lock") => bytes = renamed(&bytes, in_lock)?,
+                _ => {}
+            }
             if std::fs::read(&to).is_ok_and(|old| old == bytes) {
                 continue;
             }
@@ -177,9 +248,11 @@ impl Copy {
         Ok(copy)
     }
 
-    fn test(&self, package: &str, target: &str, test: &str) -> Result<Verdict> {
-        let mut command = Command::new("cargo");
+    /// Runs exactly these tests of one target.
+    fn test(&self, package: &str, target: &str, tests: &[&str]) -> Result<Verdict> {
+        let mut command = Command::new("timeout");
         command
+            .args(["--kill-after=5", &TRIAL_S.to_string(), "cargo"])
             .args(["test", "--quiet", "--package", package])
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target);
@@ -188,23 +261,59 @@ impl Copy {
             name => command.args(["--test", name]),
         };
         let out = command
-            .args([test, "--", "--exact"])
+            .args(["--", "--exact"])
+            .args(tests)
             .output()
             .context("running cargo test")?;
+        // What `timeout` answers when it had to end the command.
+        if matches!(out.status.code(), Some(124 | 137)) {
+            return Ok(Verdict::Broken(format!("no end within {TRIAL_S} s")));
+        }
         Ok(read_verdict(
+            tests.len(),
             &String::from_utf8_lossy(&out.stdout),
             &String::from_utf8_lossy(&out.stderr),
         ))
     }
 }
 
-/// Reads what `cargo test` of exactly one test printed.
-fn read_verdict(stdout: &str, stderr: &str) -> Verdict {
-    if stdout.contains("test result: ok. 1 passed") {
+/// A manifest or lock file in which our own packages have the version of mutants.
+fn renamed(
+    text: &[u8],
+    versions: fn(&mut toml::Table) -> Vec<&mut toml::Value>,
+) -> Result<Vec<u8>> {
+    let mut table: toml::Table = std::str::from_utf8(text)?.parse()?;
+    let versions = versions(&mut table);
+    ensure!(!versions.is_empty(), "no version of a package of ours");
+    for version in versions {
+        *version = MUTANT_VERSION.into();
+    }
+    Ok(toml::to_string(&table)?.into_bytes())
+}
+
+fn in_manifest(table: &mut toml::Table) -> Vec<&mut toml::Value> {
+    let workspace = table.get_mut("workspace");
+    let version = workspace.and_then(|w| w.get_mut("package")?.get_mut("version"));
+    version.into_iter().collect()
+}
+
+fn in_lock(table: &mut toml::Table) -> Vec<&mut toml::Value> {
+    let packages = table.get_mut("package").and_then(|p| p.as_array_mut());
+    let ours = packages
+        .into_iter()
+        .flatten()
+        .filter(|package| package.get("source").is_none());
+    ours.filter_map(|package| package.get_mut("version"))
+        .collect()
+}
+
+/// Reads what `cargo test` of exactly so many tests printed.
+fn read_verdict(tests: usize, stdout: &str, stderr: &str) -> Verdict {
+    if stdout.contains(&format!("test result: ok. {tests} passed;")) {
         Verdict::Passed
-    } else if stdout.contains("test result: FAILED. 0 passed; 1 failed") {
+    } else if stdout.contains("test result: FAILED.") {
         Verdict::Failed
-    } else if stdout.contains("running 0 tests") {
+    } else if stdout.contains("test result: ok.") {
         Verdict::Broken("there is no such test".to_owned())
     } else if stderr.contains("SIG") || stderr.contains("process didn't exit successfully") {
         // An abort takes the harness with it: noticed, if not politely.
@@ -223,15 +332,18 @@ mod tests {
         let passed = "\nrunning 1 test\n.\ntest result: ok. 1 passed; 0 failed; 0 ignored;";
         let failed = "\nrunning 1 test\nx --- FAILED\ntest result: FAILED. 0 passed; 1 failed; 0";
         let none = "\nrunning 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored;";
-        assert_eq!(read_verdict(passed, ""), Verdict::Passed);
-        assert_eq!(read_verdict(failed, ""), Verdict::Failed);
-        assert!(matches!(read_verdict(none, ""), Verdict::Broken(_)));
+        assert_eq!(read_verdict(1, passed, ""), Verdict::Passed);
+        assert_eq!(read_verdict(1, failed, ""), Verdict::Failed);
+        assert!(matches!(read_verdict(1, none, ""), Verdict::Broken(_)));
+        // One of two names is of no test.
+        assert!(matches!(read_verdict(2, passed, ""), Verdict::Broken(_)));
         assert!(matches!(
-            read_verdict("", "error[E0308]: mismatched types"),
+            read_verdict(1, "", "error[E0308]: mismatched types"),
             Verdict::Broken(_)
         ));
         assert_eq!(
             read_verdict(
+                1,
                 "running 1 test\n",
                 "(signal: 6, SIGABRT: process abort signal)"
             ),
@@ -252,6 +364,44 @@ mod tests {
             assert!(names.insert(&mutation.name), "{} twice", mutation.name);
         }
         assert!(table.mutation.iter().any(|m| m.ci), "CI runs none");
+    }
+
+    #[test]
+    fn a_mutant_is_of_another_version_than_the_product() {
+        let root = crate::workspace_root();
+        let read = |name: &str| std::fs::read(root.join(name)).unwrap();
+        let table =
+            |bytes: &[u8]| -> toml::Table { std::str::from_utf8(bytes).unwrap().parse().unwrap() };
+        let (manifest, lock) = (read("Cargo.toml"), read("Cargo.lock"));
+        let mutant = table(&renamed(&manifest, in_manifest).unwrap());
+        assert_eq!(mutant["profile"], table(&manifest)["profile"]);
+        assert!(mutant.to_string().contains(MUTANT_VERSION));
+        let mutant = renamed(&lock, in_lock).unwrap();
+        for package in table(&mutant)["package"].as_array().unwrap() {
+            let is_mutant = package["version"].as_str() == Some(MUTANT_VERSION);
+            assert_eq!(is_mutant, package.get("source").is_none());
+        }
+        assert!(renamed(b"[workspace]", in_manifest).is_err());
+        for member in [
+            "crates/trust",
+            "crates/publish",
+            "crates/wire",
+            "crates/mount",
+        ] {
+            let own = std::fs::read_to_string(root.join(member).join("Cargo.toml")).unwrap();
+            assert!(own.contains("version.workspace = true"), "{member}");
+        }
+    }
+
+    #[test]
+    fn what_was_noticed_is_kept_until_it_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let noticed = Noticed::in_directory(directory.path());
+        assert!(noticed.read().is_empty());
+        noticed.keep("a", true).unwrap();
+        noticed.keep("b", true).unwrap();
+        noticed.keep("a", false).unwrap();
+        assert_eq!(noticed.read(), BTreeSet::from(["b".to_owned()]));
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub enum KeyCommand {
     New(KeyNew),
     /// Show the public name of a key
     Show(KeyShow),
+    /// List keys: their public names and whether they have a passphrase
+    List(KeyList),
 }
 
 /// `bulla key new`.
@@ -139,6 +141,15 @@ pub struct KeyShow {
     pub file: PathBuf,
 }
 
+/// `bulla key list`.
+#[derive(Debug, Args)]
+pub struct KeyList {
+    /// Key files, and directories with key files; without any, the setting `key-dir` and the key that
+    /// the setting `key` names
+    #[arg(value_name = "FILE|DIR")]
+    pub paths: Vec<PathBuf>,
+}
+
 /// Where a passphrase comes from, if it is not asked for.
 #[derive(Debug, Args)]
 pub struct Passphrase {
@@ -156,7 +167,7 @@ pub struct Passphrase {
 /// `bulla publish`.
 #[derive(Debug, Args)]
 pub struct Publish {
-    /// The tree; left out with --install
+    /// The tree, or `-` for a tar archive on stdin; left out with --install
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// The repository; made when it is missing
@@ -302,9 +313,12 @@ pub struct Serve {
     /// The address to listen on [default: 127.0.0.1:28552, setting `listen`]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Connections at a time; further ones wait
+    /// Connections at a time; further ones are told to come back later [default: 16384]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
+    /// Connections at a time of one client: an IPv4 address, an IPv6 /64 [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub max_per_client: Option<usize>,
     /// Memory for answers that are asked for often, 0 for none [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
     pub cache_size: Option<u64>,
@@ -466,6 +480,7 @@ impl Command {
         match self {
             Command::Key(KeyCommand::New(_)) => "key new",
             Command::Key(KeyCommand::Show(_)) => "key show",
+            Command::Key(KeyCommand::List(_)) => "key list",
             Command::Publish(_) => "publish",
             Command::Sign(_) => "sign",
             Command::Renew(_) => "renew",

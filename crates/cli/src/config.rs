@@ -86,6 +86,12 @@ const SETTINGS: &[Setting] = &[
         check: any,
     },
     Setting {
+        key: "key-dir",
+        variable: "BULLA_KEY_DIR",
+        default: "",
+        check: any,
+    },
+    Setting {
         key: "listen",
         variable: "BULLA_LISTEN",
         default: "127.0.0.1:28552",
@@ -162,6 +168,7 @@ impl Config {
                     "/var/lib/bulla",
                 )),
                 "cache-dir" => text(directory("XDG_CACHE_HOME", ".cache", "/var/cache/bulla")),
+                "key-dir" => text(configuration().join("keys")),
                 _ => setting.default.to_owned(),
             };
             let origin = "built in".to_owned();
@@ -306,7 +313,11 @@ fn check_source_name(name: &str) -> Result<(), String> {
 }
 
 fn user_file() -> PathBuf {
-    directory("XDG_CONFIG_HOME", ".config", "/etc/bulla").join("config.toml")
+    configuration().join("config.toml")
+}
+
+fn configuration() -> PathBuf {
+    directory("XDG_CONFIG_HOME", ".config", "/etc/bulla")
 }
 
 /// An XDG directory of this program; `fallback` for services without a home.

@@ -71,6 +71,8 @@ kinds! {
     Exists => Failed, "choose another name, or move what is there away; bulla overwrites no key and no file of yours";
     /// The tree holds what cannot be published.
     Unreadable => Failed, "nothing was published; make it readable, leave it out with --exclude, or publish the rest with --skip-unreadable";
+    /// An archive that is none, or holds what cannot be published.
+    Archive => Failed, "nothing was published; the archive must be a whole tar stream, unpacked (`zcat FILE | bulla publish - REPO`), whose names stay inside of it";
     /// The repository would publish itself.
     RepositoryInside => Usage, "put the repository beside the tree, not into it, or leave it out with --exclude";
     /// The clock is wrong.

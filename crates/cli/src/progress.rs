@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use trust::root::Totals;
 
 use crate::output::Output;
 
@@ -13,6 +14,8 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Progress {
     bar: ProgressBar,
+    /// How many files there are, where that is known.
+    leaves: Option<u64>,
 }
 
 impl Progress {
@@ -31,7 +34,7 @@ impl Progress {
         if output.progress() {
             bar.enable_steady_tick(TICK);
         }
-        Progress { bar }
+        Progress { bar, leaves: None }
     }
 
     /// From now on the remaining time is shown.
@@ -51,10 +54,19 @@ impl Progress {
         }
     }
 
+    /// The whole is signed to be this much: `verify` and `extract` of a whole volume.
+    pub fn signed(&mut self, totals: &Totals) {
+        self.leaves = Some(totals.leaves());
+        self.of(totals.bytes);
+    }
+
     /// How far it is.
     pub fn at(&self, bytes: u64, files: u64) {
         self.bar.set_position(bytes);
-        self.bar.set_message(format!("{files} files"));
+        self.bar.set_message(match self.leaves {
+            Some(leaves) => format!("{files}/{leaves} files"),
+            None => format!("{files} files"),
+        });
     }
 
     /// Takes the bar away.
@@ -68,10 +80,62 @@ impl Default for Progress {
     fn default() -> Self {
         Progress {
             bar: ProgressBar::hidden(),
+            leaves: None,
         }
     }
 }
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bar() -> Progress {
+        Progress::default()
+    }
+
+    #[test]
+    fn a_signed_whole_shows_how_much_is_left() {
+        let mut progress = bar();
+        progress.at(10, 1);
+        assert_eq!(
+            (progress.bar.length(), &*progress.bar.message()),
+            (None, "1 files")
+        );
+        let totals = Totals {
+            files: 3,
+            directories: 9,
+            other: 1,
+            bytes: 1000,
+        };
+        progress.signed(&totals);
+        progress.at(500, 2);
+        assert_eq!(progress.bar.length(), Some(1000));
+        assert_eq!(progress.bar.message(), "2/4 files");
+    }
+
+    #[test]
+    fn a_whole_that_cannot_be_breaks_no_bar() {
+        for bytes in [0, 1, u64::MAX] {
+            let mut progress = bar();
+            let files = u64::MAX;
+            let other = u64::MAX;
+            progress.signed(&Totals {
+                files,
+                other,
+                bytes,
+                directories: 0,
+            });
+            for at in [0, 1 << 40, u64::MAX] {
+                progress.at(at, at);
+                // The remaining time and the rate, as the bar asks for them.
+                let _ = (progress.bar.eta(), progress.bar.per_sec());
+                progress.bar.tick();
+            }
+            progress.end();
+        }
+    }
 }

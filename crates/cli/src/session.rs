@@ -59,6 +59,17 @@ impl Session {
         reading: &Reading,
         output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
+        self.open_toward(config, reading, &[], output)
+    }
+
+    /// Like [`Session::open`], by a command that reads `path` next.
+    pub fn open_toward(
+        &self,
+        config: &Config,
+        reading: &Reading,
+        path: &[u8],
+        output: &mut Output,
+    ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
         let mirrors = reading
             .mirror
@@ -70,6 +81,7 @@ impl Session {
             cache_bytes: self.cache_bytes,
             deadline: self.deadline,
             freshness: self.freshness,
+            toward: (!path.is_empty()).then(|| path.to_vec()),
         };
         let volume = self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })?;
         if volume.is_stale() {

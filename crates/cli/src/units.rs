@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use trust::judge::Freshness;
+use trust::root::Totals;
 use trust::text::{Noun, read};
 
 /// Reads a duration; a number without unit is refused.
@@ -80,6 +81,20 @@ pub fn size(bytes: u64) -> String {
         _ => ("TiB", 1 << 40),
     };
     format!("{:.1} {unit}", bytes as f64 / unit_bytes as f64)
+}
+
+/// How much a tree holds, for people.
+pub fn totals(totals: &Totals) -> String {
+    let other = match totals.other {
+        0 => String::new(),
+        other => format!("{other} links and special files, "),
+    };
+    format!(
+        "{} files, {other}{} directories, {}",
+        totals.files,
+        totals.directories,
+        size(totals.bytes)
+    )
 }
 
 /// A time for people and machines: RFC 3339, seconds.

@@ -9,6 +9,8 @@ use crate::options::Ownership;
 
 /// What `st_blksize` says: the size at which reading is cheap.
 pub const BLOCK_BYTES: u32 = 128 << 10;
+/// What `statfs` counts in, bytes: fine enough for a small volume not to look ten times as large.
+pub const STATFS_UNIT_BYTES: u32 = 4096;
 
 /// Who owns files that the volume does not speak of, and whether it is believed where it does.
 #[derive(Debug, Clone, Copy)]

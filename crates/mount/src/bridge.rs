@@ -4,6 +4,7 @@
 //! read it. One that must wait for a network goes to the runtime with a deadline, so that no thread
 //! of the mount ever waits and every caller is free at the latest at the deadline (*Laws*, 4).
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use fuser::{
 use futures_util::FutureExt;
 use publish::Fetch;
 use tokio::runtime::Handle as Runtime;
-use trust::inode::FileKind;
+use trust::inode::{FileKind, MAX_NAME_BYTES};
 
 use crate::attributes;
 use crate::failure::Failure;
@@ -80,6 +81,22 @@ impl Bridge {
             finish(&core, about.tell(&core, result));
         });
     }
+}
+
+/// Gives `use_them` the pieces as one slice. `fuser` takes no more, and memory that is new for each
+/// reply would be cleared by the kernel, page by page: each thread keeps a buffer.
+fn joined(pieces: &[Bytes], use_them: impl FnOnce(&[u8])) {
+    thread_local! {
+        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        buffer.reserve(pieces.iter().map(Bytes::len).sum());
+        for piece in pieces {
+            buffer.extend_from_slice(piece);
+        }
+        use_them(buffer);
+    });
 }
 
 /// What a request is about, for logs.
@@ -185,7 +202,7 @@ impl Filesystem for Bridge {
             |_, result| match result.as_deref() {
                 Ok([]) => reply.data(&[]),
                 Ok([one]) => reply.data(one),
-                Ok(pieces) => reply.data(&pieces.concat()),
+                Ok(pieces) => joined(pieces, |bytes| reply.data(bytes)),
                 Err(errno) => reply.error(*errno),
             },
         );
@@ -323,18 +340,14 @@ impl Filesystem for Bridge {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        // Nothing is free, nothing can be made, and how much there is nobody signed: only a walk of the
-        // whole tree would tell.
-        reply.statfs(
-            0,
-            0,
-            0,
-            0,
-            0,
-            attributes::BLOCK_BYTES,
-            255,
-            attributes::BLOCK_BYTES,
-        );
+        // What the publisher signed: only a walk of the whole tree would tell whether it is so. Nothing
+        // is free, nothing can be made.
+        let totals = self.core.view().snapshot.record().totals;
+        let unit = attributes::STATFS_UNIT_BYTES;
+        let blocks = totals.bytes.div_ceil(u64::from(unit));
+        let longest_name = MAX_NAME_BYTES as u32;
+        let best = attributes::BLOCK_BYTES;
+        reply.statfs(blocks, 0, 0, totals.entries(), 0, best, longest_name, unit);
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -26,5 +26,5 @@ mod unmount;
 
 pub use error::MountError;
 pub use options::{MountOptions, NameCaching, Ownership};
-pub use session::{Mounted, mount};
+pub use session::{Mounted, Signals, mount};
 pub use unmount::unmount;

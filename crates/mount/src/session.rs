@@ -14,6 +14,7 @@ use std::{fs, io};
 use fuser::{Config, MountOption, Session, SessionACL};
 use publish::Volume;
 use rustix::io::Errno;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -161,27 +162,15 @@ impl Mounted {
         })
     }
 
-    /// Serves until the mount has ended or the process is told to go (SIGTERM, SIGINT, SIGHUP): then
-    /// it is unmounted first.
+    /// Serves until the mount has ended or the process is told to go, be it before this was called:
+    /// then it is unmounted first.
     ///
     /// # Errors
     /// As [`Mounted::ended`] and [`Mounted::unmount`].
-    pub async fn until_signal(mut self) -> Result<(), MountError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let listen = |kind| {
-            signal(kind).map_err(|source| MountError::Ended {
-                directory: self.directory.clone(),
-                source,
-            })
-        };
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut hang_up = listen(SignalKind::hangup())?;
+    pub async fn until_signal(mut self, mut signals: Signals) -> Result<(), MountError> {
         tokio::select! {
             result = self.ended() => return result,
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = hang_up.recv() => {}
+            () = signals.told_to_go() => {}
         }
         self.unmount()
     }
@@ -206,6 +195,40 @@ impl Drop for Mounted {
         self.keeper.abort();
         if let Err(error) = self.unmount() {
             tracing::warn!(%error, "left mounted");
+        }
+    }
+}
+
+/// What tells a process to go: SIGTERM, SIGINT, SIGHUP. From [`Signals::listen`] on none of them ends
+/// the process by itself, and none is missed.
+///
+/// A process that serves a mount listens *before* it mounts: a signal that meets it in between would
+/// end it with the mount in place, and a mount that nobody serves hangs over its directory.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Begins to listen. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn listen() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn told_to_go(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hang_up.recv() => {}
         }
     }
 }

@@ -16,13 +16,14 @@ use crossbeam_channel::Receiver;
 use trust::array;
 use trust::handle::{ArrayNode, InodeBlock, MapNode};
 use trust::inode::{Content, Entry, FileContent, Inode};
+use trust::root::Totals;
 use trust::{Handle, Record, map};
 
 use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
 use crate::changes::{Change, Comparison};
 use crate::destination::Destination;
-use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped, Totals};
+use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped};
 use crate::publish_error::{self, PublishError, Unreadable};
 use crate::statcache::CacheWriter;
 use crate::work::{Done, Event, FileId, Link, Part, What};
@@ -41,6 +42,7 @@ type Nodes = Rc<RefCell<Vec<Bytes>>>;
 pub(crate) struct Tree {
     pub root: Handle<InodeBlock>,
     pub totals: Totals,
+    pub skipped_count: u64,
     pub skipped: Vec<Skipped>,
     pub names_elsewhere: Vec<(FileId, u32)>,
     /// What the next publication need not read.
@@ -62,6 +64,7 @@ pub(crate) struct Assembler<'a, D> {
     links: HashMap<FileId, Inode>,
     root: Option<Handle<InodeBlock>>,
     totals: Totals,
+    skipped_count: u64,
     skipped: Vec<Skipped>,
     cache: Option<CacheWriter>,
     comparison: Option<Comparison<'a>>,
@@ -112,6 +115,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             links: HashMap::new(),
             root: None,
             totals: Totals::default(),
+            skipped_count: 0,
             skipped: Vec::new(),
             cache,
             comparison,
@@ -138,6 +142,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
                     return Ok(Tree {
                         root: self.root.ok_or(PublishError::WorkerDied)?,
                         totals: self.totals,
+                        skipped_count: self.skipped_count,
                         skipped: self.skipped,
                         names_elsewhere,
                         cache: self.cache,
@@ -182,14 +187,19 @@ impl<'a, D: Destination> Assembler<'a, D> {
         match what {
             What::Vanished => Ok(()),
             What::Unreadable(why) => self.leave_out(&self.path_of(&name), why),
-            What::Value { value, bytes } => {
-                self.count(bytes);
+            What::Value { value, totals } => {
+                self.count(totals);
                 self.remember(&name, stamp, false, &value);
                 self.push(&name, &value)
             }
             What::Link(link) => match self.linked(&link) {
                 Some(inode) => {
-                    self.count(0);
+                    // The content was counted with the first name.
+                    let bytes = 0;
+                    self.count(Totals {
+                        bytes,
+                        ..Totals::of(&inode)
+                    });
                     let value = self.place(&name, &inode)?;
                     self.push(&name, &value)
                 }
@@ -201,10 +211,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
                 blocks,
                 link,
             } => {
-                self.count(match inode.content {
-                    Content::Regular(_) => inode.size,
-                    _ => 0,
-                });
+                self.count(Totals::of(&inode));
                 self.store_file(blocks)?;
                 if let Some(link) = link {
                     self.links.insert(link.file, (*inode).clone());
@@ -222,10 +229,9 @@ impl<'a, D: Destination> Assembler<'a, D> {
         }
     }
 
-    fn count(&mut self, bytes: u64) {
-        self.totals.files += 1;
-        self.totals.bytes += bytes;
-        self.observer.finished(1, bytes);
+    fn count(&mut self, entry: Totals) {
+        self.totals.add(entry);
+        self.observer.finished(1, entry.bytes);
     }
 
     fn linked(&mut self, link: &Link) -> Option<Inode> {
@@ -250,7 +256,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
         }
         tracing::warn!(path = %path.display(), %why, "left out");
         self.observer.skipped(&path, &why);
-        self.totals.skipped += 1;
+        self.skipped_count += 1;
         if self.skipped.len() < MAX_SKIPPED_TOLD {
             let why = why.to_string();
             self.skipped.push(Skipped { path, why });
@@ -381,6 +387,10 @@ impl<'a, D: Destination> Assembler<'a, D> {
         if let What::File { inode, .. } = &mut done.what {
             inode.content = Content::Regular(root.map_or(FileContent::Empty, FileContent::Array));
             inode.size = inode.content.size();
+            // What is remembered counts by its stamp: where the system was wrong about the size, the
+            // file is read again next time.
+            let size = inode.size;
+            done.stamp = done.stamp.filter(|stamp| stamp.size == size);
         }
         self.entry(done)
     }
@@ -404,7 +414,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
         }
         inode.content = Content::Directory { map, opaque: false };
         inode.size = inode.content.size();
-        self.totals.directories += 1;
+        self.totals.add(Totals::of(&inode));
         if open.path.is_empty() {
             if let Some(comparison) = &mut self.comparison {
                 comparison.top(&inode);

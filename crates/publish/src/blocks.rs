@@ -15,6 +15,7 @@ use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Replica, StoreError};
+use tokio::runtime::Handle as Runtime;
 use tokio::sync::watch;
 use trust::inode::Inode;
 use trust::{
@@ -22,6 +23,7 @@ use trust::{
     Reject, array, map,
 };
 
+use crate::ahead::Ahead;
 use crate::around::{Around, Expect, Tally};
 use crate::error::ReadError;
 
@@ -147,6 +149,9 @@ pub struct Blocks {
     replicas: Vec<Arc<dyn Replica>>,
     cache: Cache<Handle, Kept, ByBytes>,
     around: Around,
+    ahead: Ahead,
+    /// Where fetching ahead runs; none outside of a runtime.
+    runtime: Option<Runtime>,
     flights: Mutex<HashMap<Handle, watch::Receiver<()>>>,
     counters: Counters,
 }
@@ -185,6 +190,8 @@ impl Blocks {
             cache,
             flights: Mutex::default(),
             around: Around::default(),
+            ahead: Ahead::new(cache_bytes),
+            runtime: Runtime::try_current().ok(),
             counters: Counters::default(),
         }
     }
@@ -202,6 +209,21 @@ impl Blocks {
     /// The volume's hash function.
     pub fn hasher(&self) -> &Hasher {
         &self.hasher
+    }
+
+    /// The sequential readers.
+    pub(crate) fn ahead(&self) -> &Ahead {
+        &self.ahead
+    }
+
+    /// Where fetching ahead runs.
+    pub(crate) fn runtime(&self) -> Option<&Runtime> {
+        self.runtime.as_ref()
+    }
+
+    /// Gives the memory of a block back, if it is there.
+    pub(crate) fn let_go(&self, handle: &Handle) {
+        self.cache.remove(handle);
     }
 
     /// One block; `expect` is what may be wanted next.

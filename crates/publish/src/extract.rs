@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use tokio::task::JoinSet;
 use trust::error::Class;
 use trust::inode::{Content, Inode, check_name};
+use trust::root::Totals;
 
 use crate::blocks::Fetch;
 use crate::error::ReadError;
@@ -50,12 +51,8 @@ pub struct ExtractOptions {
 /// What was made.
 #[derive(Debug, Default)]
 pub struct Extracted {
-    /// Entries that are not directories.
-    pub files: u64,
-    /// Directories below the target.
-    pub directories: u64,
-    /// Content of regular files, holes included.
-    pub bytes: u64,
+    /// How much; a file whose names could be linked counts its content once.
+    pub totals: Totals,
     /// Entries and attributes that were left out.
     pub skipped_count: u64,
     /// The first of them: path, and why.
@@ -135,12 +132,16 @@ pub async fn extract(
             volume: Arc::clone(volume),
             snapshot: Arc::clone(snapshot),
             options: options.clone(),
+            tally: Arc::clone(tally),
         }),
         root: Arc::new(root),
         links: HashMap::new(),
         tasks: JoinSet::new(),
-        tally,
-        made: Extracted::default(),
+        // The target is the root directory.
+        made: Extracted {
+            totals: Totals::of(snapshot.root()),
+            ..Extracted::default()
+        },
     };
     let outcome = work.tree().await;
     // Also after an error nobody writes any more when this returns.
@@ -207,6 +208,7 @@ struct Shared {
     volume: Arc<Volume>,
     snapshot: Arc<Snapshot>,
     options: ExtractOptions,
+    tally: Arc<Tally>,
 }
 
 impl Shared {
@@ -288,6 +290,7 @@ impl Shared {
                     to += piece.len() as u64;
                 }
             }
+            self.tally.add(0, runs.until.saturating_sub(at));
             at = runs.until;
         }
         rustix::fs::ftruncate(fd, len).map_err(system(path))
@@ -320,21 +323,19 @@ impl Frame {
 /// What a task says of its file.
 struct Written {
     path: Bytes,
-    bytes: u64,
     left_out: Vec<String>,
 }
 
-struct Work<'a> {
+struct Work {
     shared: Arc<Shared>,
     root: Arc<OwnedFd>,
     /// Hard-link sets that were begun: what the inode says, and its first path.
     links: HashMap<Vec<u8>, Bytes>,
     tasks: JoinSet<Result<Written, ExtractError>>,
-    tally: &'a Arc<Tally>,
     made: Extracted,
 }
 
-impl Work<'_> {
+impl Work {
     async fn tree(&mut self) -> Result<(), ExtractError> {
         let top = self.shared.snapshot.root().as_ref().clone();
         let mut stack = vec![Frame::new(Bytes::new(), top, Arc::clone(&self.root))];
@@ -362,7 +363,7 @@ impl Work<'_> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let fd = open_beneath(frame.fd.as_fd(), &name, flags, Mode::empty());
             let fd = Arc::new(fd.map_err(system(&path))?);
-            self.made.directories += 1;
+            self.made.totals.add(Totals::of(&inode));
             stack.push(Frame::new(path, inode, fd));
         }
         Ok(())
@@ -404,17 +405,21 @@ impl Work<'_> {
         path: Bytes,
         inode: Inode,
     ) -> Result<(), ExtractError> {
-        self.made.files += 1;
+        let mut totals = Totals::of(&inode);
         if inode.link_group.is_some() {
             // Keyed by all that the inode says: a set whose members differ is a publisher's lie, and
             // each member then becomes a file of its own.
             let key = inode.encode();
             if let Some(first) = self.links.get(&key) {
-                self.tally.add(1, 0);
-                return self.link(&first.clone(), directory, name, &path);
+                let first = first.clone();
+                totals.bytes = 0;
+                self.made.totals.add(totals);
+                self.shared.tally.add(1, 0);
+                return self.link(&first, directory, name, &path);
             }
             self.links.insert(key, path.clone());
         }
+        self.made.totals.add(totals);
         match &inode.content {
             Content::Regular(_) => self.file(directory, name, path, inode).await,
             Content::Symlink(target) => {
@@ -469,11 +474,7 @@ impl Work<'_> {
         self.tasks.spawn(async move {
             shared.content(fd.as_fd(), &path, &inode).await?;
             let left_out = shared.attributes(fd.as_fd(), &path, &inode).await?;
-            Ok(Written {
-                bytes: inode.content.size(),
-                path,
-                left_out,
-            })
+            Ok(Written { path, left_out })
         });
         Ok(())
     }
@@ -520,7 +521,7 @@ impl Work<'_> {
         match made {
             Ok(()) => self.named_attributes(directory, name, path, inode),
             Err(Errno::PERM) if self.shared.options.skip_special => {
-                self.made.files -= 1;
+                self.made.totals.other = self.made.totals.other.saturating_sub(1);
                 self.skipped(path, format!("a {what}, which only root may make"));
                 Ok(())
             }
@@ -551,7 +552,7 @@ impl Work<'_> {
                 .map_err(system(path))?;
         }
         rustix::fs::utimensat(directory, name, &times(inode), stay).map_err(system(path))?;
-        self.tally.add(1, 0);
+        self.shared.tally.add(1, 0);
         Ok(())
     }
 
@@ -580,8 +581,7 @@ impl Work<'_> {
             Ok(Err(error)) => return Some(Err(error)),
             Err(died) => return Some(Err(ExtractError::Died(died.to_string()))),
         };
-        self.made.bytes = self.made.bytes.saturating_add(written.bytes);
-        self.tally.add(1, written.bytes);
+        self.shared.tally.add(1, 0);
         for why in written.left_out {
             self.skipped(&written.path, why);
         }

@@ -14,6 +14,7 @@ use crossbeam_channel::{Sender, bounded};
 use rustix::fs::{FileType, OFlags, SeekFrom, Statx};
 use rustix::io::Errno;
 use trust::inode::{Content, Inode, link_group};
+use trust::root::Totals;
 
 use crate::attributes::{self, Stamp, XattrReader};
 use crate::blocks_out::Cutter;
@@ -234,12 +235,13 @@ impl Gatherer<'_> {
         let cache = self.cache.as_mut()?;
         let entry = cache.find(name.to_bytes(), &Stamp::of(stat))?;
         if link.is_none() && !entry.linked {
-            let bytes = match attributes::file_type(stat) {
-                FileType::RegularFile => stat.stx_size,
-                _ => 0,
-            };
+            let mut totals = Totals::default();
+            match attributes::file_type(stat) {
+                FileType::RegularFile => (totals.files, totals.bytes) = (1, stat.stx_size),
+                _ => totals.other = 1,
+            }
             let value = entry.value;
-            return Some(What::Value { value, bytes });
+            return Some(What::Value { value, totals });
         }
         // What was first of its names may not be now, or the only one.
         let Ok(trust::inode::Entry::Inode(mut inode)) = trust::inode::Entry::decode(&entry.value)

@@ -162,6 +162,34 @@ pub fn has_passphrase(path: &Path) -> Result<bool, KeyError> {
     Ok(parsed.lock.is_some())
 }
 
+/// Whether a file claims to be a key, by its first line; for telling keys from what else lies in a
+/// directory. What is no regular file is none.
+///
+/// # Errors
+/// [`KeyError::Io`].
+pub fn claims_to_be_one(path: &Path) -> Result<bool, KeyError> {
+    let io = |source| KeyError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Ok(false);
+    }
+    let mut start = Vec::with_capacity(HEADER.len());
+    let file = open(path).map_err(io)?;
+    let limit = HEADER.len() as u64;
+    file.take(limit).read_to_end(&mut start).map_err(io)?;
+    Ok(start == HEADER.as_bytes())
+}
+
+/// Opens a file without being kept waiting by a pipe of that name.
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+}
+
 fn malformed(path: &Path, why: &'static str) -> KeyError {
     KeyError::Malformed {
         path: path.to_owned(),
@@ -247,12 +275,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, KeyError> {
         path: path.to_owned(),
         source,
     };
-    // Not to be kept waiting by a pipe of that name.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-        .open(path)
-        .map_err(io)?;
+    let file = open(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;
     if !metadata.is_file() {
         return Err(malformed(path, "it is not a regular file"));

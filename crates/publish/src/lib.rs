@@ -17,6 +17,7 @@
 //! | `gather`, `walk`, [`exclude`] | the tree in its one order |
 //! | `reading`, `attributes` | a file as it was at one moment |
 //! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
+//! | `tar` | the same from an archive |
 //! | `assemble` | directories from the bottom up |
 //! | `statcache` | files that need not be read again |
 //! | [`changes`] | how a tree differs from the version before |
@@ -31,6 +32,7 @@
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`error`] | what a reader is told |
 
+mod ahead;
 pub mod around;
 mod assemble;
 mod attributes;
@@ -58,6 +60,7 @@ pub mod source;
 mod statcache;
 pub mod state;
 mod succession;
+mod tar;
 pub mod verify;
 pub mod volume;
 mod walk;

@@ -5,6 +5,7 @@
 //! before leaves only what the next writer clears away or finds useful.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -32,6 +33,7 @@ use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
 use crate::state;
 use crate::succession::{NextHead, Succession};
+use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
 
@@ -106,18 +108,55 @@ pub(crate) enum Signer<'a> {
     Later(Option<PublicKey>),
 }
 
-/// Publishes `directory` into the repository at `repository`, which is made if there is none.
+/// The tree that is to be published.
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// A directory of this machine.
+    Directory(&'a Path),
+    /// A tar stream; called once.
+    Tar(&'a (dyn Fn() -> Box<dyn Read> + Sync)),
+}
+
+impl std::fmt::Debug for Input<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Input::Directory(path) => f.debug_tuple("Directory").field(path).finish(),
+            Input::Tar(_) => f.write_str("Tar"),
+        }
+    }
+}
+
+impl<'a> From<&'a Path> for Input<'a> {
+    fn from(path: &'a Path) -> Self {
+        Input::Directory(path)
+    }
+}
+
+impl<'a> From<&'a PathBuf> for Input<'a> {
+    fn from(path: &'a PathBuf) -> Self {
+        Input::Directory(path)
+    }
+}
+
+/// Publishes a tree into the repository at `repository`, which is made if there is none.
 ///
 /// # Errors
 /// [`PublishError`]; nothing has been published then.
-pub fn publish(
-    directory: &Path,
+pub fn publish<'a>(
+    input: impl Into<Input<'a>>,
     repository: &Path,
     key: &SecretKey,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
-    make(directory, repository, Signer::Key(key), options, observer).map(|(made, _)| made)
+    make(
+        input.into(),
+        repository,
+        Signer::Key(key),
+        options,
+        observer,
+    )
+    .map(|(made, _)| made)
 }
 
 /// Does all of [`publish`] but sign and show: the blocks are in the repository when this returns,
@@ -126,30 +165,33 @@ pub fn publish(
 ///
 /// # Errors
 /// [`PublishError`].
-pub fn publish_unsigned(
-    directory: &Path,
+pub fn publish_unsigned<'a>(
+    input: impl Into<Input<'a>>,
     repository: &Path,
     publisher: Option<PublicKey>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<(Published, Option<Request>), PublishError> {
     let signer = Signer::Later(publisher);
-    make(directory, repository, signer, options, observer)
+    make(input.into(), repository, signer, options, observer)
 }
 
 fn make(
-    directory: &Path,
+    input: Input<'_>,
     repository: &Path,
     signer: Signer<'_>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<(Published, Option<Request>), PublishError> {
-    let top = open_directory(directory)?;
+    let top = match input {
+        Input::Directory(path) => Some(open_directory(path)?),
+        Input::Tar(_) => None,
+    };
     if options.valid.as_secs() == 0 {
         return Err(PublishError::Impossible("a validity of less than a second"));
     }
     if options.dry_run {
-        let rehearsed = rehearse(directory, &top, repository, signer, options, observer)?;
+        let rehearsed = rehearse(input, top.as_ref(), repository, signer, options, observer)?;
         return Ok((rehearsed, None));
     }
     let opened = Repository::open_or_create(repository)?;
@@ -160,12 +202,13 @@ fn make(
     let statements = writing.writer.statements().clone();
     let succession = succession(&statements, repository, signer, options)?;
     let publication = Publication {
-        top: &top,
+        input,
+        top: top.as_ref(),
         repository: Some(writing.writer.repository().clone()),
         forbidden: identity(repository),
         succession: &succession,
         options,
-        cache: cache_file(directory, repository, options),
+        cache: cache_file(input, repository, options),
     };
     let mut tree = publication.tree(&mut writing, observer)?;
     let cache = publication.cache.clone().zip(tree.cache.take());
@@ -194,14 +237,14 @@ pub(crate) fn conclude(
     let (start, seconds) = ((options.clock)(), options.valid.as_secs());
     let (committed, request) = match signer {
         Signer::Key(key) => {
-            let head = succession.sign(tree.root, start, seconds, key)?;
+            let head = succession.sign(tree.root, tree.totals, start, seconds, key)?;
             published.record_hash = Some(head.record_hash);
             published.valid_until = head.valid_until;
             let memory = signed_before(published.volume, options)?;
             (show(&mut writing.writer, &head, memory.as_ref())?, None)
         }
         Signer::Later(_) => {
-            let request = succession.propose(tree.root, start, seconds);
+            let request = succession.propose(tree.root, tree.totals, start, seconds);
             (writing.writer.checkpoint()?, Some(request))
         }
     };
@@ -227,8 +270,8 @@ pub(crate) fn show(
 
 /// Does all but writing.
 fn rehearse(
-    directory: &Path,
-    top: &OwnedFd,
+    input: Input<'_>,
+    top: Option<&OwnedFd>,
     path: &Path,
     signer: Signer<'_>,
     options: &PublishOptions,
@@ -247,12 +290,13 @@ fn rehearse(
         bytes: 0,
     };
     let publication = Publication {
+        input,
         top,
         repository,
         forbidden: identity(path),
         succession: &succession,
         options,
-        cache: cache_file(directory, path, options),
+        cache: cache_file(input, path, options),
     };
     let tree = publication.tree(&mut counting, observer)?;
     Ok(Published {
@@ -310,6 +354,7 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         valid_until: (options.clock)().saturating_add(options.valid.as_secs()),
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,
+        skipped_count: tree.skipped_count,
         skipped: Vec::new(),
         changes: Vec::new(),
         new_bytes: 0,
@@ -324,13 +369,23 @@ fn open_directory(path: &Path) -> Result<OwnedFd, PublishError> {
     })
 }
 
-fn cache_file(tree: &Path, repository: &Path, options: &PublishOptions) -> Option<PathBuf> {
+fn cache_file(input: Input<'_>, repository: &Path, options: &PublishOptions) -> Option<PathBuf> {
     let directory = options.cache_dir.as_ref()?;
-    Some(statcache::file_name(directory, tree, repository))
+    match input {
+        Input::Directory(tree) => Some(statcache::file_name(directory, tree, repository)),
+        Input::Tar(_) => None,
+    }
 }
 
 fn no_cache(error: std::io::Error) {
     tracing::warn!(%error, "no stat cache: the next publication will read every file");
+}
+
+/// Where temporary files lie: on disk, if there is a choice, because they may be large.
+fn spool_dir(options: &PublishOptions) -> PathBuf {
+    let cache = options.cache_dir.clone();
+    let made = cache.filter(|dir| std::fs::create_dir_all(dir).is_ok());
+    made.unwrap_or_else(std::env::temp_dir)
 }
 
 /// Device and inode number of a directory that must not be published into itself.
@@ -341,7 +396,9 @@ fn identity(path: &Path) -> Option<FileId> {
 
 /// One publication under way.
 struct Publication<'a> {
-    top: &'a OwnedFd,
+    input: Input<'a>,
+    /// Of a directory, open.
+    top: Option<&'a OwnedFd>,
     repository: Option<Repository>,
     forbidden: Option<FileId>,
     succession: &'a Succession,
@@ -359,6 +416,9 @@ impl Publication<'_> {
         destination: &mut D,
         observer: &dyn Observer,
     ) -> Result<Tree, PublishError> {
+        if let Input::Tar(open) = self.input {
+            return self.archive(open(), destination, observer);
+        }
         let mut binding = Binding {
             volume: *self.succession.volume.as_bytes(),
             root: (self.succession.previous.as_ref())
@@ -386,6 +446,41 @@ impl Publication<'_> {
         self.pass(destination, &Silent, &known, old)
     }
 
+    fn archive<D: Destination>(
+        &self,
+        input: Box<dyn Read>,
+        destination: &mut D,
+        observer: &dyn Observer,
+    ) -> Result<Tree, PublishError> {
+        let options = self.options;
+        let seen = Seen::new();
+        let hasher = &self.succession.hasher;
+        let cutter = || Cutter::new(hasher, self.repository.as_ref(), &seen);
+        let unpacking = tar::Unpacking {
+            exclude: &options.exclude,
+            with_owner: options.with_owner,
+            cancel: &options.cancel,
+            observer,
+            spool_dir: spool_dir(options),
+        };
+        let unpacked = tar::unpack(input, &unpacking, cutter(), destination)?;
+        let comparison = self.comparison()?;
+        let assembler = Assembler::new(cutter(), destination, false, observer, None, comparison);
+        tar::assemble(unpacked, hasher, &options.cancel, assembler)
+    }
+
+    /// With the version before, where that is asked.
+    fn comparison(&self) -> Result<Option<Comparison<'_>>, PublishError> {
+        let begin = || {
+            Comparison::new(
+                self.repository.as_ref(),
+                &self.succession.hasher,
+                self.succession.previous.as_ref().map(|record| &record.root),
+            )
+        };
+        self.options.dry_run.then(begin).transpose()
+    }
+
     fn pass<D: Destination>(
         &self,
         destination: &mut D,
@@ -399,14 +494,7 @@ impl Publication<'_> {
         let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let readers = options.readers.unwrap_or_else(processors).max(1);
         let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
-        let comparison = match options.dry_run {
-            true => Some(Comparison::new(
-                self.repository.as_ref(),
-                &self.succession.hasher,
-                self.succession.previous.as_ref().map(|record| &record.root),
-            )?),
-            false => None,
-        };
+        let comparison = self.comparison()?;
         let next_cache = match &self.cache {
             Some(path) if !options.dry_run => CacheWriter::begin(path, system_clock())
                 .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
@@ -454,7 +542,11 @@ impl Publication<'_> {
             one_file_system: self.options.one_file_system,
             forbidden: self.forbidden,
         };
-        let last = match walk::walk(self.top, &scope, &mut gatherer) {
+        let walked = match self.top {
+            Some(top) => walk::walk(top, &scope, &mut gatherer),
+            None => Err(PublishError::WorkerDied),
+        };
+        let last = match walked {
             Ok(()) => Event::End(gatherer.state.names_elsewhere()),
             Err(e) => Event::Failed(e),
         };

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use trust::root::Totals;
 use trust::statement::VolumeId;
 
 use crate::changes::Change;
@@ -50,25 +51,14 @@ pub struct Published {
     pub valid_until: u64,
     /// Whether the tree is exactly that of the version before.
     pub unchanged: bool,
-    /// How much there is, and how much was left out.
+    /// How much there is, as it was signed.
     pub totals: Totals,
-    /// The first [`MAX_SKIPPED_TOLD`] files that were left out.
+    /// Files and directories that were left out because they could not be read.
+    pub skipped_count: u64,
+    /// The first [`MAX_SKIPPED_TOLD`] of them.
     pub skipped: Vec<Skipped>,
     /// Of a dry run: how the tree differs from the version before, in the order of the walk.
     pub changes: Vec<Change>,
     /// Bytes that the repository grew by: segments and index; of a dry run, the segments alone.
     pub new_bytes: u64,
-}
-
-/// Counts of a tree.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Entries that are not directories; a file with two names is two.
-    pub files: u64,
-    /// Directories, the top included.
-    pub directories: u64,
-    /// Content of regular files, holes included; a file with two names counts once.
-    pub bytes: u64,
-    /// Files and directories that were left out because they could not be read.
-    pub skipped: u64,
 }

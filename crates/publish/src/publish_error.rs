@@ -28,6 +28,20 @@ pub enum PublishError {
         #[source]
         why: Unreadable,
     },
+    /// A member of an archive cannot be published, or it is none.
+    #[error("cannot take {} from the archive: {why}", path.display())]
+    Archive {
+        /// As the archive names it.
+        path: PathBuf,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The archive cannot be read to its end.
+    #[error("cannot read the archive")]
+    Input(#[source] std::io::Error),
+    /// What must be sorted cannot be kept on disk meanwhile.
+    #[error("cannot keep a temporary file")]
+    Spool(#[source] std::io::Error),
     /// The repository lies in the tree.
     #[error("the repository itself lies in the tree, at {}", path.display())]
     RepositoryInside {

@@ -86,7 +86,13 @@ pub fn renew(
     let (volume, version) = (succession.volume, succession.version);
     let memory = signed_before(volume, options)?;
     let seconds = options.valid.as_secs();
-    let head = succession.sign(previous.root, (options.clock)(), seconds, key)?;
+    let head = succession.sign(
+        previous.root,
+        previous.totals,
+        (options.clock)(),
+        seconds,
+        key,
+    )?;
     show(&mut writer, &head, memory.as_ref())?;
     Ok(Renewed {
         volume,

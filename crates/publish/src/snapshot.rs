@@ -5,7 +5,8 @@
 //! replicas. Names are believed absent only when the map tree proves it.
 
 use std::ops::{Bound, Range};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trust::array::{ArrayRoot, Child, Extent};
@@ -21,8 +22,10 @@ use crate::error::ReadError;
 
 /// Files of one block and at most this length are read with their neighbours, bytes.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
-/// Data blocks asked for in one request, bytes of plaintext.
+/// Data blocks asked for in one request: bytes of plaintext, and how many. A publisher may cut a file
+/// into blocks of a few bytes, and work and memory for a request go by their number.
 const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_BLOCKS: usize = 1024;
 /// Largest xattr list that is read, bytes (what Linux itself can hold, with room).
 const MAX_XATTR_BYTES: u64 = 2 << 20;
 /// Leaves of a large directory that a listing asks for at once.
@@ -30,7 +33,11 @@ const LIST_AHEAD: usize = 16;
 /// Symbolic links followed in one path.
 const MAX_LINKS: usize = 40;
 
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+/// How long fetching ahead of a reader may take.
+const AHEAD_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Never written, so the system lends its one page of zeros for all of it.
+static ZEROS: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0; 1 << 20]));
 
 /// One verified version of a volume.
 #[derive(Debug, Clone)]
@@ -40,7 +47,6 @@ pub struct Snapshot {
     record_hash: [u8; 32],
     valid_until: u64,
     fresh_until: u64,
-    judged_at: u64,
     root: Arc<Inode>,
 }
 
@@ -85,7 +91,6 @@ impl Snapshot {
             record_hash: offer.record_hash,
             valid_until: offer.valid_until,
             fresh_until: offer.fresh_until,
-            judged_at: offer.judged_at,
             root,
         })
     }
@@ -95,15 +100,8 @@ impl Snapshot {
         Snapshot {
             valid_until: offer.valid_until,
             fresh_until: offer.fresh_until,
-            judged_at: offer.judged_at,
             ..self.clone()
         }
-    }
-
-    /// The time at which the statement was judged, unix seconds: it is not earlier than that, also
-    /// where the clock was set back.
-    pub(crate) fn judged_at(&self) -> u64 {
-        self.judged_at
     }
 
     /// The root record.
@@ -240,7 +238,59 @@ impl Snapshot {
         match content {
             FileContent::Empty => Ok(Vec::new()),
             FileContent::Inline(bytes) => Ok(vec![slice(bytes, 0, offset, end(offset, len))]),
-            FileContent::Array(root) => self.read_array(root, offset, len, how).await,
+            FileContent::Array(root) => self.read_stream(root, offset, len, how).await,
+        }
+    }
+
+    /// Like [`Snapshot::read_array`] for a reader who may go on, or be one that does.
+    async fn read_stream(
+        &self,
+        root: &ArrayRoot,
+        offset: u64,
+        len: usize,
+        how: Fetch,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let until = end(offset, len).min(root.len);
+        self.blocks.ahead().read(root, offset, until);
+        let late = how != Fetch::Cached;
+        if late {
+            // Begins when this read waits, and so after the request for what it wants.
+            self.read_ahead(root, late);
+        }
+        let (out, pieces) = self.read_pieces(root, offset, until, how).await?;
+        if !late {
+            self.read_ahead(root, late);
+        }
+        let ended = pieces.iter().filter_map(|piece| match &piece.extent {
+            Extent::Data { handle, len } => {
+                let len = u64::from(*len);
+                (piece.start + len <= until).then_some((handle.any(), len))
+            }
+            Extent::Hole { .. } => None,
+        });
+        for handle in self.blocks.ahead().passed(root, ended) {
+            self.blocks.let_go(&handle);
+        }
+        Ok(out)
+    }
+
+    /// Begins to fetch what a sequential reader will want next, if that is to be done.
+    fn read_ahead(&self, root: &ArrayRoot, late: bool) {
+        let Some(runtime) = self.blocks.runtime() else {
+            return;
+        };
+        for request in self.blocks.ahead().requests(root, late) {
+            let (blocks, root) = (self.blocks.clone(), *root);
+            runtime.spawn(async move {
+                let began = Instant::now();
+                let how = Fetch::Until(began + AHEAD_DEADLINE);
+                // Nobody waits for it: a reader who comes for these blocks sees why they are missing.
+                if let Ok(pieces) = pieces(&blocks, &root, request.start, request.end, how).await {
+                    let (_, handles) = next_batch(&pieces);
+                    let _ = blocks.get_many(&handles, how).await;
+                }
+                blocks.ahead().done(&root, &request, began.elapsed());
+            });
         }
     }
 
@@ -253,11 +303,23 @@ impl Snapshot {
         how: Fetch,
     ) -> Result<Vec<Bytes>, ReadError> {
         let until = end(offset, len).min(root.len);
+        let (out, _) = self.read_pieces(root, offset, until, how).await?;
+        Ok(out)
+    }
+
+    /// The bytes of `[offset, until)` and what they were taken from.
+    async fn read_pieces(
+        &self,
+        root: &ArrayRoot,
+        offset: u64,
+        until: u64,
+        how: Fetch,
+    ) -> Result<(Vec<Bytes>, Vec<Piece>), ReadError> {
         let mut out = Vec::new();
         if offset >= until {
-            return Ok(out);
+            return Ok((out, Vec::new()));
         }
-        let pieces = self.pieces(root, offset, until, how).await?;
+        let pieces = pieces(&self.blocks, root, offset, until, how).await?;
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
             let (batch, handles) = next_batch(rest);
@@ -287,7 +349,7 @@ impl Snapshot {
             }
             rest = later;
         }
-        Ok(out)
+        Ok((out, pieces))
     }
 
     /// Where in `[offset, until)` of `file` there is data: everything else is zeros that need not be
@@ -320,7 +382,7 @@ impl Snapshot {
         if offset >= until {
             return Ok(runs);
         }
-        for piece in self.pieces(root, offset, until, how).await? {
+        for piece in pieces(&self.blocks, root, offset, until, how).await? {
             let end = piece.start.saturating_add(piece.extent.len());
             match (piece.extent, runs.data.last_mut()) {
                 // A hole is passed whole, however far it goes beyond what was asked.
@@ -334,45 +396,6 @@ impl Snapshot {
             }
         }
         Ok(runs)
-    }
-
-    /// The extents that overlap `[offset, until)`, in order.
-    async fn pieces(
-        &self,
-        root: &ArrayRoot,
-        offset: u64,
-        until: u64,
-        how: Fetch,
-    ) -> Result<Vec<Piece>, ReadError> {
-        let mut pieces = Vec::new();
-        let mut stack = vec![(0u64, root.top())];
-        while let Some((start, child)) = stack.pop() {
-            let (handle, len, level) = match child {
-                Child::Extent(extent) => {
-                    pieces.push(Piece { start, extent });
-                    continue;
-                }
-                Child::Node { handle, len, level } => (handle, len, level),
-            };
-            let node = self.blocks.get(&handle, Expect::Nothing, how).await?;
-            node.check(level, len).map_err(ReadError::Malformed)?;
-            let from = offset.saturating_sub(start);
-            let Some((first, at)) = node.seek(from) else {
-                continue;
-            };
-            let mut at = start.saturating_add(at);
-            let mut below = Vec::new();
-            for child in (first..).map_while(|i| node.child(i)) {
-                if at >= until {
-                    break;
-                }
-                below.push((at, child));
-                at = at.saturating_add(child.len());
-            }
-            below.reverse();
-            stack.append(&mut below);
-        }
-        Ok(pieces)
     }
 
     /// Extended attributes, sorted by name.
@@ -454,6 +477,45 @@ impl Snapshot {
     }
 }
 
+/// The extents that overlap `[offset, until)`, in order.
+async fn pieces(
+    blocks: &Blocks,
+    root: &ArrayRoot,
+    offset: u64,
+    until: u64,
+    how: Fetch,
+) -> Result<Vec<Piece>, ReadError> {
+    let mut pieces = Vec::new();
+    let mut stack = vec![(0u64, root.top())];
+    while let Some((start, child)) = stack.pop() {
+        let (handle, len, level) = match child {
+            Child::Extent(extent) => {
+                pieces.push(Piece { start, extent });
+                continue;
+            }
+            Child::Node { handle, len, level } => (handle, len, level),
+        };
+        let node = blocks.get(&handle, Expect::Nothing, how).await?;
+        node.check(level, len).map_err(ReadError::Malformed)?;
+        let from = offset.saturating_sub(start);
+        let Some((first, at)) = node.seek(from) else {
+            continue;
+        };
+        let mut at = start.saturating_add(at);
+        let mut below = Vec::new();
+        for child in (first..).map_while(|i| node.child(i)) {
+            if at >= until {
+                break;
+            }
+            below.push((at, child));
+            at = at.saturating_add(child.len());
+        }
+        below.reverse();
+        stack.append(&mut below);
+    }
+    Ok(pieces)
+}
+
 fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|b| *b == b'/')
         .filter(|name| !name.is_empty() && *name != b".")
@@ -490,7 +552,7 @@ fn zeros(start: u64, len: u64, offset: u64, until: u64, out: &mut Vec<Bytes>) {
     let mut left = until.min(start.saturating_add(len)).saturating_sub(from);
     while left > 0 {
         let n = left.min(ZEROS.len() as u64);
-        out.push(Bytes::from_static(&ZEROS).slice(..n as usize));
+        out.push(ZEROS.slice(..n as usize));
         left -= n;
     }
 }
@@ -502,7 +564,8 @@ fn next_batch(pieces: &[Piece]) -> (usize, Vec<Handle<Data>>) {
     for (i, piece) in pieces.iter().enumerate() {
         if let Extent::Data { handle, len } = &piece.extent {
             bytes += u64::from(*len);
-            if bytes > BATCH_BYTES && !handles.is_empty() {
+            let full = bytes > BATCH_BYTES || handles.len() >= BATCH_BLOCKS;
+            if full && !handles.is_empty() {
                 return (i, handles);
             }
             handles.push(*handle);

@@ -13,7 +13,7 @@ use trust::judge::{Freshness, Terms};
 use trust::key::{PublicKey, SecretKey};
 use trust::policy::{Genesis, Roles};
 use trust::request::{Base, Request};
-use trust::root::RootRecord;
+use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use trust::{Handle, Hasher, Reject};
@@ -180,12 +180,19 @@ impl Succession {
     }
 
     /// The next version, unsigned.
-    pub(crate) fn propose(&self, root: Handle<InodeBlock>, start: u64, duration: u64) -> Request {
+    pub(crate) fn propose(
+        &self,
+        root: Handle<InodeBlock>,
+        totals: Totals,
+        start: u64,
+        duration: u64,
+    ) -> Request {
         let record = RootRecord {
             version: self.version,
             start,
             duration,
             root,
+            totals,
             policy_number: self.policy.0,
             policy_hash: self.policy.1,
             log: self.log,
@@ -201,12 +208,13 @@ impl Succession {
     pub(crate) fn sign(
         self,
         root: Handle<InodeBlock>,
+        totals: Totals,
         start: u64,
         duration: u64,
         key: &SecretKey,
     ) -> Result<NextHead, PublishError> {
         self.check_clock(start)?;
-        let mut request = self.propose(root, start, duration);
+        let mut request = self.propose(root, totals, start, duration);
         let examined = request.examine(&mut Signatures::default())?;
         request.sign(&examined, start, duration, key)?;
         let mut next = NextHead::of(&request)?;

@@ -1,7 +1,7 @@
 //! `bulla verify`: every block of a tree, or of what lies below one path, is fetched and proved.
 //!
 //! Relies on [`crate::snapshot`] and [`crate::blocks`], which check as they read: what is left here
-//! is to visit everything once. Equal subtrees and equal blocks are visited once, however often they
+//! is to visit everything once, and to compare how much there is with what was signed. Equal subtrees and equal blocks are visited once, however often they
 //! occur, so the work is bounded by the blocks that exist and not by what a publisher who nests a
 //! tree in itself makes of them. Memory: at most 64 bytes a block, besides the cache.
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use trust::array::{ArrayRoot, Child, Extent};
 use trust::inode::{Content, FileContent, Inode, Xattrs};
+use trust::root::Totals;
 use trust::{ArrayNode, Data, Handle, MapNode, Reject};
 
 use crate::around::Expect;
@@ -37,34 +38,15 @@ pub const MAX_DAMAGES_TOLD: usize = 1000;
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Files and other entries that are not directories.
-    pub files: AtomicU64,
+    pub leaves: AtomicU64,
     /// Content, bytes.
     pub bytes: AtomicU64,
 }
 
 impl Tally {
-    pub(crate) fn add(&self, files: u64, bytes: u64) {
-        self.files.fetch_add(files, Ordering::Relaxed);
+    pub(crate) fn add(&self, leaves: u64, bytes: u64) {
+        self.leaves.fetch_add(leaves, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-/// What lies below a path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Entries that are not directories.
-    pub files: u64,
-    /// Directories, the top included.
-    pub directories: u64,
-    /// Content of regular files, holes included. A file with two names counts twice.
-    pub bytes: u64,
-}
-
-impl Totals {
-    fn add(&mut self, other: Totals) {
-        self.files = self.files.saturating_add(other.files);
-        self.directories = self.directories.saturating_add(other.directories);
-        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
@@ -80,7 +62,7 @@ pub struct Damage {
 /// What a verification found.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What there is.
+    /// What there is; of a whole volume, compared with what was signed.
     pub totals: Totals,
     /// Distinct data blocks that were proved.
     pub data_blocks: u64,
@@ -112,7 +94,8 @@ impl Report {
     }
 }
 
-/// Proves everything below `path` (which is `top`) in `snapshot`.
+/// Proves everything below `path` (which is `top`) in `snapshot`. Of the whole volume (no path) also
+/// that it holds as much as was signed.
 ///
 /// # Errors
 /// [`ReadError::Expired`] when the statement ends meanwhile. What cannot be proved is no error but
@@ -130,6 +113,8 @@ pub async fn verify(
         tally,
         report: Report::default(),
         known: HashMap::new(),
+        linked: HashSet::new(),
+        linked_bytes: 0,
         seen: HashSet::new(),
         batch: Batch::default(),
         tasks: JoinSet::new(),
@@ -137,7 +122,18 @@ pub async fn verify(
     walk.tree(Bytes::copy_from_slice(path), top).await?;
     walk.send().await;
     while walk.settle_one().await {}
-    Ok(walk.report)
+    let mut report = walk.report;
+    report.totals.bytes = report.totals.bytes.saturating_add(walk.linked_bytes);
+    // What is damaged was not walked: then it is no wonder.
+    let whole = path.is_empty() && report.damage_count == 0;
+    if whole && report.totals != snapshot.record().totals {
+        let why = Reject::BadTree {
+            what: "volume",
+            why: "it does not hold as much as its publisher signed",
+        };
+        report.damaged(Bytes::new(), ReadError::Malformed(why));
+    }
+    Ok(report)
 }
 
 /// Data blocks that are fetched together.
@@ -176,14 +172,11 @@ impl Frame {
     fn new(path: Bytes, inode: Inode) -> Frame {
         Frame {
             path,
-            inode,
             after: None,
             page: Vec::new().into_iter(),
             last_page: false,
-            totals: Totals {
-                directories: 1,
-                ..Totals::default()
-            },
+            totals: Totals::of(&inode),
+            inode,
         }
     }
 }
@@ -193,8 +186,13 @@ struct Walk<'a> {
     snapshot: &'a Arc<Snapshot>,
     tally: &'a Arc<Tally>,
     report: Report,
-    /// Directories that are done, and what they hold.
+    /// Directories that are done, and what they hold, without the content of files with several names.
     known: HashMap<Handle<MapNode>, Totals>,
+    /// Files with several names that were met: identity and size, which a publisher who makes the
+    /// names differ may give several of.
+    linked: HashSet<([u8; 16], u64)>,
+    /// Their content.
+    linked_bytes: u64,
     /// Data blocks and array nodes that were sent for.
     seen: HashSet<[u8; 32]>,
     batch: Batch,
@@ -235,6 +233,7 @@ impl Walk<'_> {
             let known = directory_handle(&inode).and_then(|handle| self.known.get(&handle));
             if let Some(totals) = known {
                 frame.totals.add(*totals);
+                self.tally.add(totals.leaves(), totals.bytes);
             } else if stack.len() >= MAX_DEPTH {
                 let why = Reject::BadTree {
                     what: "directory",
@@ -280,19 +279,27 @@ impl Walk<'_> {
     /// Visits an entry that is no directory.
     async fn entry(&mut self, path: &Bytes, inode: &Inode) -> Totals {
         self.attributes(path, inode).await;
-        let mut totals = Totals {
-            files: 1,
-            ..Totals::default()
-        };
-        if let Content::Regular(content) = &inode.content {
-            totals.bytes = inode.content.size();
-            if let FileContent::Array(root) = content
-                && let Err(why) = self.array(path, root).await
-            {
-                self.report.damaged(path.clone(), why);
+        let mut totals = Totals::of(inode);
+        let mut fresh = true;
+        if let Some(group) = inode.link_group {
+            fresh = self.linked.insert((group, totals.bytes));
+            if fresh {
+                self.linked_bytes = self.linked_bytes.saturating_add(totals.bytes);
             }
+            totals.bytes = 0;
         }
-        self.tally.add(1, totals.bytes);
+        self.tally.add(1, 0);
+        match &inode.content {
+            Content::Regular(FileContent::Array(root)) => {
+                let silent = Tally::default();
+                let tally = if fresh { self.tally } else { &silent };
+                if let Err(why) = self.array(path, root, tally).await {
+                    self.report.damaged(path.clone(), why);
+                }
+            }
+            Content::Regular(_) => self.tally.add(0, totals.bytes),
+            _ => {}
+        }
         totals
     }
 
@@ -305,19 +312,26 @@ impl Walk<'_> {
     }
 
     /// Visits an array tree: its nodes here, its data blocks in tasks.
-    async fn array(&mut self, path: &Bytes, root: &ArrayRoot) -> Result<(), ReadError> {
+    async fn array(
+        &mut self,
+        path: &Bytes,
+        root: &ArrayRoot,
+        tally: &Tally,
+    ) -> Result<(), ReadError> {
         let mut stack = vec![root.top()];
         while let Some(child) = stack.pop() {
             match child {
-                Child::Extent(Extent::Hole { .. }) => {}
+                Child::Extent(Extent::Hole { len }) => tally.add(0, len),
                 Child::Extent(Extent::Data { handle, len }) => {
                     // The length belongs to the claim: one block under two lengths is malformed.
                     if self.seen.insert(mix(handle.as_bytes(), u64::from(len), 0)) {
                         self.want(path, handle, len).await;
                     }
+                    tally.add(0, u64::from(len));
                 }
                 Child::Node { handle, len, level } => {
                     if !self.seen.insert(mix(handle.as_bytes(), len, level)) {
+                        tally.add(0, len);
                         continue;
                     }
                     let blocks = self.snapshot.blocks();

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +36,9 @@ pub struct VolumeOptions {
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
+    /// What is going to be read first: names with `/` between them. Far places may then send the
+    /// way there with their heads. Only a hint.
+    pub toward: Option<Vec<u8>>,
 }
 
 impl Default for VolumeOptions {
@@ -44,6 +48,7 @@ impl Default for VolumeOptions {
             cache_bytes: 128 << 20,
             deadline: Duration::from_secs(30),
             freshness: Freshness::Strict,
+            toward: None,
         }
     }
 }
@@ -90,26 +95,33 @@ pub enum Refreshed {
     Adopted(Arc<Snapshot>),
 }
 
-/// Wall-clock time that no one can turn back while this process runs.
+/// Wall-clock time that no one can turn back while this process runs, nor behind what a judgement
+/// knew before it began.
 #[derive(Debug)]
 struct Clock {
     began: Instant,
-    wall_seconds: u64,
+    /// What time it was when the clock began, unix seconds; only ever raised.
+    at_least_seconds: AtomicU64,
 }
 
 impl Clock {
     fn start() -> Clock {
         Clock {
             began: Instant::now(),
-            wall_seconds: wall_seconds(),
+            at_least_seconds: AtomicU64::new(wall_seconds()),
         }
     }
 
+    /// It is this late now, unix seconds: time counts on from here, also where the wall clock was set
+    /// back. Otherwise a statement would hold as much longer as the clock is behind.
+    fn advance_to(&self, seconds: u64) {
+        let began = seconds.saturating_sub(self.began.elapsed().as_secs());
+        self.at_least_seconds.fetch_max(began, Ordering::Relaxed);
+    }
+
     fn now(&self) -> u64 {
-        wall_seconds().max(
-            self.wall_seconds
-                .saturating_add(self.began.elapsed().as_secs()),
-        )
+        let counted = self.at_least_seconds.load(Ordering::Relaxed);
+        wall_seconds().max(counted.saturating_add(self.began.elapsed().as_secs()))
     }
 }
 
@@ -161,10 +173,12 @@ impl Volume {
             state: &state,
             signatures: &signatures,
             now: clock.now(),
+            toward: options.toward.as_deref(),
         };
         let deadline = Instant::now() + options.deadline;
         let judged = asker.judged_heads(deadline).await?;
         let candidate = asker.first_adoptable(judged, None, deadline).await?;
+        clock.advance_to(candidate.offer.judged_at);
         let snapshot = asker.adopt(candidate)?;
         Ok(Arc::new(Volume {
             id,
@@ -211,7 +225,7 @@ impl Volume {
     /// [`ReadError::Expired`].
     pub fn current(&self) -> Result<Arc<Snapshot>, ReadError> {
         let snapshot = self.snapshot();
-        if self.now().max(snapshot.judged_at()) >= snapshot.valid_until() {
+        if self.now() >= snapshot.valid_until() {
             return Err(ReadError::Expired {
                 until: snapshot.valid_until(),
             });
@@ -222,7 +236,7 @@ impl Volume {
     /// Whether only the grace keeps the adopted version alive.
     pub fn is_stale(&self) -> bool {
         let snapshot = self.snapshot();
-        self.now().max(snapshot.judged_at()) >= snapshot.fresh_until()
+        self.now() >= snapshot.fresh_until()
     }
 
     pub(crate) fn asker(&self) -> Asker<'_> {
@@ -232,6 +246,7 @@ impl Volume {
             state: &self.state,
             signatures: &self.signatures,
             now: self.now(),
+            toward: None,
         }
     }
 
@@ -249,6 +264,9 @@ impl Volume {
         let deadline = self.deadline();
         let judged = asker.judged_heads(deadline).await?;
         let old = self.snapshot();
+        if let Some(newest) = judged.first() {
+            self.clock.advance_to(newest.offer.judged_at);
+        }
         if judged.first().is_some_and(|j| j.offer.stale) && !self.is_stale() {
             // Newer, but over; what is held is not.
             return Ok(None);
@@ -271,7 +289,7 @@ impl Volume {
 
     /// The same record under another timestamp.
     fn renew(&self, old: &Snapshot, offer: &Offer) {
-        if offer.valid_until != old.valid_until() || offer.judged_at > old.judged_at() {
+        if offer.valid_until != old.valid_until() {
             let snapshot = old.until(offer);
             *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
         }
@@ -307,6 +325,8 @@ pub(crate) struct Asker<'a> {
     pub state: &'a State,
     pub signatures: &'a Mutex<Signatures>,
     pub now: u64,
+    /// Where the reader goes first.
+    pub toward: Option<&'a [u8]>,
 }
 
 impl Asker<'_> {
@@ -316,7 +336,11 @@ impl Asker<'_> {
             return self.pinned(deadline).await;
         }
         let asked = self.replicas.iter().map(|replica| async move {
-            let answer = tokio::time::timeout_at(deadline.into(), replica.head()).await;
+            let head = match self.toward {
+                Some(path) => replica.head_toward(path),
+                None => replica.head(),
+            };
+            let answer = tokio::time::timeout_at(deadline.into(), head).await;
             (replica.place(), answer)
         });
         let mut errors = Vec::new();
@@ -413,10 +437,7 @@ impl Asker<'_> {
             let how = Fetch::Until(deadline);
             let opened = Snapshot::open(blocks, &offer, how).await;
             let opened = match opened {
-                Ok(snapshot) => snapshot
-                    .list(snapshot.root(), None, 1, how)
-                    .await
-                    .map(|_| snapshot),
+                Ok(snapshot) => self.enter(&snapshot, how).await.map(|()| snapshot),
                 Err(error) => Err(error),
             };
             match opened {
@@ -428,6 +449,17 @@ impl Asker<'_> {
             }
         }
         Err(gravest(errors))
+    }
+
+    /// Goes into the top directory: where the reader is going, or anywhere.
+    async fn enter(&self, snapshot: &Snapshot, how: Fetch) -> Result<(), ReadError> {
+        let first = self
+            .toward
+            .and_then(|path| path.split(|b| *b == b'/').next());
+        match first {
+            Some(name) => snapshot.lookup(snapshot.root(), name, how).await.map(drop),
+            None => snapshot.list(snapshot.root(), None, 1, how).await.map(drop),
+        }
     }
 
     fn adopt(&self, candidate: Candidate) -> Result<Snapshot, ReadError> {

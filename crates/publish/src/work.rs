@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 use trust::array::Extent;
 use trust::inode::Inode;
+use trust::root::Totals;
 
 use crate::attributes::Stamp;
 use crate::blocks_out::Outgoing;
@@ -130,7 +131,7 @@ pub(crate) struct Done {
 /// What stands under a name.
 pub(crate) enum What {
     /// An encoded entry, as it was last time.
-    Value { value: Vec<u8>, bytes: u64 },
+    Value { value: Vec<u8>, totals: Totals },
     /// A file, and the blocks that belong to it.
     File {
         inode: Box<Inode>,

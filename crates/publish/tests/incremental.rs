@@ -150,8 +150,9 @@ fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
 fn a_renewed_version_is_the_same_tree() {
     let place = settled();
     let options = place.options();
-    let key = support::key();
-    let renewed = publish::renewal::renew(&place.repo(), &key, &options).unwrap();
+    let key = SecretKey::from_seed(&[7; 32]);
+    let repo = place.dir.path().join("repo");
+    let renewed = publish::renewal::renew(&repo, &key, &options).unwrap();
     assert_eq!(renewed.version, 2);
     assert_eq!(opened(&place, &["d0/f3", "long"], &options), [""; 0]);
     assert_eq!(place.read().offer.record.version, 3);

@@ -297,6 +297,7 @@ async fn new_connections(address: SocketAddr, count: u64) -> u64 {
                     Request::Head {
                         volume: VOLUME,
                         around_bytes: 0,
+                        toward: Vec::new(),
                     }
                     .put(1, &mut out);
                     for id in [2, 3] {

@@ -6,12 +6,15 @@
 //! answered when it is ready, in any order; requests behind it are not held up. Deadlines: for the
 //! hello, for the rest of a request, for taking an answer, for doing nothing.
 
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use store::StoreError;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use store::{Patience, StoreError};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -23,6 +26,7 @@ use wire::message::{ErrorCode, Request, kind};
 
 use crate::disk_read::{DiskAnswer, DiskRead, Found};
 use crate::outbox::Outbox;
+use crate::seats::Seat;
 use crate::server::Shared;
 use crate::shelf::Shelf;
 
@@ -59,9 +63,21 @@ impl std::fmt::Display for End {
     }
 }
 
+/// What came of looking at a client's socket once.
+pub(crate) enum Met {
+    /// It is over.
+    End(End),
+    /// Nothing has come.
+    Silent,
+    /// It has got all that it said it would read, and will probably leave.
+    HasAll,
+    /// There may be more.
+    Stays,
+}
+
 pub(crate) struct Connection {
     shared: Arc<Shared>,
-    stream: TcpStream,
+    _seat: Seat,
     buffer: BytesMut,
     outbox: Outbox,
     /// Bytes of the outbox that the server's account knows of.
@@ -71,16 +87,20 @@ pub(crate) struct Connection {
     begun: Option<Instant>,
     last_request: Instant,
     disk: JoinSet<DiskAnswer>,
+    /// The last request made the server walk into the tree.
+    walked: bool,
+    /// The last request said where the client is going, and was answered with all the way there.
+    has_all: bool,
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, stream: TcpStream) -> Connection {
+    pub(crate) fn new(shared: Arc<Shared>, seat: Seat) -> Connection {
         let mut outbox = Outbox::default();
         // The client waits for no hello, so ours leaves with the first answer.
         outbox.raw(&HELLO);
         Connection {
             shared,
-            stream,
+            _seat: seat,
             buffer: BytesMut::new(),
             outbox,
             held_bytes: 0,
@@ -88,12 +108,18 @@ impl Connection {
             begun: None,
             last_request: Instant::now(),
             disk: JoinSet::new(),
+            walked: false,
+            has_all: false,
         }
     }
 
     /// Serves until the end.
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> End {
-        let end = self.serve(&mut stop).await;
+    pub(crate) async fn run(
+        mut self,
+        mut stream: TcpStream,
+        mut stop: watch::Receiver<bool>,
+    ) -> End {
+        let end = self.serve(&mut stream, &mut stop).await;
         let parting = match &end {
             End::Malformed(why) => Some((ErrorCode::Malformed, why.to_string())),
             End::Stopping => Some((ErrorCode::Stopping, "the server stops".to_owned())),
@@ -102,12 +128,61 @@ impl Connection {
         if let Some((code, text)) = parting {
             self.outbox.error(0, code, &text);
             // Best effort: the connection ends either way.
-            let _ = self.flush().await;
+            let _ = self.flush(&stream).await;
         }
         end
     }
 
-    async fn serve(&mut self, stop: &mut watch::Receiver<bool>) -> End {
+    /// Reads once and answers what has come, without waiting: a newcomer's request mostly is there
+    /// with the newcomer.
+    pub(crate) fn meet(&mut self, socket: &OwnedFd) -> Met {
+        let mut came = [0; READ_BUFFER_BYTES];
+        let read = match rustix::net::recv(socket, &mut came, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Met::End(End::Closed),
+            Ok((read, _)) => read,
+            Err(Errno::AGAIN | Errno::INTR) => return Met::Silent,
+            Err(e) => return Met::End(End::Broken(e.into())),
+        };
+        self.shared.counters.received_bytes.add(read as u64);
+        self.buffer
+            .extend_from_slice(came.get(..read).unwrap_or_default());
+        self.has_all = false;
+        while !self.shared.is_crowded()
+            && !self.walked
+            && self.may_start()
+            && self.outbox.left_bytes() < self.shared.limits.gather_bytes
+        {
+            // Who sends what is no request is told so by an ordinary connection.
+            match self.next_request() {
+                Ok(Some((id, request))) => self.answer(id, request),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        let total = self.outbox.left_bytes();
+        if total > 0 && self.greeted {
+            let wrote = self.outbox.with_slices(|s| rustix::io::writev(socket, s));
+            match wrote {
+                Ok(n) => self.outbox.advance(n),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(e) => return Met::End(End::Broken(e.into())),
+            }
+            let left = self.outbox.left_bytes();
+            self.account(left);
+            self.shared.counters.sent_bytes.add((total - left) as u64);
+            self.last_request = Instant::now();
+        }
+        let quiet = self.buffer.is_empty() && self.outbox.left_bytes() == 0 && self.disk.is_empty();
+        if quiet {
+            self.buffer = BytesMut::new();
+        }
+        if self.has_all && quiet {
+            Met::HasAll
+        } else {
+            Met::Stays
+        }
+    }
+
+    async fn serve(&mut self, stream: &mut TcpStream, stop: &mut watch::Receiver<bool>) -> End {
         let mut clock = pin!(sleep(self.shared.limits.hello_timeout));
         // Subscribed once: a waiter made anew for each request would contend with all others.
         let mut stopped = pin!(async move {
@@ -116,11 +191,11 @@ impl Connection {
         });
         let (mut stopping, mut finished) = (false, false);
         loop {
-            if let Err(end) = self.work().await {
+            if let Err(end) = self.work(stream).await {
                 return end;
             }
             if self.outbox.left_bytes() > 0 && self.greeted {
-                if let Err(end) = self.flush().await {
+                if let Err(end) = self.flush(stream).await {
                     return end;
                 }
                 continue;
@@ -137,7 +212,7 @@ impl Connection {
             }
             let may_read = !finished && self.may_start();
             tokio::select! {
-                read = read(&mut self.stream, &mut self.buffer), if may_read => match read {
+                read = read(stream, &mut self.buffer), if may_read => match read {
                     Ok(0) => finished = true,
                     Ok(n) => self.shared.counters.received_bytes.add(n as u64),
                     Err(e) => return End::Broken(e),
@@ -158,7 +233,7 @@ impl Connection {
     }
 
     /// Answers requests that have come whole until enough is gathered.
-    async fn work(&mut self) -> Result<(), End> {
+    async fn work(&mut self, stream: &TcpStream) -> Result<(), End> {
         while let Some(Ok(answer)) = self.disk.try_join_next() {
             self.take_disk_answer(answer);
         }
@@ -166,10 +241,14 @@ impl Connection {
         while self.may_start() && self.outbox.left_bytes() < limit {
             match self.next_request() {
                 Ok(Some((id, request))) => {
-                    if self.shared.is_crowded() && !self.room().await? {
+                    if self.shared.is_crowded() && !self.room(stream).await? {
                         self.busy(id);
                     } else {
                         self.answer(id, request);
+                        if std::mem::take(&mut self.walked) {
+                            // Whoever sends many of them waits for everybody else in between.
+                            tokio::task::yield_now().await;
+                        }
                     }
                 }
                 Ok(None) => break,
@@ -218,27 +297,53 @@ impl Connection {
     }
 
     fn answer(&mut self, id: u32, request: Request) {
+        self.has_all = false;
         let counters = &self.shared.counters;
         let Some(served) = self.shared.shelf(request.volume()) else {
             return self.no_volume(id);
         };
         let shelf = &served.shelf;
         match request {
-            Request::Head { around_bytes, .. } => {
+            Request::Head {
+                around_bytes,
+                toward,
+                ..
+            } => {
                 counters.head_requests.add(1);
                 let head = shelf.head();
                 if head.is_empty() {
                     return self.no_volume(id);
                 }
-                if around_bytes > 0
-                    && let Some(landing) = served.landing(&head)
-                {
-                    let records = landing.within(around_bytes);
-                    if !records.is_empty() {
-                        self.outbox.message(kind::RECORDS, id, records);
+                let landing = (around_bytes > 0).then(|| served.landing(&head)).flatten();
+                let Some(landing) = landing else {
+                    return self.outbox.message(kind::HEAD, id, head);
+                };
+                if toward.is_empty() {
+                    let records = landing.near().within(around_bytes);
+                    return self.landed(id, records, head);
+                }
+                if let Some(way) = self.shared.ways.get(landing.number(), &toward) {
+                    self.has_all = way.is_whole(around_bytes);
+                    return self.landed(id, way.within(around_bytes), head);
+                }
+                counters.walks.add(1);
+                self.walked = true;
+                match landing.toward(&**shelf, &toward, Patience::Never) {
+                    Some(way) => {
+                        let way = Arc::new(way);
+                        self.shared.ways.keep(landing.number(), &toward, &way);
+                        self.landed(id, way.within(around_bytes), head);
+                    }
+                    None => {
+                        let (shelf, around) = (Arc::clone(shelf), around_bytes);
+                        let read = DiskRead::Way {
+                            landing,
+                            toward,
+                            around,
+                        };
+                        self.read_disk(id, shelf, read);
                     }
                 }
-                self.outbox.message(kind::HEAD, id, head);
             }
             Request::Range {
                 object,
@@ -295,6 +400,14 @@ impl Connection {
         }
     }
 
+    /// A head, and what goes with it.
+    fn landed(&mut self, id: u32, records: Bytes, head: Bytes) {
+        if !records.is_empty() {
+            self.outbox.message(kind::RECORDS, id, records);
+        }
+        self.outbox.message(kind::HEAD, id, head);
+    }
+
     fn no_volume(&mut self, id: u32) {
         self.shared.counters.no_volume.add(1);
         self.outbox
@@ -329,6 +442,7 @@ impl Connection {
                 }
             }
             Found::Range(Some(bytes)) => self.outbox.message(kind::RANGE, id, bytes),
+            Found::Landed(records, head) => self.landed(id, records, head),
             Found::Range(None) => {
                 self.shared.counters.no_object.add(1);
                 self.outbox.error(id, ErrorCode::NoObject, "no such object");
@@ -352,22 +466,20 @@ impl Connection {
     }
 
     /// Waits for other answers to leave memory; false when that does not help.
-    async fn room(&mut self) -> Result<bool, End> {
+    async fn room(&mut self, stream: &TcpStream) -> Result<bool, End> {
         if self.outbox.left_bytes() > 0 {
-            self.flush().await?;
+            self.flush(stream).await?;
         }
         Ok(self.shared.wait_for_room().await)
     }
 
     /// Writes everything gathered, within the time that a reader is granted for so much.
-    async fn flush(&mut self) -> Result<(), End> {
+    async fn flush(&mut self, stream: &TcpStream) -> Result<(), End> {
         let total = self.outbox.left_bytes();
         self.account(total);
         let mut deadline = None;
         while self.outbox.left_bytes() > 0 {
-            let wrote = self
-                .outbox
-                .with_slices(|s| self.stream.try_write_vectored(s));
+            let wrote = self.outbox.with_slices(|s| stream.try_write_vectored(s));
             match wrote {
                 Ok(n) => self.outbox.advance(n),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
@@ -377,7 +489,7 @@ impl Connection {
                         let granted = Duration::from_secs_f64(total as f64 / rate);
                         Instant::now() + limits.write_timeout + granted
                     });
-                    match timeout_at(deadline, self.stream.writable()).await {
+                    match timeout_at(deadline, stream.writable()).await {
                         Ok(ready) => ready.map_err(End::Broken)?,
                         Err(_) => return Err(End::TooSlow("does not take its answers")),
                     }
@@ -438,7 +550,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.account(0);
-        self.shared.counters.connections.take_off(1);
     }
 }
 

@@ -32,8 +32,12 @@ pub struct Counters {
     pub turned_away: Counter,
     /// Times that the system would not give a connection (too many open files and the like).
     pub accept_errors: Counter,
+    /// Spells of that, each said once in the log.
+    pub shortages: Counter,
     /// *Get head* requests.
     pub head_requests: Counter,
+    /// Walks into the tree for *get head* requests that named a new path.
+    pub walks: Counter,
     /// *Get data* requests.
     pub data_requests: Counter,
     /// Handles asked for.

@@ -9,11 +9,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::StoreError;
+use store::{Patience, StoreError};
 use trust::Handle;
 use trust::record::RECORD_HEADER_BYTES;
 use wire::ObjectName;
 
+use crate::landing::Landing;
 use crate::server::Shared;
 use crate::shelf::Shelf;
 
@@ -30,6 +31,12 @@ pub(crate) enum DiskRead {
         object: ObjectName,
         offset: u64,
         len_bytes: usize,
+    },
+    /// A walk into the tree, for an answer to *get head*.
+    Way {
+        landing: Arc<Landing>,
+        toward: Vec<u8>,
+        around: usize,
     },
 }
 
@@ -66,6 +73,8 @@ pub(crate) enum Found {
     /// Regions, and the handles that are still to be looked for.
     Records(Vec<Bytes>, Vec<Handle>),
     Range(Option<Bytes>),
+    /// Records to go with a head, and it.
+    Landed(Bytes, Bytes),
 }
 
 impl Found {
@@ -73,6 +82,7 @@ impl Found {
         match self {
             Found::Records(regions, _) => regions.iter().map(Bytes::len).sum(),
             Found::Range(bytes) => bytes.as_ref().map_or(0, Bytes::len),
+            Found::Landed(records, head) => records.len() + head.len(),
         }
     }
 }
@@ -94,7 +104,7 @@ impl DiskRead {
         let found = tokio::task::spawn_blocking(move || {
             // Held by the read itself: it goes on when the connection is gone.
             let _turn = turn;
-            let found = self.run(&*on)?;
+            let found = self.run(&shared, &*on)?;
             let held = Held::new(shared, &found);
             Ok((found, held))
         });
@@ -108,8 +118,18 @@ impl DiskRead {
         DiskAnswer { id, shelf, found }
     }
 
-    fn run(self, shelf: &dyn Shelf) -> Result<Found, StoreError> {
+    fn run(self, shared: &Shared, shelf: &dyn Shelf) -> Result<Found, StoreError> {
         match self {
+            DiskRead::Way {
+                landing,
+                toward,
+                around,
+            } => {
+                let way = landing.toward(shelf, &toward, Patience::Wait);
+                let way = Arc::new(way.unwrap_or_default());
+                shared.ways.keep(landing.number(), &toward, &way);
+                Ok(Found::Landed(way.within(around), landing.head()))
+            }
             DiskRead::Range {
                 object,
                 offset,

@@ -8,11 +8,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | listening, admission of connections, new heads, the end |
+//! | `seats` | who may come in |
 //! | `listener`, `worker` | one listening socket and one thread for each processor |
 //! | `connection` | one client: requests in, answers out |
 //! | `disk_read` | what waits for the disk, apart from everything else |
 //! | `outbox` | answers gathered for one vectored write |
 //! | `landing` | the head, and what a newcomer needs next |
+//! | `ways` | the ways into the tree that many take |
 //! | `hot` | answers that are asked for often |
 //! | [`shelf`] | what a server needs of a repository |
 //! | [`repository`] | a repository on disk as such |
@@ -29,8 +31,10 @@ pub mod limits;
 mod listener;
 mod outbox;
 pub mod repository;
+mod seats;
 pub mod server;
 pub mod shelf;
+mod ways;
 mod worker;
 
 pub use counters::Counters;

@@ -10,6 +10,8 @@ pub struct Limits {
     /// Connections at one time; one more is told "busy" and closed. Lowered to what the system's
     /// limit on open files allows.
     pub max_connections: usize,
+    /// Connections of one client (an IPv4 address, an IPv6 network of 64 bits) at one time.
+    pub max_per_client: usize,
     /// Longest wait for a client's hello.
     pub hello_timeout: Duration,
     /// Longest wait for the rest of a request that has begun.
@@ -32,6 +34,9 @@ pub struct Limits {
     /// Answers that are kept in memory because they are asked for often, of all volumes, bytes;
     /// below 1 MiB none.
     pub hot_bytes: usize,
+    /// Ways into the tree that are kept in memory because they are asked for often, of all volumes,
+    /// bytes; below 1 MiB none.
+    pub ways_bytes: usize,
     /// How often the head is looked at.
     pub refresh: Duration,
     /// How long connections may finish their answers after the server was told to stop.
@@ -43,6 +48,7 @@ impl Default for Limits {
         Limits {
             workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
             max_connections: 16_384,
+            max_per_client: 4096,
             hello_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(300),
@@ -53,6 +59,7 @@ impl Default for Limits {
             gather_bytes: 256 << 10,
             max_held_bytes: 256 << 20,
             hot_bytes: 256 << 20,
+            ways_bytes: 16 << 20,
             refresh: Duration::from_secs(1),
             grace: Duration::from_secs(10),
         }

@@ -12,12 +12,15 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use wire::message::Volume;
 
+use crate::connection::End;
 use crate::counters::Counters;
 use crate::error::ServeError;
 use crate::hot::Hot;
 use crate::landing::Landing;
 use crate::limits::Limits;
+use crate::seats::Seats;
 use crate::shelf::Shelf;
+use crate::ways::Ways;
 use crate::{listener, worker};
 
 /// The id that no volume has.
@@ -73,8 +76,10 @@ impl Served {
 pub(crate) struct Shared {
     shelves: HashMap<Volume, Served>,
     pub(crate) hot: Hot,
+    pub(crate) ways: Ways,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) seats: Arc<Seats>,
     pub(crate) disk_reads: Arc<Semaphore>,
     refresh: Arc<Notify>,
 }
@@ -87,6 +92,18 @@ impl Shared {
             return self.shelves.values().next();
         }
         self.shelves.get(volume)
+    }
+
+    /// Notes how a connection ended.
+    pub(crate) fn ended(&self, peer: SocketAddr, end: &End) {
+        let counters = &self.counters;
+        match end {
+            End::Malformed(_) => counters.malformed.add(1),
+            End::TooSlow(_) => counters.too_slow.add(1),
+            End::Idle => counters.idle.add(1),
+            End::Closed | End::Broken(_) | End::Stopping => {}
+        }
+        tracing::debug!(%peer, %end, "connection closed");
     }
 
     /// Whether slow readers keep so much in memory that others must wait.
@@ -145,12 +162,16 @@ impl Server {
         }
         let (listeners, local) = listener::bind(address, limits.workers).map_err(listening)?;
         let limits = limits.fit_to_system();
+        let counters = Arc::new(Counters::default());
+        let (most, each) = (limits.max_connections, limits.max_per_client);
         let shared = Arc::new(Shared {
             shelves: map,
             hot: Hot::new(limits.hot_bytes),
+            ways: Ways::new(limits.ways_bytes),
             disk_reads: Arc::new(Semaphore::new(limits.disk_reads.max(1))),
             limits,
-            counters: Arc::new(Counters::default()),
+            seats: Seats::new(Arc::clone(&counters), most, each),
+            counters,
             refresh: Arc::new(Notify::new()),
         });
         Ok(Server {

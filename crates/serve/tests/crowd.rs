@@ -38,7 +38,11 @@ fn the_server_of_the_crowd() {
     runtime.block_on(async {
         let shelf: Arc<dyn Shelf> = Arc::new(TestShelf::new(&[record(1, 8000)]));
         let any = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], Limits::default()).unwrap();
+        let limits = Limits {
+            max_per_client: 16_384,
+            ..Limits::default()
+        };
+        let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
         println!("\naddress {}", server.local_addr());
         std::io::stdout().flush().unwrap();
         server.run(std::future::pending()).await;

@@ -116,6 +116,7 @@ async fn who_dawdles_is_cut_off() {
     Request::Head {
         volume: VOLUME,
         around_bytes: 0,
+        toward: Vec::new(),
     }
     .put(1, &mut half);
     let whole = half.clone();

@@ -3,6 +3,8 @@
 //! It keeps a volume's records in memory, signs heads with one key, and lets a test put any bytes
 //! where a publisher would put right ones. The real pipeline shares none of this code but `trust`.
 
+use std::collections::{BTreeSet, HashMap};
+
 use bytes::Bytes;
 use trust::array::{self, ArrayRoot, Extent};
 use trust::frame::Packer;
@@ -11,9 +13,9 @@ use trust::inode::{Content, Entry, FileContent, Inode, Mtime};
 use trust::key::SecretKey;
 use trust::map::{self, MapRoot};
 use trust::policy::{Genesis, Roles};
-use trust::root::RootRecord;
+use trust::root::{RootRecord, Totals};
 use trust::statement::{Signed, VolumeId};
-use trust::{BlockKind, Handle, Hasher, InodeBlock, Kind, Record, Reject};
+use trust::{BlockKind, Handle, Hasher, InodeBlock, Kind, MapNode, Record, Reject};
 
 /// A volume being made.
 pub struct Model {
@@ -24,6 +26,8 @@ pub struct Model {
     packer: Packer,
     last: Option<Head>,
     version: u64,
+    /// What every directory made so far holds.
+    held: HashMap<Handle<MapNode>, Held>,
     /// Every record made so far, in order.
     pub records: Vec<Record>,
 }
@@ -45,6 +49,7 @@ impl Model {
             packer: Packer::new(),
             last: None,
             version: 0,
+            held: HashMap::new(),
             records: Vec::new(),
         })
     }
@@ -146,8 +151,15 @@ impl Model {
             large.extend(block);
         }
         let root = builder.finish()?;
+        if let Some(root) = &root {
+            let mut held = Held::default();
+            for (_, inode) in &entries {
+                held.add(&self.held, inode);
+            }
+            self.held.insert(root.handle, held);
+        }
         for node in nodes {
-            self.block::<trust::MapNode>(&node)?;
+            self.block::<MapNode>(&node)?;
         }
         for (_, bytes) in large {
             self.block::<InodeBlock>(&bytes)?;
@@ -169,8 +181,19 @@ impl Model {
     /// # Errors
     /// None for honest arguments.
     pub fn publish(&mut self, root: &Inode, start: u64, duration: u64) -> Result<Bytes, Reject> {
+        let totals = self.totals(root);
         let root = self.block::<InodeBlock>(&root.encode())?;
-        self.publish_handle(root, start, duration, |_| {})
+        self.publish_handle(root, start, duration, |record| record.totals = totals)
+    }
+
+    /// What a tree holds, as far as it was made here.
+    pub fn totals(&self, root: &Inode) -> Totals {
+        let mut held = Held::default();
+        held.add(&self.held, root);
+        for (_, bytes) in held.linked {
+            held.totals.bytes = held.totals.bytes.saturating_add(bytes);
+        }
+        held.totals
     }
 
     /// Signs any record: `spoil` may change it before it is signed.
@@ -194,6 +217,7 @@ impl Model {
             start,
             duration,
             root,
+            totals: Totals::default(),
             policy_number: 0,
             policy_hash: self.genesis_signed.hash(),
             log,
@@ -217,6 +241,30 @@ impl Model {
         self.last = before.map(|bytes| Head::decode(bytes)).transpose()?;
         self.version = self.version.saturating_sub(1);
         Ok(())
+    }
+}
+
+/// What lies below a directory; files with several names apart, because they count once in the whole.
+#[derive(Default, Clone)]
+struct Held {
+    totals: Totals,
+    linked: BTreeSet<([u8; 16], u64)>,
+}
+
+impl Held {
+    fn add(&mut self, known: &HashMap<Handle<MapNode>, Held>, inode: &Inode) {
+        let mut entry = Totals::of(inode);
+        if let Some(group) = inode.link_group {
+            self.linked.insert((group, entry.bytes));
+            entry.bytes = 0;
+        }
+        self.totals.add(entry);
+        if let Content::Directory { map: Some(map), .. } = &inode.content
+            && let Some(below) = known.get(&map.handle)
+        {
+            self.totals.add(below.totals);
+            self.linked.extend(&below.linked);
+        }
     }
 }
 

@@ -14,6 +14,8 @@
 //! | [`object`] | the same files as others may ask for them |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
+//! | [`cache`] | blocks that were fetched before, on the reader's disk |
+//! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
 
 use std::path::PathBuf;
@@ -22,6 +24,7 @@ use bytes::Bytes;
 pub use futures_util::future::BoxFuture;
 use trust::{Frame, Handle, Record};
 
+pub mod cache;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod disk;
@@ -30,6 +33,7 @@ pub mod format;
 pub mod head;
 pub mod index;
 pub mod memory;
+pub mod mirrors;
 pub mod names;
 pub mod object;
 pub mod read;
@@ -80,6 +84,16 @@ pub trait Replica: BlockStore {
     /// # Errors
     /// As [`BlockStore::get_many`]; [`StoreError::NoVolume`] when the place serves another volume.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>>;
+
+    /// The head, asked for by somebody who is going to read `path` (names with `/` between them)
+    /// next: a place that answers from afar may let blocks on that way come with it, which
+    /// [`BlockStore::try_cached`] and [`BlockStore::get_many`] then give out. Only a hint.
+    ///
+    /// # Errors
+    /// As [`Replica::head`].
+    fn head_toward<'a>(&'a self, _path: &'a [u8]) -> BoxFuture<'a, Result<Bytes, StoreError>> {
+        self.head()
+    }
 
     /// The files behind it, where this is a repository that shows them.
     fn objects(&self) -> Option<&dyn Objects> {

@@ -23,7 +23,7 @@ pub enum Leaf {
     /// A root record that the publishers of its policy signed.
     Record {
         /// The record.
-        record: RootRecord,
+        record: Box<RootRecord>,
         /// Its hash.
         record_hash: [u8; 32],
         /// Whose of the publishers' signatures it bears.
@@ -67,7 +67,7 @@ impl Leaf {
             .map(|(policy, _)| policy.roles());
         let keys = role.map_or(&[][..], |roles| roles.publishers.keys());
         Ok(Leaf::Record {
-            record,
+            record: Box::new(record),
             record_hash: signed.hash(),
             signers: keys
                 .iter()

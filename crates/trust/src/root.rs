@@ -4,6 +4,7 @@ use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
 use crate::history::LogPoint;
+use crate::inode::{Content, Inode};
 use crate::statement::{Body, Purpose, Statement, VolumeId};
 
 /// Most mirrors that a record may name.
@@ -22,6 +23,8 @@ pub struct RootRecord {
     pub duration: u64,
     /// The inode of the root directory.
     pub root: Handle<InodeBlock>,
+    /// How much there is below it.
+    pub totals: Totals,
     /// Number of the policy under which it is signed.
     pub policy_number: u64,
     /// Hash of that policy.
@@ -30,6 +33,71 @@ pub struct RootRecord {
     pub log: LogPoint,
     /// Places that the publisher suggests; hints, as untrusted as any location.
     pub mirrors: Vec<String>,
+}
+
+/// How much a tree holds. Sums that do not fit stop at 2⁶⁴ − 1, so that they are the same in whatever
+/// order they are made.
+///
+/// The publisher's word: right for whoever publishes honestly, any four numbers otherwise. Nothing may
+/// be allocated or believed by them; a reader who walks the whole tree compares.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Names of regular files; a file with two names is two.
+    pub files: u64,
+    /// Directories, the root included.
+    pub directories: u64,
+    /// Names of whatever else there is: symbolic links, FIFOs, sockets, devices.
+    pub other: u64,
+    /// Content of regular files, holes included, bytes; a file with several names counts once.
+    pub bytes: u64,
+}
+
+impl Totals {
+    /// An entry and its content, not what lies below it.
+    pub fn of(inode: &Inode) -> Totals {
+        let mut totals = Totals::default();
+        match &inode.content {
+            Content::Regular(_) => {
+                totals.files = 1;
+                totals.bytes = inode.content.size();
+            }
+            Content::Directory { .. } => totals.directories = 1,
+            _ => totals.other = 1,
+        }
+        totals
+    }
+
+    /// Adds what lies elsewhere.
+    pub fn add(&mut self, more: Totals) {
+        self.files = self.files.saturating_add(more.files);
+        self.directories = self.directories.saturating_add(more.directories);
+        self.other = self.other.saturating_add(more.other);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+    }
+
+    /// Entries that are not directories.
+    pub fn leaves(&self) -> u64 {
+        self.files.saturating_add(self.other)
+    }
+
+    /// Entries of every kind, the root included.
+    pub fn entries(&self) -> u64 {
+        self.leaves().saturating_add(self.directories)
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        out.u64(self.files).u64(self.directories);
+        out.u64(self.other).u64(self.bytes);
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+        Ok(Totals {
+            files: d.u64()?,
+            directories: d.u64()?,
+            other: d.u64()?,
+            bytes: d.u64()?,
+        })
+    }
 }
 
 impl RootRecord {
@@ -50,6 +118,7 @@ impl Body for RootRecord {
     fn encode(&self, out: &mut Encoder) {
         out.u64(self.version).u64(self.start).u64(self.duration);
         out.raw(self.root.as_bytes());
+        self.totals.encode(out);
         out.u64(self.policy_number).raw(&self.policy_hash);
         self.log.encode(out);
         out.varint(self.mirrors.len() as u64);
@@ -65,6 +134,7 @@ impl Body for RootRecord {
         }
         let (start, duration) = (d.u64()?, d.u64()?);
         let root = Handle::from_bytes(d.array()?);
+        let totals = Totals::decode(d)?;
         let (policy_number, policy_hash) = (d.u64()?, d.array()?);
         let log = LogPoint::decode(d)?;
         let count = d.bounded(MAX_MIRRORS as u64, "too many mirrors")?;
@@ -77,6 +147,7 @@ impl Body for RootRecord {
             start,
             duration,
             root,
+            totals,
             policy_number,
             policy_hash,
             log,

@@ -7,6 +7,7 @@
 use bytes::{BufMut, BytesMut};
 use store::object::{MAX_NAME_BYTES, ObjectName};
 use trust::encode::Decoder;
+use trust::inode::check_name;
 use trust::{Handle, Reject};
 
 use crate::frame::{Header, MAX_AROUND_BYTES, MAX_HANDLES, MAX_RANGE_BYTES};
@@ -34,6 +35,9 @@ pub mod kind {
 /// Longest text of an error, bytes.
 pub const MAX_ERROR_TEXT_BYTES: usize = 256;
 
+/// Longest path that a request may name, bytes.
+pub const MAX_PATH_BYTES: usize = 4096;
+
 /// The 32 bytes of a volume id; the wire does not care how it was made.
 pub type Volume = [u8; 32];
 
@@ -46,6 +50,9 @@ pub enum Request {
         volume: Volume,
         /// Bytes of records to which the head leads that may come with it.
         around_bytes: usize,
+        /// Where the reader is going: records on that way are of use to it. Empty when it does
+        /// not say.
+        toward: Vec<u8>,
     },
     /// Records by handle.
     Data {
@@ -85,10 +92,12 @@ impl Request {
             Request::Head {
                 volume,
                 around_bytes,
+                toward,
             } => {
-                header(kind::GET_HEAD, id, volume.len() + 4).put(out);
+                header(kind::GET_HEAD, id, volume.len() + 4 + toward.len()).put(out);
                 out.put_slice(volume);
                 out.put_u32_le((*around_bytes).min(MAX_AROUND_BYTES) as u32);
+                out.put_slice(toward);
             }
             Request::Data {
                 volume,
@@ -121,9 +130,15 @@ impl Request {
             kind::GET_HEAD => {
                 let volume = d.array()?;
                 let around_bytes = decode_around(&mut d)?;
+                if d.remaining() > MAX_PATH_BYTES {
+                    return Err(d.bad("path too long"));
+                }
+                let toward = d.raw(d.remaining())?;
+                check_path(toward)?;
                 Request::Head {
                     volume,
                     around_bytes,
+                    toward: toward.to_vec(),
                 }
             }
             kind::GET_DATA => decode_get_data(&mut d)?,
@@ -175,6 +190,25 @@ pub fn put_get_data(
     for handle in want {
         out.put_slice(handle.as_bytes());
     }
+}
+
+/// Whether a reader may say that it goes there: nowhere in particular, or names with a `/` between
+/// each two.
+///
+/// # Errors
+/// [`Reject::Malformed`] for a path over [`MAX_PATH_BYTES`]; for a component that is no name of a
+/// file (empty, `.`, `..`, over 255 bytes, with a NUL).
+pub fn check_path(path: &[u8]) -> Result<(), Reject> {
+    if path.is_empty() {
+        return Ok(());
+    }
+    if path.len() > MAX_PATH_BYTES {
+        return Err(Reject::Malformed {
+            what: "request",
+            why: "path too long",
+        });
+    }
+    path.split(|b| *b == b'/').try_for_each(check_name)
 }
 
 fn decode_around(d: &mut Decoder<'_>) -> Result<usize, Reject> {
@@ -282,12 +316,13 @@ mod tests {
     fn any_request() -> impl Strategy<Value = Request> {
         let handle = any::<[u8; 32]>().prop_map(Handle::from_bytes);
         prop_oneof![
-            (any::<[u8; 32]>(), 0..=MAX_AROUND_BYTES).prop_map(|(volume, around_bytes)| {
-                Request::Head {
+            (any::<[u8; 32]>(), 0..=MAX_AROUND_BYTES, any_path()).prop_map(
+                |(volume, around_bytes, toward)| Request::Head {
                     volume,
                     around_bytes,
+                    toward,
                 }
-            }),
+            ),
             (
                 any::<[u8; 32]>(),
                 0..=MAX_AROUND_BYTES,
@@ -311,6 +346,10 @@ mod tests {
                     len_bytes
                 }),
         ]
+    }
+
+    fn any_path() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec("[a-z.]{3,20}", 0..5).prop_map(|names| names.join("/").into_bytes())
     }
 
     proptest! {
@@ -358,6 +397,37 @@ mod tests {
         assert!(data(MAX_AROUND_BYTES as u32 + 1, 32).is_err());
         // The largest request fits into what a server reads.
         const { assert!(36 + 32 * MAX_HANDLES <= MAX_REQUEST_BYTES) };
+    }
+
+    #[test]
+    fn a_path_is_names_with_slashes_between_them() {
+        let head = |path: &[u8]| {
+            let body = [&[0; 36], path].concat();
+            Request::decode(kind::GET_HEAD, &body)
+        };
+        let long = [b'x'; 255];
+        let deep = [b"xy/".repeat(1365), b"z".to_vec()].concat();
+        assert_eq!(deep.len(), MAX_PATH_BYTES);
+        for good in [&b""[..], b"a", b"a/b", b"...", b"\xff/\n", &long, &deep] {
+            assert!(head(good).is_ok(), "{good:?}");
+        }
+        let longer = [b'x'; 256];
+        let deeper = [&deep[..], b"y"].concat();
+        for bad in [
+            &b"/"[..],
+            b"/a",
+            b"a/",
+            b"a//b",
+            b".",
+            b"a/./b",
+            b"..",
+            b"a/../b",
+            b"a\0b",
+            &longer,
+            &deeper,
+        ] {
+            assert!(head(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

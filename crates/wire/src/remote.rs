@@ -25,7 +25,7 @@ use trust::record::MAX_RECORD_BYTES;
 use trust::{Frame, Handle, Record};
 
 use crate::frame::{MAX_ANSWER_BYTES, MAX_AROUND_BYTES, MAX_RANGE_BYTES};
-use crate::message::{ErrorCode, Refusal, Request, Volume, put_get_data};
+use crate::message::{ErrorCode, Refusal, Request, Volume, check_path, put_get_data};
 use crate::object::ObjectName;
 use collect::{Answer, Ask};
 use gifts::Gifts;
@@ -55,6 +55,8 @@ pub struct RemoteOptions {
     /// Bytes of records that may come with the first head: a newcomer's way into the tree. Later
     /// heads are mostly the old one again, and come alone.
     pub head_around_bytes: usize,
+    /// Bytes of records that may come with a head asked for on the way to a path.
+    pub way_around_bytes: usize,
 }
 
 impl Default for RemoteOptions {
@@ -67,6 +69,7 @@ impl Default for RemoteOptions {
             max_pause: Duration::from_secs(5),
             max_held_bytes: 256 << 20,
             head_around_bytes: 8 << 10,
+            way_around_bytes: MAX_GIFT_BYTES,
         }
     }
 }
@@ -349,15 +352,40 @@ impl RemoteStore {
 
 impl Replica for RemoteStore {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        let around_bytes = if self.has_head.load(Ordering::Relaxed) {
+            0
+        } else {
+            self.options.head_around_bytes.min(MAX_GIFT_BYTES)
+        };
+        self.head_and(around_bytes, Vec::new())
+    }
+
+    fn head_toward<'a>(&'a self, path: &'a [u8]) -> BoxFuture<'a, Result<Bytes, StoreError>> {
+        // A path that the protocol cannot say is no fault: it was only a hint.
+        if path.is_empty() || check_path(path).is_err() {
+            return self.head();
+        }
+        let around_bytes = self.options.way_around_bytes.min(MAX_GIFT_BYTES);
+        self.head_and(around_bytes, path.to_vec())
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
+}
+
+impl RemoteStore {
+    /// Asks for the head and for `around_bytes` of what it leads to.
+    fn head_and(
+        &self,
+        around_bytes: usize,
+        toward: Vec<u8>,
+    ) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async move {
-            let around_bytes = if self.has_head.load(Ordering::Relaxed) {
-                0
-            } else {
-                self.options.head_around_bytes.min(MAX_GIFT_BYTES)
-            };
             let request = Request::Head {
                 volume: self.volume,
                 around_bytes,
+                toward,
             };
             let units = (MAX_ANSWER_BYTES + around_bytes).div_ceil(MAX_RECORD_BYTES);
             let ask = Ask::Head { around_bytes };
@@ -371,10 +399,6 @@ impl Replica for RemoteStore {
                 Err(failure) => Err(self.error(failure)),
             }
         })
-    }
-
-    fn objects(&self) -> Option<&dyn Objects> {
-        Some(self)
     }
 }
 

@@ -18,8 +18,8 @@ const WINDOW_BYTES: usize = 3 << 20;
 /// Writes the file out.
 pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
-    let volume = session.open(config, &args.reading, output)?;
     let path = entry::clean(&args.path);
+    let volume = session.open_toward(config, &args.reading, &path, output)?;
     let bytes = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());

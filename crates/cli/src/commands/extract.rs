@@ -25,9 +25,10 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
         skip_special: args.skip_special,
     };
     let tally = Arc::new(Tally::default());
-    let bar = Progress::start(output, "extracting");
+    let mut bar = Progress::start(output, "extracting");
     let (made, version) = session.run(async {
         let snapshot = volume.current()?;
+        bar.signed(&snapshot.record().totals);
         let work = extract::extract(&volume, &snapshot, &args.dir, &options, &tally);
         let made = bar.during(&tally, work).await?;
         Ok((made, snapshot.record().version))
@@ -50,10 +51,8 @@ fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
     }
     if !output.json() {
         output.line(&format!(
-            "version {version}: {} files, {} directories, {}",
-            made.files,
-            made.directories,
-            units::size(made.bytes)
+            "version {version}: {}",
+            units::totals(&made.totals)
         ))?;
     }
     let exit = if made.skipped_count > 0 {
@@ -63,9 +62,10 @@ fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
     };
     let record = json!({
         "version": version,
-        "files": made.files,
-        "directories": made.directories,
-        "bytes": made.bytes,
+        "files": made.totals.files,
+        "directories": made.totals.directories,
+        "other": made.totals.other,
+        "bytes": made.totals.bytes,
         "skipped": made.skipped_count,
     });
     Ok(Done {

@@ -1,17 +1,22 @@
-//! `bulla key new`, `bulla key show`: the publisher's signing key in a file of its own.
+//! `bulla key new`, `bulla key show`, `bulla key list`: the publisher's signing key in a file of its own.
 
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use publish::keyfile::{self, KeyError};
-use serde_json::json;
-use trust::key::SecretKey;
+use serde_json::{Map, json};
+use trust::key::{PublicKey, SecretKey};
 
-use crate::args::{Global, KeyNew, KeyShow, Passphrase};
+use crate::args::{Global, KeyList, KeyNew, KeyShow, Passphrase};
 use crate::config::Config;
+use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::passphrase;
+use crate::{passphrase, text};
+
+/// What all keys are so far.
+const KIND: &str = "ed25519";
 
 /// Makes a key.
 pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done> {
@@ -75,6 +80,95 @@ pub fn path(named: Option<&PathBuf>, config: &Config) -> Outcome<PathBuf> {
             "name the publisher's key with --key FILE; `bulla key new --out FILE` makes one",
         )
     })
+}
+
+/// Lists keys. A directory is looked through, not what lies below it; what is no key there is passed
+/// over, a key that cannot be read is named.
+pub fn list(args: &KeyList, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let (mut keys, mut unreadable) = (0_u64, 0_u64);
+    for path in wanted(args, config)? {
+        match (keyfile::public(&path), keyfile::has_passphrase(&path)) {
+            (Ok(public), Ok(locked)) => {
+                keys += 1;
+                told(&path, &public, locked, output)?;
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                unreadable += 1;
+                refused(&path, missing(error), output)?;
+            }
+        }
+    }
+    let exit = match unreadable {
+        0 => Exit::Ok,
+        _ => Exit::Partial,
+    };
+    if keys == 0 && unreadable == 0 {
+        output.note("There are no keys; `bulla key new --out FILE` makes one.");
+    }
+    let fields = fields(json!({"keys": keys, "unreadable": unreadable}));
+    Ok(Done { exit, fields })
+}
+
+/// The files to be listed.
+fn wanted(args: &KeyList, config: &Config) -> Outcome<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    if !args.paths.is_empty() {
+        for path in &args.paths {
+            match path.is_dir() {
+                true => files.extend(keys_in(path)?),
+                false => files.push(path.clone()),
+            }
+        }
+        return Ok(files);
+    }
+    if let Some(dir) = config.path("key-dir").filter(|dir| dir.exists()) {
+        files.extend(keys_in(&dir)?);
+    }
+    files.extend(config.path("key").filter(|key| !files.contains(key)));
+    Ok(files)
+}
+
+/// The files of a directory that claim to be keys, and those that do not let themselves be asked.
+fn keys_in(dir: &Path) -> Outcome<Vec<PathBuf>> {
+    let cannot = |e: std::io::Error| Failure::io(format!("cannot list {}", dir.display()), &e);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if keyfile::claims_to_be_one(&path).unwrap_or(true) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn told(path: &Path, public: &PublicKey, locked: bool, output: &mut Output) -> Outcome<()> {
+    let name = path.as_os_str().as_bytes();
+    if output.json() {
+        let mut one = fields(json!({
+            "key": public.to_string(),
+            "kind": KIND,
+            "passphrase": locked,
+        }));
+        text::put_name(&mut one, "path", name);
+        return output.record("key", one);
+    }
+    let word = if locked { "passphrase" } else { "open" };
+    output.raw(format!("{public} {KIND} {word:<10} ").as_bytes())?;
+    output.name(name)?;
+    output.raw(b"\n")
+}
+
+fn refused(path: &Path, failure: Failure, output: &mut Output) -> Outcome<()> {
+    let name = path.as_os_str().as_bytes();
+    if !output.json() {
+        output.warn(&format!("{}: {}", text::printable(name), failure.error));
+        return Ok(());
+    }
+    let mut one = Map::new();
+    text::put_name(&mut one, "path", name);
+    one.insert("why".to_owned(), failure.error.into());
+    output.record("unreadable", one)
 }
 
 /// Reads a signing key, with its passphrase if it has one.

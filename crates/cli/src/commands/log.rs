@@ -140,6 +140,10 @@ fn leaf_fields(
             put("valid_until", units::time(record.until()).into());
             put("signers", Value::Array(signers.collect()));
             put("root", record.root.to_string().into());
+            put("files", record.totals.files.into());
+            put("directories", record.totals.directories.into());
+            put("other", record.totals.other.into());
+            put("bytes", record.totals.bytes.into());
             "version"
         }
     }
@@ -167,6 +171,9 @@ fn print(entry: &Entry, record: &Map<String, Value>, output: &mut Output) -> Out
                 output.line(&format!("signer   {signer}"))?;
             }
             output.line(&format!("root     {}", get("root")))?;
+            if let Kept::Leaf(Leaf::Record { record, .. }) = &entry.kept {
+                output.line(&format!("tree     {}", units::totals(&record.totals)))?;
+            }
         }
         "policy" => {
             output.line(&format!("policy   {}{doubt}", get("number")))?;

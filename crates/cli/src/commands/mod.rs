@@ -26,6 +26,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
     match &cli.command {
         Command::Key(KeyCommand::New(args)) => key::new(args, global, output),
         Command::Key(KeyCommand::Show(args)) => key::show(args, output),
+        Command::Key(KeyCommand::List(args)) => key::list(args, config, output),
         Command::Publish(args) => publish::run(args, global, config, output),
         Command::Sign(args) => sign::sign(args, global, config, output),
         Command::Renew(args) => renew::run(args, global, config, output),

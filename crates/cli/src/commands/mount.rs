@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ::mount::MountOptions;
+use ::mount::{MountOptions, Signals};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Global, Mount, Umount};
@@ -76,7 +76,11 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let id = volume.id().to_string();
     let ended = units::time(volume.snapshot().fresh_until());
     let stale_since = volume.is_stale().then_some(ended);
-    let mounted = session.run(async { Ok(::mount::mount(volume, &dir, options).await?) })?;
+    // From here on a signal unmounts, also one that comes while the mount is being made: the making
+    // goes on to its end, which is near, because half a mount could not be taken away.
+    let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
+    let signals = session.serve(async { Signals::listen().map_err(cannot_listen) })?;
+    let mounted = session.serve(async { Ok(::mount::mount(volume, &dir, options).await?) })?;
     let version = mounted.version();
     if output.json() {
         let mut record =
@@ -92,7 +96,7 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
         ));
     }
     output.flush()?;
-    session.serve(async { Ok(mounted.until_signal().await?) })?;
+    session.serve(async { Ok(mounted.until_signal(signals).await?) })?;
     Ok(Done::ok(fields(json!({}))))
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use publish::changes::Change;
 use publish::exclude::Exclude;
-use publish::pipeline::{self, PublishOptions};
+use publish::pipeline::{self, Input, PublishOptions};
 use publish::progress::{Observer, Published};
 use publish::publish_error::Unreadable;
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     // Ctrl-C stops the work at the next file; the last version stands whatever happens.
     session::on_interrupt(move || stop.cancel.store(true, Ordering::Relaxed))?;
     let published = match &key {
-        Some(key) => pipeline::publish(args.tree()?, args.repository()?, key, &options, &watch)
+        Some(key) => pipeline::publish(input(args)?, args.repository()?, key, &options, &watch)
             .map(|published| (published, None))
             .map_err(Failure::from),
         None => sign::publish_unsigned(args, &options, &watch),
@@ -53,6 +53,15 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     bar.end();
     let (published, request) = published?;
     tell(&published, request.as_ref(), args, output)
+}
+
+/// The tree, or the archive that comes on stdin.
+pub fn input(args: &Publish) -> Outcome<Input<'_>> {
+    let tree = args.tree()?;
+    Ok(match tree == Path::new("-") {
+        true => Input::Tar(&|| Box::new(std::io::stdin().lock())),
+        false => Input::Directory(tree),
+    })
 }
 
 fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
@@ -78,6 +87,9 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
 
 /// The directory's own name, as far as it can be a volume's.
 fn name_of(directory: &Path) -> String {
+    if directory == Path::new("-") {
+        return "archive".to_owned();
+    }
     let whole = directory
         .canonicalize()
         .unwrap_or_else(|_| directory.to_owned());
@@ -109,9 +121,10 @@ fn tell(
         "unchanged": published.unchanged,
         "files": published.totals.files,
         "directories": published.totals.directories,
+        "other": published.totals.other,
         "bytes": published.totals.bytes,
         "new_bytes": published.new_bytes,
-        "skipped": published.totals.skipped,
+        "skipped": published.skipped_count,
         "dry_run": args.dry_run,
     }));
     if let Some(hash) = &published.record_hash {
@@ -141,7 +154,7 @@ fn tell(
     if let (Some(request), Some(out)) = (request, &args.out) {
         sign::requested(request, published, out, &mut record, output)?;
     }
-    let exit = if published.totals.skipped > 0 {
+    let exit = if published.skipped_count > 0 {
         Exit::Partial
     } else {
         Exit::Ok
@@ -165,7 +178,6 @@ fn compare(changes: &[Change], output: &mut Output) -> Outcome<Map<String, Value
 }
 
 fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<()> {
-    let totals = &published.totals;
     output.line(&format!("volume   {}", published.volume))?;
     let word = if args.dry_run {
         " (nothing was written)"
@@ -177,11 +189,7 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
         output.line(&format!("record   {}", write(Noun::Record, hash)))?;
     }
     output.line(&format!("valid to {}", units::time(published.valid_until)))?;
-    let size = units::size(totals.bytes);
-    output.line(&format!(
-        "tree     {} files, {} directories, {size}",
-        totals.files, totals.directories
-    ))?;
+    output.line(&format!("tree     {}", units::totals(&published.totals)))?;
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
     if published.new_volume && !args.dry_run && !args.unsigned {
         output.note(

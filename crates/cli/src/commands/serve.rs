@@ -29,6 +29,9 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
     if let Some(connections) = args.max_connections {
         limits.max_connections = connections.max(1);
     }
+    if let Some(connections) = args.max_per_client {
+        limits.max_per_client = connections.max(1);
+    }
     if let Some(bytes) = args.cache_size {
         limits.hot_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     }

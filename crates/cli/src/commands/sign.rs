@@ -58,6 +58,10 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
         "version": examined.record.version,
         "record": record,
         "root": examined.record.root.to_string(),
+        "files": examined.record.totals.files,
+        "directories": examined.record.totals.directories,
+        "other": examined.record.totals.other,
+        "bytes": examined.record.totals.bytes,
         "previous": examined.previous.as_ref().map(|(_, hash)| write(Noun::Record, hash)),
         "signed": units::time(signed.start),
         "valid_until": until,
@@ -81,6 +85,7 @@ fn describe(request: &Request, examined: &Examined) -> Vec<(&'static str, String
         ),
         ("version", record.version.to_string()),
         ("root", record.root.to_string()),
+        ("tree", units::totals(&record.totals)),
     ];
     match &examined.previous {
         None => lines.push(("previous", "none: this begins a new volume".to_owned())),
@@ -188,7 +193,7 @@ pub fn publish_unsigned(
     options: &PublishOptions,
     watch: &dyn publish::progress::Observer,
 ) -> Outcome<(Published, Option<Request>)> {
-    let (tree, repo) = (args.tree()?, args.repository()?);
+    let (tree, repo) = (super::publish::input(args)?, args.repository()?);
     let done = pipeline::publish_unsigned(tree, repo, args.publisher, options, watch);
     Ok(done?)
 }

@@ -19,10 +19,10 @@ use crate::{text, units};
 /// Verifies.
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
-    let volume = session.open(config, &args.reading, output)?;
     let path = entry::clean(&args.path);
+    let volume = session.open_toward(config, &args.reading, &path, output)?;
     let tally = Arc::new(Tally::default());
-    let bar = Progress::start(output, "verifying");
+    let mut bar = Progress::start(output, "verifying");
     let (report, version) = session.run(async {
         let snapshot = volume.current()?;
         let how = Fetch::Until(volume.deadline());
@@ -30,6 +30,9 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
             .resolve(&path, how)
             .await?
             .ok_or_else(|| not_found(&path))?;
+        if path.is_empty() {
+            bar.signed(&snapshot.record().totals);
+        }
         let work = verify::verify(&volume, &snapshot, &path, &top, &tally);
         let report = bar.during(&tally, work).await?;
         Ok((report, snapshot.record().version))
@@ -44,6 +47,7 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         "volume": volume,
         "version": version,
         "files": totals.files,
+        "other": totals.other,
         "directories": totals.directories,
         "bytes": totals.bytes,
         "data_blocks": report.data_blocks,
@@ -74,10 +78,11 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         return Err(failure);
     }
     if !output.json() {
-        let sizes = (units::size(totals.bytes), units::size(report.data_bytes));
         output.line(&format!(
-            "version {version} is whole: {} files, {} directories, {}; {} distinct blocks ({}) proved",
-            totals.files, totals.directories, sizes.0, report.data_blocks, sizes.1
+            "version {version} is whole: {}; {} distinct blocks ({}) proved",
+            units::totals(totals),
+            report.data_blocks,
+            units::size(report.data_bytes)
         ))?;
     }
     Ok(Done::ok(record))
@@ -93,7 +98,7 @@ impl Progress {
                 done = &mut work => return done,
                 _ = tick.tick() => self.at(
                     tally.bytes.load(Ordering::Relaxed),
-                    tally.files.load(Ordering::Relaxed),
+                    tally.leaves.load(Ordering::Relaxed),
                 ),
             }
         }

@@ -55,13 +55,23 @@ impl World {
         self.store.set_head(head);
     }
 
-    /// As [`World::publish_root`], without telling the replica's head.
-    pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
-        let head = self.model.publish(root, now(), seconds).unwrap();
+    /// Gives the replica what was made since, and a head of the model's own.
+    pub fn supply(&mut self, head: Bytes) {
+        self.send();
+        self.store.set_head(head);
+    }
+
+    fn send(&mut self) {
         for record in self.model.records.iter().skip(self.sent) {
             self.store.insert(record.clone());
         }
         self.sent = self.model.records.len();
+    }
+
+    /// As [`World::publish_root`], without telling the replica's head.
+    pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
+        let head = self.model.publish(root, now(), seconds).unwrap();
+        self.send();
         head
     }
 

@@ -66,6 +66,7 @@ async fn unmounting_from_outside_ends_it_and_twice_is_told() {
 async fn a_busy_mount_goes_at_once_and_its_open_files_read_on() {
     let m = world().mount().await;
     let mut open = File::open(m.path("f")).unwrap();
+    // As umount(8) does it with --lazy, whoever is in it: umount never waits.
     m.mounted().unmount().unwrap();
     assert!(!is_mounted(&m.path("")));
     let mut content = String::new();
@@ -120,10 +121,11 @@ async fn serve_until_told() {
         panic!("run by other tests only")
     };
     let world = world();
+    let signals = mount::Signals::listen().unwrap();
     let mounted = mount::mount(world.open().await, Path::new(&directory), quick())
         .await
         .unwrap();
-    mounted.until_signal().await.unwrap();
+    mounted.until_signal(signals).await.unwrap();
 }
 
 /// A process that serves a mount; killed and cleared away when dropped.
@@ -152,6 +154,16 @@ fn serve() -> Server {
     let server = Server { child, directory };
     let (place, f) = (server.directory.path(), server.directory.path().join("f"));
     eventually("the child's mount", || is_mounted(place) && f.exists());
+    // It answers before it minds signals.
+    let status = format!("/proc/{}/status", server.child.id());
+    eventually("the child's signal handlers", || {
+        let caught = fs::read_to_string(&status).unwrap();
+        let caught = caught.lines().find_map(|l| l.strip_prefix("SigCgt:\t"));
+        let caught = u64::from_str_radix(caught.unwrap(), 16).unwrap();
+        let bit = |signal: i32| 1_u64 << (signal - 1);
+        let all = bit(libc::SIGTERM) | bit(libc::SIGINT) | bit(libc::SIGHUP);
+        caught & all == all
+    });
     server
 }
 
@@ -159,8 +171,10 @@ fn serve() -> Server {
 async fn a_dead_mount_is_named_and_cleared() {
     let mut server = serve();
     let Server { child, directory } = &mut server;
+    let mut open = File::open(directory.path().join("f")).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
+    assert_eq!(errno(open.read(&mut [0; 1])), libc::ENOTCONN, "open files");
     assert_eq!(errno(fs::read_dir(directory.path())), libc::ENOTCONN);
     let error = mount::mount(world().open().await, directory.path(), quick())
         .await

@@ -4,10 +4,20 @@
 // A test that meets an error is over.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod attributes;
+mod calls;
+mod changes;
+mod document;
+mod evidence;
 mod expiry;
 mod failures;
 mod fixture;
 mod lifecycle;
+mod listing;
+mod probe;
+mod programs;
 mod published;
+mod refusals;
+mod storm;
 mod tree;
 mod updates;

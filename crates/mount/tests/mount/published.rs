@@ -11,16 +11,17 @@ use std::time::Duration;
 use publish::progress::Silent;
 use publish::{Location, PublishOptions, Source, Volume, VolumeOptions};
 use trust::key::SecretKey;
+use trust::root::{RootRecord, Totals};
 
-use crate::fixture::{TestMount, errno, eventually, noise, quick};
+use crate::fixture::{TestMount, World, errno, eventually, noise, now, quick};
 
-struct Publisher {
-    tree: tempfile::TempDir,
+pub struct Publisher {
+    pub tree: tempfile::TempDir,
     place: tempfile::TempDir,
 }
 
 impl Publisher {
-    fn new() -> Publisher {
+    pub fn new() -> Publisher {
         Publisher {
             tree: tempfile::tempdir().unwrap(),
             place: tempfile::tempdir().unwrap(),
@@ -32,7 +33,7 @@ impl Publisher {
     }
 
     /// Publishes the tree as it is now and gives back where to mount it from.
-    fn publish(&self) -> Source {
+    pub fn publish(&self) -> Source {
         let key = SecretKey::from_seed(&[5; 32]);
         let options = PublishOptions::default();
         let published = publish::publish(
@@ -49,7 +50,7 @@ impl Publisher {
         }
     }
 
-    async fn open(&self, source: &Source) -> Arc<Volume> {
+    pub async fn open(&self, source: &Source) -> Arc<Volume> {
         let options = VolumeOptions {
             state_directory: self.place.path().join("state"),
             deadline: Duration::from_secs(5),
@@ -60,7 +61,7 @@ impl Publisher {
 }
 
 /// Everything that a tree can hold and a copy keeps.
-fn fill(tree: &Path) {
+pub fn fill(tree: &Path) {
     for d in 0..8u64 {
         let dir = tree.join(format!("dir{d}"));
         fs::create_dir(&dir).unwrap();
@@ -173,4 +174,48 @@ async fn publishing_again_reaches_the_mount_and_open_files_do_not_move() {
     let mut whole = vec![0; old.len()];
     open.read_exact_at(&mut whole, 0).unwrap();
     assert!(whole == old, "bytes of an open file changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn df_shows_what_the_publisher_signed() {
+    let publisher = Publisher::new();
+    fill(publisher.tree.path());
+    let volume = publisher.open(&publisher.publish()).await;
+    let totals = volume.snapshot().record().totals;
+    assert!(totals.bytes > 9_000_001 && totals.files > 480 && totals.other > 0);
+    let mount = TestMount::new(volume, quick()).await;
+    let told = rustix::fs::statvfs(mount.path("")).unwrap();
+    assert_eq!(told.f_blocks, totals.bytes.div_ceil(told.f_frsize));
+    assert_eq!(told.f_files, totals.entries());
+    let free = (told.f_bfree, told.f_bavail, told.f_ffree, told.f_favail);
+    assert_eq!(free, (0, 0, 0, 0));
+    assert_eq!(told.f_namemax, 255);
+    let df = Command::new("df").arg("-k").arg(mount.path("")).output();
+    let text = String::from_utf8(df.unwrap().stdout).unwrap();
+    assert!(text.contains("100%"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn df_survives_whatever_was_signed() {
+    let mut world = World::new();
+    let most = Totals {
+        files: u64::MAX,
+        directories: u64::MAX,
+        other: u64::MAX,
+        bytes: u64::MAX,
+    };
+    for (totals, blocks) in [(most, 1 << 52), (Totals::default(), 0)] {
+        let file = world.file(b"small");
+        let root = world.directory(vec![("file", file)]);
+        let root = world.model.block(&root.encode()).unwrap();
+        let spoil = |record: &mut RootRecord| record.totals = totals;
+        let head = world.model.publish_handle(root, now(), 3600, spoil);
+        world.supply(head.unwrap());
+        let mount = world.mount().await;
+        let told = rustix::fs::statvfs(mount.path("")).unwrap();
+        assert_eq!((told.f_blocks, told.f_files), (blocks, totals.entries()));
+        let df = Command::new("df").arg(mount.path("")).output().unwrap();
+        assert!(df.status.success(), "{df:?}");
+        assert_eq!(mount.read("file"), b"small");
+    }
 }

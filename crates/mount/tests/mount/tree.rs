@@ -205,6 +205,7 @@ async fn seeking_finds_data_and_holes() {
     world.publish(vec![E("plain", plain), E("sparse", sparse)], 3600);
     let m = world.mount().await;
     let file = fs::File::open(m.path("sparse")).unwrap();
+    // lseek(2) with SEEK_DATA and SEEK_HOLE.
     let data = |from| seek(&file, SeekFrom::Data(from));
     let hole = |from| seek(&file, SeekFrom::Hole(from));
     let (first, end) = (10 << 20, (10 << 20) + 2500 + 40_000_000);
@@ -235,6 +236,7 @@ async fn programs_run_from_the_mount() {
         3600,
     );
     let m = world.mount().await;
+    // execve(2), of a program and of a script.
     let said = Command::new(m.path("echo")).arg("hello").output().unwrap();
     assert_eq!(said.stdout, b"hello\n");
     let said = Command::new(m.path("script")).arg("x").output().unwrap();

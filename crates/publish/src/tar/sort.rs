@@ -261,7 +261,10 @@ mod tests {
     use super::*;
 
     fn components(path: &str) -> Vec<&[u8]> {
-        path.split('/').filter(|n| !n.is_empty()).map(str::as_bytes).collect()
+        path.split('/')
+            .filter(|n| !n.is_empty())
+            .map(str::as_bytes)
+            .collect()
     }
 
     #[test]
@@ -274,7 +277,9 @@ mod tests {
         }
         places.sort();
         let order: Vec<&str> = places.iter().map(|(_, path)| *path).collect();
-        let walk = ["a", "a-dir", "b/c/M", "b/c", "b/z", "b", "a", "a.txt", "ab", "m", ""];
+        let walk = [
+            "a", "a-dir", "b/c/M", "b/c", "b/z", "b", "a", "a.txt", "ab", "m", "",
+        ];
         assert_eq!(order, walk);
         for (place, path) in &places {
             let (mut above, name) = place.components();

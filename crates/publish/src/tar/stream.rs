@@ -29,8 +29,14 @@ pub(crate) enum Kind {
     /// Another name of the member of this name.
     HardLink(Vec<u8>),
     Fifo,
-    CharDevice { major: u32, minor: u32 },
-    BlockDevice { major: u32, minor: u32 },
+    CharDevice {
+        major: u32,
+        minor: u32,
+    },
+    BlockDevice {
+        major: u32,
+        minor: u32,
+    },
 }
 
 /// A member; its content is read by [`Archive::content`].
@@ -145,7 +151,10 @@ impl<R: Read> Archive<R> {
         size: u64,
         pax: Pax,
     ) -> Result<Member, PublishError> {
-        let path = pax.sparse_name.or(pax.path).unwrap_or_else(|| header.name());
+        let path = pax
+            .sparse_name
+            .or(pax.path)
+            .unwrap_or_else(|| header.name());
         self.name.clone_from(&path);
         let link = pax.link.unwrap_or_else(|| header.link());
         let device = |archive: &Self| -> Result<(u32, u32), PublishError> {
@@ -182,7 +191,9 @@ impl<R: Read> Archive<R> {
         if header.kind() == b'S' {
             self.gnu_sparse(header)?;
         } else if pax.sparse_major == Some(1) {
-            let size = pax.sparse_size.ok_or_else(|| self.bad("a sparse file without a size"))?;
+            let size = pax
+                .sparse_size
+                .ok_or_else(|| self.bad("a sparse file without a size"))?;
             self.pax_sparse(size)?;
         } else if pax.sparse_other || pax.sparse_major.is_some() {
             return Err(self.bad("an old form of sparse file; make it with --sparse-version=1.0"));
@@ -268,7 +279,9 @@ impl<R: Read> Archive<R> {
         let mut left = self.left.saturating_add(self.padding);
         let mut buffer = [0; 16 * BLOCK];
         while left > 0 {
-            let room = usize::try_from(left).unwrap_or(buffer.len()).min(buffer.len());
+            let room = usize::try_from(left)
+                .unwrap_or(buffer.len())
+                .min(buffer.len());
             self.exact(buffer.get_mut(..room).unwrap_or_default())?;
             left -= room as u64;
         }
@@ -338,10 +351,8 @@ impl<R: Read> Archive<R> {
             b"GNU.sparse.map" | b"GNU.sparse.numblocks" => pax.sparse_other = true,
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    pax.xattrs.push((
-                        Bytes::copy_from_slice(name),
-                        Bytes::copy_from_slice(value),
-                    ));
+                    pax.xattrs
+                        .push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
                 }
             }
         }
@@ -452,7 +463,9 @@ struct Header<'a>(&'a [u8; BLOCK]);
 
 impl Header<'_> {
     fn field(&self, from: usize, len: usize) -> &[u8] {
-        self.0.get(from..from.saturating_add(len)).unwrap_or_default()
+        self.0
+            .get(from..from.saturating_add(len))
+            .unwrap_or_default()
     }
     fn mode(&self) -> &[u8] {
         self.field(100, 8)
@@ -516,14 +529,21 @@ impl Header<'_> {
 /// Bytes up to the first NUL.
 fn text(field: &[u8]) -> Vec<u8> {
     let end = field.iter().position(|b| *b == 0);
-    field.get(..end.unwrap_or(field.len())).unwrap_or_default().to_vec()
+    field
+        .get(..end.unwrap_or(field.len()))
+        .unwrap_or_default()
+        .to_vec()
 }
 
 /// A number of a header: octal digits, or base 256 with the top bit set.
 fn number(field: &[u8]) -> Option<i64> {
     let (first, rest) = field.split_first()?;
     if first & 0x80 != 0 {
-        let mut value: i128 = if *first == 0xff { -1 } else { i128::from(first & 0x7f) };
+        let mut value: i128 = if *first == 0xff {
+            -1
+        } else {
+            i128::from(first & 0x7f)
+        };
         for byte in rest {
             value = value.checked_mul(256)?.checked_add(i128::from(*byte))?;
         }
@@ -551,7 +571,9 @@ fn decimal(digits: &[u8]) -> Option<u64> {
         if !digit.is_ascii_digit() {
             return None;
         }
-        value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+        value = value
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
     }
     Some(value)
 }
@@ -598,7 +620,10 @@ mod tests {
         assert_eq!(number(b"\0\0\0\0\0\0\0\0"), Some(0));
         assert_eq!(number(b"777777777777"), Some(0o777_777_777_777));
         assert_eq!(number(b"\x80\0\0\0\0\0\0\0\0\0\x01\x02"), Some(258));
-        assert_eq!(number(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe"), Some(-2));
+        assert_eq!(
+            number(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe"),
+            Some(-2)
+        );
         assert_eq!(number(b"\x80\x01\0\0\0\0\0\0\0\0\0\0"), None);
         for bad in [&b"8"[..], b"-1", b"0x1", b""] {
             assert_eq!(number(bad), None, "{bad:?}");
@@ -614,7 +639,15 @@ mod tests {
         assert_eq!(time(b"-1.25"), at(-2, 750_000_000));
         assert_eq!(time(b"-1"), at(-1, 0));
         assert_eq!(time(b"-0.0000000001"), at(-1, 999_999_999));
-        for bad in [&b""[..], b".", b"-", b"1.x", b"1e3", b"--1", b"99999999999999999999"] {
+        for bad in [
+            &b""[..],
+            b".",
+            b"-",
+            b"1.x",
+            b"1e3",
+            b"--1",
+            b"99999999999999999999",
+        ] {
             assert_eq!(time(bad), None, "{bad:?}");
         }
     }

@@ -142,6 +142,37 @@ async fn an_expired_statement_opens_nothing_and_stops_new_readers() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_behind_gives_no_statement_more_time() {
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    // For this reader's clock the statement begins in nine minutes: the clock is behind.
+    let start = now() + 540;
+    let ahead = world.model.publish(&root, start, 2).unwrap();
+    let volume = world
+        .open(vec![world.liar(Lie::Head(ahead))])
+        .await
+        .unwrap();
+    assert!(volume.now() >= start, "it is not earlier than what it saw");
+    volume.current().unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(3100)).await;
+    assert!(matches!(volume.current(), Err(ReadError::Expired { .. })));
+}
+
+#[tokio::test]
+async fn a_clock_that_is_behind_gives_a_renewed_statement_no_more_time() {
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    let liar = world.liar(Lie::Head(world.head.clone()));
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    let start = now() + 540;
+    liar.tell(Lie::Head(world.model.publish(&root, start, 2).unwrap()));
+    volume.refresh().await.unwrap();
+    assert!(volume.now() >= start, "it is not earlier than what it saw");
+    tokio::time::sleep(std::time::Duration::from_millis(3100)).await;
+    assert!(matches!(volume.current(), Err(ReadError::Expired { .. })));
+}
+
+#[tokio::test]
 async fn a_start_in_the_future_is_refused_and_not_recorded() {
     let mut world = World::new();
     let root = tree(&mut world.model);

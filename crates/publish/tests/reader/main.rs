@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod ahead;
 mod freshness;
 mod honest;
 mod lies;
 mod publisher;
+mod totals;
 mod world;

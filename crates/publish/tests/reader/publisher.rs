@@ -250,6 +250,31 @@ async fn a_file_tree_that_contains_itself_ends() {
 }
 
 #[tokio::test]
+async fn a_file_of_very_many_very_short_blocks_is_read_in_short_requests() {
+    let mut world = World::new();
+    let extents: Vec<Extent> = (0..20_000u16)
+        .map(|n| {
+            let handle = world.model.block(&n.to_le_bytes()).unwrap();
+            Extent::Data { handle, len: 2 }
+        })
+        .collect();
+    let shreds = array_file(world.model.extents(&extents).unwrap().unwrap());
+    let root = world.model.directory(vec![(b"shreds".to_vec(), shreds)]);
+    world.head = world.model.publish(&root.unwrap(), now(), 3600).unwrap();
+    let liar = world.liar(sim::liar::Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    let before = liar.asked();
+    let content: Vec<u8> = (0..20_000u16).flat_map(u16::to_le_bytes).collect();
+    let snapshot = volume.snapshot();
+    let how = publish::Fetch::Until(std::time::Instant::now() + std::time::Duration::from_secs(30));
+    let file = snapshot.resolve(b"shreds", how).await.unwrap().unwrap();
+    let read = snapshot.read(&file, 0, 1 << 20, how).await.unwrap();
+    assert_eq!(read.concat(), content);
+    let nodes = 20_000usize.div_ceil(256) + 1;
+    assert!(liar.asked() - before >= nodes + 20, "one request for all");
+}
+
+#[tokio::test]
 async fn a_volume_named_by_another_key_is_refused() {
     let world = World::new();
     let mut other = Model::new(8).unwrap();

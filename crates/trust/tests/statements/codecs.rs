@@ -8,7 +8,7 @@ use trust::encode::{Decoder, Encoder};
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::policy::{Last, Policy, Revocation, Successor, VolumeId};
-use trust::root::RootRecord;
+use trust::root::{RootRecord, Totals};
 use trust::statement::{Body, Signed, Statement};
 use trust::timestamp::Timestamp;
 
@@ -155,9 +155,11 @@ proptest! {
     #[test]
     fn records_survive_a_round_trip(
         version in 1u64.., start: u64, duration: u64, mirrors in vec("[!-~]{1,40}", 0..16),
+        files: u64, directories: u64, other: u64, bytes: u64,
     ) {
         let world = World::new();
-        let record = RootRecord { start, duration, mirrors, ..world.record(version) };
+        let totals = Totals { files, directories, other, bytes };
+        let record = RootRecord { start, duration, totals, mirrors, ..world.record(version) };
         let statement = record.statement(world.volume);
         let read = Statement::decode(statement.bytes().clone()).unwrap();
         prop_assert_eq!(read.read::<RootRecord>(world.volume).unwrap(), record);

@@ -1,10 +1,10 @@
 //! What a policy demands beyond the publishers' signatures: timestamps and witnesses.
 
-use trust::Reject;
 use trust::error::Class;
 use trust::head::Head;
 use trust::policy::{NO_END, Roles};
 use trust::timestamp::Timestamp;
+use trust::{Reject, checkpoint};
 
 use crate::world::*;
 
@@ -175,6 +175,18 @@ fn a_cosignature_under_another_name_or_changed_is_none() {
         few,
     );
     refused(note.replace("\u{2014} ", "- "), few);
+    // The witness's own line, but over another log, and over another time than it says.
+    let text = note.split("\n\n").next().unwrap().to_owned() + "\n";
+    for (signed, said) in [(text.replacen('1', "2", 1), NOW), (text.clone(), NOW + 1)] {
+        let lines: String = [20, 21]
+            .map(|n| {
+                let signature = key(n).sign(checkpoint::cosigned_message(&signed, NOW).as_bytes());
+                let name = format!("witness.example/{n}");
+                checkpoint::cosignature_line(&name, &key(n).public(), said, &signature)
+            })
+            .concat();
+        refused(format!("{text}\n{lines}"), few);
+    }
     refused(note.replace("==\n", "\n"), few);
     refused(note.replace("\n\n", "\n"), "of another log");
     refused(note.replacen('1', "2", 1), "of another log");

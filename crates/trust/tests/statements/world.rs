@@ -9,7 +9,7 @@ use trust::history::{Frontier, LogPoint};
 use trust::judge::{Offer, Terms};
 use trust::key::SecretKey;
 use trust::policy::{Chain, Genesis, Last, NO_END, Policy, Roles, Successor, Threshold, VolumeId};
-use trust::root::RootRecord;
+use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
 use trust::statement::{Signed, Statement};
 use trust::timestamp::Timestamp;
@@ -81,6 +81,12 @@ impl World {
             start: NOW,
             duration: WEEK,
             root: Handle::from_bytes([version as u8; 32]),
+            totals: Totals {
+                files: 2,
+                directories: 3,
+                other: 4,
+                bytes: 5,
+            },
             policy_number,
             policy_hash,
             log: self.log,

@@ -1,0 +1,178 @@
+//! The cache beside what it may not do: pass its quota, keep what is damaged, need anybody's care.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use trust::frame::Packer;
+use trust::{Hasher, Kind};
+
+use super::*;
+
+fn record(number: u32, len: usize) -> Record {
+    let mut x = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let noise = std::iter::repeat_with(|| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x as u8
+    });
+    let plain: Vec<u8> = noise.take(len).collect();
+    Record {
+        handle: Hasher::new(&[1; 32]).name(Kind::Data, &plain),
+        frame: Packer::new().pack(Kind::Data, &plain).unwrap(),
+    }
+}
+
+fn limits(quota_bytes: u64) -> CacheLimits {
+    CacheLimits {
+        quota_bytes,
+        keep_free_bytes: 0,
+    }
+}
+
+fn filled(directory: &Path, limits: CacheLimits, records: &[Record]) -> Arc<DiskCache> {
+    let cache = DiskCache::open(directory, limits).unwrap();
+    for record in records {
+        cache.put(record.handle, &record.frame);
+    }
+    drop(cache);
+    DiskCache::open(directory, limits).unwrap()
+}
+
+fn file_of(directory: &Path, record: &Record) -> PathBuf {
+    Files::open(directory).unwrap().path(&record.handle)
+}
+
+#[tokio::test]
+async fn what_was_put_is_there_for_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let records: Vec<Record> = (0..100)
+        .map(|n| record(n, 100 + 300 * n as usize))
+        .collect();
+    let cache = CacheStore(filled(dir.path(), limits(1 << 30), &records));
+    let want: Vec<Handle> = records
+        .iter()
+        .map(|r| r.handle)
+        .chain([record(0, 100).handle])
+        .collect();
+    let mut got = cache.get_many(&want, 0).await.unwrap();
+    got.sort_by_key(|r| r.handle);
+    let mut expected = records.clone();
+    expected.sort_by_key(|r| r.handle);
+    assert_eq!(got, expected);
+    let unknown = record(1000, 5).handle;
+    assert!(cache.get_many(&[unknown], 0).await.unwrap().is_empty());
+    assert_eq!(cache.0.counters().misses.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_is_no_record_of_its_name_is_not_given_out_and_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let records: Vec<Record> = (0..7).map(|n| record(n, 5000)).collect();
+    let cache = filled(dir.path(), limits(1 << 30), &records);
+    let path = |n: usize| file_of(dir.path(), &records[n]);
+    fs::write(path(0), b"").unwrap();
+    let whole = fs::read(path(1)).unwrap();
+    fs::write(path(1), &whole[..whole.len() - 1]).unwrap();
+    fs::write(path(2), [whole.as_slice(), b"more"].concat()).unwrap();
+    fs::copy(path(6), path(3)).unwrap();
+    fs::remove_file(path(4)).unwrap();
+    symlink("/dev/zero", path(4)).unwrap();
+    fs::remove_file(path(5)).unwrap();
+    fs::create_dir_all(path(5).join("in the way")).unwrap();
+    for record in &records[..6] {
+        assert!(cache.get(&record.handle, Patience::Wait).is_none());
+    }
+    assert!(cache.get(&records[6].handle, Patience::Wait).is_some());
+    assert_eq!(cache.counters().damaged.load(Ordering::Relaxed), 6);
+    // It heals: what is put again is there again.
+    drop(cache);
+    let cache = filled(dir.path(), limits(1 << 30), &records);
+    for record in &records {
+        assert!(cache.get(&record.handle, Patience::Wait).is_some());
+    }
+}
+
+#[test]
+fn the_quota_holds_and_what_was_used_lately_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let quota = 4 << 20;
+    let old: Vec<Record> = (0..256).map(|n| record(n, 16_000)).collect();
+    let cache = filled(dir.path(), limits(quota), &old);
+    // All are a day old but every fourth, which is used.
+    let day_ago = std::time::SystemTime::now() - Duration::from_secs(86_400);
+    for record in &old {
+        if let Ok(file) = fs::File::options()
+            .write(true)
+            .open(file_of(dir.path(), record))
+        {
+            file.set_modified(day_ago).unwrap();
+        }
+    }
+    let used: Vec<&Record> = old.iter().step_by(4).collect();
+    for record in &used {
+        assert!(cache.get(&record.handle, Patience::Wait).is_some());
+    }
+    drop(cache);
+    let new: Vec<Record> = (1000..1128).map(|n| record(n, 16_000)).collect();
+    let cache = filled(dir.path(), limits(quota), &new);
+    let mut total = 0;
+    cache.shared.files.walk(|entry| total += entry.bytes);
+    assert!(total <= quota + quota / 8, "{total} bytes of {quota}");
+    let kept = |records: &[&Record]| {
+        let there = |r: &&&Record| cache.get(&r.handle, Patience::Wait).is_some();
+        records.iter().filter(there).count()
+    };
+    assert_eq!(kept(&used), used.len(), "what was used lately was removed");
+    let unused: Vec<&Record> = old
+        .iter()
+        .filter(|r| !used.iter().any(|u| u.handle == r.handle))
+        .collect();
+    assert!(kept(&unused) < unused.len());
+}
+
+#[test]
+fn space_that_is_to_stay_free_stays_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let greedy = CacheLimits {
+        quota_bytes: 1 << 30,
+        keep_free_bytes: u64::MAX / 2,
+    };
+    let records: Vec<Record> = (0..10).map(|n| record(n, 5000)).collect();
+    let cache = filled(dir.path(), greedy, &records);
+    assert!(cache.get(&records[0].handle, Patience::Wait).is_none());
+    cache.put(records[0].handle, &records[0].frame);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while !cache.is_full() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "never said that it is full"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, b"").unwrap();
+    assert!(DiskCache::open(&file, limits(1)).is_err());
+    assert!(DiskCache::open(&file.join("below"), limits(1)).is_err());
+}
+
+#[test]
+fn a_queue_that_is_full_refuses_and_never_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = DiskCache::open(dir.path(), limits(1 << 30)).unwrap();
+    let big = record(1, 900_000);
+    let began = std::time::Instant::now();
+    for _ in 0..2000 {
+        cache.put(big.handle, &big.frame);
+    }
+    let queued = cache.shared.queued_bytes.load(Ordering::Relaxed);
+    assert!(queued <= MAX_QUEUED_BYTES, "{queued}");
+    assert!(began.elapsed() < Duration::from_secs(20));
+}

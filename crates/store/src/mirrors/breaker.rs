@@ -1,0 +1,86 @@
+//! Whether a mirror is asked at all: the dead, the stalled and the liars are left alone for a while
+//! that doubles with each further fault.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Outages in a row that are forgiven: a connection may break. A stall or a lie is not.
+const FORGIVEN: u32 = 1;
+/// The first pause after outages, and the longest.
+const OUTAGE_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// The first pause after a lie, and the longest.
+const LIE_PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+
+/// Why a mirror is set aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// It failed to answer.
+    Outage,
+    /// It was silent for too long.
+    Stall,
+    /// It gave something that is not what was asked for.
+    Lie,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Cause::Outage => "it failed",
+            Cause::Stall => "it stalled",
+            Cause::Lie => "it gave a wrong answer",
+        })
+    }
+}
+
+/// Of one mirror.
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    faults: u32,
+    lies: u32,
+    until: Option<(Instant, Cause)>,
+}
+
+impl Breaker {
+    /// An answer came. A liar stays one: good answers between lies are what a clever one gives.
+    pub(super) fn good(&mut self, now: Instant) {
+        self.faults = 0;
+        let lied = |(until, cause)| cause == Cause::Lie && until > now;
+        if !self.until.is_some_and(lied) {
+            self.until = None;
+        }
+    }
+
+    /// A fault.
+    pub(super) fn bad(&mut self, cause: Cause, now: Instant) {
+        let (count, (first, longest)) = match cause {
+            Cause::Lie => {
+                self.lies = self.lies.saturating_add(1);
+                (self.lies, LIE_PAUSE)
+            }
+            Cause::Outage | Cause::Stall => {
+                self.faults = self.faults.saturating_add(1);
+                if cause == Cause::Outage && self.faults <= FORGIVEN {
+                    return;
+                }
+                (self.faults.saturating_sub(FORGIVEN).max(1), OUTAGE_PAUSE)
+            }
+        };
+        let doubled = first.saturating_mul(1 << (count - 1).min(16));
+        let until = now + doubled.min(longest);
+        if self.until.is_none_or(|(old, _)| old < until) {
+            self.until = Some((until, cause));
+        }
+    }
+
+    /// How long it is still left alone, and why.
+    pub(super) fn set_aside(&self, now: Instant) -> Option<(Duration, Cause)> {
+        let (until, cause) = self.until?;
+        (until > now).then(|| (until - now, cause))
+    }
+
+    /// Whether it was set aside, that time has passed, and no good answer has come since.
+    pub(super) fn is_due(&self) -> bool {
+        self.until.is_some()
+    }
+}

@@ -1,0 +1,206 @@
+//! One request for blocks, at one mirror or several: which are under way, which comes next, and what
+//! their answers are worth.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::Instant;
+use trust::{Handle, Record};
+
+use super::breaker::Cause;
+use super::{Fault, Mirror, Sent, Taker};
+use crate::{BoxFuture, StoreError};
+
+/// What happens next in a race.
+pub(super) enum Event {
+    Answer(Answered),
+    Slow,
+    Nobody,
+}
+
+/// One request for blocks, at one mirror or several.
+pub(super) struct Race {
+    pub(super) taker: Arc<dyn Taker>,
+    pub(super) around: usize,
+    pub(super) turns: VecDeque<Arc<Mirror>>,
+    pub(super) running: FuturesUnordered<Asked>,
+    /// The ticket of the request that was sent last in turn.
+    pub(super) newest: u64,
+    /// When that is slow.
+    pub(super) slow_at: Instant,
+    pub(super) faults: Vec<Fault>,
+}
+
+impl Race {
+    pub(super) async fn event(&mut self) -> Event {
+        let next = self.running.next();
+        let answered = if self.turns.is_empty() {
+            next.await
+        } else {
+            match tokio::time::timeout_at(self.slow_at, next).await {
+                Ok(answered) => answered,
+                Err(_) => return Event::Slow,
+            }
+        };
+        answered.map_or(Event::Nobody, Event::Answer)
+    }
+
+    pub(super) fn newest_age(&self) -> Duration {
+        let newest = self.running.iter().find(|a| a.ticket == self.newest);
+        newest.map_or(Duration::MAX, |asked| asked.sent.at.elapsed())
+    }
+
+    pub(super) fn ask_next(&mut self) {
+        if let Some(next) = self.turns.pop_front() {
+            let asked = Asked::new(next, self.taker.missing(), self.around);
+            self.newest = asked.ticket;
+            self.slow_at = asked.sent.slow;
+            self.running.push(asked);
+        }
+    }
+
+    pub(super) fn hedge(&mut self) {
+        if let Some(next) = self.turns.front() {
+            next.tallies().counts.hedges += 1;
+        }
+        self.ask_next();
+    }
+
+    /// Tries a mirror again that failed, while another is relied upon.
+    pub(super) fn ask_beside(&mut self, mirror: Arc<Mirror>) {
+        self.turns.retain(|turn| !Arc::ptr_eq(turn, &mirror));
+        mirror.tallies().counts.hedges += 1;
+        self.running
+            .push(Asked::new(mirror, self.taker.missing(), 0));
+    }
+
+    pub(super) fn settle(&mut self, answered: Answered) {
+        self.faults.extend(answered.settle(self.taker.as_ref()));
+    }
+}
+
+/// A request to one mirror, under way.
+pub(super) struct Asked {
+    ticket: u64,
+    mirror: Arc<Mirror>,
+    want: Vec<Handle>,
+    sent: Sent,
+    ended: bool,
+    answer: BoxFuture<'static, Result<Vec<Record>, StoreError>>,
+}
+
+/// Its answer.
+pub(super) struct Answered {
+    pub(super) ticket: u64,
+    mirror: Arc<Mirror>,
+    want: Vec<Handle>,
+    elapsed: Duration,
+    answer: Result<Vec<Record>, StoreError>,
+}
+
+impl Asked {
+    pub(super) fn new(mirror: Arc<Mirror>, want: Vec<Handle>, around: usize) -> Asked {
+        let (ticket, sent) = mirror.tallies().sent(want.len());
+        let (replica, handles) = (mirror.replica.clone(), want.clone());
+        Asked {
+            ticket,
+            mirror,
+            want,
+            sent,
+            ended: false,
+            answer: Box::pin(async move { replica.get_many(&handles, around).await }),
+        }
+    }
+}
+
+impl Future for Asked {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        let Poll::Ready(answer) = self.answer.as_mut().poll(context) else {
+            return Poll::Pending;
+        };
+        self.ended = true;
+        self.mirror.tallies().outstanding.remove(&self.ticket);
+        Poll::Ready(Answered {
+            ticket: self.ticket,
+            mirror: self.mirror.clone(),
+            want: std::mem::take(&mut self.want),
+            elapsed: self.sent.at.elapsed(),
+            answer,
+        })
+    }
+}
+
+impl Drop for Asked {
+    /// Whoever was dropped long after its answer was due has stalled; else nothing is known.
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        self.mirror.tallies().outstanding.remove(&self.ticket);
+        if self.sent.overdue <= Instant::now() {
+            let waited = self.sent.at.elapsed().as_secs_f32();
+            let words = format!("no answer within {waited:.1} s");
+            self.mirror.faulty(Cause::Stall, words);
+        }
+    }
+}
+
+impl Answered {
+    /// Has the answer checked, and keeps the books. Gives back what was wrong.
+    pub(super) fn settle(self, taker: &dyn Taker) -> Vec<Fault> {
+        let place = || self.mirror.place().to_owned();
+        let records = match self.answer {
+            Ok(records) => records,
+            Err(error) => {
+                tracing::warn!(replica = self.mirror.place(), %error, "replica failed");
+                self.mirror.faulty(cause_of(&error), error.to_string());
+                return vec![match error {
+                    StoreError::BadAnswer { place, why } => Fault::Wrong { place, why },
+                    error => Fault::Failed {
+                        place: place(),
+                        cause: error.to_string(),
+                    },
+                }];
+            }
+        };
+        self.mirror.answered(self.want.len(), self.elapsed);
+        let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
+        let denied = self.want.iter().filter(|h| !came.contains(h)).count();
+        let mut faults = Vec::new();
+        for (handle, why) in taker.take(self.mirror.place(), records) {
+            tracing::error!(replica = self.mirror.place(), %handle, %why, "wrong block");
+            if faults.is_empty() {
+                self.mirror
+                    .faulty(Cause::Lie, format!("block {handle}: {why}"));
+            }
+            faults.push(Fault::Wrong {
+                place: place(),
+                why,
+            });
+        }
+        let mut tallies = self.mirror.tallies();
+        tallies.score.denied(denied > 0);
+        if denied > 0 {
+            tallies.counts.denials += 1;
+            faults.push(Fault::Denied {
+                place: place(),
+                blocks: denied,
+            });
+        }
+        faults
+    }
+}
+
+pub(super) fn cause_of(error: &StoreError) -> Cause {
+    match error {
+        StoreError::BadAnswer { .. } => Cause::Lie,
+        _ => Cause::Outage,
+    }
+}

@@ -1,0 +1,360 @@
+//! Mirrors that are fast, slow, dead, stalled, behind, or lie, under a clock that tests turn.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+
+use trust::frame::Packer;
+use trust::{Data, Hasher, Kind};
+
+use super::*;
+use crate::BlockStore;
+use crate::BoxFuture;
+
+/// What a [`Fake`] does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Does {
+    Answer(Duration),
+    Fail,
+    Stall,
+    Lie,
+    Deny,
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+struct Fake {
+    name: String,
+    does: Mutex<Does>,
+    asked: AtomicUsize,
+}
+
+impl Fake {
+    fn new(name: &str, does: Does) -> Arc<Fake> {
+        Arc::new(Fake {
+            name: name.to_owned(),
+            does: Mutex::new(does),
+            asked: AtomicUsize::new(0),
+        })
+    }
+
+    fn now_does(&self, does: Does) {
+        *self.does.lock().unwrap() = does;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn hasher() -> Hasher {
+    Hasher::new(&[5; 32])
+}
+
+fn record(number: u32, true_one: bool) -> Record {
+    let plain = number.to_le_bytes();
+    let handle = hasher().name(Kind::Data, &plain);
+    let content = if true_one {
+        plain.to_vec()
+    } else {
+        b"lie!".to_vec()
+    };
+    let frame = Packer::new().pack(Kind::Data, &content).unwrap();
+    Record { handle, frame }
+}
+
+fn numbers() -> &'static HashMap<Handle, u32> {
+    static ALL: OnceLock<HashMap<Handle, u32>> = OnceLock::new();
+    ALL.get_or_init(|| (0..1000).map(|n| (record(n, true).handle, n)).collect())
+}
+
+impl BlockStore for Fake {
+    fn place(&self) -> &str {
+        &self.name
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        _around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let does = *self.does.lock().unwrap();
+        Box::pin(async move {
+            let give = |honest| {
+                let one = |handle| {
+                    let Record { frame, .. } = record(numbers()[handle], honest);
+                    Record {
+                        handle: *handle,
+                        frame,
+                    }
+                };
+                Ok(want.iter().map(one).collect())
+            };
+            match does {
+                Does::Answer(after) => {
+                    tokio::time::sleep(after).await;
+                    give(true)
+                }
+                Does::Lie => give(false),
+                Does::Deny => Ok(Vec::new()),
+                Does::Stall => std::future::pending().await,
+                Does::Fail => Err(StoreError::Unavailable {
+                    place: self.name.clone(),
+                    cause: "test".to_owned(),
+                }),
+            }
+        })
+    }
+}
+
+impl Replica for Fake {
+    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        let does = *self.does.lock().unwrap();
+        Box::pin(async move {
+            match does {
+                Does::Answer(after) => tokio::time::sleep(after).await,
+                Does::Stall => std::future::pending().await,
+                _ => {}
+            }
+            Ok(Bytes::from(self.name.clone()))
+        })
+    }
+}
+
+struct Taking {
+    missing: Mutex<Vec<Handle>>,
+    wrong: AtomicUsize,
+}
+
+impl Taker for Taking {
+    fn take(&self, _place: &str, records: Vec<Record>) -> Vec<(Handle, Reject)> {
+        let mut wrong = Vec::new();
+        for Record { handle, frame } in records {
+            let name = Handle::<Data>::from_bytes(*handle.as_bytes());
+            let checked = frame
+                .plaintext::<Data>()
+                .and_then(|p| hasher().check(&name, p));
+            match checked {
+                Ok(_) => self.missing.lock().unwrap().retain(|m| *m != handle),
+                Err(why) => wrong.push((handle, why)),
+            }
+        }
+        self.wrong.fetch_add(wrong.len(), Ordering::Relaxed);
+        wrong
+    }
+
+    fn missing(&self) -> Vec<Handle> {
+        self.missing.lock().unwrap().clone()
+    }
+}
+
+fn wanting(numbers: std::ops::Range<u32>) -> Arc<Taking> {
+    Arc::new(Taking {
+        missing: Mutex::new(numbers.map(|n| record(n, true).handle).collect()),
+        wrong: AtomicUsize::new(0),
+    })
+}
+
+fn mirrors(fakes: &[&Arc<Fake>]) -> Mirrors {
+    let replica = |fake: &&Arc<Fake>| -> Arc<dyn Replica> { Arc::clone(fake) as _ };
+    Mirrors::new(fakes.iter().map(replica).collect())
+}
+
+/// The time that one block takes.
+async fn get(mirrors: &Mirrors) -> Result<Duration, Vec<Fault>> {
+    let started = Instant::now();
+    mirrors.fetch(0, wanting(0..1)).await?;
+    Ok(started.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fastest_is_asked_once_all_are_known() {
+    let slow = Fake::new("slow", Does::Answer(80 * MS));
+    let fast = Fake::new("fast", Does::Answer(8 * MS));
+    let both = mirrors(&[&slow, &fast]);
+    both.heads(1000 * MS).await;
+    for _ in 0..50 {
+        assert_eq!(get(&both).await.unwrap(), 8 * MS);
+    }
+    assert_eq!(slow.asked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_a_denial_and_a_lie_cost_one_more_answer() {
+    for does in [Does::Fail, Does::Deny, Does::Lie] {
+        let bad = Fake::new("bad", does);
+        let good = Fake::new("good", Does::Answer(10 * MS));
+        let both = mirrors(&[&bad, &good]);
+        assert_eq!(get(&both).await.unwrap(), 10 * MS, "{does:?}");
+        for _ in 0..100 {
+            assert_eq!(get(&both).await.unwrap(), 10 * MS, "{does:?}");
+        }
+        // Set aside, or ranked behind, or tried again beside the good one.
+        assert!(bad.asked() < 12, "{does:?}: asked {} times", bad.asked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_missing_is_asked_elsewhere() {
+    struct Half(Arc<Fake>);
+    impl BlockStore for Half {
+        fn place(&self) -> &str {
+            "half"
+        }
+        fn get_many<'a>(
+            &'a self,
+            want: &'a [Handle],
+            around: usize,
+        ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+            self.0.get_many(&want[..want.len() / 2], around)
+        }
+    }
+    impl Replica for Half {
+        fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+            self.0.head()
+        }
+    }
+    let half = Arc::new(Half(Fake::new("half", Does::Answer(MS))));
+    let whole = Fake::new("whole", Does::Answer(MS));
+    let both = Mirrors::new(vec![half, whole.clone()]);
+    both.fetch(0, wanting(0..100)).await.unwrap();
+    let counts: Vec<_> = both.status().into_iter().map(|s| s.counts).collect();
+    assert_eq!((counts[0].denials, counts[1].denials), (1, 0));
+    assert_eq!(whole.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_is_noticed_and_then_costs_nothing() {
+    let one = Fake::new("one", Does::Answer(5 * MS));
+    let two = Fake::new("two", Does::Answer(9 * MS));
+    let both = mirrors(&[&one, &two]);
+    both.heads(1000 * MS).await;
+    for _ in 0..100 {
+        get(&both).await.unwrap();
+    }
+    one.now_does(Does::Stall);
+    let first = get(&both).await.unwrap();
+    assert!(first < 100 * MS, "the first took {first:?}");
+    let mut worst = Duration::ZERO;
+    for _ in 0..2000 {
+        worst = worst.max(get(&both).await.unwrap());
+    }
+    assert!(worst < 50 * MS, "then {worst:?}");
+    let status = &both.status()[0];
+    assert!(status.counts.failures > 0, "{status:?}");
+    // And it is found again when it lives.
+    one.now_does(Does::Answer(5 * MS));
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    for _ in 0..100 {
+        get(&both).await.unwrap();
+    }
+    assert_eq!(get(&both).await.unwrap(), 5 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hedges_are_at_most_one_in_twenty_and_a_few() {
+    let one = Fake::new("one", Does::Answer(10 * MS));
+    let two = Fake::new("two", Does::Answer(10 * MS));
+    let both = mirrors(&[&one, &two]);
+    for round in 0..2000_u64 {
+        // Every fourth answer is slow, wherever it is asked for.
+        let does = Does::Answer(if round % 4 == 0 { 60 * MS } else { 10 * MS });
+        one.now_does(does);
+        two.now_does(does);
+        get(&both).await.unwrap();
+    }
+    let asked = one.asked() + two.asked();
+    assert!(asked <= 2000 + 100 + 4, "{asked} requests for 2000");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_all_dead_it_fails_at_once_and_recovers() {
+    let one = Fake::new("one", Does::Fail);
+    let two = Fake::new("two", Does::Fail);
+    let both = mirrors(&[&one, &two]);
+    for _ in 0..1000 {
+        assert!(get(&both).await.is_err());
+    }
+    assert!(one.asked() + two.asked() < 10);
+    let faults = get(&both).await.unwrap_err();
+    assert_eq!(faults.len(), 2);
+    assert!(format!("{faults:?}").contains("next try in"), "{faults:?}");
+    one.now_does(Does::Answer(MS));
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert!(get(&both).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_liar_is_asked_when_nobody_else_is_left() {
+    let liar = Fake::new("liar", Does::Lie);
+    let alone = mirrors(&[&liar]);
+    let faults = get(&alone).await.unwrap_err();
+    assert!(
+        matches!(faults.as_slice(), [Fault::Wrong { .. }, ..]),
+        "{faults:?}"
+    );
+    liar.now_does(Does::Answer(MS));
+    assert!(get(&alone).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_behind_is_asked_last() {
+    let behind = Fake::new("behind", Does::Answer(MS));
+    let newest = Fake::new("newest", Does::Answer(50 * MS));
+    let both = mirrors(&[&behind, &newest]);
+    both.heads(1000 * MS).await;
+    both.set_behind(0, true);
+    assert_eq!(get(&both).await.unwrap(), 50 * MS);
+    newest.now_does(Does::Fail);
+    assert_eq!(get(&both).await.unwrap(), MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lie_that_lost_the_race_is_evidence_all_the_same() {
+    struct LateLiar;
+    impl BlockStore for LateLiar {
+        fn place(&self) -> &str {
+            "late liar"
+        }
+        fn get_many<'a>(
+            &'a self,
+            want: &'a [Handle],
+            _around: usize,
+        ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                let one = |handle: &Handle| Record {
+                    handle: *handle,
+                    frame: record(0, false).frame,
+                };
+                Ok(want.iter().map(one).collect())
+            })
+        }
+    }
+    impl Replica for LateLiar {
+        fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+            Box::pin(async { Ok(Bytes::new()) })
+        }
+    }
+    let good = Fake::new("good", Does::Answer(10 * MS));
+    let both = Mirrors::new(vec![Arc::new(LateLiar), good]);
+    assert!(get(&both).await.unwrap() < 400 * MS);
+    assert_eq!(both.status()[0].counts.wrong, 0);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let status = &both.status()[0];
+    assert_eq!(status.counts.wrong, 1, "{status:?}");
+    assert!(status.set_aside.is_some(), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn heads_do_not_wait_for_the_silent() {
+    let silent = Fake::new("silent", Does::Stall);
+    let prompt = Fake::new("prompt", Does::Answer(10 * MS));
+    let both = mirrors(&[&silent, &prompt]);
+    let started = Instant::now();
+    let heads = both.heads(500 * MS).await;
+    assert_eq!(started.elapsed(), 510 * MS);
+    assert_eq!(heads.len(), 1);
+    assert_eq!(heads[0].0, 1);
+}
