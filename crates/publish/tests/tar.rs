@@ -318,7 +318,7 @@ fn hostile_archives_are_refused_with_the_name() {
         ("number", "octal", octal),
         ("cut off", "huge", huge),
         ("pax", "pax", pax(b"nonsense")),
-        ("pax", "pax", pax(b"9 path=a\n")),
+        ("pax", "pax", pax(b"8 path=a\n")),
         ("pax", "pax", pax(b"99999999999999999999999 path=a\n")),
         ("pax", "pax", pax(&record("mtime=soon"))),
         ("2 MiB", "pax", header(b"pax", b'x', 3 << 20, b"")),
