@@ -17,8 +17,8 @@ if [ "$kind" = long ]; then
 fi
 
 step() { printf '\n== %s\n' "$*" >&2; }
-mounts() { awk '$3 ~ /^fuse\.bulla/ { print $2 }' /proc/mounts | sort; }
-mounts_before="$(mounts)"
+mkdir -p target
+./scripts/mounts-left.sh list >target/mounts-before.txt
 
 step format
 cargo fmt --all --check
@@ -30,7 +30,6 @@ step house rules
 cargo xtask tidy
 
 step tests
-mkdir -p target
 log="target/test-log.txt"
 status=0
 # A pipe would swallow cargo's exit status: it goes through a file of its own.
@@ -59,11 +58,7 @@ if [ "$status" -eq 0 ]; then
 fi
 
 step mounts
-if [ "$(mounts)" != "$mounts_before" ]; then
-    echo "error: a test left a mount behind:" >&2
-    mounts >&2
-    status=1
-fi
+./scripts/mounts-left.sh check target/mounts-before.txt || status=1
 
 awk -v status="$status" '
     /^test result: / { passed += $4; failed += $6; ignored += $8 }

@@ -104,6 +104,30 @@ pub struct Metric {
     pub unit: &'static str,
 }
 
+impl Metric {
+    /// Time by the clock on the wall.
+    pub const WALL: Metric = Metric {
+        name: "wall",
+        unit: "s",
+    };
+    /// Processor time of all processes of a run.
+    pub const CPU: Metric = Metric {
+        name: "cpu",
+        unit: "s",
+    };
+
+    /// Processor time of a server for one request.
+    pub const fn server_cpu(name: &'static str) -> Metric {
+        let unit = "server µs each";
+        Metric { name, unit }
+    }
+
+    /// Requests a second.
+    pub const fn rate(name: &'static str) -> Metric {
+        Metric { name, unit: "/s" }
+    }
+}
+
 /// Which processors the run may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,10 +4,9 @@
 //! what it asked is replayed. Verifying the answers is the client's work and metered for nobody;
 //! that they are complete is checked.
 
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -18,6 +17,11 @@ use trust::inode::{Content, FileContent};
 use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::remote::{RemoteOptions, RemoteStore};
+
+use crate::dataset;
+use crate::field::Field;
+use crate::process::Daemon;
+use crate::subject::Published;
 
 /// Longest that the reader may take over one operation while it is recorded.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -48,6 +52,22 @@ pub struct Place {
     pub port: u16,
 }
 
+/// Publishes a tree and serves it, everything in the page cache.
+pub fn serve(field: &Field, name: &str, tree: &Path) -> Result<(Daemon, Place)> {
+    let published = Published::new(field, name, tree)?;
+    dataset::warm(&published.repo)?;
+    let (daemon, port) = published.serve(field)?;
+    let volume = published.volume.parse().context("the volume id")?;
+    Ok((daemon, Place { volume, port }))
+}
+
+/// The load generator's runtime: one thread, so that the server has the rest of the machine.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}
+
 impl Place {
     fn connect(&self) -> RemoteStore {
         let address = format!("127.0.0.1:{}", self.port);
@@ -57,7 +77,7 @@ impl Place {
     async fn open(
         &self,
         recorder: Arc<Recorder>,
-        state: &std::path::Path,
+        state: &Path,
         toward: Option<&str>,
     ) -> Result<Arc<Volume>> {
         let options = VolumeOptions {
@@ -78,7 +98,7 @@ impl Place {
         path: &str,
         file_bytes: usize,
         max_around_bytes: usize,
-        state: &std::path::Path,
+        state: &Path,
     ) -> Result<Vec<Call>> {
         let recorder = Arc::new(Recorder {
             inner: self.connect(),
@@ -104,7 +124,7 @@ impl Place {
     ///
     /// # Errors
     /// When one is something else.
-    pub async fn blocks(&self, max: usize, state: &std::path::Path) -> Result<Vec<Handle>> {
+    pub async fn blocks(&self, max: usize, state: &Path) -> Result<Vec<Handle>> {
         let recorder = Arc::new(Recorder {
             inner: self.connect(),
             max_around_bytes: usize::MAX,

@@ -83,7 +83,7 @@ async fn talk(answer: &[u8]) {
         while stream.read(&mut asked).await.is_ok_and(|n| n > 0) {}
     };
     let calls = async {
-        let head = store.head();
+        let head = store.head_toward(b"a/b");
         let data = store.get_many(&want, AROUND_BYTES);
         let range = store.range(ObjectName::Format, 0, 5);
         let answers = tokio::join!(head, data, range);

@@ -70,7 +70,7 @@ fn seeds() -> Vec<Vec<u8>> {
     Request::Head {
             volume,
             around_bytes: 4096,
-            toward: Vec::new(),
+            toward: b"a/b".to_vec(),
         }.put(1, &mut out);
     let want = vec![record(1, 50).handle, record(9, 50).handle];
     Request::Data {

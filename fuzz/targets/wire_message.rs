@@ -16,7 +16,7 @@ fn seeds() -> Vec<Vec<u8>> {
         Request::Head {
             volume,
             around_bytes: 4096,
-            toward: Vec::new(),
+            toward: b"a/long name".to_vec(),
         },
         Request::Data {
             volume,

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use trust::Handle;
 
 use crate::dataset::{self, OBJECT_BYTES, OBJECTS};
@@ -15,22 +15,10 @@ use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Readi
 use crate::peers::http;
 use crate::peers::nginx::Nginx;
 use crate::process::Daemon;
-use crate::protocol::{self, Place};
-use crate::subject::Published;
+use crate::protocol::{self, Place, runtime};
 
 const NGINX: &str = "nginx";
 const CONNECTIONS: u32 = 64;
-
-const fn cpu(name: &'static str) -> Metric {
-    Metric {
-        name,
-        unit: "server µs each",
-    }
-}
-
-const fn rate(name: &'static str) -> Metric {
-    Metric { name, unit: "/s" }
-}
 
 /// Getting data.
 pub const FIGURE: Figure = Figure {
@@ -39,10 +27,10 @@ pub const FIGURE: Figure = Figure {
     rounds: (5, 1),
     placements: &[Placement::Unpinned],
     metrics: &[
-        cpu("one"),
-        cpu("sixteen"),
-        rate("one-rate"),
-        rate("sixteen-rate"),
+        Metric::server_cpu("one"),
+        Metric::server_cpu("sixteen"),
+        Metric::rate("one-rate"),
+        Metric::rate("sixteen-rate"),
     ],
     reaches: &[
         Reach::new("one", Placement::Unpinned, NGINX, Bound::AtMost(0.65)),
@@ -83,11 +71,7 @@ struct Served {
 }
 
 fn serve(field: &Field, tree: &Path) -> Result<Served> {
-    let published = Published::new(field, "objects", tree)?;
-    dataset::warm(&published.repo)?;
-    let (daemon, port) = published.serve(field)?;
-    let volume = published.volume.parse().context("the volume id")?;
-    let place = Place { volume, port };
+    let (daemon, place) = protocol::serve(field, "objects", tree)?;
     let state = field.fresh("reader-state")?;
     let handles = runtime()?.block_on(place.blocks(OBJECTS as usize, &state))?;
     ensure!(
@@ -121,12 +105,6 @@ impl Served {
         }
         Ok(readings)
     }
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?)
 }
 
 fn over_http(nginx: &Nginx, requests: u32) -> Result<Vec<Reading>> {

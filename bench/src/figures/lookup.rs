@@ -15,25 +15,13 @@ use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Readi
 use crate::peers::http;
 use crate::peers::nginx::Nginx;
 use crate::process::{self, Daemon};
-use crate::protocol::{Call, Place};
-use crate::subject::Published;
+use crate::protocol::{self, Call, Place, runtime};
 
 /// Ours when a reader asks for no read-around: fewer bytes, one call more.
 const NO_AROUND: &str = "bulla, no read-around";
 const HTTP: &str = "nginx HTTP";
 const HTTPS: &str = "nginx HTTPS";
 const FILE_BYTES: usize = 1 << 10;
-
-const fn cpu(name: &'static str) -> Metric {
-    Metric {
-        name,
-        unit: "server µs each",
-    }
-}
-
-const fn rate(name: &'static str) -> Metric {
-    Metric { name, unit: "/s" }
-}
 
 const fn reach(metric: &'static str, peer: &'static str, at_most: f64) -> Reach {
     Reach::new(metric, Placement::Unpinned, peer, Bound::AtMost(at_most))
@@ -45,7 +33,12 @@ pub const FIGURE: Figure = Figure {
     title: "look-ups of a certificate, a new connection each",
     rounds: (5, 1),
     placements: &[Placement::Unpinned],
-    metrics: &[cpu("one"), cpu("four"), rate("one-rate"), rate("four-rate")],
+    metrics: &[
+        Metric::server_cpu("one"),
+        Metric::server_cpu("four"),
+        Metric::rate("one-rate"),
+        Metric::rate("four-rate"),
+    ],
     reaches: &[
         reach("one", HTTP, 0.6),
         reach("four", HTTP, 0.6),
@@ -105,14 +98,8 @@ struct Served {
 }
 
 fn serve(field: &Field, tree: &Path) -> Result<Served> {
-    let published = Published::new(field, "names", tree)?;
-    dataset::warm(&published.repo)?;
-    let (daemon, port) = published.serve(field)?;
-    let volume = published.volume.parse().context("the volume id")?;
-    Ok(Served {
-        daemon,
-        place: Place { volume, port },
-    })
+    let (daemon, place) = protocol::serve(field, "names", tree)?;
+    Ok(Served { daemon, place })
 }
 
 impl Served {
@@ -143,12 +130,6 @@ impl Served {
         }
         Ok(readings)
     }
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?)
 }
 
 fn over_http(nginx: &Nginx, count: u32) -> Result<Vec<Reading>> {

@@ -7,15 +7,7 @@ use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, nothing};
 use crate::peers::archive::{self, Archiver, Job};
 
-const ARCHIVERS: [Archiver; 7] = [
-    archive::BULLA,
-    archive::TAR,
-    archive::SQUASHFS,
-    archive::RESTIC,
-    archive::BORG,
-    archive::OSTREE,
-    archive::CASYNC,
-];
+const ARCHIVERS: [Archiver; 7] = archive::beside(archive::TAR);
 
 /// Publishing a tree that no repository has seen.
 pub const FIGURE: Figure = Figure {
@@ -24,14 +16,8 @@ pub const FIGURE: Figure = Figure {
     rounds: (3, 1),
     placements: &[Placement::Unpinned],
     metrics: &[
-        Metric {
-            name: "wall",
-            unit: "s",
-        },
-        Metric {
-            name: "cpu",
-            unit: "s",
-        },
+        Metric::WALL,
+        Metric::CPU,
         Metric {
             name: "written",
             unit: "bytes",

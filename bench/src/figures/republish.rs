@@ -18,15 +18,7 @@ use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Readi
 use crate::peers::archive::{self, Archiver, Job};
 use crate::process;
 
-const ARCHIVERS: [Archiver; 7] = [
-    archive::BULLA,
-    archive::TAR_INCREMENTAL,
-    archive::SQUASHFS,
-    archive::RESTIC,
-    archive::BORG,
-    archive::OSTREE,
-    archive::CASYNC,
-];
+const ARCHIVERS: [Archiver; 7] = archive::beside(archive::TAR_INCREMENTAL);
 
 /// Looks at every file's attributes and does nothing else: the least that finding changes costs.
 const FIND: &str = "find, lstat of every file";
@@ -40,14 +32,8 @@ pub const FIGURE: Figure = Figure {
     rounds: (5, 2),
     placements: &[Placement::Unpinned],
     metrics: &[
-        Metric {
-            name: "wall",
-            unit: "s",
-        },
-        Metric {
-            name: "cpu",
-            unit: "s",
-        },
+        Metric::WALL,
+        Metric::CPU,
         Metric {
             name: "new",
             unit: "bytes",

@@ -24,6 +24,11 @@ pub struct Archiver {
     store: fn(&Job, u32) -> Command,
 }
 
+/// Us and everybody that a tree is stored with, tar in the form that fits the figure.
+pub const fn beside(tar: Archiver) -> [Archiver; 7] {
+    [BULLA, tar, SQUASHFS, RESTIC, BORG, OSTREE, CASYNC]
+}
+
 /// An archiver at work on a tree.
 pub struct Job {
     archiver: Archiver,

@@ -351,7 +351,7 @@ pub struct Mount {
     /// What to mount.
     #[command(flatten)]
     pub reading: Reading,
-    /// Where; an empty directory
+    /// Where; what the directory holds is hidden meanwhile
     pub dir: PathBuf,
     /// How often to look for a new version [default: 30s, setting `refresh`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]

@@ -340,6 +340,7 @@ fn text(path: PathBuf) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn read(text: &str) -> Outcome<Config> {
         let mut config = Config::default();
@@ -383,6 +384,48 @@ mod tests {
             }
             let row = format!("| `{}` | `{}` |", setting.key, setting.variable);
             assert!(document.contains(&row), "docs/cli.md lacks {row}");
+        }
+    }
+
+    /// A line such as a configuration has, or nearly.
+    fn any_line() -> impl Strategy<Value = String> {
+        let keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        let key = prop_oneof![
+            prop::sample::select(keys).prop_map(str::to_owned),
+            "[a-z.-]{0,9}"
+        ];
+        let value = prop_oneof![
+            "[0-9]{0,22}(s|ms|d|y|MiB|TiB|kB)?",
+            "(auto|never|json|text)",
+            ".{0,12}"
+        ];
+        prop_oneof![
+            (key, value.clone()).prop_map(|(key, value)| format!("{key} = {value:?}")),
+            value.prop_map(|value| format!("source = {value:?}")),
+            "\\[sources\\.[a-z.@\"-]{0,6}\\]",
+            ".{0,30}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_is_wrong_or_every_value_in_it_can_be_used(
+            lines in prop::collection::vec(any_line(), 0..6))
+        {
+            let Ok(config) = read(&lines.join("\n")) else { return Ok(()) };
+            for (key, _) in config.values() {
+                let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
+                prop_assert!((setting.check)(config.text(key)).is_ok());
+                if matches!(key, "deadline" | "refresh" | "valid") {
+                    prop_assert!(!config.duration(key).unwrap().is_zero());
+                }
+                if key == "cache-size" {
+                    config.size(key).unwrap();
+                }
+            }
+            for (name, _, _) in config.sources() {
+                prop_assert!(!name.contains(['@', '/']) && !name.starts_with('-'), "{name}");
+            }
         }
     }
 }

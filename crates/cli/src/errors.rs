@@ -128,6 +128,7 @@ fn extract_kind(error: &ExtractError) -> Kind {
         ExtractError::System { source, .. } => io_kind(source),
         ExtractError::Special { .. } => Kind::Extract,
         ExtractError::TooDeep { .. } => Kind::Malformed,
+        ExtractError::NoRoom { .. } => Kind::Extract,
         ExtractError::Died(_) => Kind::Defect,
     }
 }
@@ -151,7 +152,7 @@ fn mount_kind(error: &MountError) -> Kind {
             Kind::Mount
         }
         MountError::Stale { .. } => Kind::Stale,
-        MountError::Busy { .. } => Kind::Mount,
+        MountError::Busy { .. } => Kind::Occupied,
         MountError::NotMounted { .. } | MountError::Unmount { .. } => Kind::Unmount,
         MountError::Ended { .. } => Kind::Mount,
     }

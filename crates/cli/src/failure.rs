@@ -142,7 +142,9 @@ kinds! {
     /// No address to listen on.
     Listen => Failed, "choose another address with --listen; port 0 takes any free one";
     /// The mount cannot be made.
-    Mount => Mount, "the directory must exist and be empty, /dev/fuse must be there, and users other than root need fusermount3 (package fuse3)";
+    Mount => Mount, "the directory must exist, /dev/fuse must be there, and users other than root need fusermount3 (package fuse3)";
+    /// Something is mounted there.
+    Occupied => Mount, "`bulla umount DIR` takes away what is mounted there; or choose another directory";
     /// A dead mount is in the way.
     Stale => Mount, "`bulla umount DIR` clears a mount whose daemon has died; then mount again";
     /// The mount cannot be unmade.

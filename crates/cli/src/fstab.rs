@@ -59,7 +59,14 @@ pub fn translate(words: &[OsString]) -> Outcome<Vec<OsString>> {
     let mut rest = words.iter().skip(1);
     while let Some(word) = rest.next() {
         match word.to_str() {
-            Some("-o") => options.extend(rest.next().and_then(|o| o.to_str()).map(str::to_owned)),
+            Some("-o") => {
+                let list = rest.next().ok_or_else(|| unknown("-o without options"))?;
+                // Options that cannot be read must not be lost: one of them may say who may look.
+                let text = list
+                    .to_str()
+                    .ok_or_else(|| unknown(&list.to_string_lossy()))?;
+                options.push(text.to_owned());
+            }
             Some("-t" | "-N") => drop(rest.next()),
             Some(flags) if flags.len() > 1 && flags.starts_with('-') => {
                 for flag in flags.chars().skip(1) {
@@ -70,6 +77,9 @@ pub fn translate(words: &[OsString]) -> Outcome<Vec<OsString>> {
                         other => return Err(unknown(&format!("-{other}"))),
                     }
                 }
+            }
+            None if word.as_encoded_bytes().starts_with(b"-") => {
+                return Err(unknown(&word.to_string_lossy()));
             }
             _ => out.push(word.clone()),
         }
@@ -95,7 +105,8 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
     }
     let (name, value) = option.split_once('=')?;
     let (_, flag) = WITH_VALUE.iter().find(|(key, _)| *key == name)?;
-    Some(vec![flag.into(), value.into()])
+    // One word: a value that begins with a dash must not become a flag of its own.
+    Some(vec![format!("{flag}={value}").into()])
 }
 
 fn unknown(option: &str) -> Failure {
@@ -107,6 +118,8 @@ fn unknown(option: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::ffi::OsStringExt;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
@@ -119,7 +132,7 @@ mod tests {
         assert!(called_by_mount(&words(line)));
         assert_eq!(
             translate(&words(line)).unwrap(),
-            words("bulla mount vol1x@bulla://h /mnt --allow-other --owner 7:8 --deadline 5s")
+            words("bulla mount vol1x@bulla://h /mnt --allow-other --owner=7:8 --deadline=5s")
         );
         assert!(!called_by_mount(&words("/usr/bin/bulla mount")));
     }
@@ -133,5 +146,66 @@ mod tests {
             translate(&words("mount.bulla s d -o rw")).is_err(),
             "it cannot be written"
         );
+    }
+
+    #[test]
+    fn options_that_cannot_be_read_are_not_lost() {
+        let mut line = words("mount.bulla s d -o");
+        assert!(translate(&line).is_err(), "no options after -o");
+        line.push(OsString::from_vec(b"owner=0:0,\xff".to_vec()));
+        assert!(translate(&line).is_err());
+        let flag = OsString::from_vec(b"--\xff".to_vec());
+        assert!(translate(&["mount.bulla".into(), flag]).is_err());
+    }
+
+    #[test]
+    fn a_value_never_becomes_a_flag() {
+        let line = "mount.bulla s d -o deadline=--allow-other";
+        assert_eq!(
+            translate(&words(line)).unwrap(),
+            words("bulla mount s d --deadline=--allow-other")
+        );
+    }
+
+    /// Words such as mount(8) might pass, and any others.
+    fn any_word() -> impl Strategy<Value = Vec<u8>> {
+        let known = prop::sample::select(vec![
+            "-o",
+            "-t",
+            "-N",
+            "-sv",
+            "-",
+            "--",
+            "ro,owner=1:2",
+            "mirror=-x,allow_other",
+            "x-a=,,",
+            "config=--owner",
+            "=",
+            "-f",
+        ]);
+        prop_oneof![
+            known.prop_map(|word| word.as_bytes().to_vec()),
+            prop::collection::vec(any::<u8>(), 0..12),
+            "[-=,a-z]{0,16}".prop_map(String::into_bytes),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_words_the_flags_are_ours(
+            line in prop::collection::vec(any_word(), 0..8))
+        {
+            let mut all = vec![OsString::from("mount.bulla")];
+            all.extend(line.into_iter().map(OsString::from_vec));
+            let Ok(out) = translate(&all) else { return Ok(()) };
+            prop_assert_eq!(&out[..2], &words("bulla mount")[..]);
+            for word in &out[2..] {
+                let text = word.to_string_lossy();
+                let name = text.split('=').next().unwrap_or_default();
+                let ours = WITH_VALUE.iter().any(|(_, flag)| *flag == name)
+                    || matches!(&*text, "-v" | "--allow-other");
+                prop_assert!(ours || !text.starts_with('-') || text == "-", "{text}");
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use publish::error::ReadError;
 use publish::source::{Location, Source};
 use publish::volume::{Volume, VolumeOptions};
 use tokio::runtime::Runtime;
@@ -165,6 +166,17 @@ pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Ou
     })
 }
 
+/// Names the path that was asked for, where the reader's error does not know it.
+pub fn about(path: &[u8]) -> impl Fn(ReadError) -> ReadError + '_ {
+    move |error| match error {
+        ReadError::WrongKind { path: unknown, why } if unknown.is_empty() => {
+            let path = crate::text::printable(path);
+            ReadError::WrongKind { path, why }
+        }
+        error => error,
+    }
+}
+
 /// A path that the volume proves not to have.
 pub fn not_found(path: &[u8]) -> Failure {
     let shown = crate::text::printable(path);
@@ -172,7 +184,7 @@ pub fn not_found(path: &[u8]) -> Failure {
 }
 
 /// The volume id that a place claims to have, believed in nothing.
-async fn claimed_id(location: &Location) -> Result<VolumeId, publish::error::ReadError> {
+async fn claimed_id(location: &Location) -> Result<VolumeId, ReadError> {
     publish::source::claimed_id(location).await
 }
 

@@ -10,12 +10,11 @@ use std::process::Command;
 
 use support::{Home, Ran, copy, noise, skipped};
 
-/// Runs the binary under a clock that is wrong by so much; `None` where that cannot be done.
-fn at(home: &Home, shift: &str, args: &[&str]) -> Option<Ran> {
-    let mut command = Command::new("faketime");
-    let plain = home.command(args);
+/// Runs the binary through another program, where that is installed.
+fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
+    let mut command = Command::new(program);
     command
-        .args(["--exclude-monotonic", "-f", shift])
+        .args(words)
         .arg(plain.get_program())
         .args(plain.get_args())
         .env_clear()
@@ -26,10 +25,19 @@ fn at(home: &Home, shift: &str, args: &[&str]) -> Option<Ran> {
     match command.output() {
         Ok(output) => Some(Ran::of(output)),
         Err(_) => {
-            skipped("wrong clocks", "the program faketime is not installed");
+            skipped(
+                "what needs another program",
+                &format!("{program} is not installed"),
+            );
             None
         }
     }
+}
+
+/// Runs the binary under a clock that is wrong by so much; `None` where that cannot be done.
+fn at(home: &Home, shift: &str, args: &[&str]) -> Option<Ran> {
+    let words = ["--exclude-monotonic", "-f", shift];
+    through("faketime", &words, &home.command(args))
 }
 
 #[test]
@@ -74,27 +82,11 @@ fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
 
 /// Runs the binary without root's right to read everything.
 fn unprivileged(home: &Home, args: &[&str]) -> Option<Ran> {
-    let plain = home.command(args);
     if !rustix::process::geteuid().is_root() {
         return Some(home.run(args));
     }
-    let mut command = Command::new("setpriv");
-    command
-        .arg("--bounding-set=-dac_override,-dac_read_search")
-        .arg(plain.get_program())
-        .args(plain.get_args())
-        .env_clear()
-        .current_dir(plain.get_current_dir()?);
-    for (name, value) in plain.get_envs() {
-        command.env(name, value?);
-    }
-    match command.output() {
-        Ok(output) => Some(Ran::of(output)),
-        Err(_) => {
-            skipped("unreadable files", "the program setpriv is not installed");
-            None
-        }
-    }
+    let words = ["--bounding-set=-dac_override,-dac_read_search"];
+    through("setpriv", &words, &home.command(args))
 }
 
 #[test]

@@ -143,6 +143,25 @@ fn cat_stat_ls_and_verify_tell_what_was_published() {
 }
 
 #[test]
+fn a_server_outlives_a_hangup_and_then_has_the_new_version() {
+    let home = Home::new();
+    home.published();
+    let mut server = home.serve("repo");
+    let first = home.run(&["cat", &server.source, "sub/again"]).ends(0);
+    assert_eq!(first.out, "hello\n");
+    std::fs::write(home.path("tree").join("a"), b"again\n").unwrap();
+    home.publish().ends(0);
+    server.hang_up();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while home.run(&["cat", &server.source, "a"]).ends(0).out != "again\n" {
+        assert!(std::time::Instant::now() < until, "still the old version");
+    }
+    assert!(server.lives());
+    // Where there is nothing, the server's word is not enough: absence is proved.
+    home.run(&["stat", &server.source, "sub/nothing"]).ends(10);
+}
+
+#[test]
 fn nothing_is_read_without_the_right_volume_id() {
     let home = Home::new();
     let volume = home.published();
@@ -350,4 +369,97 @@ fn the_manual_and_the_completions_tell_every_command() {
         );
     }
     assert!(home.run(&["version"]).ends(0).out.starts_with("bulla "));
+}
+
+#[test]
+fn an_error_about_a_path_names_the_path() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    for (command, path, why) in [
+        ("cat", "sub", "not a regular file"),
+        ("cat", "a/x", "not a directory"),
+        ("ls", "a/x", "not a directory"),
+        ("stat", "a/x", "not a directory"),
+        ("verify", "a/x", "not a directory"),
+    ] {
+        let refused = home.run(&[command, &source, path]).ends(1);
+        let expected = format!("error: {path}: {why}");
+        assert!(
+            refused.err.contains(&expected),
+            "{command}: {}",
+            refused.err
+        );
+    }
+}
+
+#[test]
+fn a_name_that_comes_too_late_is_not_passed_over_in_silence() {
+    let home = Home::new();
+    home.published();
+    let words = ["publish", "tree", "repo", "--key", "key", "--name", "other"];
+    let told = home.run(&words).ends(0);
+    assert!(told.err.contains("--name was not used"), "{}", told.err);
+    let plain = home.run(&words[..5]).ends(0);
+    assert!(!plain.err.contains("--name"), "{}", plain.err);
+}
+
+/// Whatever goes wrong, JSON ends with a result that agrees with the exit code; `ends` sees to error
+/// and hint.
+#[test]
+fn every_failure_closes_its_json_with_a_result() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    std::fs::write(home.path("bad.toml"), "x = 1\n").unwrap();
+    let none = source.replace("repo", "none");
+    let gone = format!("{}@bulla://127.0.0.1:1", source.split('@').next().unwrap());
+    for (code, kind, words) in [
+        (2, "usage", &["frobnicate"][..]),
+        (2, "usage", &["ls"]),
+        (2, "usage", &["ls", "repo"]),
+        (2, "usage", &["ls", "vol1xyz@repo"]),
+        (2, "usage", &["ls", &source, "--deadline", "5"]),
+        (2, "usage", &["config", "show", "--config", "bad.toml"]),
+        (2, "usage", &["key", "new", "--out", "k2", "--no-input"]),
+        (
+            2,
+            "usage",
+            &["publish", "tree", "tree/repo", "--key", "key"],
+        ),
+        (2, "usage", &["serve", "repo", "--listen", "nowhere"]),
+        (
+            1,
+            "failed",
+            &["key", "new", "--out", "key", "--no-passphrase"],
+        ),
+        (1, "failed", &["extract", &source, "tree"]),
+        (
+            10,
+            "not-found",
+            &["publish", "none", "repo", "--key", "key"],
+        ),
+        (10, "not-found", &["cat", &source, "none"]),
+        (10, "not-found", &["serve", "none"]),
+        (10, "not-found", &["man", "--out", "/proc/none"]),
+        (12, "wrong-key", &["key", "show", "tree"]),
+        (30, "unavailable", &["ls", &none]),
+        (30, "unavailable", &["ls", &gone, "--deadline", "2s"]),
+        (31, "mount", &["mount", &source, "none"]),
+        (31, "mount", &["umount", "tree"]),
+    ] {
+        let mut json = vec!["--json"];
+        json.extend(words);
+        let told = home.run(&json).ends(code);
+        assert_eq!(told.field("exit_code"), code, "{words:?}");
+        assert_eq!(told.field("ok"), false, "{words:?}");
+        let error = told.field("error");
+        assert_eq!(error["kind"], kind, "{words:?}");
+        for part in ["message", "hint"] {
+            let text = error[part].as_str().unwrap();
+            assert!(
+                text.len() > 5 && !text.starts_with(':'),
+                "{words:?}: {error}"
+            );
+        }
+        assert!(error["causes"].is_array(), "{words:?}");
+    }
 }

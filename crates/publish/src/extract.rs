@@ -3,28 +3,27 @@
 //! Relies on [`crate::snapshot`] for proved bytes. The publisher is a stranger: whatever names, links
 //! and modes it chose, nothing outside the target directory is touched (every name is opened beneath
 //! it, no symbolic link is followed), and no set-user-id program, device or capability appears
-//! unless the caller trusts the publisher with owners, too.
+//! unless the caller trusts the publisher with owners, too. A few blocks can spell a tree larger than
+//! any disk: the work ends, and says so, before the target's file system is full.
+
+mod target;
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{
-    AtFlags, Dev, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
-};
+use rustix::fs::{AtFlags, Dev, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use tokio::task::JoinSet;
 use trust::error::Class;
 use trust::inode::{Content, Inode, check_name};
 use trust::root::Totals;
 
-use crate::blocks::Fetch;
 use crate::error::ReadError;
+use crate::extract::target::{Shared, open_beneath, open_target, shown, system, times};
 use crate::snapshot::Snapshot;
 use crate::verify::{MAX_DEPTH, Tally};
 use crate::volume::Volume;
@@ -33,19 +32,34 @@ use crate::volume::Volume;
 const PAGE_ENTRIES: usize = 1024;
 /// Files that are written at a time.
 const TASKS: usize = 16;
-/// Content of one file that is in memory at a time, bytes.
-const WINDOW_BYTES: u64 = 2 << 20;
+/// Entries between two looks at how much room is left; the first is when only the target is made.
+const ROOM_EVERY: u64 = 64;
 /// Left-out entries that are told; more are only counted.
 const MAX_SKIPPED_TOLD: usize = 1000;
 
 /// What the caller wishes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ExtractOptions {
     /// Set owners, set-user-id bits, capabilities and devices as published. Needs root, and trust in
     /// the publisher with this machine.
     pub owner: bool,
     /// Leave out what cannot be made here instead of giving up.
     pub skip_special: bool,
+    /// What stays free of the target's file system, bytes.
+    pub keep_free_bytes: u64,
+    /// And of the files that it can still hold, where it counts them.
+    pub keep_free_files: u64,
+}
+
+impl Default for ExtractOptions {
+    fn default() -> Self {
+        ExtractOptions {
+            owner: false,
+            skip_special: false,
+            keep_free_bytes: 64 << 20,
+            keep_free_files: 1024,
+        }
+    }
 }
 
 /// What was made.
@@ -93,6 +107,15 @@ pub enum ExtractError {
         path: PathBuf,
         /// What it is.
         what: &'static str,
+    },
+    /// The tree needs more room than there is.
+    #[error(
+        "{}: the target's file system is nearly full; the tree is larger than what it can hold",
+        path.display()
+    )]
+    NoRoom {
+        /// What was being made, inside the target.
+        path: PathBuf,
     },
     /// Deeper than any tree that a person made.
     #[error("{} is nested too deeply", path.display())]
@@ -154,149 +177,6 @@ pub async fn extract(
     Ok(work.made)
 }
 
-fn system(path: &[u8]) -> impl Fn(Errno) -> ExtractError + '_ {
-    move |errno| ExtractError::System {
-        path: shown(path),
-        source: errno.into(),
-    }
-}
-
-fn shown(path: &[u8]) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(if path.is_empty() { b"." } else { path }))
-}
-
-fn open_target(target: &Path) -> Result<OwnedFd, ExtractError> {
-    let wrong = |source: io::Error| ExtractError::System {
-        path: target.to_owned(),
-        source,
-    };
-    match rustix::fs::mkdir(target, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(wrong(errno.into())),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(target, flags, Mode::empty()).map_err(|e| wrong(e.into()))?;
-    if std::fs::read_dir(target).map_err(wrong)?.next().is_some() {
-        return Err(ExtractError::NotEmpty {
-            path: target.to_owned(),
-        });
-    }
-    Ok(root)
-}
-
-/// Opens a name in `directory`; never outside of it, never through a link.
-fn open_beneath(
-    directory: BorrowedFd<'_>,
-    name: &[u8],
-    flags: OFlags,
-    mode: Mode,
-) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    match rustix::fs::openat2(directory, name, flags, mode, resolve) {
-        // Kernels before 5.6, and sandboxes that do not know the call. A single name that was
-        // checked cannot lead away without a link, and links are not followed.
-        Err(Errno::NOSYS) if !name.contains(&b'/') => {
-            rustix::fs::openat(directory, name, flags, mode)
-        }
-        other => other,
-    }
-}
-
-/// What all files need.
-struct Shared {
-    volume: Arc<Volume>,
-    snapshot: Arc<Snapshot>,
-    options: ExtractOptions,
-    tally: Arc<Tally>,
-}
-
-impl Shared {
-    fn how(&self) -> Fetch {
-        Fetch::Until(self.volume.deadline())
-    }
-
-    /// Permission bits as they may be set.
-    fn mode(&self, inode: &Inode) -> Mode {
-        let allowed = if self.options.owner { 0o7777 } else { 0o1777 };
-        Mode::from_raw_mode(u32::from(inode.mode) & allowed)
-    }
-
-    /// Owner, mode, extended attributes and time of an open file, in the order in which one does not
-    /// undo another. Gives back attributes that could not be set.
-    async fn attributes(
-        &self,
-        fd: BorrowedFd<'_>,
-        path: &[u8],
-        inode: &Inode,
-    ) -> Result<Vec<String>, ExtractError> {
-        if let (true, Some(owner)) = (self.options.owner, &inode.owner) {
-            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-            rustix::fs::fchown(fd, Some(uid), Some(gid)).map_err(system(path))?;
-        }
-        let mut left_out = Vec::new();
-        let xattrs = self.snapshot.xattrs(inode, self.how()).await;
-        let xattrs = xattrs.map_err(|why| ExtractError::Read {
-            path: shown(path),
-            why,
-        })?;
-        for (name, value) in xattrs {
-            if !name.starts_with(b"user.") && !self.options.owner {
-                left_out.push(format!("{}: set only with --owner", name.escape_ascii()));
-                continue;
-            }
-            match rustix::fs::fsetxattr(fd, &*name, &value, XattrFlags::empty()) {
-                Ok(()) => {}
-                Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSPC) => {
-                    left_out.push(format!(
-                        "{}: refused by the file system",
-                        name.escape_ascii()
-                    ));
-                }
-                Err(errno) => return Err(system(path)(errno)),
-            }
-        }
-        rustix::fs::fchmod(fd, self.mode(inode)).map_err(system(path))?;
-        rustix::fs::futimens(fd, &times(inode)).map_err(system(path))?;
-        Ok(left_out)
-    }
-
-    /// Writes the content of a file that was just made. Holes are left out.
-    async fn content(
-        &self,
-        fd: BorrowedFd<'_>,
-        path: &[u8],
-        inode: &Inode,
-    ) -> Result<(), ExtractError> {
-        let read = |why| ExtractError::Read {
-            path: shown(path),
-            why,
-        };
-        let len = inode.content.size();
-        let mut at = 0;
-        while at < len {
-            let until = at.saturating_add(WINDOW_BYTES).min(len);
-            let runs = self.snapshot.data_runs(inode, at, until, self.how()).await;
-            let runs = runs.map_err(read)?;
-            for run in runs.data {
-                let bytes = (run.end - run.start) as usize;
-                let pieces = self
-                    .snapshot
-                    .read(inode, run.start, bytes, self.how())
-                    .await;
-                let mut to = run.start;
-                for piece in pieces.map_err(read)? {
-                    write_all(fd, &piece, to).map_err(system(path))?;
-                    to += piece.len() as u64;
-                }
-            }
-            self.tally.add(0, runs.until.saturating_sub(at));
-            at = runs.until;
-        }
-        rustix::fs::ftruncate(fd, len).map_err(system(path))
-    }
-}
-
 /// A directory that is being filled.
 struct Frame {
     path: Bytes,
@@ -350,6 +230,9 @@ impl Work {
                 continue;
             };
             let path = join(&frame.path, &name);
+            if self.made.totals.entries() % ROOM_EVERY == 1 {
+                self.shared.check_room(frame.fd.as_fd(), &path, 0)?;
+            }
             if !matches!(inode.content, Content::Directory { .. }) {
                 let directory = Arc::clone(&frame.fd);
                 self.entry(&directory, &name, path, inode).await?;
@@ -593,26 +476,6 @@ impl Work {
         if self.made.skipped.len() < MAX_SKIPPED_TOLD {
             self.made.skipped.push((shown(path), why));
         }
-    }
-}
-
-fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(fd, bytes, at))?;
-        at += written as u64;
-        bytes = bytes.get(written..).unwrap_or_default();
-    }
-    Ok(())
-}
-
-fn times(inode: &Inode) -> Timestamps {
-    let mtime = Timespec {
-        tv_sec: inode.mtime.seconds,
-        tv_nsec: inode.mtime.nanos.into(),
-    };
-    Timestamps {
-        last_access: mtime,
-        last_modification: mtime,
     }
 }
 

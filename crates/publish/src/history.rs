@@ -1,4 +1,4 @@
-//! Versions that a newer one has replaced, out of the log that replicas keep (docs/decisions/0015):
+//! Versions that a newer one has replaced, out of the log that replicas keep (docs/decisions/0017):
 //! who pins one reads it, `log` lists them, `diff` compares two.
 //!
 //! A leaf is what some place says. It is shown as true only with its publishers' signatures and, in a
@@ -9,8 +9,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use bytes::Bytes;
-use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
@@ -28,7 +26,7 @@ use trust::statement::{Signed, VolumeId};
 use crate::blocks::Fetch;
 use crate::error::ReadError;
 use crate::snapshot::Snapshot;
-use crate::volume::{Asker, Judged, Volume, gravest};
+use crate::volume::{Asker, HEADS_PATIENCE, Judged, Volume, gravest};
 
 /// Leaves that are asked for at once.
 const LEAVES_AT_ONCE: usize = 64;
@@ -72,6 +70,7 @@ pub struct Entry {
 
 /// What one place can tell about a volume's past; its head is verified, whatever its age.
 pub struct History {
+    mirror: usize,
     replica: Arc<dyn Replica>,
     floor: Floor,
     head: Head,
@@ -94,6 +93,7 @@ impl History {
     /// # Errors
     /// [`Reject`]: a head whose policies or signatures are bad.
     fn begin(
+        mirror: usize,
         replica: Arc<dyn Replica>,
         head: &[u8],
         floor: Floor,
@@ -111,6 +111,7 @@ impl History {
         let mut signatures = Signatures::default();
         let offer = floor.judge(&head, &terms, &mut signatures)?;
         Ok(History {
+            mirror,
             replica,
             floor,
             head,
@@ -352,31 +353,30 @@ impl Asker<'_> {
         &self,
         deadline: Instant,
     ) -> Result<(Vec<History>, Vec<ReadError>), ReadError> {
-        let asked = self.replicas.iter().map(|replica| async move {
-            let answer = tokio::time::timeout_at(deadline.into(), replica.head()).await;
-            (replica.clone(), answer)
-        });
+        let asked = self.mirrors.heads(None, HEADS_PATIENCE);
+        let asked = tokio::time::timeout_at(deadline.into(), asked).await;
+        let answers = asked.map_err(|_| ReadError::Unavailable {
+            what: "the head".to_owned(),
+            cause: "no place answered before the deadline".to_owned(),
+        })?;
         // Only read: whoever looks at the past moves no floor.
         let floor = self.state.lock()?.load()?;
+        let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
         let mut errors = Vec::new();
         let mut histories = Vec::new();
-        for (replica, answer) in join_all(asked).await {
-            let place = replica.place().to_owned();
-            let bytes: Bytes = match answer {
-                Ok(Ok(bytes)) => bytes,
-                Ok(Err(error)) => {
+        for (mirror, answer) in answers {
+            let bytes = match answer {
+                Ok(bytes) => bytes,
+                Err(error) => {
                     errors.push(ReadError::from_store("the head", &error));
                     continue;
                 }
-                Err(_) => {
-                    errors.push(ReadError::Unavailable {
-                        what: "the head".to_owned(),
-                        cause: format!("{place} did not answer before the deadline"),
-                    });
-                    continue;
-                }
             };
-            match History::begin(replica, &bytes, floor.clone(), self.now) {
+            let Some(replica) = replicas.get(mirror).cloned() else {
+                continue;
+            };
+            let place = replica.place().to_owned();
+            match History::begin(mirror, replica, &bytes, floor.clone(), self.now) {
                 Ok(history) => histories.push(history),
                 Err(why) => errors.push(ReadError::Statement { place, why }),
             }
@@ -405,7 +405,11 @@ impl Asker<'_> {
                 Ok(Some(signed)) if signed.hash() == record_hash => {
                     match history.judge(&signed, freshness) {
                         Ok(offer) => {
-                            judged.push(Judged { place, offer });
+                            judged.push(Judged {
+                                mirror: history.mirror,
+                                place,
+                                offer,
+                            });
                             continue;
                         }
                         Err(why) => why,

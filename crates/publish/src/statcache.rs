@@ -338,6 +338,7 @@ fn decode_item(d: &mut Decoder<'_>) -> Result<Item, Reject> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const BINDING: Binding = Binding {
         volume: [1; 32],
@@ -492,6 +493,92 @@ mod tests {
                 reader.enter(b"");
                 assert!(!found(&mut reader, 999));
             }
+        }
+    }
+
+    /// What stands in a frame: one item, or bytes that are none.
+    fn any_item() -> impl Strategy<Value = Vec<u8>> {
+        let number = prop_oneof![0..4u64, any::<u64>()];
+        let entry = ("[a-d]{1,2}", prop::collection::vec(number, 4), any::<u8>());
+        prop_oneof![
+            "[ab/]{0,4}".prop_map(|path| {
+                let mut e = Encoder::new();
+                e.u8(DIRECTORY).bytes(path.as_bytes());
+                e.finish()
+            }),
+            entry.prop_map(|(name, numbers, linked)| {
+                let mut e = Encoder::new();
+                e.u8(ENTRY).bytes(name.as_bytes());
+                for number in numbers.iter().take(3) {
+                    e.varint(*number);
+                }
+                e.u64(numbers[3]).u32(1).u64(numbers[3]).u32(2);
+                e.u8(linked).bytes(b"value");
+                e.finish()
+            }),
+            prop::collection::vec(any::<u8>(), 0..12),
+        ]
+    }
+
+    /// A cache whose header and checks are right, whatever its frames hold: who can write into the
+    /// cache directory can make such a one.
+    fn forged(frames: &[Vec<Vec<u8>>], tail: &[u8]) -> Vec<u8> {
+        let nonce = [7; 32];
+        let mut bytes = encode_header(&nonce, &BINDING).to_vec();
+        for frame in frames {
+            let frame = frame.concat();
+            bytes.extend((frame.len() as u32).to_le_bytes());
+            bytes.extend(check_of(&Hasher::new(&nonce), &frame));
+            bytes.extend(frame);
+        }
+        bytes.extend(tail);
+        bytes
+    }
+
+    proptest! {
+        // Any cache is read to its end without a panic, and gives no more than it holds; what it
+        // gives bears the stamp that was asked for.
+        #[test]
+        fn a_forged_cache_gives_no_more_than_it_holds(
+            frames in prop::collection::vec(prop::collection::vec(any_item(), 0..6), 0..4),
+            tail in prop::collection::vec(any::<u8>(), 0..40))
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("c.stat");
+            std::fs::write(&path, forged(&frames, &tail)).unwrap();
+            let Some(mut reader) = CacheReader::open(&path, &BINDING) else { return Ok(()) };
+            let mut found = 0;
+            for directory in ["a/b", "a", "b", ""] {
+                reader.enter(directory.as_bytes());
+                for name in ["a", "ab", "b", "c", "d"] {
+                    let stamp = match &reader.next {
+                        Some(Item::Entry(_, stamp, _)) => *stamp,
+                        _ => stamp(1),
+                    };
+                    let entry = reader.find(name.as_bytes(), &stamp);
+                    found += usize::from(entry.is_some());
+                }
+            }
+            prop_assert!(found <= frames.iter().map(Vec::len).sum());
+            while reader.next.is_some() {
+                reader.advance();
+            }
+            prop_assert!(reader.frame.capacity() <= MAX_FRAME_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_claims_to_be_vast_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.stat");
+        for len in [0, MAX_FRAME_BYTES as u32 + 1, u32::MAX] {
+            let tail = [&len.to_le_bytes()[..], &[0; CHECK_BYTES + 8]].concat();
+            std::fs::write(&path, forged(&[], &tail)).unwrap();
+            let reader = CacheReader::open(&path, &BINDING).unwrap();
+            assert!(
+                reader.next.is_none() && reader.frame.capacity() == 0,
+                "{len}"
+            );
         }
     }
 }

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use store::Replica;
+use store::cache::DiskCache;
+use store::mirrors::Mirrors;
 use trust::error::Class;
 use trust::head::Head;
 use trust::judge::{Freshness, Offer, Terms};
@@ -39,7 +40,12 @@ pub struct VolumeOptions {
     /// What is going to be read first: names with `/` between them. Far places may then send the
     /// way there with their heads. Only a hint.
     pub toward: Option<Vec<u8>>,
+    /// Blocks that were fetched before, on this machine's disk.
+    pub disk_cache: Option<Arc<DiskCache>>,
 }
+
+/// How long the other mirrors' heads are waited for once one has come.
+pub(crate) const HEADS_PATIENCE: Duration = Duration::from_millis(1000);
 
 impl Default for VolumeOptions {
     fn default() -> Self {
@@ -49,6 +55,7 @@ impl Default for VolumeOptions {
             deadline: Duration::from_secs(30),
             freshness: Freshness::Strict,
             toward: None,
+            disk_cache: None,
         }
     }
 }
@@ -56,7 +63,7 @@ impl Default for VolumeOptions {
 /// An open volume.
 pub struct Volume {
     id: VolumeId,
-    pub(crate) replicas: Vec<Arc<dyn Replica>>,
+    mirrors: Arc<Mirrors>,
     options: VolumeOptions,
     state: State,
     clock: Clock,
@@ -131,10 +138,18 @@ fn wall_seconds() -> u64 {
         .map_or(0, |d| d.as_secs())
 }
 
-/// A head that passed the floor, and who told it.
+/// A head that passed the floor, and which mirror told it.
 pub(crate) struct Judged {
+    pub mirror: usize,
     pub place: String,
     pub offer: Offer,
+}
+
+/// A head as a mirror told it.
+struct Told {
+    mirror: usize,
+    place: String,
+    bytes: Bytes,
 }
 
 impl Volume {
@@ -167,8 +182,9 @@ impl Volume {
         let state = State::open(&options.state_directory, &id)?;
         let clock = Clock::start();
         let signatures = Mutex::default();
+        let mirrors = Arc::new(Mirrors::new(replicas));
         let asker = Asker {
-            replicas: &replicas,
+            mirrors: &mirrors,
             options: &options,
             state: &state,
             signatures: &signatures,
@@ -182,7 +198,7 @@ impl Volume {
         let snapshot = asker.adopt(candidate)?;
         Ok(Arc::new(Volume {
             id,
-            replicas,
+            mirrors,
             state,
             clock,
             signatures,
@@ -194,6 +210,11 @@ impl Volume {
     /// The volume id.
     pub fn id(&self) -> VolumeId {
         self.id
+    }
+
+    /// The mirrors from which it is read.
+    pub fn mirrors(&self) -> &Arc<Mirrors> {
+        &self.mirrors
     }
 
     /// How the volume is read.
@@ -241,7 +262,7 @@ impl Volume {
 
     pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
-            replicas: &self.replicas,
+            mirrors: &self.mirrors,
             options: &self.options,
             state: &self.state,
             signatures: &self.signatures,
@@ -281,6 +302,7 @@ impl Volume {
             if let Some(renewed) = renewed {
                 self.renew(&old, &renewed.offer);
             }
+            asker.compare(&judged, old.record().version);
             return Ok(None);
         }
         let candidate = asker.first_adoptable(judged, Some(&old), deadline).await?;
@@ -320,7 +342,7 @@ impl Volume {
 
 /// One round of asking for heads.
 pub(crate) struct Asker<'a> {
-    pub replicas: &'a [Arc<dyn Replica>],
+    pub mirrors: &'a Arc<Mirrors>,
     pub options: &'a VolumeOptions,
     pub state: &'a State,
     pub signatures: &'a Mutex<Signatures>,
@@ -335,28 +357,34 @@ impl Asker<'_> {
         if matches!(self.options.freshness, Freshness::Pinned { .. }) {
             return self.pinned(deadline).await;
         }
-        let asked = self.replicas.iter().map(|replica| async move {
-            let head = match self.toward {
-                Some(path) => replica.head_toward(path),
-                None => replica.head(),
-            };
-            let answer = tokio::time::timeout_at(deadline.into(), head).await;
-            (replica.place(), answer)
-        });
+        let places: Vec<String> = self.places();
+        let place = |mirror: usize| places.get(mirror).cloned().unwrap_or_default();
         let mut errors = Vec::new();
-        let mut heads: Vec<(String, Bytes)> = Vec::new();
-        for (place, answer) in join_all(asked).await {
-            match answer {
-                Ok(Ok(bytes)) => heads.push((place.to_owned(), bytes)),
-                Ok(Err(error)) => errors.push(ReadError::from_store("the head", &error)),
-                Err(_) => errors.push(ReadError::Unavailable {
-                    what: "the head".to_owned(),
-                    cause: format!("{place} did not answer before the deadline"),
-                }),
+        let mut heads = Vec::new();
+        let asked = self.mirrors.heads(self.toward, HEADS_PATIENCE);
+        match tokio::time::timeout_at(deadline.into(), asked).await {
+            Ok(answers) => {
+                for (mirror, answer) in answers {
+                    match answer {
+                        Ok(bytes) => heads.push(Told {
+                            mirror,
+                            place: place(mirror),
+                            bytes,
+                        }),
+                        Err(error) => errors.push(ReadError::from_store("the head", &error)),
+                    }
+                }
             }
+            Err(_) => errors.push(ReadError::Unavailable {
+                what: "the head".to_owned(),
+                cause: format!("{} did not answer before the deadline", places.join(", ")),
+            }),
         }
         let mut judged = self.judge(heads, &mut errors)?;
-        judged.sort_by_key(|j| (j.offer.stale, Reverse(j.offer.record.version)));
+        judged.sort_by_key(|j| {
+            let version = Reverse(j.offer.record.version);
+            (j.offer.stale, version, j.offer.record_hash)
+        });
         let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
         if judged.is_empty() || fork {
             return Err(gravest(errors));
@@ -371,18 +399,22 @@ impl Asker<'_> {
     /// events. What they teach (policies, the newest start) is kept at once; adoption comes later.
     fn judge(
         &self,
-        told: Vec<(String, Bytes)>,
+        told: Vec<Told>,
         errors: &mut Vec<ReadError>,
     ) -> Result<Vec<Judged>, ReadError> {
         let mut heads = Vec::new();
         let mut tellers = Vec::new();
-        for (place, bytes) in told {
-            match Head::decode(&bytes) {
+        for told in told {
+            match Head::decode(&told.bytes) {
                 Ok(head) => {
                     heads.push(head);
-                    tellers.push((place, bytes));
+                    tellers.push(told);
                 }
-                Err(why) => errors.push(ReadError::Statement { place, why }),
+                Err(why) => {
+                    self.mirrors.told_wrong(told.mirror, format!("head: {why}"));
+                    let place = told.place;
+                    errors.push(ReadError::Statement { place, why });
+                }
             }
         }
         let locked = self.state.lock()?;
@@ -398,13 +430,25 @@ impl Asker<'_> {
         let verdict = before.judge_all(&heads, &terms, &mut signatures);
         drop(signatures);
         let mut judged = Vec::new();
-        for ((place, bytes), offer) in tellers.into_iter().zip(verdict.offers) {
+        for (told, offer) in tellers.into_iter().zip(verdict.offers) {
             match offer {
-                Ok(offer) => judged.push(Judged { place, offer }),
+                Ok(offer) => judged.push(Judged {
+                    mirror: told.mirror,
+                    place: told.place,
+                    offer,
+                }),
                 Err(why) => {
+                    let place = told.place;
                     tracing::error!(replica = %place, %why, "head refused");
                     if matches!(why.class(), Class::Fork | Class::Rollback) {
-                        locked.keep_evidence(&bytes)?;
+                        locked.keep_evidence(&told.bytes)?;
+                    }
+                    match why.class() {
+                        // Who lags has old blocks all the same.
+                        Class::Rollback | Class::Expired => {
+                            self.mirrors.set_behind(told.mirror, true);
+                        }
+                        _ => self.mirrors.told_wrong(told.mirror, format!("head: {why}")),
                     }
                     errors.push(ReadError::Statement { place, why });
                 }
@@ -425,30 +469,69 @@ impl Asker<'_> {
         deadline: Instant,
     ) -> Result<Candidate, ReadError> {
         let mut errors = Vec::new();
-        for Judged { place, offer } in judged {
-            let blocks = match old {
-                Some(old) => old.blocks().clone(),
-                None => Arc::new(Blocks::new(
-                    offer.chain.hasher(),
-                    self.replicas.to_vec(),
-                    self.options.cache_bytes,
-                )),
+        let mut left = judged.as_slice();
+        while let Some((first, _)) = left.split_first() {
+            let told = |j: &Judged| j.offer.record_hash == first.offer.record_hash;
+            let (same, others) = left.split_at(left.iter().take_while(|j| told(j)).count());
+            left = others;
+            // Whoever announces something and then stalls takes no time from what others offer.
+            let now = Instant::now();
+            let until = match others {
+                [] => deadline,
+                _ => now + deadline.saturating_duration_since(now) / 2,
             };
-            let how = Fetch::Until(deadline);
-            let opened = Snapshot::open(blocks, &offer, how).await;
-            let opened = match opened {
-                Ok(snapshot) => self.enter(&snapshot, how).await.map(|()| snapshot),
-                Err(error) => Err(error),
-            };
-            match opened {
-                Ok(snapshot) => return Ok(Candidate { snapshot, offer }),
+            let offer = same.iter().max_by_key(|j| j.offer.valid_until);
+            let offer = offer.unwrap_or(first).offer.clone();
+            match self.open_offer(&offer, old, until).await {
+                Ok(snapshot) => {
+                    self.compare(&judged, offer.record.version);
+                    return Ok(Candidate { snapshot, offer });
+                }
                 Err(error) => {
-                    tracing::error!(replica = %place, %error, "announces a version and withholds it");
+                    for Judged { mirror, place, .. } in same {
+                        tracing::error!(replica = %place, %error, "announces a version and withholds it");
+                        let words = format!("withholds version {}", offer.record.version);
+                        self.mirrors.told_wrong(*mirror, words);
+                    }
                     errors.push(error);
                 }
             }
         }
         Err(gravest(errors))
+    }
+
+    async fn open_offer(
+        &self,
+        offer: &Offer,
+        old: Option<&Snapshot>,
+        deadline: Instant,
+    ) -> Result<Snapshot, ReadError> {
+        let blocks = match old {
+            Some(old) => old.blocks().clone(),
+            None => Arc::new(Blocks::new(
+                offer.chain.hasher(),
+                self.mirrors.clone(),
+                self.options.cache_bytes,
+                self.options.disk_cache.clone(),
+            )),
+        };
+        let how = Fetch::Until(deadline);
+        let snapshot = Snapshot::open(blocks, offer, how).await?;
+        self.enter(&snapshot, how).await?;
+        Ok(snapshot)
+    }
+
+    /// Tells the mirrors which of them are behind the version in use.
+    fn compare(&self, judged: &[Judged], version: u64) {
+        for judged in judged {
+            let behind = judged.offer.record.version < version;
+            self.mirrors.set_behind(judged.mirror, behind);
+        }
+    }
+
+    fn places(&self) -> Vec<String> {
+        let replicas = self.mirrors.replicas();
+        replicas.map(|r| r.place().to_owned()).collect()
     }
 
     /// Goes into the top directory: where the reader is going, or anywhere.

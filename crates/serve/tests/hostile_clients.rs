@@ -61,6 +61,10 @@ async fn what_is_no_request_is_refused_and_closed() {
         bytes.extend_from_slice(body);
         bytes
     };
+    let toward = |path: &[u8]| {
+        let body = [&[7; 32][..], &[0, 16, 0, 0], path].concat();
+        frame(5 + body.len() as u32, kind::GET_HEAD, 1, &body)
+    };
     let bad = [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         b"bulla\x01\0\0".to_vec(),
@@ -74,6 +78,14 @@ async fn what_is_no_request_is_refused_and_closed() {
         frame(5 + 36, kind::GET_DATA, 1, &[0; 36]),
         frame(5 + 36 + 33, kind::GET_DATA, 1, &[0; 69]),
         frame(5 + 48, kind::GET_RANGE, 1, &[b'.'; 48]),
+        toward(b"/"),
+        toward(b"a//b"),
+        toward(b"a/"),
+        toward(b"a/../b"),
+        toward(b"."),
+        toward(b"a\0b"),
+        toward(&[b'x'; 256]),
+        toward(&[b"xy/".repeat(1365), b"xyz".to_vec()].concat()),
     ];
     for (n, bytes) in bad.iter().enumerate() {
         let mut stream = connect(server.address).await;
@@ -349,5 +361,32 @@ async fn the_largest_request_is_taken() {
     let mut answer = [0; 8 + 9];
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(answer[12], kind::DONE);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_client_takes_no_more_than_its_share_of_connections() {
+    let limits = Limits {
+        max_per_client: 20,
+        ..Limits::default()
+    };
+    let server = Running::start(Arc::new(TestShelf::new(&[])), limits);
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        all.push(connect(server.address).await);
+    }
+    eventually("all are in", || server.counters.connections.get() == 20).await;
+    let mut one_more = connect(server.address).await;
+    let got = until_closed(&mut one_more, Duration::from_secs(2)).await;
+    assert_eq!(refusal(&got), Some(ErrorCode::Busy));
+    assert_eq!(server.counters.turned_away.get(), 1);
+    // Another address of the loopback network is another client.
+    let other = TcpSocket::new_v4().unwrap();
+    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let _other = other.connect(server.address).await.unwrap();
+    eventually("it is in", || server.counters.connections.get() == 21).await;
+    all.pop();
+    eventually("one has left", || server.counters.connections.get() == 20).await;
+    assert!(server.store().head().await.is_ok());
     server.stop().await;
 }

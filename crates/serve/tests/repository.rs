@@ -7,7 +7,8 @@ use std::time::Duration;
 use serve::{Limits, ServeError, Server};
 use store::{BlockStore, Replica, Repository, Writer};
 use support::record;
-use trust::Handle;
+use trust::inode::Content;
+use trust::{Handle, Kind};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,5 +151,152 @@ async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
     let store = newcomer(64 << 10);
     assert_eq!(&store.head().await.unwrap()[..], b"no head");
     assert!(store.try_cached(&way[0]).is_none());
+    task.abort();
+}
+
+/// A volume of a wide root (2,000 names), `a/b/deep`, `long` (many blocks) and `link`.
+struct Wide {
+    model: sim::model::Model,
+    head: bytes::Bytes,
+    _dir: tempfile::TempDir,
+    repository: Repository,
+    limits: Limits,
+}
+
+impl Wide {
+    fn new() -> Wide {
+        let mut model = sim::model::Model::new(5).unwrap();
+        let one = model.file(&[1; 1000], 65_536).unwrap();
+        let deep = model.file(&[2; 1000], 65_536).unwrap();
+        let long = model.file(&support::noise(3, 200_000), 1000).unwrap();
+        let b = model.directory(vec![(b"deep".to_vec(), deep)]).unwrap();
+        let a = model.directory(vec![(b"b".to_vec(), b)]).unwrap();
+        let link = sim::model::inode(0o777, Content::Symlink(b"a/b/deep".as_slice().into()));
+        let mut entries: Vec<_> = (0..2000)
+            .map(|n| (format!("n{n:04}").into_bytes(), one.clone()))
+            .collect();
+        entries.push((b"a".to_vec(), a));
+        entries.push((b"long".to_vec(), long));
+        entries.push((b"link".to_vec(), link));
+        let root = model.directory(entries).unwrap();
+        let head = model.publish(&root, 1_700_000_000, 3600).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::create(dir.path().join("r")).unwrap();
+        let mut writer = Writer::begin(&repository).unwrap();
+        for record in &model.records {
+            writer.append(record).unwrap();
+        }
+        writer.commit(&head).unwrap();
+        drop(writer);
+        repository.refresh().unwrap();
+        Wide {
+            model,
+            head,
+            _dir: dir,
+            repository,
+            limits: Limits::default(),
+        }
+    }
+
+    fn start(
+        &self,
+    ) -> (
+        String,
+        std::sync::Arc<serve::Counters>,
+        tokio::task::JoinHandle<()>,
+    ) {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = Server::bind(any, vec![self.repository.clone()], self.limits.clone()).unwrap();
+        let (address, counters) = (server.local_addr().to_string(), server.counters());
+        let task = tokio::spawn(server.run(std::future::pending()));
+        (address, counters, task)
+    }
+
+    /// How many records of each kind come on the way to `path`: inode blocks, nodes of maps, nodes
+    /// of arrays, data.
+    async fn came(&self, address: &str, path: &[u8], around: usize) -> [usize; 4] {
+        let options = RemoteOptions {
+            way_around_bytes: around,
+            ..RemoteOptions::default()
+        };
+        let store = RemoteStore::new(address, *self.model.id().as_bytes(), options);
+        assert_eq!(store.head_toward(path).await.unwrap(), self.head);
+        let kinds = [Kind::Inode, Kind::Map, Kind::Array, Kind::Data];
+        kinds.map(|kind| {
+            let of_kind = sim::model::of_kind(&self.model.records, kind);
+            of_kind.filter_map(|r| store.try_cached(&r.handle)).count()
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_where_it_goes_gets_the_way_there() {
+    let wide = Wide::new();
+    let (address, counters, task) = wide.start();
+    let all = 64 << 10;
+    // Twice: found, and found again in memory.
+    for _ in 0..2 {
+        for (path, expected) in [
+            (&b"n0007"[..], [1, 2, 0, 1]),
+            (b"a/b/deep", [1, 4, 0, 1]),
+            (b"a/b", [1, 4, 0, 0]),
+            (b"long", [1, 2, 1, 0]),
+            (b"link", [1, 2, 0, 0]),
+            (b"link/x", [1, 2, 0, 0]),
+            (b"nowhere", [1, 2, 0, 0]),
+            (b"a/nowhere/x", [1, 3, 0, 0]),
+        ] {
+            let came = wide.came(&address, path, all).await;
+            assert_eq!(came, expected, "{}", String::from_utf8_lossy(path));
+        }
+    }
+    assert_eq!(counters.walks.get(), 8);
+    assert_eq!(counters.data_requests.get(), 0);
+    assert_eq!(wide.came(&address, b"n0007", 0).await, [0; 4]);
+    let root_only = wide.came(&address, b"n0007", 300).await;
+    assert_eq!(root_only[0], 1);
+    assert!(root_only[1] < 2 && root_only[3] == 0, "{root_only:?}");
+    task.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ever_new_paths_over_one_connection_take_a_bounded_room() {
+    let mut wide = Wide::new();
+    wide.limits.ways_bytes = 1 << 20;
+    let (address, counters, task) = wide.start();
+    let id = *wide.model.id().as_bytes();
+    let store = RemoteStore::new(&address, id, RemoteOptions::default());
+    for n in 0..3000 {
+        let path = format!("absent {n}/{}", "x/".repeat(100) + "y");
+        assert_eq!(store.head_toward(path.as_bytes()).await.unwrap(), wide.head);
+    }
+    assert_eq!(counters.walks.get(), 3000);
+    support::eventually("all is free", || counters.held_bytes.get() == 0).await;
+    task.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_expected_to_leave_may_stay() {
+    let wide = Wide::new();
+    let (address, counters, task) = wide.start();
+    let id = *wide.model.id().as_bytes();
+    wide.came(&address, b"n0007", 64 << 10).await;
+    let store = RemoteStore::new(&address, id, RemoteOptions::default());
+    let data: Vec<Handle> = sim::model::of_kind(&wide.model.records, Kind::Data)
+        .map(|r| r.handle)
+        .collect();
+    store.head_toward(b"n0007").await.unwrap();
+    for handle in &data[1..100] {
+        let got = store.get_many(&[*handle], 0).await.unwrap();
+        assert_eq!(got[0].handle, *handle);
+    }
+    assert_eq!(counters.connections.get(), 1);
+    assert_eq!(counters.accepted.get(), 2);
+    drop(store);
+    // Who has all and leaves is noticed without anybody else coming.
+    let store = RemoteStore::new(&address, id, RemoteOptions::default());
+    store.head_toward(b"n0007").await.unwrap();
+    drop(store);
+    support::eventually("all have left", || counters.connections.get() == 0).await;
     task.abort();
 }

@@ -186,6 +186,11 @@ impl DiskCache {
             .is_some_and(|queue| queue.try_send(task).is_ok())
     }
 
+    /// A block, if the page cache has it: never waits for the disk.
+    pub fn try_cached(&self, handle: &Handle) -> Option<Frame> {
+        self.get(handle, Patience::Never)
+    }
+
     fn get(&self, handle: &Handle, patience: Patience) -> Option<Frame> {
         let counters = &self.shared.counters;
         match self.shared.files.read(handle, patience) {
@@ -256,6 +261,10 @@ impl BlockStore for CacheStore {
     }
 
     fn try_cached(&self, handle: &Handle) -> Option<Frame> {
-        self.0.get(handle, Patience::Never)
+        self.0.try_cached(handle)
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 }

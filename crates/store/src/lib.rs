@@ -75,6 +75,11 @@ pub trait BlockStore: Send + Sync + 'static {
     fn try_cached(&self, _handle: &Handle) -> Option<Frame> {
         None
     }
+
+    /// Whether its blocks lie on this machine, so that keeping copies of them is of no use.
+    fn is_local(&self) -> bool {
+        false
+    }
 }
 
 /// A store that also says what its newest statement is: a repository or a mirror of one.

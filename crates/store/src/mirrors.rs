@@ -32,7 +32,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout};
 use trust::{Handle, Record, Reject};
 
-use crate::{Replica, StoreError};
+use crate::{BlockStore, Replica, StoreError};
 use breaker::{Breaker, Cause};
 use budget::Budget;
 use race::{Event, Race, cause_of};
@@ -48,7 +48,7 @@ const MAX_LEFTOVERS: u64 = 64;
 /// Who checks what mirrors answer, and keeps what is right.
 pub trait Taker: Send + Sync + 'static {
     /// Checks the records of one answer and keeps the right ones; gives back what is wrong.
-    fn take(&self, place: &str, records: Vec<Record>) -> Vec<(Handle, Reject)>;
+    fn take(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)>;
 
     /// What is still to be had; empty ends the request.
     fn missing(&self) -> Vec<Handle>;
@@ -280,16 +280,24 @@ impl Mirrors {
         }
     }
 
-    /// Asks every mirror for its head, set aside or not. Those that have not answered `patience`
+    /// Asks every mirror for its head, set aside or not, for a reader who goes `toward` a path (see
+    /// [`Replica::head_toward`]). Those that have not answered `patience`
     /// after the first good answer are not waited for; what they say is then not known.
-    pub async fn heads(&self, patience: Duration) -> Vec<(usize, Result<Bytes, StoreError>)> {
+    pub async fn heads(
+        &self,
+        toward: Option<&[u8]>,
+        patience: Duration,
+    ) -> Vec<(usize, Result<Bytes, StoreError>)> {
         let mut running: FuturesUnordered<_> = self
             .mirrors
             .iter()
             .enumerate()
             .map(|(index, mirror)| async move {
                 let started = Instant::now();
-                let answer = mirror.replica.head().await;
+                let answer = match toward {
+                    Some(path) => mirror.replica.head_toward(path).await,
+                    None => mirror.replica.head().await,
+                };
                 match &answer {
                     Ok(_) => mirror.answered(1, started.elapsed()),
                     Err(error) => mirror.faulty(cause_of(error), error.to_string()),

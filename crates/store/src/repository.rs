@@ -416,6 +416,10 @@ impl BlockStore for Repository {
         let record = answer.records(self.disk()).ok()?.into_iter().next()?;
         Some(record.frame)
     }
+
+    fn is_local(&self) -> bool {
+        true
+    }
 }
 
 impl Replica for Repository {

@@ -29,7 +29,7 @@ fn the_documented_bytes_are_those_of_the_code() {
     Request::Head {
         volume,
         around_bytes: 8192,
-        toward: Vec::new(),
+        toward: b"a/b".to_vec(),
     }
     .put(1, &mut asked);
     let want = vec![handle];

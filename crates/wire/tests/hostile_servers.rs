@@ -514,3 +514,48 @@ async fn a_store_that_is_dropped_leaves_no_task() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[tokio::test]
+async fn who_says_where_it_goes_is_asked_for_no_more_than_it_allows() {
+    let (store, _) = server(|mut stream| async move {
+        let mut buffer = BytesMut::new();
+        greet(&mut stream).await;
+        loop {
+            let (id, asked) = request(&mut stream, &mut buffer).await;
+            let Request::Head {
+                around_bytes,
+                toward,
+                ..
+            } = asked
+            else {
+                return;
+            };
+            // As many small records as fit, and one more when that is asked for.
+            let one = records(id, &[record(1, 1000)]).len() - 9;
+            let mut count = around_bytes / one;
+            if toward == b"too/much" {
+                count += 1;
+            }
+            let mut answer: Vec<u8> = (0..count)
+                .flat_map(|n| records(id, &[record((n % 200) as u8, 1000)]))
+                .collect();
+            answer.extend(message(kind::HEAD, id, &toward));
+            stream.write_all(&answer).await.unwrap();
+        }
+    })
+    .await;
+    // What the protocol cannot say is not said.
+    for path in [&b""[..], b"/", b"a//b", b"../a", b"a\0", &[b'x'; 5000]] {
+        assert_eq!(&store.head_toward(path).await.unwrap()[..], b"");
+    }
+    assert_eq!(&store.head_toward(b"a/b").await.unwrap()[..], b"a/b");
+    let handle = |n| Handle::from_bytes([n; 32]);
+    assert!(store.try_cached(&handle(1)).is_some());
+    assert!(store.try_cached(&handle(1)).is_none());
+    let error = store.head_toward(b"too/much").await.unwrap_err();
+    assert!(
+        matches!(error, store::StoreError::BadAnswer { .. }),
+        "{error}"
+    );
+    assert!(store.try_cached(&handle(2)).is_some(), "the old gifts stay");
+}

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::entry;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
-use crate::session::{Session, not_found};
+use crate::session::{Session, about, not_found};
 use crate::text;
 
 /// Content that is in memory at a time, bytes; a multiple of three, so that base64 pieces fit
@@ -25,11 +25,15 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
         let how = || Fetch::Until(volume.deadline());
         let file = snapshot
             .follow(&path, how())
-            .await?
+            .await
+            .map_err(about(&path))?
             .ok_or_else(|| not_found(&path))?;
         let mut at = 0u64;
         loop {
-            let pieces = snapshot.read(&file, at, WINDOW_BYTES, how()).await?;
+            let pieces = snapshot
+                .read(&file, at, WINDOW_BYTES, how())
+                .await
+                .map_err(about(&path))?;
             let len: usize = pieces.iter().map(|piece| piece.len()).sum();
             if len == 0 {
                 return Ok(at);

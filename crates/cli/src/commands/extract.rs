@@ -23,6 +23,7 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     let options = ExtractOptions {
         owner: args.owner,
         skip_special: args.skip_special,
+        ..ExtractOptions::default()
     };
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "extracting");

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::entry;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::session::{Session, not_found};
+use crate::session::{Session, about, not_found};
 use crate::text;
 
 /// Entries that are asked for at a time.
@@ -37,7 +37,8 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
         let how = Fetch::Until(volume.deadline());
         let top = snapshot
             .follow(&path, how)
-            .await?
+            .await
+            .map_err(about(&path))?
             .ok_or_else(|| not_found(&path))?;
         listing.from(&snapshot, path, &top).await
     })?;

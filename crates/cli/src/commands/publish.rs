@@ -148,6 +148,9 @@ fn tell(
             ));
         }
     }
+    if args.name.is_some() && !published.new_volume {
+        output.warn("--name was not used: a volume keeps the name of its first version");
+    }
     if !output.json() {
         print(published, args, output)?;
     }

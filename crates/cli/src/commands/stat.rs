@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::entry;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
-use crate::session::{Session, not_found};
+use crate::session::{Session, about, not_found};
 use crate::{text, units};
 
 /// Tells.
@@ -25,7 +25,8 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
         // The file itself, not what a link points to: that is what one asks stat about.
         let inode = snapshot
             .resolve(&path, how())
-            .await?
+            .await
+            .map_err(about(&path))?
             .ok_or_else(|| not_found(&path))?;
         let xattrs = snapshot.xattrs(&inode, how()).await?;
         Ok((snapshot, inode, xattrs))

@@ -13,7 +13,7 @@ use crate::entry;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::session::{Session, not_found};
+use crate::session::{Session, about, not_found};
 use crate::{text, units};
 
 /// Verifies.
@@ -28,7 +28,8 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
         let how = Fetch::Until(volume.deadline());
         let top = snapshot
             .resolve(&path, how)
-            .await?
+            .await
+            .map_err(about(&path))?
             .ok_or_else(|| not_found(&path))?;
         if path.is_empty() {
             bar.signed(&snapshot.record().totals);

@@ -153,6 +153,19 @@ impl Server {
         self.source.split_once('@').unwrap().1
     }
 
+    /// Sends it SIGHUP.
+    pub fn hang_up(&self) {
+        let id = self.child.id().to_string();
+        let mut kill = Command::new("sh");
+        kill.args(["-c", &format!("kill -HUP {id}")]);
+        assert!(kill.status().unwrap().success());
+    }
+
+    /// Whether it runs.
+    pub fn lives(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
 use publish::{Volume, VolumeOptions};
+pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
 use store::memory::MemoryStore;
@@ -119,19 +120,6 @@ pub fn symlink(target: &'static str) -> Inode {
         0o777,
         Content::Symlink(Bytes::from_static(target.as_bytes())),
     )
-}
-
-/// Content that does not compress and differs by `seed`.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    std::iter::repeat_with(|| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    })
-    .take(len)
-    .collect()
 }
 
 /// Whether anything is mounted on `directory`, by the kernel's own table.

@@ -2,19 +2,38 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use publish::{ReadError, Refreshed};
 use sim::liar::Lie;
+use store::Replica;
 use trust::error::Class;
 
 use crate::world::{World, noise, now, read, tree};
 
-fn next(world: &mut World, seed: u64) -> bytes::Bytes {
+fn next(world: &mut World, seed: u64) -> Bytes {
     let file = world.model.file(&noise(seed, 5000), 4096).unwrap();
     let root = world
         .model
         .directory(vec![(b"new".to_vec(), file)])
         .unwrap();
     world.model.publish(&root, now(), 3600).unwrap()
+}
+
+/// Why a volume does not open.
+async fn refused(world: &World, replicas: Vec<Arc<dyn Replica>>) -> ReadError {
+    world.open(replicas).await.unwrap_err()
+}
+
+/// What a reader says of two places that show these heads.
+async fn contradicted(world: &World, one: Bytes, other: Bytes) -> Option<Class> {
+    let both = [one, other].map(|head| world.liar(Lie::Head(head)) as Arc<dyn Replica>);
+    refused(world, both.to_vec()).await.class()
+}
+
+/// Where the reader keeps what it has seen of the volume.
+fn kept(world: &World) -> std::path::PathBuf {
+    let volumes = world.state.path().join("volumes");
+    volumes.join(world.model.id().to_string())
 }
 
 #[tokio::test]
@@ -48,12 +67,8 @@ async fn an_update_is_adopted_as_one_and_never_taken_back() {
     // Another process of the same user has the same floor, and the evidence is kept.
     let again = world.open(vec![world.liar(Lie::Head(old))]).await;
     assert_eq!(again.unwrap_err().class(), Some(Class::Rollback));
-    let kept = world
-        .state
-        .path()
-        .join("volumes")
-        .join(world.model.id().to_string());
-    assert_eq!(std::fs::read_dir(kept.join("evidence")).unwrap().count(), 1);
+    let evidence = kept(&world).join("evidence");
+    assert_eq!(std::fs::read_dir(evidence).unwrap().count(), 1);
 }
 
 #[tokio::test]
@@ -63,10 +78,7 @@ async fn two_records_of_one_version_are_a_fork() {
     world.open(vec![Arc::new(world.replica())]).await.unwrap();
     world.model.fork(None).unwrap();
     let other = next(&mut world, 51);
-    let error = world
-        .open(vec![world.liar(Lie::Head(other.clone()))])
-        .await
-        .unwrap_err();
+    let error = refused(&world, vec![world.liar(Lie::Head(other.clone()))]).await;
     assert_eq!(error.class(), Some(Class::Fork), "{error}");
     // Also when both are told at once: the reader stops, it never chooses.
     let state = tempfile::tempdir().unwrap();
@@ -75,14 +87,7 @@ async fn two_records_of_one_version_are_a_fork() {
         .open(vec![world.liar(Lie::Head(first.clone()))])
         .await
         .unwrap();
-    let both = vec![
-        world.liar(Lie::Head(first)) as _,
-        world.liar(Lie::Head(other)) as _,
-    ];
-    assert_eq!(
-        world.open(both).await.unwrap_err().class(),
-        Some(Class::Fork)
-    );
+    assert_eq!(contradicted(&world, first, other).await, Some(Class::Fork));
 }
 
 #[tokio::test]
@@ -115,10 +120,7 @@ async fn an_expired_statement_opens_nothing_and_stops_new_readers() {
     let mut world = World::new();
     let root = tree(&mut world.model);
     let expired = world.model.publish(&root, now() - 100, 50).unwrap();
-    let error = world
-        .open(vec![world.liar(Lie::Head(expired))])
-        .await
-        .unwrap_err();
+    let error = refused(&world, vec![world.liar(Lie::Head(expired))]).await;
     assert_eq!(error.class(), Some(Class::Expired));
     let short = world.model.publish(&root, now(), 2).unwrap();
     let volume = world
@@ -177,10 +179,7 @@ async fn a_start_in_the_future_is_refused_and_not_recorded() {
     let mut world = World::new();
     let root = tree(&mut world.model);
     let future = world.model.publish(&root, now() + 3600, 3600).unwrap();
-    let error = world
-        .open(vec![world.liar(Lie::Head(future))])
-        .await
-        .unwrap_err();
+    let error = refused(&world, vec![world.liar(Lie::Head(future))]).await;
     assert_eq!(error.class(), Some(Class::Expired));
     world.open(vec![Arc::new(world.replica())]).await.unwrap();
 }
@@ -189,15 +188,11 @@ async fn a_start_in_the_future_is_refused_and_not_recorded() {
 async fn a_damaged_floor_is_an_error_and_not_a_fresh_start() {
     let world = World::new();
     world.open(vec![Arc::new(world.replica())]).await.unwrap();
-    let id = world.model.id().to_string();
-    let floor = world.state.path().join("volumes").join(id).join("floor");
+    let floor = kept(&world).join("floor");
     let mut bytes = std::fs::read(&floor).unwrap();
     bytes.pop();
     std::fs::write(&floor, bytes).unwrap();
-    let error = world
-        .open(vec![Arc::new(world.replica())])
-        .await
-        .unwrap_err();
+    let error = refused(&world, vec![Arc::new(world.replica())]).await;
     assert!(matches!(error, ReadError::State { .. }), "{error}");
 }
 
@@ -207,14 +202,7 @@ async fn two_places_that_contradict_one_another_stop_a_newcomer() {
     let first = world.head.clone();
     world.model.fork(None).unwrap();
     let other = next(&mut world, 53);
-    let both = vec![
-        world.liar(Lie::Head(first)) as _,
-        world.liar(Lie::Head(other)) as _,
-    ];
-    assert_eq!(
-        world.open(both).await.unwrap_err().class(),
-        Some(Class::Fork)
-    );
+    assert_eq!(contradicted(&world, first, other).await, Some(Class::Fork));
 }
 
 #[tokio::test]
@@ -232,13 +220,9 @@ async fn a_withheld_version_does_not_hide_the_one_before() {
 async fn the_floor_of_another_volume_is_an_error() {
     let world = World::new();
     world.open(vec![Arc::new(world.replica())]).await.unwrap();
-    let id = world.model.id().to_string();
-    let floor = world.state.path().join("volumes").join(id).join("floor");
+    let floor = kept(&world).join("floor");
     let other = trust::floor::Floor::new(trust::statement::VolumeId::from_bytes([1; 32]));
     std::fs::write(&floor, other.encode()).unwrap();
-    let error = world
-        .open(vec![Arc::new(world.replica())])
-        .await
-        .unwrap_err();
+    let error = refused(&world, vec![Arc::new(world.replica())]).await;
     assert!(matches!(error, ReadError::State { .. }), "{error}");
 }

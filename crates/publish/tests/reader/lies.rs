@@ -109,7 +109,8 @@ async fn every_lie_about_blocks_is_masked_by_one_honest_replica() {
         let world = World::new();
         let liar = world.liar(lie.clone());
         let volume: Arc<Volume> = world
-            .open(vec![liar, Arc::new(world.replica())])
+            // The honest one is asked, too: it answers nothing without being asked.
+            .open(vec![liar, world.liar(Lie::None)])
             .await
             .unwrap();
         assert_eq!(
@@ -152,4 +153,25 @@ async fn a_replica_of_another_volume_is_named_as_such() {
         .await
         .unwrap_err();
     assert!(matches!(error, ReadError::Place(_)), "{error}");
+}
+
+#[tokio::test]
+async fn blocks_of_one_length_that_were_swapped_are_never_read() {
+    let mut world = World::new();
+    let content = noise(77, 3 * 8192);
+    let first = world.model.records.len();
+    let file = world.model.file(&content, 8192).unwrap();
+    let root = world.model.directory(vec![(b"f".to_vec(), file)]).unwrap();
+    world.head = world
+        .model
+        .publish(&root, crate::world::now(), 3600)
+        .unwrap();
+    let swapped = world.model.records[first + 1].frame.clone();
+    world.model.records[first].frame = swapped;
+    let volume = world.open(vec![Arc::new(world.replica())]).await.unwrap();
+    let outcome = read(&volume, "f").await;
+    assert!(
+        matches!(outcome, Err(ReadError::Integrity { .. })),
+        "what is not the block that was asked for was read: {outcome:?}"
+    );
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod ahead;
+mod extracting;
 mod freshness;
 mod honest;
 mod lies;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use publish::{Fetch, ReadError, Volume, VolumeOptions};
 use sim::liar::{Liar, Lie};
+pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
 use store::memory::MemoryStore;
@@ -22,19 +23,6 @@ pub fn now() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap()
         .as_secs()
-}
-
-/// Content that does not compress and differs by `seed`.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    std::iter::repeat_with(|| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    })
-    .take(len)
-    .collect()
 }
 
 /// `big` (300 KB in 8 KB blocks), `small`, `tiny` (inline), `link`, `dir/` with 500 files.

@@ -174,7 +174,7 @@ impl Answered {
         let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
         let denied = self.want.iter().filter(|h| !came.contains(h)).count();
         let mut faults = Vec::new();
-        for (handle, why) in taker.take(self.mirror.place(), records) {
+        for (handle, why) in taker.take(self.mirror.replica.as_ref(), records) {
             tracing::error!(replica = self.mirror.place(), %handle, %why, "wrong block");
             if faults.is_empty() {
                 self.mirror

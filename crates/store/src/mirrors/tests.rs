@@ -128,7 +128,7 @@ struct Taking {
 }
 
 impl Taker for Taking {
-    fn take(&self, _place: &str, records: Vec<Record>) -> Vec<(Handle, Reject)> {
+    fn take(&self, _: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
         let mut wrong = Vec::new();
         for Record { handle, frame } in records {
             let name = Handle::<Data>::from_bytes(*handle.as_bytes());
@@ -173,7 +173,7 @@ async fn the_fastest_is_asked_once_all_are_known() {
     let slow = Fake::new("slow", Does::Answer(80 * MS));
     let fast = Fake::new("fast", Does::Answer(8 * MS));
     let both = mirrors(&[&slow, &fast]);
-    both.heads(1000 * MS).await;
+    both.heads(None, 1000 * MS).await;
     for _ in 0..50 {
         assert_eq!(get(&both).await.unwrap(), 8 * MS);
     }
@@ -229,7 +229,7 @@ async fn a_stall_is_noticed_and_then_costs_nothing() {
     let one = Fake::new("one", Does::Answer(5 * MS));
     let two = Fake::new("two", Does::Answer(9 * MS));
     let both = mirrors(&[&one, &two]);
-    both.heads(1000 * MS).await;
+    both.heads(None, 1000 * MS).await;
     for _ in 0..100 {
         get(&both).await.unwrap();
     }
@@ -303,7 +303,7 @@ async fn whoever_is_behind_is_asked_last() {
     let behind = Fake::new("behind", Does::Answer(MS));
     let newest = Fake::new("newest", Does::Answer(50 * MS));
     let both = mirrors(&[&behind, &newest]);
-    both.heads(1000 * MS).await;
+    both.heads(None, 1000 * MS).await;
     both.set_behind(0, true);
     assert_eq!(get(&both).await.unwrap(), 50 * MS);
     newest.now_does(Does::Fail);
@@ -353,7 +353,7 @@ async fn heads_do_not_wait_for_the_silent() {
     let prompt = Fake::new("prompt", Does::Answer(10 * MS));
     let both = mirrors(&[&silent, &prompt]);
     let started = Instant::now();
-    let heads = both.heads(500 * MS).await;
+    let heads = both.heads(None, 500 * MS).await;
     assert_eq!(started.elapsed(), 510 * MS);
     assert_eq!(heads.len(), 1);
     assert_eq!(heads[0].0, 1);

@@ -15,11 +15,6 @@ use trust::timestamp::Timestamp;
 
 use crate::world::*;
 
-fn refused_as<T: std::fmt::Debug>(result: Result<T, Reject>, expected: &str) {
-    let got = result.unwrap_err().to_string();
-    assert!(got.contains(expected), "expected `{expected}`, got `{got}`");
-}
-
 /// The bytes of `statement` with the one at `at` replaced.
 fn patched(statement: &Statement, at: usize, byte: u8) -> Result<Statement, Reject> {
     let mut bytes = statement.bytes().to_vec();

@@ -12,6 +12,7 @@ mod history;
 mod honest;
 mod policy_attacks;
 mod request_attacks;
+mod rotation_attacks;
 mod vectors;
 mod verdict_attacks;
 mod world;

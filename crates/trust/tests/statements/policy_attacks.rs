@@ -8,11 +8,6 @@ use trust::{Reject, checkpoint};
 
 use crate::world::*;
 
-fn refused_as<T: std::fmt::Debug>(result: Result<T, Reject>, expected: &str) {
-    let got = result.unwrap_err().to_string();
-    assert!(got.contains(expected), "expected `{expected}`, got `{got}`");
-}
-
 /// Timestamp keys 8 and 9, both needed, for at most an hour.
 fn stamped() -> (World, Head) {
     let roles = Roles {

@@ -6,7 +6,7 @@ use trust::floor::Floor;
 use trust::handle::Handle;
 use trust::head::{Head, first_log};
 use trust::history::{Frontier, LogPoint};
-use trust::judge::{Offer, Terms};
+use trust::judge::{Freshness, Offer, Terms};
 use trust::key::SecretKey;
 use trust::policy::{Chain, Genesis, Last, NO_END, Policy, Roles, Successor, Threshold, VolumeId};
 use trust::root::{RootRecord, Totals};
@@ -208,4 +208,45 @@ pub fn adopted(floor: &Floor, heads: &[&Head]) -> Floor {
 /// A policy as it would be read back, for tests that look inside.
 pub fn read_policy(signed: &Signed, volume: VolumeId) -> Policy {
     signed.statement().read(volume).unwrap()
+}
+
+/// Whether a refusal says what it should.
+pub fn refused_as<T: std::fmt::Debug>(result: Result<T, Reject>, expected: &str) {
+    let got = result.unwrap_err().to_string();
+    assert!(got.contains(expected), "expected `{expected}`, got `{got}`");
+}
+
+/// Judges on other terms than the strict ones.
+pub fn judge_with(floor: &Floor, head: &Head, terms: Terms) -> Result<Offer, Reject> {
+    floor.judge(head, &terms, &mut Signatures::default())
+}
+
+/// Terms on which nothing but this version of this record will do.
+pub fn pin(head: &Head, version: u64) -> Terms {
+    Terms {
+        freshness: Freshness::Pinned {
+            version,
+            record_hash: head.record.hash(),
+        },
+        ..Terms::strict(NOW + 100 * WEEK)
+    }
+}
+
+/// A world with one record and a rotation away from publisher 2 to publisher 5.
+pub fn rotated() -> (World, Head) {
+    let mut world = World::new();
+    let last = world.publish(1);
+    let policy = Successor {
+        roles: Roles {
+            publishers: threshold(1, &[5]),
+            ..roles()
+        },
+        ..world.successor(Some(&last))
+    };
+    world.rotate(&policy, &[1]);
+    let last = Head {
+        policies: world.policies.clone(),
+        ..last
+    };
+    (world, last)
 }

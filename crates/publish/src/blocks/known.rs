@@ -1,0 +1,224 @@
+//! What has been verified: in memory, one LRU by weight (the paper's inode, indirect-block, directory
+//! and file-block caches, SFSRO 4.2, as one), and behind it the reader's own disk. Nothing gets in
+//! but through a hash.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use store::BlockStore;
+use store::cache::DiskCache;
+use trust::{
+    ArrayNode, BlockKind, Data, Frame, Handle, Hasher, InodeBlock, Kind, MapNode, Record, Reject,
+};
+
+use super::form::{Open, Verified};
+use crate::around::{Around, Tally};
+use crate::error::ReadError;
+
+/// A block in memory, and the tally of the answer that brought it unasked.
+#[derive(Debug, Clone)]
+struct Kept {
+    verified: Verified,
+    unasked: Option<Arc<Tally>>,
+}
+
+impl From<Verified> for Kept {
+    fn from(verified: Verified) -> Kept {
+        Kept {
+            verified,
+            unasked: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<Handle, Kept> for ByBytes {
+    fn weight(&self, _: &Handle, kept: &Kept) -> u64 {
+        const ENTRY_BYTES: u64 = 128;
+        ENTRY_BYTES + kept.verified.payload_bytes()
+    }
+}
+
+/// What was fetched and what became of it; for metrics and tests.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests sent to replicas, hedges apart.
+    pub requests: AtomicU64,
+    /// Blocks wanted and received.
+    pub fetched: AtomicU64,
+    /// Blocks received unasked and kept.
+    pub around: AtomicU64,
+    /// Blocks that the reader's own disk had.
+    pub from_disk: AtomicU64,
+    /// Answers that failed a check.
+    pub wrong: AtomicU64,
+}
+
+/// The blocks that are verified, and how others become so.
+pub(super) struct Known {
+    pub(super) hasher: Hasher,
+    cache: Cache<Handle, Kept, ByBytes>,
+    disk: Option<Arc<DiskCache>>,
+    pub(super) around: Around,
+    pub(super) counters: Counters,
+}
+
+impl Known {
+    pub(super) fn new(hasher: Hasher, cache_bytes: u64, disk: Option<Arc<DiskCache>>) -> Known {
+        // The largest item must fit into a shard, or it would never be kept.
+        let shards = (cache_bytes >> 23).clamp(1, 16) as usize;
+        let options = quick_cache::OptionsBuilder::new()
+            .estimated_items_capacity((cache_bytes >> 13).max(64) as usize)
+            .weight_capacity(cache_bytes)
+            .shards(shards)
+            .build();
+        let cache = match options {
+            Ok(options) => Cache::with_options(
+                options,
+                ByBytes,
+                Default::default(),
+                quick_cache::sync::DefaultLifecycle::default(),
+            ),
+            Err(_) => Cache::with_weighter((cache_bytes >> 13) as usize, cache_bytes, ByBytes),
+        };
+        Known {
+            hasher,
+            cache,
+            disk,
+            around: Around::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(super) fn disk(&self) -> Option<&Arc<DiskCache>> {
+        self.disk.as_ref()
+    }
+
+    /// From memory.
+    pub(super) fn get<K: Open>(&self, handle: &Handle<K>) -> Option<K::Form> {
+        let name = handle.any();
+        let Kept { verified, unasked } = self.cache.get(&name)?;
+        let form = K::form(&verified)?;
+        if let Some(tally) = unasked {
+            tally.wanted(verified.payload_bytes());
+            self.cache.insert(name, verified.into());
+        }
+        Some(form)
+    }
+
+    /// Gives the memory of a block back, if it is there.
+    pub(super) fn let_go(&self, handle: &Handle) {
+        self.cache.remove(handle);
+    }
+
+    /// Checks a frame against the handle by which it was asked, and keeps the block in memory. The
+    /// outer error is the publisher's fault, the inner one that of whoever gave the frame.
+    pub(super) fn admit<K: Open>(
+        &self,
+        handle: &Handle<K>,
+        frame: &Frame,
+    ) -> Result<Result<Option<K::Form>, Reject>, ReadError> {
+        let checked = frame
+            .plaintext::<K>()
+            .and_then(|plain| self.hasher.check(handle, own_memory(frame, plain)));
+        let verified = match checked {
+            Ok(block) => K::decode(block).map_err(ReadError::Malformed)?,
+            Err(why) => return Ok(Err(why)),
+        };
+        let form = K::form(&verified);
+        self.cache.insert(handle.any(), verified.into());
+        Ok(Ok(form))
+    }
+
+    /// The same for a block of the reader's own disk, which is removed there when it is wrong.
+    pub(super) fn admit_from_disk<K: Open>(
+        &self,
+        handle: &Handle<K>,
+        frame: &Frame,
+    ) -> Result<Option<K::Form>, ReadError> {
+        match self.admit(handle, frame)? {
+            Ok(form) => {
+                self.counters.from_disk.fetch_add(1, Ordering::Relaxed);
+                Ok(form)
+            }
+            Err(why) => {
+                if let Some(disk) = &self.disk {
+                    tracing::warn!(%handle, %why, "a block on the own disk is damaged");
+                    disk.remove_damaged(&handle.any());
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Keeps a frame that was admitted on the reader's own disk, unless it lies there anyway.
+    pub(super) fn keep_on_disk(&self, replica: &dyn BlockStore, handle: Handle, frame: &Frame) {
+        if let Some(disk) = &self.disk
+            && !replica.is_local()
+        {
+            disk.put(handle, frame);
+        }
+    }
+
+    /// Keeps a block that came unasked, if it proves to be what is claimed.
+    pub(super) fn keep_unasked(
+        &self,
+        replica: &dyn BlockStore,
+        Record { handle, frame }: &Record,
+        tally: &Arc<Tally>,
+    ) {
+        if self.cache.peek(handle).is_some() {
+            return;
+        }
+        let Ok(plain) = frame.unpack() else {
+            return;
+        };
+        let plain = own_memory(frame, plain);
+        let bytes = *handle.as_bytes();
+        fn check<K: Open>(hasher: &Hasher, bytes: [u8; 32], plain: Bytes) -> Option<Verified> {
+            hasher
+                .check(&Handle::<K>::from_bytes(bytes), plain)
+                .and_then(K::decode)
+                .ok()
+        }
+        let verified = match frame.kind() {
+            Kind::Data => check::<Data>(&self.hasher, bytes, plain),
+            Kind::Array => check::<ArrayNode>(&self.hasher, bytes, plain),
+            Kind::Map => check::<MapNode>(&self.hasher, bytes, plain),
+            Kind::Inode => check::<InodeBlock>(&self.hasher, bytes, plain),
+        };
+        if let Some(verified) = verified {
+            self.counters.around.fetch_add(1, Ordering::Relaxed);
+            tally.brought(verified.payload_bytes());
+            let unasked = Some(tally.clone());
+            self.cache.insert(*handle, Kept { verified, unasked });
+            self.keep_on_disk(replica, *handle, frame);
+        }
+    }
+}
+
+/// A small block leaves the buffer of the answer that brought it, which it would keep alive whole.
+fn own_memory(frame: &Frame, plain: Bytes) -> Bytes {
+    const SMALL_BYTES: usize = 32 << 10;
+    if frame.is_raw() && plain.len() < SMALL_BYTES {
+        Bytes::copy_from_slice(&plain)
+    } else {
+        plain
+    }
+}
+
+/// What was wanted, for people.
+pub(super) fn describe<K: BlockKind>(handles: &[Handle<K>]) -> String {
+    match handles {
+        [one] => format!("{:?} block {one}", K::KIND).to_lowercase(),
+        [first, ..] => {
+            format!("{:?} block {first} and {} more", K::KIND, handles.len() - 1).to_lowercase()
+        }
+        [] => "nothing".to_owned(),
+    }
+}
