@@ -1,5 +1,7 @@
 //! The real thing: a repository on disk, served and read back.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::time::Duration;

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod ahead;
+mod caching;
 mod extracting;
 mod freshness;
 mod honest;
 mod lies;
+mod mirrors;
 mod publisher;
 mod totals;
 mod world;
