@@ -83,6 +83,7 @@ impl Session {
             deadline: self.deadline,
             freshness: self.freshness,
             toward: (!path.is_empty()).then(|| path.to_vec()),
+            ..VolumeOptions::default()
         };
         let volume = self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })?;
         if volume.is_stale() {
