@@ -69,12 +69,20 @@ pub fn renew(
             path: repository.to_owned(),
         });
     }
-    let succession = Succession::follow(&statements, repository)?;
-    let succession = beside_memory(succession, repository, options)?;
+    let shown = Succession::follow(&statements, repository)?;
+    let (shows, shown_hash) = (shown.version, shown.base_hash());
+    let succession = beside_memory(shown, repository, options)?;
     let roles = succession.roles();
     if !roles.publishers.keys().contains(&key.public())
         && roles.timestamps.keys().contains(&key.public())
     {
+        if succession.base_hash() != shown_hash {
+            return Err(PublishError::SetBack {
+                path: repository.to_owned(),
+                shows: shows.saturating_sub(1),
+                signed: succession.version.saturating_sub(1),
+            });
+        }
         return stamp(&mut writer, &statements, repository, key, options);
     }
     succession.check_signer(&key.public())?;

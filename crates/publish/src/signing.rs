@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use store::repository::Repository;
 use store::writer::Writer;
@@ -54,7 +54,7 @@ pub fn write(path: &Path, request: &Request) -> Result<u64, PublishError> {
 ///
 /// # Errors
 /// [`PublishError::RequestFile`], [`PublishError::BadRequest`].
-pub fn read(path: &Path) -> Result<(Request, Examined), PublishError> {
+pub fn read(path: &Path) -> Result<Received, PublishError> {
     let failed = |source| PublishError::RequestFile {
         path: path.to_owned(),
         source,
@@ -70,7 +70,22 @@ pub fn read(path: &Path) -> Result<(Request, Examined), PublishError> {
     };
     let request = Request::decode(&bytes).map_err(bad)?;
     let examined = request.examine(&mut Signatures::default()).map_err(bad)?;
-    Ok((request, examined))
+    Ok(Received {
+        path: path.to_owned(),
+        request,
+        examined,
+    })
+}
+
+/// A request whose every part fits; see [`Request::examine`].
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds.
+    pub request: Request,
+    /// What that comes to.
+    pub examined: Examined,
 }
 
 /// A request that was signed.
@@ -95,11 +110,15 @@ pub struct Countersigned {
 /// [`PublishError::Contradiction`] for what does not follow the version that this machine remembers
 /// to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`].
 pub fn sign(
-    request: &Request,
-    examined: &Examined,
+    received: &Received,
     key: &SecretKey,
     options: &PublishOptions,
 ) -> Result<Countersigned, PublishError> {
+    let Received {
+        path,
+        request,
+        examined,
+    } = received;
     if !examined.roles.publishers.keys().contains(&key.public()) {
         return Err(PublishError::WrongKey {
             volume: examined.volume.to_string(),
@@ -140,10 +159,14 @@ pub fn sign(
     let seconds = options.valid.as_secs();
     request.sign(examined, start, seconds, key)?;
     let head = request.head(examined);
-    let offer = judge(examined.volume, &head, start).map_err(|_| {
-        PublishError::Impossible(
+    let offer = judge(examined.volume, &head, start).map_err(|why| match why {
+        Reject::NotSigned(_) => PublishError::Impossible(
             "the policy of this volume asks for more signatures than one key's",
-        )
+        ),
+        why => PublishError::BadRequest {
+            path: path.clone(),
+            why,
+        },
     })?;
     if let Some(locked) = locked {
         locked.keep_signed(&head.encode()?)?;
@@ -219,7 +242,9 @@ pub fn install(
     repository: &Path,
     options: &PublishOptions,
 ) -> Result<Installed, PublishError> {
-    let (request, examined) = read(path)?;
+    let Received {
+        request, examined, ..
+    } = read(path)?;
     let bad = |why| PublishError::BadRequest {
         path: path.to_owned(),
         why,

@@ -31,15 +31,16 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
         state_dir: config.path("state-dir"),
         ..PublishOptions::default()
     };
-    let (request, examined) = signing::read(&args.record)?;
-    let shown = describe(&request, &examined);
+    let received = signing::read(&args.record)?;
+    let examined = &received.examined;
+    let shown = describe(&received.request, examined);
     for (name, value) in &shown {
         // On stderr: a person decides by it, and stdout is for the result.
         output.note(&format!("{name:<8} {value}"));
     }
     confirm(global)?;
     let key = key::load(&path, &args.passphrase, global.no_input)?;
-    let signed = signing::sign(&request, &examined, &key, &options)?;
+    let signed = signing::sign(&received, &key, &options)?;
     let bytes = signing::write(&args.out, &signed.request)?;
     let record = write(Noun::Record, &signed.record_hash);
     let until = units::time(signed.valid_until);

@@ -1,6 +1,5 @@
 //! Signing requests and the records of the past: what each must be refused for.
 
-use bytes::Bytes;
 use trust::earlier::Leaf;
 use trust::error::Class;
 use trust::head::Head;
@@ -250,13 +249,13 @@ fn a_hand_that_has_signed_goes_on_from_there_only() {
     let mut known = rotated.publish(3);
     known.policies = rotated.policies.clone();
     let mut plain = World::new();
-    for version in 1..=3 {
+    for version in 1..=5 {
         plain.publish(version);
     }
-    let last = plain.publish(4);
-    let five = after(&plain, &last, 5);
-    let examined = examine(&five).unwrap();
-    let refused = examined.follows(&five.base, &known).unwrap_err();
+    let last = plain.publish(6);
+    let seven = after(&plain, &last, 7);
+    let examined = examine(&seven).unwrap();
+    let refused = examined.follows(&seven.base, &known).unwrap_err();
     assert_eq!(refused.class(), Class::Fork);
 }
 
@@ -299,6 +298,26 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
         "not earlier"
     );
     assert!(judge(&world.policies[0], Freshness::Strict).is_err());
+    // Nor under a policy that is not the pinned one, nor of a volume that has ended.
+    let pinned = Terms {
+        policy_pin: Some([5; 32]),
+        ..Terms::strict(NOW)
+    };
+    let refused = floor.judge_earlier(&two, &one.record, &pinned, &mut Signatures::default());
+    assert!(matches!(refused, Err(Reject::NotPinned(_))));
+    let mut end = world.successor(Some(&two));
+    end.revoked = Some(trust::policy::Revocation { successor: None });
+    let mut ended = two.clone();
+    ended
+        .policies
+        .push(sign(&end.statement(world.volume), &[1]));
+    let refused = floor.judge_earlier(
+        &ended,
+        &one.record,
+        &Terms::strict(NOW),
+        &mut Signatures::default(),
+    );
+    assert!(matches!(refused, Err(Reject::Revoked { .. })));
     // The head beside it must be good as well.
     let mut forged = two.clone();
     forged.record = unsigned(two.record.statement());
@@ -326,5 +345,4 @@ fn a_leaf_is_a_signed_record_or_a_policy_of_the_chain() {
     assert!(matches!(read(&other), Err(Reject::NotSigned(_))));
     let stamp = sign(&world.timestamp(&one).statement(world.volume), &[2]);
     assert!(read(&stamp).is_err());
-    let _: Bytes = one.record.to_bytes().into();
 }
