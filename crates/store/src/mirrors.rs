@@ -9,7 +9,8 @@
 //!   time elsewhere, at most once in twenty requests;
 //! - who is **set aside** for a while: the dead, the stalled, the liars ([`breaker`]). Their next try
 //!   rides along with a request that another mirror answers, so that nobody waits for it. With all
-//!   mirrors dead a request fails at once until the next try is due.
+//!   of several mirrors dead a request fails at once until the next try is due; a lone mirror is
+//!   always asked.
 //!
 //! A request that lost a race is left to end by itself, within a bound: its answer is on its way
 //! anyway, its duration is worth knowing, and a wrong block in it is evidence like any other.
@@ -379,6 +380,11 @@ impl Mirrors {
             due: None,
             out: Vec::new(),
         };
+        // There is nobody to spare a lone mirror for.
+        if let [lone] = self.mirrors.as_slice() {
+            order.turns.push_back(lone.clone());
+            return order;
+        }
         for mirror in &self.mirrors {
             let tallies = mirror.tallies();
             match tallies.breaker.set_aside(now) {
