@@ -45,6 +45,7 @@ pub fn build(field: &Field) -> Result<PathBuf> {
         .context("the bench lies in no source tree")?;
     let home = field.work().join("unverified");
     let copy = home.join("source");
+    fs::create_dir_all(&copy)?;
     for part in PARTS {
         update(&source.join(part), &copy.join(part))
             .with_context(|| format!("copying {part} of the source tree"))?;
