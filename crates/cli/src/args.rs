@@ -1,15 +1,19 @@
 //! The command line: nouns to manage, verbs for daily use. What stands here is a contract with
 //! scripts (docs/cli.md); commands that this version does not have do not appear.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::mount::Ownership;
 use clap::{Args, Parser, Subcommand};
 
+use crate::failure::{Failure, Kind, Outcome};
 use crate::logging::LogFormat;
 use crate::output::Color;
-use crate::units::{parse_duration, parse_rate, parse_size};
+use trust::judge::Freshness;
+use trust::key::PublicKey;
+
+use crate::units::{parse_duration, parse_freshness, parse_rate, parse_size, parse_version};
 
 /// File systems on storage that nobody has to trust.
 ///
@@ -54,7 +58,7 @@ pub struct Global {
     /// How log lines look [default: text]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Answer yes to every question (this version asks none but passphrases)
+    /// Answer yes to every question
     #[arg(long, global = true)]
     pub yes: bool,
     /// Never ask; fail where a passphrase would be asked for
@@ -70,6 +74,10 @@ pub enum Command {
     Key(KeyCommand),
     /// Sign a directory tree into a repository
     Publish(Publish),
+    /// Sign a version for a machine that has the tree but not the key
+    Sign(Sign),
+    /// Make the newest version valid for longer
+    Renew(Renew),
     /// Serve repositories to anyone, trusted by nobody
     Serve(Serve),
     /// Make or update a replica of a volume
@@ -90,6 +98,10 @@ pub enum Command {
     Extract(Extract),
     /// Read and check every block of a volume
     Verify(Verify),
+    /// List the versions of a volume
+    Log(Log),
+    /// Tell how two versions of a volume differ
+    Diff(Diff),
     /// Look at the settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -159,13 +171,27 @@ pub struct Passphrase {
 /// `bulla publish`.
 #[derive(Debug, Args)]
 pub struct Publish {
-    /// The tree
+    /// The tree, or `-` for a tar archive on stdin; left out with --install
+    #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// The repository; made when it is missing
-    pub repo: PathBuf,
+    #[arg(value_name = "REPO", required_unless_present = "install")]
+    pub repo: Option<PathBuf>,
     /// The publisher's key file (setting `key`)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
+    /// Store the tree and sign nothing: what `bulla sign` needs goes into the file --out
+    #[arg(long, requires = "out", conflicts_with_all = ["key", "dry_run", "install"])]
+    pub unsigned: bool,
+    /// The file for `bulla sign`
+    #[arg(long, value_name = "RECORD", requires = "unsigned")]
+    pub out: Option<PathBuf>,
+    /// Whose a new volume will be: the public name of the key that will sign it
+    #[arg(long, value_name = "KEY", requires = "unsigned", value_parser = parse_key)]
+    pub publisher: Option<PublicKey>,
+    /// Make the version that `bulla sign` signed the newest of REPO
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "dry_run", "valid", "name"])]
+    pub install: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
@@ -193,6 +219,93 @@ pub struct Publish {
     /// Write nothing; show what would change
     #[arg(long)]
     pub dry_run: bool,
+}
+
+impl Publish {
+    /// The tree.
+    pub fn tree(&self) -> Outcome<&Path> {
+        match &self.repo {
+            Some(_) => Ok(&self.dir),
+            None => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
+        }
+    }
+
+    /// The repository; with --install, the only path.
+    pub fn repository(&self) -> Outcome<&Path> {
+        match (&self.repo, &self.install) {
+            (Some(repo), None) => Ok(repo),
+            (None, Some(_)) => Ok(&self.dir),
+            (Some(_), Some(_)) => Err(Failure::new(
+                Kind::Usage,
+                "with --install the tree is not named: it is in the repository already",
+            )),
+            (None, None) => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
+        }
+    }
+}
+
+fn parse_key(text: &str) -> Result<PublicKey, String> {
+    text.parse().map_err(|e| format!("`{text}`: {e}"))
+}
+
+/// `bulla sign`.
+#[derive(Debug, Args)]
+pub struct Sign {
+    /// The file that `bulla publish --unsigned` left
+    pub record: PathBuf,
+    /// Where to write it, signed
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// The publisher's key file (setting `key`)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Where the key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// How long the version is valid, from now on [default: 7d, setting `valid`]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub valid: Option<Duration>,
+}
+
+/// `bulla renew`.
+#[derive(Debug, Args)]
+pub struct Renew {
+    /// The repository
+    pub repo: PathBuf,
+    /// The key file of the publisher, or of one who signs timestamps (setting `key`)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Where the key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// How long it is valid, from now on [default: 7d, setting `valid`]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub valid: Option<Duration>,
+}
+
+/// `bulla log`.
+#[derive(Debug, Args)]
+pub struct Log {
+    /// What to read.
+    #[command(flatten)]
+    pub reading: Reading,
+    /// Entries to list, the newest
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub max: usize,
+}
+
+/// `bulla diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// What to read.
+    #[command(flatten)]
+    pub reading: Reading,
+    /// The older version [default: the one before the newest]
+    #[arg(value_parser = parse_version)]
+    pub old: Option<u64>,
+    /// The other version [default: the newest]
+    #[arg(value_parser = parse_version)]
+    pub new: Option<u64>,
 }
 
 /// `bulla serve`.
@@ -240,6 +353,11 @@ pub struct Reading {
     /// between sees what is read
     #[arg(long)]
     pub tls_unverified: bool,
+    /// How old a statement may be: `strict`, `grace=D` (so much past its end, with a warning, where
+    /// nothing fresher answers) or `pinned=VERSION:RECORD` (that record and no other, however old)
+    /// [default: strict, setting `freshness`]
+    #[arg(long, value_name = "HOW", value_parser = parse_freshness)]
+    pub freshness: Option<Freshness>,
 }
 
 /// `bulla mount`.
@@ -425,6 +543,10 @@ impl Command {
             Command::Key(KeyCommand::Show(_)) => "key show",
             Command::Key(KeyCommand::List(_)) => "key list",
             Command::Publish(_) => "publish",
+            Command::Sign(_) => "sign",
+            Command::Renew(_) => "renew",
+            Command::Log(_) => "log",
+            Command::Diff(_) => "diff",
             Command::Serve(_) => "serve",
             Command::Pull(_) => "pull",
             Command::Prune(_) => "prune",

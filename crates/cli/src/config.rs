@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Deserialize;
+use trust::judge::Freshness;
 use wire::http::Tls;
 
 use crate::failure::{Failure, Kind, Outcome};
@@ -33,6 +34,14 @@ fn duration(text: &str) -> Result<(), String> {
 
 fn size(text: &str) -> Result<(), String> {
     units::parse_size(text).map(drop)
+}
+
+/// A pin is of one volume, a setting for all.
+fn freshness(text: &str) -> Result<(), String> {
+    match units::parse_freshness(text)? {
+        Freshness::Pinned { .. } => Err("a pin belongs on the command line".to_owned()),
+        Freshness::Strict | Freshness::Grace(_) => Ok(()),
+    }
 }
 
 fn choice<T: ValueEnum>(text: &str) -> Result<(), String> {
@@ -64,6 +73,12 @@ const SETTINGS: &[Setting] = &[
         variable: "BULLA_DEADLINE",
         default: "30s",
         check: duration,
+    },
+    Setting {
+        key: "freshness",
+        variable: "BULLA_FRESHNESS",
+        default: "strict",
+        check: freshness,
     },
     Setting {
         key: "http",

@@ -73,10 +73,34 @@ kinds! {
     Exists => Failed, "choose another name, or move what is there away; bulla overwrites no key and no file of yours";
     /// The tree holds what cannot be published.
     Unreadable => Failed, "nothing was published; make it readable, leave it out with --exclude, or publish the rest with --skip-unreadable";
+    /// An archive that is none, or holds what cannot be published.
+    Archive => Failed, "nothing was published; the archive must be a whole tar stream, unpacked (`zcat FILE | bulla publish - REPO`), whose names stay inside of it";
     /// The repository would publish itself.
     RepositoryInside => Usage, "put the repository beside the tree, not into it, or leave it out with --exclude";
     /// The clock is wrong.
     Clock => Failed, "set this machine's clock (`timedatectl` shows it), then publish again";
+    /// A new volume without an owner.
+    NoPublisher => Usage, "name the key that will sign it with --publisher KEY1...; `bulla key show FILE` tells its name where the key is";
+    /// The repository went back behind what was signed here.
+    SetBack => Failed, "the repository was restored or set back; `bulla publish` the tree again, which counts on from what was signed";
+    /// A timestamp cannot help.
+    RecordOver => Expired, "the publisher's own key must make a new version: `bulla renew REPO --key FILE`, or publish again";
+    /// A file that is no signing request, or breaks a rule of one.
+    BadRequest => Integrity, "the file was damaged or altered on its way; make it again with `bulla publish --unsigned`";
+    /// Nobody agreed.
+    NotConfirmed => Usage, "look at what is shown and answer yes, or say --yes where no person is to be asked";
+    /// A later version was signed.
+    SignedLater => Rollback, "this machine has signed a later version; make a new request with `bulla publish --unsigned` from the newest repository";
+    /// Another record of that version was signed.
+    SignedOther => Fork, "this key has signed another tree as that version, and two would be a fork: install what was signed first (sign its own request again, if the file was lost), then publish anew";
+    /// What was signed is not newer than what stands.
+    OldRequest => Rollback, "the repository has a later version already; nothing needs to be installed";
+    /// What was signed does not continue what stands.
+    NotNext => Fork, "the repository went on without it: publish --unsigned again and have that signed";
+    /// Blocks are missing.
+    Incomplete => Failed, "the repository lost blocks of this version; publish the same tree --unsigned again (nothing else need be signed while the tree is the same), then install";
+    /// A version that no place keeps.
+    NoVersion => NotFound, "`bulla log SOURCE` lists the versions that are kept; another LOCATION may have more";
     /// A head that does not verify under its own volume id.
     BadHead => Integrity, "the repository was damaged or altered; restore it from a mirror, or publish into an empty one (which makes a new volume)";
     /// A repository's file is damaged.

@@ -39,6 +39,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("mirror", "--mirror"),
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
+    ("freshness", "--freshness"),
     ("cache-size", "--cache-size"),
     ("owner", "--owner"),
     ("config", "--config"),
@@ -112,8 +113,8 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, cache-size=, config=, \
-                ca=, tls_unverified, x-* and what mount(8) itself understands";
+    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, freshness=, cache-size=, \
+                config=, ca=, tls_unverified, x-* and what mount(8) itself understands";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }
 

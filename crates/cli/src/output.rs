@@ -47,6 +47,8 @@ pub struct Output {
     quiet: bool,
     color: bool,
     terminal: bool,
+    /// Whether what was read is past its own time: a field of the closing record.
+    stale: bool,
     stdout: std::io::BufWriter<std::io::Stdout>,
 }
 
@@ -60,6 +62,7 @@ impl Output {
             quiet,
             color: color.on_stderr(),
             terminal: stdout.is_terminal(),
+            stale: false,
             stdout: std::io::BufWriter::with_capacity(64 << 10, stdout),
         }
     }
@@ -123,6 +126,14 @@ impl Output {
         eprintln!("{label} {}", text::printable_message(warning));
     }
 
+    /// Warns that the statement ended at `ended` and that only the grace lets it be used.
+    pub fn stale(&mut self, ended: &str) {
+        self.stale = true;
+        self.warn(&format!(
+            "the volume's statement ended at {ended} and nothing newer answers; the grace lets it be read"
+        ));
+    }
+
     fn paint(&self, code: &str, word: &str) -> String {
         if self.color {
             format!("\x1b[1;{code}m{word}\x1b[0m")
@@ -171,6 +182,9 @@ impl Output {
         record.insert("ok".to_owned(), (exit == Exit::Ok).into());
         record.insert("exit_code".to_owned(), exit.code().into());
         record.extend(fields);
+        if self.stale {
+            record.insert("stale".to_owned(), true.into());
+        }
         if let Some(failure) = failure {
             let error = json!({
                 "kind": exit.kind(),

@@ -12,12 +12,15 @@ use publish::source::{Location, Source};
 use publish::volume::{Volume, VolumeOptions};
 use store::Replica;
 use tokio::runtime::Runtime;
+use trust::judge::Freshness;
 use trust::statement::VolumeId;
 use wire::http::Tls;
 
 use crate::args::Reading;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::output::Output;
+use crate::units;
 
 /// A command that talks to places: its runtime and its settings.
 #[derive(Debug)]
@@ -27,6 +30,7 @@ pub struct Session {
     cache_bytes: u64,
     deadline: Duration,
     tls: Tls,
+    freshness: Freshness,
 }
 
 impl Session {
@@ -48,12 +52,23 @@ impl Session {
                 Some(file) => Tls::Authority(file.clone()),
                 None => config.tls(),
             },
+            freshness: match reading.freshness {
+                Some(freshness) => freshness,
+                None => units::parse_freshness(config.text("freshness"))
+                    .map_err(|why| Failure::new(Kind::Config, why))?,
+            },
         })
     }
 
-    /// Opens the volume that the arguments name.
-    pub fn open(&self, config: &Config, reading: &Reading) -> Outcome<Arc<Volume>> {
-        self.open_toward(config, reading, &[])
+    /// Opens the volume that the arguments name. Where only the grace keeps it readable, that is
+    /// told, in the result record too.
+    pub fn open(
+        &self,
+        config: &Config,
+        reading: &Reading,
+        output: &mut Output,
+    ) -> Outcome<Arc<Volume>> {
+        self.open_toward(config, reading, &[], output)
     }
 
     /// Like [`Session::open`], by a command that reads `path` next.
@@ -62,6 +77,7 @@ impl Session {
         config: &Config,
         reading: &Reading,
         path: &[u8],
+        output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
         let mirrors = reading
@@ -73,11 +89,17 @@ impl Session {
             state_directory: self.state_dir.clone(),
             cache_bytes: self.cache_bytes,
             deadline: self.deadline,
+            freshness: self.freshness,
             toward: (!path.is_empty()).then(|| path.to_vec()),
             tls: self.tls.clone(),
             ..VolumeOptions::default()
         };
-        self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })
+        let volume = self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })?;
+        if volume.is_stale() {
+            let ended = units::time(volume.snapshot().fresh_until());
+            output.stale(&ended);
+        }
+        Ok(volume)
     }
 
     /// The volume and the places that the arguments name. One that cannot be opened is told and left

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use trust::judge::Freshness;
 use trust::root::Totals;
+use trust::text::{Noun, read};
 
 /// Reads a duration; a number without unit is refused.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -12,6 +14,37 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err("a duration must be longer than nothing".to_owned());
     }
     Ok(duration)
+}
+
+/// Reads how fresh a statement must be: `strict`, `grace=D` or `pinned=VERSION:RECORD`.
+pub fn parse_freshness(text: &str) -> Result<Freshness, String> {
+    if text == "strict" {
+        return Ok(Freshness::Strict);
+    }
+    if let Some(grace) = text.strip_prefix("grace=") {
+        return Ok(Freshness::Grace(parse_duration(grace)?.as_secs().max(1)));
+    }
+    let Some((version, record)) = text
+        .strip_prefix("pinned=")
+        .and_then(|pin| pin.split_once(':'))
+    else {
+        return Err(format!(
+            "`{text}` is none of strict, grace=D and pinned=VERSION:RECORD"
+        ));
+    };
+    let record_hash = read(Noun::Record, record).map_err(|e| format!("`{record}`: {e}"))?;
+    Ok(Freshness::Pinned {
+        version: parse_version(version)?,
+        record_hash,
+    })
+}
+
+/// Reads the number of a version.
+pub fn parse_version(text: &str) -> Result<u64, String> {
+    // `parse` would take a sign as well.
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let number = text.parse().ok().filter(|number| digits && *number > 0);
+    number.ok_or_else(|| format!("`{text}` is no version; they are numbered from 1"))
 }
 
 /// Units of size, largest first within a family.
@@ -105,6 +138,33 @@ mod tests {
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         for bad in ["7", "d", "-1s", "0s", ""] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn freshness_is_one_of_three() {
+        let hash = [7; 32];
+        let record = trust::text::write(Noun::Record, &hash);
+        let pinned = Freshness::Pinned {
+            version: 12,
+            record_hash: hash,
+        };
+        assert_eq!(parse_freshness("strict"), Ok(Freshness::Strict));
+        assert_eq!(parse_freshness("grace=2h"), Ok(Freshness::Grace(7200)));
+        assert_eq!(parse_freshness(&format!("pinned=12:{record}")), Ok(pinned));
+        let mistyped = record.replacen('q', "p", 1);
+        for bad in [
+            "".to_owned(),
+            "Strict".to_owned(),
+            "grace".to_owned(),
+            "grace=7".to_owned(),
+            "pinned=12".to_owned(),
+            format!("pinned=0:{record}"),
+            format!("pinned=+1:{record}"),
+            format!("pinned=12:{mistyped}"),
+            format!("pinned=12:{}", trust::text::write(Noun::Policy, &hash)),
+        ] {
+            assert!(parse_freshness(&bad).is_err(), "{bad}");
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Keeper {
     refresh: Duration,
     /// The end of validity that was last told to the log, so that it is told once.
     told_expiry_of: Option<u64>,
+    /// The same for the beginning of the grace.
+    told_grace_of: Option<u64>,
 }
 
 impl Keeper {
@@ -54,6 +56,7 @@ impl Keeper {
             can_recall,
             refresh,
             told_expiry_of: None,
+            told_grace_of: None,
         }
     }
 
@@ -63,6 +66,7 @@ impl Keeper {
         loop {
             let pause = due.saturating_duration_since(Instant::now());
             tokio::time::sleep(pause.min(TICK).min(self.until_expiry())).await;
+            self.warn_of_grace();
             self.let_go_if_expired().await;
             if Instant::now() >= due {
                 let went_well = self.refresh().await;
@@ -99,6 +103,21 @@ impl Keeper {
             .saturating_sub(self.core.volume.now())
             .saturating_sub(1);
         Duration::from_secs(left).max(SHORTEST)
+    }
+
+    /// From now on only the grace keeps the volume readable: that is told once.
+    fn warn_of_grace(&mut self) {
+        let fresh_until = self.core.view().snapshot.fresh_until();
+        if !self.core.volume.is_stale() || self.told_grace_of == Some(fresh_until) {
+            return;
+        }
+        self.told_grace_of = Some(fresh_until);
+        tracing::warn!(
+            volume = %self.core.volume.id(),
+            ended = fresh_until,
+            until = self.core.view().snapshot.valid_until(),
+            "the statement is over and nothing newer was found: the grace keeps the volume readable"
+        );
     }
 
     async fn let_go_if_expired(&mut self) {

@@ -18,7 +18,8 @@ use trust::inode::{
 
 use crate::publish_error::Unreadable;
 
-const WITH_OWNER: [&[u8]; 3] = [
+/// Attributes that are published with owners only.
+pub(crate) const WITH_OWNER: [&[u8]; 3] = [
     b"security.capability",
     b"system.posix_acl_access",
     b"system.posix_acl_default",

@@ -259,7 +259,7 @@ impl<'a> Comparison<'a> {
 }
 
 /// Whether two directories are the same but for what is in them, or two files the same.
-fn alike(old: &Inode, new: &Inode) -> bool {
+pub(crate) fn alike(old: &Inode, new: &Inode) -> bool {
     let without_entries = |inode: &Inode| {
         let mut inode = inode.clone();
         if let Content::Directory { map, .. } = &mut inode.content {

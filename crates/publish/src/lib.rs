@@ -17,13 +17,17 @@
 //! | `gather`, `walk`, [`exclude`] | the tree in its one order |
 //! | `reading`, `attributes` | a file as it was at one moment |
 //! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
+//! | `tar` | the same from an archive |
 //! | `assemble` | directories from the bottom up |
 //! | `statcache` | files that need not be read again |
 //! | [`changes`] | how a tree differs from the version before |
 //! | `destination` | where new blocks go |
 //! | `succession` | which version is next, and the head that makes it stand |
 //! | [`keyfile`] | the secret key on disk |
+//! | [`renewal`], [`signing`] | a version's time made longer; versions signed on another machine |
+//! | `closure` | whether a repository has all of a version |
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
+//! | [`history`], [`difference`] | versions before the newest, and how two of them differ |
 //! | [`state`] | the floor on disk |
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`pull`] | a repository that follows a volume |
@@ -38,11 +42,14 @@ pub mod blocks;
 mod blocks_out;
 pub mod changes;
 pub mod chunk;
+mod closure;
 mod destination;
+pub mod difference;
 pub mod error;
 pub mod exclude;
 pub mod extract;
 mod gather;
+pub mod history;
 pub mod keyfile;
 pub mod pipeline;
 pub mod progress;
@@ -50,11 +57,14 @@ pub mod prune;
 pub mod publish_error;
 pub mod pull;
 mod reading;
+pub mod renewal;
+pub mod signing;
 pub mod snapshot;
 pub mod source;
 mod statcache;
 pub mod state;
 mod succession;
+mod tar;
 pub mod verify;
 pub mod volume;
 mod walk;

@@ -5,6 +5,7 @@
 //! before leaves only what the next writer clears away or finds useful.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -14,8 +15,9 @@ use crossbeam_channel::bounded;
 use rustix::fs::{Mode, OFlags};
 use store::StoreError;
 use store::repository::Repository;
-use store::writer::Writer;
-use trust::key::SecretKey;
+use store::writer::{Committed, Writer};
+use trust::key::{PublicKey, SecretKey};
+use trust::request::Request;
 use trust::statement::VolumeId;
 
 use crate::assemble::{Assembler, Tree};
@@ -30,7 +32,8 @@ use crate::publish_error::PublishError;
 use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
 use crate::state;
-use crate::succession::Succession;
+use crate::succession::{NextHead, Succession};
+use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
 
@@ -96,23 +99,100 @@ fn system_clock() -> u64 {
     now.map_or(0, |since| since.as_secs())
 }
 
-/// Publishes `directory` into the repository at `repository`, which is made if there is none.
+/// Who signs the new version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Signer<'a> {
+    /// This process.
+    Key(&'a SecretKey),
+    /// Somebody else, somewhere else, later: for a new volume, whose publisher this key will be.
+    Later(Option<PublicKey>),
+}
+
+/// The tree that is to be published.
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// A directory of this machine.
+    Directory(&'a Path),
+    /// A tar stream; called once.
+    Tar(&'a (dyn Fn() -> Box<dyn Read> + Sync)),
+}
+
+impl std::fmt::Debug for Input<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Input::Directory(path) => f.debug_tuple("Directory").field(path).finish(),
+            Input::Tar(_) => f.write_str("Tar"),
+        }
+    }
+}
+
+impl<'a> From<&'a Path> for Input<'a> {
+    fn from(path: &'a Path) -> Self {
+        Input::Directory(path)
+    }
+}
+
+impl<'a> From<&'a PathBuf> for Input<'a> {
+    fn from(path: &'a PathBuf) -> Self {
+        Input::Directory(path)
+    }
+}
+
+/// Publishes a tree into the repository at `repository`, which is made if there is none.
 ///
 /// # Errors
 /// [`PublishError`]; nothing has been published then.
-pub fn publish(
-    directory: &Path,
+pub fn publish<'a>(
+    input: impl Into<Input<'a>>,
     repository: &Path,
     key: &SecretKey,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
-    let top = open_directory(directory)?;
+    make(
+        input.into(),
+        repository,
+        Signer::Key(key),
+        options,
+        observer,
+    )
+    .map(|(made, _)| made)
+}
+
+/// Does all of [`publish`] but sign and show: the blocks are in the repository when this returns,
+/// and what is left to do fits into the small [`Request`] (see [`crate::signing`]). A new volume
+/// needs to be told whose it will be. Of a dry run there is no request.
+///
+/// # Errors
+/// [`PublishError`].
+pub fn publish_unsigned<'a>(
+    input: impl Into<Input<'a>>,
+    repository: &Path,
+    publisher: Option<PublicKey>,
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<(Published, Option<Request>), PublishError> {
+    let signer = Signer::Later(publisher);
+    make(input.into(), repository, signer, options, observer)
+}
+
+fn make(
+    input: Input<'_>,
+    repository: &Path,
+    signer: Signer<'_>,
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<(Published, Option<Request>), PublishError> {
+    let top = match input {
+        Input::Directory(path) => Some(open_directory(path)?),
+        Input::Tar(_) => None,
+    };
     if options.valid.as_secs() == 0 {
         return Err(PublishError::Impossible("a validity of less than a second"));
     }
     if options.dry_run {
-        return rehearse(directory, &top, repository, key, options, observer);
+        let rehearsed = rehearse(input, top.as_ref(), repository, signer, options, observer)?;
+        return Ok((rehearsed, None));
     }
     let opened = Repository::open_or_create(repository)?;
     let mut writing = Writing {
@@ -120,50 +200,80 @@ pub fn publish(
         committed_bytes: 0,
     };
     let statements = writing.writer.statements().clone();
-    let succession = succession(&statements, repository, key, options)?;
+    let succession = succession(&statements, repository, signer, options)?;
     let publication = Publication {
-        top: &top,
+        input,
+        top: top.as_ref(),
         repository: Some(writing.writer.repository().clone()),
         forbidden: identity(repository),
         succession: &succession,
         options,
-        cache: cache_file(directory, repository, options),
+        cache: cache_file(input, repository, options),
     };
     let mut tree = publication.tree(&mut writing, observer)?;
     let cache = publication.cache.clone().zip(tree.cache.take());
-    let published = told(&succession, &tree, options);
-    let seconds = options.valid.as_secs();
-    let head = succession.sign(tree.root, tree.totals, (options.clock)(), seconds, key)?;
-    for (epoch, index, leaf) in &head.leaves {
-        writing.writer.put_log_leaf(*epoch, *index, leaf)?;
-    }
-    if let Some(signed) = signed_before(published.volume, options)? {
-        signed.lock()?.keep_signed(&head.bytes)?;
-    }
-    let committed = writing.writer.commit(&head.bytes)?;
+    let binding = Binding {
+        volume: *succession.volume.as_bytes(),
+        root: *tree.root.as_bytes(),
+        with_owner: options.with_owner,
+    };
+    let (published, request) = conclude(writing, succession, tree, signer, options)?;
     if let Some((path, cache)) = cache {
-        let binding = Binding {
-            volume: *published.volume.as_bytes(),
-            record_hash: head.record_hash,
-            with_owner: options.with_owner,
-        };
         cache.finish(&path, &binding).unwrap_or_else(no_cache);
     }
-    Ok(Published {
-        record_hash: Some(head.record_hash),
-        valid_until: head.valid_until,
-        new_bytes: writing.committed_bytes + committed.segment_bytes + committed.index_bytes,
-        skipped: tree.skipped,
-        ..published
-    })
+    Ok((published, request))
+}
+
+/// The last steps: sign and show, or leave that to somebody else.
+pub(crate) fn conclude(
+    mut writing: Writing,
+    succession: Succession,
+    tree: Tree,
+    signer: Signer<'_>,
+    options: &PublishOptions,
+) -> Result<(Published, Option<Request>), PublishError> {
+    let mut published = told(&succession, &tree, options);
+    published.skipped = tree.skipped;
+    let (start, seconds) = ((options.clock)(), options.valid.as_secs());
+    let (committed, request) = match signer {
+        Signer::Key(key) => {
+            let head = succession.sign(tree.root, tree.totals, start, seconds, key)?;
+            published.record_hash = Some(head.record_hash);
+            published.valid_until = head.valid_until;
+            let memory = signed_before(published.volume, options)?;
+            (show(&mut writing.writer, &head, memory.as_ref())?, None)
+        }
+        Signer::Later(_) => {
+            let request = succession.propose(tree.root, tree.totals, start, seconds);
+            (writing.writer.checkpoint()?, Some(request))
+        }
+    };
+    published.new_bytes = writing.committed_bytes + committed.segment_bytes + committed.index_bytes;
+    Ok((published, request))
+}
+
+/// Makes a signed version the repository's newest, in the order that outlives a crash: the log,
+/// the publisher's own memory, the head.
+pub(crate) fn show(
+    writer: &mut Writer,
+    head: &NextHead,
+    memory: Option<&state::State>,
+) -> Result<Committed, PublishError> {
+    for (epoch, index, leaf) in &head.leaves {
+        writer.put_log_leaf(*epoch, *index, leaf)?;
+    }
+    if let Some(memory) = memory {
+        memory.lock()?.keep_signed(&head.bytes)?;
+    }
+    Ok(writer.commit(&head.bytes)?)
 }
 
 /// Does all but writing.
 fn rehearse(
-    directory: &Path,
-    top: &OwnedFd,
+    input: Input<'_>,
+    top: Option<&OwnedFd>,
     path: &Path,
-    key: &SecretKey,
+    signer: Signer<'_>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
@@ -173,19 +283,20 @@ fn rehearse(
         Err(e) => return Err(e.into()),
     };
     let statements = repository.as_ref().map(Repository::statements);
-    let succession = succession(&statements.unwrap_or_default(), path, key, options)?;
+    let succession = succession(&statements.unwrap_or_default(), path, signer, options)?;
     let mut counting = Counting {
         repository: repository.clone(),
         new: HashSet::new(),
         bytes: 0,
     };
     let publication = Publication {
+        input,
         top,
         repository,
         forbidden: identity(path),
         succession: &succession,
         options,
-        cache: cache_file(directory, path, options),
+        cache: cache_file(input, path, options),
     };
     let tree = publication.tree(&mut counting, observer)?;
     Ok(Published {
@@ -196,28 +307,36 @@ fn rehearse(
     })
 }
 
-fn succession(
+pub(crate) fn succession(
     statements: &[u8],
     path: &Path,
-    key: &SecretKey,
+    signer: Signer<'_>,
     options: &PublishOptions,
 ) -> Result<Succession, PublishError> {
+    let public = match signer {
+        Signer::Key(key) => Some(key.public()),
+        Signer::Later(publisher) => publisher,
+    };
     let mut succession = if statements.is_empty() {
-        Succession::begin(&options.name, key)?
+        let publisher = public.ok_or(PublishError::NoPublisher)?;
+        Succession::begin(&options.name, publisher)?
     } else {
-        Succession::follow(statements, key, path)?
+        Succession::follow(statements, path)?
     };
     if let Some(state) = signed_before(succession.volume, options)?
         && let Some(signed) = state.lock()?.signed()?
     {
-        succession = succession.go_on_from(&signed, key, path)?;
+        succession = succession.go_on_from(&signed, path)?;
+    }
+    if let Some(public) = public {
+        succession.check_signer(&public)?;
     }
     succession.check_clock((options.clock)())?;
     Ok(succession)
 }
 
 /// The publisher's own memory of `volume`.
-fn signed_before(
+pub(crate) fn signed_before(
     volume: VolumeId,
     options: &PublishOptions,
 ) -> Result<Option<state::State>, PublishError> {
@@ -250,13 +369,23 @@ fn open_directory(path: &Path) -> Result<OwnedFd, PublishError> {
     })
 }
 
-fn cache_file(tree: &Path, repository: &Path, options: &PublishOptions) -> Option<PathBuf> {
+fn cache_file(input: Input<'_>, repository: &Path, options: &PublishOptions) -> Option<PathBuf> {
     let directory = options.cache_dir.as_ref()?;
-    Some(statcache::file_name(directory, tree, repository))
+    match input {
+        Input::Directory(tree) => Some(statcache::file_name(directory, tree, repository)),
+        Input::Tar(_) => None,
+    }
 }
 
 fn no_cache(error: std::io::Error) {
     tracing::warn!(%error, "no stat cache: the next publication will read every file");
+}
+
+/// Where temporary files lie: on disk, if there is a choice, because they may be large.
+fn spool_dir(options: &PublishOptions) -> PathBuf {
+    let cache = options.cache_dir.clone();
+    let made = cache.filter(|dir| std::fs::create_dir_all(dir).is_ok());
+    made.unwrap_or_else(std::env::temp_dir)
 }
 
 /// Device and inode number of a directory that must not be published into itself.
@@ -267,7 +396,9 @@ fn identity(path: &Path) -> Option<FileId> {
 
 /// One publication under way.
 struct Publication<'a> {
-    top: &'a OwnedFd,
+    input: Input<'a>,
+    /// Of a directory, open.
+    top: Option<&'a OwnedFd>,
     repository: Option<Repository>,
     forbidden: Option<FileId>,
     succession: &'a Succession,
@@ -285,9 +416,13 @@ impl Publication<'_> {
         destination: &mut D,
         observer: &dyn Observer,
     ) -> Result<Tree, PublishError> {
+        if let Input::Tar(open) = self.input {
+            return self.archive(open(), destination, observer);
+        }
         let mut binding = Binding {
             volume: *self.succession.volume.as_bytes(),
-            record_hash: self.succession.previous_hash.unwrap_or_default(),
+            root: (self.succession.previous.as_ref())
+                .map_or([0; 32], |record| *record.root.as_bytes()),
             with_owner: self.options.with_owner,
         };
         let usable = self.cache.as_ref().filter(|_| !self.options.paranoid);
@@ -297,7 +432,7 @@ impl Publication<'_> {
             return Ok(tree);
         }
         // Names no version: it is worth nothing to anybody else.
-        binding.record_hash = [0xff; 32];
+        binding.root = [0xff; 32];
         let first = self.cache.as_ref().zip(tree.cache.take());
         let old = first.and_then(|(path, cache)| {
             let path = path.with_extension("first");
@@ -309,6 +444,41 @@ impl Publication<'_> {
         });
         let known = tree.names_elsewhere.into_iter().collect();
         self.pass(destination, &Silent, &known, old)
+    }
+
+    fn archive<D: Destination>(
+        &self,
+        input: Box<dyn Read>,
+        destination: &mut D,
+        observer: &dyn Observer,
+    ) -> Result<Tree, PublishError> {
+        let options = self.options;
+        let seen = Seen::new();
+        let hasher = &self.succession.hasher;
+        let cutter = || Cutter::new(hasher, self.repository.as_ref(), &seen);
+        let unpacking = tar::Unpacking {
+            exclude: &options.exclude,
+            with_owner: options.with_owner,
+            cancel: &options.cancel,
+            observer,
+            spool_dir: spool_dir(options),
+        };
+        let unpacked = tar::unpack(input, &unpacking, cutter(), destination)?;
+        let comparison = self.comparison()?;
+        let assembler = Assembler::new(cutter(), destination, false, observer, None, comparison);
+        tar::assemble(unpacked, hasher, &options.cancel, assembler)
+    }
+
+    /// With the version before, where that is asked.
+    fn comparison(&self) -> Result<Option<Comparison<'_>>, PublishError> {
+        let begin = || {
+            Comparison::new(
+                self.repository.as_ref(),
+                &self.succession.hasher,
+                self.succession.previous.as_ref().map(|record| &record.root),
+            )
+        };
+        self.options.dry_run.then(begin).transpose()
     }
 
     fn pass<D: Destination>(
@@ -324,14 +494,7 @@ impl Publication<'_> {
         let processors = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let readers = options.readers.unwrap_or_else(processors).max(1);
         let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
-        let comparison = match options.dry_run {
-            true => Some(Comparison::new(
-                self.repository.as_ref(),
-                &self.succession.hasher,
-                self.succession.previous.as_ref().map(|record| &record.root),
-            )?),
-            false => None,
-        };
+        let comparison = self.comparison()?;
         let next_cache = match &self.cache {
             Some(path) if !options.dry_run => CacheWriter::begin(path, system_clock())
                 .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
@@ -379,7 +542,11 @@ impl Publication<'_> {
             one_file_system: self.options.one_file_system,
             forbidden: self.forbidden,
         };
-        let last = match walk::walk(self.top, &scope, &mut gatherer) {
+        let walked = match self.top {
+            Some(top) => walk::walk(top, &scope, &mut gatherer),
+            None => Err(PublishError::WorkerDied),
+        };
+        let last = match walked {
             Ok(()) => Event::End(gatherer.state.names_elsewhere()),
             Err(e) => Event::Failed(e),
         };

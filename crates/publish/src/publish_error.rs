@@ -28,6 +28,20 @@ pub enum PublishError {
         #[source]
         why: Unreadable,
     },
+    /// A member of an archive cannot be published, or it is none.
+    #[error("cannot take {} from the archive: {why}", path.display())]
+    Archive {
+        /// As the archive names it.
+        path: PathBuf,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The archive cannot be read to its end.
+    #[error("cannot read the archive")]
+    Input(#[source] std::io::Error),
+    /// What must be sorted cannot be kept on disk meanwhile.
+    #[error("cannot keep a temporary file")]
+    Spool(#[source] std::io::Error),
     /// The repository lies in the tree.
     #[error("the repository itself lies in the tree, at {}", path.display())]
     RepositoryInside {
@@ -47,6 +61,83 @@ pub enum PublishError {
     WrongKey {
         /// The volume in the repository.
         volume: String,
+    },
+    /// A new volume, to be signed later, by nobody knows whom.
+    #[error("a new volume needs to know whose it will be")]
+    NoPublisher,
+    /// There is nothing in the repository that could be renewed.
+    #[error("nothing is published in {} yet", path.display())]
+    NothingPublished {
+        /// The repository.
+        path: PathBuf,
+    },
+    /// The repository shows an older version than this machine has signed.
+    #[error(
+        "{} shows version {shows}, but this machine has signed version {signed} already",
+        path.display()
+    )]
+    SetBack {
+        /// The repository.
+        path: PathBuf,
+        /// What it shows.
+        shows: u64,
+        /// What was signed.
+        signed: u64,
+    },
+    /// The record that a timestamp would vouch for is over.
+    #[error("version {version} itself ended at {until} (unix seconds): no timestamp helps it")]
+    RecordOver {
+        /// The version.
+        version: u64,
+        /// End of its validity, unix seconds.
+        until: u64,
+    },
+    /// The file is no request to sign, or one that breaks a rule.
+    #[error("the signing request {} is refused", path.display())]
+    BadRequest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        why: Reject,
+    },
+    /// A request cannot be read or written.
+    #[error("{}", path.display())]
+    RequestFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Signing it would contradict what was signed before.
+    #[error("version {version} would contradict what this machine has signed before")]
+    Contradiction {
+        /// The version to be signed.
+        version: u64,
+        /// In which way.
+        #[source]
+        why: Reject,
+    },
+    /// What is to be installed does not continue what the repository shows.
+    #[error("version {version} does not continue what {} shows: {why}", path.display())]
+    NotNext {
+        /// The repository.
+        path: PathBuf,
+        /// The version to be installed.
+        version: u64,
+        /// What it shows instead.
+        why: Reject,
+    },
+    /// A block of the version to be installed is not in the repository.
+    #[error("version {version} is not whole: {missing} of its blocks are not in {}", path.display())]
+    Incomplete {
+        /// The repository.
+        path: PathBuf,
+        /// The version to be installed.
+        version: u64,
+        /// How many were missed, at least.
+        missing: u64,
     },
     /// What this machine has signed cannot be read or kept.
     #[error(transparent)]

@@ -46,6 +46,7 @@ pub struct Snapshot {
     record: RootRecord,
     record_hash: [u8; 32],
     valid_until: u64,
+    fresh_until: u64,
     root: Arc<Inode>,
 }
 
@@ -89,6 +90,7 @@ impl Snapshot {
             record: offer.record.clone(),
             record_hash: offer.record_hash,
             valid_until: offer.valid_until,
+            fresh_until: offer.fresh_until,
             root,
         })
     }
@@ -97,6 +99,7 @@ impl Snapshot {
     pub(crate) fn until(&self, offer: &Offer) -> Self {
         Snapshot {
             valid_until: offer.valid_until,
+            fresh_until: offer.fresh_until,
             ..self.clone()
         }
     }
@@ -114,6 +117,12 @@ impl Snapshot {
     /// Until when the snapshot may be used, unix seconds.
     pub fn valid_until(&self) -> u64 {
         self.valid_until
+    }
+
+    /// Until when the statement itself holds, unix seconds: what lies between this and
+    /// [`Snapshot::valid_until`] is grace.
+    pub fn fresh_until(&self) -> u64 {
+        self.fresh_until
     }
 
     /// The root directory.

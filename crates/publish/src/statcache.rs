@@ -42,7 +42,9 @@ const ENTRY: u8 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub volume: [u8; 32],
-    pub record_hash: [u8; 32],
+    /// The version's root: where the repository has that one, it has all that is remembered here,
+    /// whoever signed it and how often.
+    pub root: [u8; 32],
     /// Whether inodes tell owners.
     pub with_owner: bool,
 }
@@ -303,7 +305,7 @@ fn check_of(check: &Hasher, bytes: &[u8]) -> [u8; CHECK_BYTES] {
 fn encode_header(nonce: &[u8; 32], binding: &Binding) -> [u8; HEADER_BYTES] {
     let mut e = Encoder::new();
     e.raw(MAGIC).raw(nonce);
-    e.raw(&binding.volume).raw(&binding.record_hash);
+    e.raw(&binding.volume).raw(&binding.root);
     e.u8(binding.with_owner.into());
     let mut bytes = e.finish();
     bytes.extend(check_of(&Hasher::new(nonce), &bytes));
@@ -340,7 +342,7 @@ mod tests {
 
     const BINDING: Binding = Binding {
         volume: [1; 32],
-        record_hash: [2; 32],
+        root: [2; 32],
         with_owner: false,
     };
 
@@ -459,7 +461,7 @@ mod tests {
                 ..BINDING
             },
             Binding {
-                record_hash: [9; 32],
+                root: [9; 32],
                 ..BINDING
             },
             Binding {

@@ -2,7 +2,8 @@
 //!
 //! It is state, not cache: one small file a volume under the state directory, replaced by write,
 //! fsync, rename, fsync, under a lock that all processes of the user take. Losing it forgets which
-//! versions were seen; nothing else may lower it. Beside it a publisher keeps the head it signed last. Evidence of forks and rollbacks lies beside it.
+//! versions were seen; nothing else may lower it. Beside it lie the head that
+//! a publisher here signed last, and evidence of forks and rollbacks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};

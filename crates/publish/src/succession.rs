@@ -1,5 +1,6 @@
 //! Which version is next, and the head that makes it stand (trees.md, *Statements*): the first publication
-//! makes the genesis policy, each later one builds on a head that verifies and whose publisher it is.
+//! makes the genesis policy, each later one builds on a head that verifies. Who signs, and where, comes
+//! after: a [`Request`] carries all that it takes.
 
 use std::path::Path;
 
@@ -7,13 +8,14 @@ use bytes::Bytes;
 use trust::floor::Floor;
 use trust::handle::InodeBlock;
 use trust::head::{Head, first_log};
-use trust::history::{Frontier, LogPoint};
+use trust::history::LogPoint;
 use trust::judge::{Freshness, Terms};
-use trust::key::SecretKey;
+use trust::key::{PublicKey, SecretKey};
 use trust::policy::{Genesis, Roles};
+use trust::request::{Base, Request};
 use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
-use trust::statement::{Signed, VolumeId};
+use trust::statement::VolumeId;
 use trust::{Handle, Hasher, Reject};
 
 use crate::publish_error::PublishError;
@@ -26,15 +28,14 @@ pub(crate) struct Succession {
     pub version: u64,
     /// The version before.
     pub previous: Option<RootRecord>,
-    /// Its hash.
-    pub previous_hash: Option<[u8; 32]>,
-    policies: Vec<Signed>,
+    /// Who may sign it.
+    roles: Roles,
+    base: Base,
     policy: (u64, [u8; 32]),
     log: LogPoint,
-    frontier: Frontier,
     /// Begin of validity of the newest version signed, unix seconds.
     not_before: u64,
-    /// Statements that may not be in the log yet: epoch, index, leaf.
+    /// Leaves that may not be in the repository's log yet: epoch, index, signed statement.
     earlier: Vec<(u64, u64, Bytes)>,
 }
 
@@ -48,36 +49,32 @@ pub(crate) struct NextHead {
 }
 
 impl Succession {
-    /// A new volume under a new genesis policy, all roles of which `key` has alone.
-    pub(crate) fn begin(name: &str, key: &SecretKey) -> Result<Succession, PublishError> {
+    /// A new volume under a new genesis policy, all roles of which `key` has alone; nobody has
+    /// signed it yet.
+    pub(crate) fn begin(name: &str, key: PublicKey) -> Result<Succession, PublishError> {
         let (mut random, mut iv) = ([0; 32], [0; 32]);
         for bytes in [&mut random, &mut iv] {
             getrandom::fill(bytes).map_err(|e| PublishError::Random(e.to_string()))?;
         }
-        let genesis = Genesis::new(name, random, iv, Roles::single(key.public()))?;
-        let signed = genesis.statement().sign(&[key]);
-        let (log, frontier) = first_log(&signed)?;
+        let genesis = Genesis::new(name, random, iv, Roles::single(key))?;
+        let unsigned = genesis.statement().sign(&[]);
+        let (log, _) = first_log(&unsigned)?;
         Ok(Succession {
             volume: genesis.volume_id(),
             hasher: genesis.hasher(),
             version: 1,
             previous: None,
-            previous_hash: None,
-            policy: (0, signed.hash()),
+            roles: genesis.roles,
+            policy: (0, unsigned.hash()),
             not_before: 0,
-            earlier: vec![(0, 0, signed.statement().bytes().clone())],
-            policies: vec![signed],
+            earlier: Vec::new(),
+            base: Base::Genesis(unsigned),
             log,
-            frontier,
         })
     }
 
     /// The successor of the head of the repository at `path`.
-    pub(crate) fn follow(
-        head: &[u8],
-        key: &SecretKey,
-        path: &Path,
-    ) -> Result<Succession, PublishError> {
+    pub(crate) fn follow(head: &[u8], path: &Path) -> Result<Succession, PublishError> {
         let bad = |why| PublishError::BadHead {
             path: path.to_owned(),
             why,
@@ -100,19 +97,8 @@ impl Succession {
         let offer = Floor::new(volume)
             .judge(&head, &terms, &mut Signatures::default())
             .map_err(bad)?;
-        let roles = offer.chain.newest().roles();
-        if !roles.publishers.keys().contains(&key.public()) {
-            return Err(PublishError::WrongKey {
-                volume: volume.to_string(),
-            });
-        }
-        if roles.publishers.needed() > 1 || !roles.timestamps.is_empty() {
-            return Err(PublishError::Impossible(
-                "the policy of this volume asks for more signatures than one key's",
-            ));
-        }
         let version = offer.record.version.checked_add(1);
-        let (log, frontier) = head.next_log(volume).map_err(bad)?;
+        let (log, _) = head.next_log(volume).map_err(bad)?;
         Ok(Succession {
             volume,
             hasher: offer.chain.hasher(),
@@ -120,12 +106,39 @@ impl Succession {
             policy: (offer.chain.newest().number(), offer.chain.newest_hash()),
             not_before: offer.record.start,
             previous: Some(offer.record),
-            previous_hash: Some(offer.record_hash),
+            roles: offer.chain.newest().roles().clone(),
             earlier: Vec::new(),
-            policies: head.policies,
+            base: Base::Head(Box::new(head)),
             log,
-            frontier,
         })
+    }
+
+    /// Who may sign the next version.
+    pub(crate) fn roles(&self) -> &Roles {
+        &self.roles
+    }
+
+    /// Hash of the record that is succeeded.
+    pub(crate) fn base_hash(&self) -> Option<[u8; 32]> {
+        match &self.base {
+            Base::Genesis(_) => None,
+            Base::Head(head) => Some(head.record.hash()),
+        }
+    }
+
+    /// Whether `key` alone can sign the next version.
+    pub(crate) fn check_signer(&self, key: &PublicKey) -> Result<(), PublishError> {
+        if !self.roles.publishers.keys().contains(key) {
+            return Err(PublishError::WrongKey {
+                volume: self.volume.to_string(),
+            });
+        }
+        if self.roles.publishers.needed() > 1 || !self.roles.timestamps.is_empty() {
+            return Err(PublishError::Impossible(
+                "the policy of this volume asks for more signatures than one key's",
+            ));
+        }
+        Ok(())
     }
 
     /// Goes on from `signed`, the head that this machine signed last, where the repository shows an
@@ -134,13 +147,8 @@ impl Succession {
     ///
     /// What the repository holds stays what is compared with: the blocks of the lost version may be
     /// lost too.
-    pub(crate) fn go_on_from(
-        self,
-        signed: &[u8],
-        key: &SecretKey,
-        path: &Path,
-    ) -> Result<Succession, PublishError> {
-        let last = Succession::follow(signed, key, path)?;
+    pub(crate) fn go_on_from(self, signed: &[u8], path: &Path) -> Result<Succession, PublishError> {
+        let last = Succession::follow(signed, path)?;
         if last.volume != self.volume || last.version <= self.version {
             return Ok(self);
         }
@@ -152,10 +160,9 @@ impl Succession {
         );
         let head = Head::decode(signed)?;
         let record: RootRecord = head.record.statement().read(self.volume)?;
-        let leaf = head.record.statement().bytes().clone();
+        let leaf = head.record.to_bytes().into();
         Ok(Succession {
             previous: self.previous,
-            previous_hash: self.previous_hash,
             earlier: vec![(record.log.epoch, record.log.size, leaf)],
             ..last
         })
@@ -172,16 +179,14 @@ impl Succession {
         Ok(())
     }
 
-    /// Signs the next version.
-    pub(crate) fn sign(
-        self,
+    /// The next version, unsigned.
+    pub(crate) fn propose(
+        &self,
         root: Handle<InodeBlock>,
         totals: Totals,
         start: u64,
         duration: u64,
-        key: &SecretKey,
-    ) -> Result<NextHead, PublishError> {
-        self.check_clock(start)?;
+    ) -> Request {
         let record = RootRecord {
             version: self.version,
             start,
@@ -193,22 +198,40 @@ impl Succession {
             log: self.log,
             mirrors: Vec::new(),
         };
-        let signed = record.statement(self.volume).sign(&[key]);
-        let leaf = signed.statement().bytes().clone();
-        let mut leaves = vec![(self.log.epoch, self.log.size, leaf)];
-        leaves.extend(self.earlier);
-        let head = Head {
-            policies: self.policies,
-            timestamp: None,
-            checkpoint: None,
-            frontier: self.frontier,
-            record: signed,
-        };
+        Request {
+            base: self.base.clone(),
+            record: record.statement(self.volume).sign(&[]),
+        }
+    }
+
+    /// Signs the next version.
+    pub(crate) fn sign(
+        self,
+        root: Handle<InodeBlock>,
+        totals: Totals,
+        start: u64,
+        duration: u64,
+        key: &SecretKey,
+    ) -> Result<NextHead, PublishError> {
+        self.check_clock(start)?;
+        let mut request = self.propose(root, totals, start, duration);
+        let examined = request.examine(&mut Signatures::default())?;
+        request.sign(&examined, start, duration, key)?;
+        let mut next = NextHead::of(&request)?;
+        next.leaves.extend(self.earlier);
+        Ok(next)
+    }
+}
+
+impl NextHead {
+    /// What a signed request comes to. Whether its signatures suffice is for others to judge.
+    pub(crate) fn of(request: &Request) -> Result<NextHead, PublishError> {
+        let examined = request.examine(&mut Signatures::default())?;
         Ok(NextHead {
-            bytes: head.encode()?,
-            record_hash: head.record.hash(),
-            valid_until: record.until(),
-            leaves,
+            bytes: request.head(&examined).encode()?,
+            record_hash: request.record.hash(),
+            valid_until: examined.record.until(),
+            leaves: request.leaves(&examined),
         })
     }
 }

@@ -4,6 +4,7 @@
 //! each against the floor, take the newest whose root can really be had, remember it durably, and let
 //! nobody read from a statement whose time has passed.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -47,7 +48,7 @@ pub struct VolumeOptions {
 }
 
 /// How long the other mirrors' heads are waited for once one has come.
-const HEADS_PATIENCE: Duration = Duration::from_millis(1000);
+pub(crate) const HEADS_PATIENCE: Duration = Duration::from_millis(1000);
 
 impl Default for VolumeOptions {
     fn default() -> Self {
@@ -142,10 +143,10 @@ fn wall_seconds() -> u64 {
 }
 
 /// A head that passed the floor, and which mirror told it.
-struct Judged {
-    mirror: usize,
-    place: String,
-    offer: Offer,
+pub(crate) struct Judged {
+    pub mirror: usize,
+    pub place: String,
+    pub offer: Offer,
 }
 
 /// A head as a mirror told it.
@@ -257,7 +258,13 @@ impl Volume {
         Ok(snapshot)
     }
 
-    fn asker(&self) -> Asker<'_> {
+    /// Whether only the grace keeps the adopted version alive.
+    pub fn is_stale(&self) -> bool {
+        let snapshot = self.snapshot();
+        self.now() >= snapshot.fresh_until()
+    }
+
+    pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
             mirrors: &self.mirrors,
             options: &self.options,
@@ -274,12 +281,20 @@ impl Volume {
     /// # Errors
     /// As [`Volume::open`]; the adopted version stays.
     pub async fn check(&self) -> Result<Option<Candidate>, ReadError> {
+        if matches!(self.options.freshness, Freshness::Pinned { .. }) {
+            // Nothing is newer than the one that is wanted.
+            return Ok(None);
+        }
         let asker = self.asker();
         let deadline = self.deadline();
         let judged = asker.judged_heads(deadline).await?;
         let old = self.snapshot();
         if let Some(newest) = judged.first() {
             self.clock.advance_to(newest.offer.judged_at);
+        }
+        if judged.first().is_some_and(|j| j.offer.stale) && !self.is_stale() {
+            // Newer, but over; what is held is not.
+            return Ok(None);
         }
         let same = |j: &Judged| j.offer.record_hash == *old.record_hash();
         if judged.first().is_some_and(same) {
@@ -330,19 +345,22 @@ impl Volume {
 }
 
 /// One round of asking for heads.
-struct Asker<'a> {
-    mirrors: &'a Arc<Mirrors>,
-    options: &'a VolumeOptions,
-    state: &'a State,
-    signatures: &'a Mutex<Signatures>,
-    now: u64,
+pub(crate) struct Asker<'a> {
+    pub mirrors: &'a Arc<Mirrors>,
+    pub options: &'a VolumeOptions,
+    pub state: &'a State,
+    pub signatures: &'a Mutex<Signatures>,
+    pub now: u64,
     /// Where the reader goes first.
-    toward: Option<&'a [u8]>,
+    pub toward: Option<&'a [u8]>,
 }
 
 impl Asker<'_> {
-    /// The heads that pass the floor, newest first.
+    /// The heads that pass the floor, newest first; those that only the grace keeps alive come last.
     async fn judged_heads(&self, deadline: Instant) -> Result<Vec<Judged>, ReadError> {
+        if matches!(self.options.freshness, Freshness::Pinned { .. }) {
+            return self.pinned(deadline).await;
+        }
         let places: Vec<String> = self.places();
         let place = |mirror: usize| places.get(mirror).cloned().unwrap_or_default();
         let mut errors = Vec::new();
@@ -368,10 +386,8 @@ impl Asker<'_> {
         }
         let mut judged = self.judge(heads, &mut errors)?;
         judged.sort_by_key(|j| {
-            (
-                std::cmp::Reverse(j.offer.record.version),
-                j.offer.record_hash,
-            )
+            let version = Reverse(j.offer.record.version);
+            (j.offer.stale, version, j.offer.record_hash)
         });
         let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
         if judged.is_empty() || fork {

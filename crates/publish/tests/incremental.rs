@@ -140,8 +140,22 @@ fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
         place.read().offer.record.root,
         incremental.offer.record.root
     );
-    // That publication left a cache of another version behind: it must not be used.
+    // One that leaves the cache of another tree behind: that must not be used.
+    place.write("d0/f4", b"another");
+    assert_eq!(opened(&place, &all, &without), all);
     assert_eq!(opened(&place, &all, &place.options()), all);
+}
+
+#[test]
+fn a_renewed_version_is_the_same_tree() {
+    let place = settled();
+    let options = place.options();
+    let key = SecretKey::from_seed(&[7; 32]);
+    let repo = place.dir.path().join("repo");
+    let renewed = publish::renewal::renew(&repo, &key, &options).unwrap();
+    assert_eq!(renewed.version, 2);
+    assert_eq!(opened(&place, &["d0/f3", "long"], &options), [""; 0]);
+    assert_eq!(place.read().offer.record.version, 3);
 }
 
 #[test]
@@ -206,7 +220,9 @@ fn a_damaged_or_lost_cache_costs_time_only() {
         opened(&place, &all, &place.options());
         assert_eq!(place.read().offer.record.root, root);
     }
-    // A cache of an older version does not count, however whole it is.
+    // A cache of an older tree does not count, however whole it is.
+    place.write("d0/f4", b"another");
+    place.publish(&place.options());
     fs::write(place.cache(), good).unwrap();
     assert_eq!(opened(&place, &all, &place.options()), all);
 }

@@ -26,8 +26,8 @@ use crate::{
 
 /// Segments that are kept open, at most.
 const OPEN_SEGMENTS: usize = 256;
-/// Longest log leaf, bytes.
-pub const MAX_LEAF_BYTES: usize = 64 << 10;
+/// Longest log leaf, bytes: a signed statement.
+pub const MAX_LEAF_BYTES: usize = trust::statement::MAX_SIGNED_BYTES;
 
 /// A repository that is open for reading. Cheap to clone; all clones share index and open files.
 #[derive(Clone)]

@@ -163,7 +163,11 @@ impl Writer {
     pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
         if leaf.len() > MAX_LEAF_BYTES {
             let name = names::log_leaf(epoch, index);
-            return Err(damaged(&*self.disk, &name, "a log leaf is 64 KiB at most"));
+            return Err(damaged(
+                &*self.disk,
+                &name,
+                "a log leaf is 73,312 bytes at most",
+            ));
         }
         self.leaves.push((epoch, index, leaf.to_vec()));
         Ok(())

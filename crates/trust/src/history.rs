@@ -81,6 +81,20 @@ impl Frontier {
         self.size
     }
 
+    /// The perfect subtrees, oldest first: index of the first leaf, number of leaves, root.
+    pub fn subtrees(&self) -> impl DoubleEndedIterator<Item = (u64, u64, [u8; 32])> {
+        let mut start = 0u64;
+        let mut out = Vec::with_capacity(self.subtrees.len());
+        let mut left = self.size;
+        for root in &self.subtrees {
+            let leaves = left.checked_ilog2().map_or(0, |bit| 1u64 << bit);
+            out.push((start, leaves, *root));
+            start = start.saturating_add(leaves);
+            left = left.saturating_sub(leaves);
+        }
+        out.into_iter()
+    }
+
     /// Appends a leaf (its bytes, not its hash).
     ///
     /// # Errors

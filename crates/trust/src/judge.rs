@@ -20,7 +20,7 @@ use crate::head::Head;
 use crate::history::{Frontier, LogPoint};
 use crate::root::RootRecord;
 use crate::signatures::Signatures;
-use crate::statement::VolumeId;
+use crate::statement::{Signed, VolumeId};
 use crate::timestamp::Timestamp;
 
 /// How far ahead of the reader's clock a statement may start, seconds.
@@ -81,6 +81,9 @@ pub struct Offer {
     /// What time it was for the judge, unix seconds: the clock's, or the newest start if that is
     /// later. Whoever watches `valid_until` begins to count here.
     pub judged_at: u64,
+    /// Until when the statements themselves say so, unix seconds (exclusive): what lies between this
+    /// and `valid_until` is grace.
+    pub fresh_until: u64,
     /// Whether only the grace keeps it alive: warn, and prefer anything fresher.
     pub stale: bool,
     /// The log with this record as its last leaf.
@@ -106,7 +109,7 @@ impl Floor {
         let chain = self.known_chain(head, signatures)?;
         check_pin(&chain, terms)?;
         check_revoked(&chain)?;
-        let record = signed_record(head, &chain, signatures)?;
+        let record = signed_record(&head.record, &chain, signatures)?;
         let record_hash = head.record.hash();
         let after = head.after_record(&record)?;
         let mut offer = Offer {
@@ -116,6 +119,7 @@ impl Floor {
             record_hash,
             chain,
             valid_until: u64::MAX,
+            fresh_until: u64::MAX,
             judged_at: terms.now.max(self.newest_start),
             stale: false,
             moves_floor: true,
@@ -160,6 +164,7 @@ impl Floor {
             until = until.min(timestamp.until);
         }
         let not_after = offer.chain.newest().not_after();
+        offer.fresh_until = until.min(not_after);
         offer.stale = now >= until;
         if let Freshness::Grace(seconds) = terms.freshness {
             until = until.saturating_add(seconds);
@@ -174,7 +179,7 @@ impl Floor {
 }
 
 /// Rule 6.
-fn check_pin(chain: &Chain, terms: &Terms) -> Result<(), Reject> {
+pub(crate) fn check_pin(chain: &Chain, terms: &Terms) -> Result<(), Reject> {
     match &terms.policy_pin {
         Some(hash) if !chain.contains(hash) => {
             Err(Reject::NotPinned("the pinned policy is not in the chain"))
@@ -184,7 +189,7 @@ fn check_pin(chain: &Chain, terms: &Terms) -> Result<(), Reject> {
 }
 
 /// Rule 5.
-fn check_revoked(chain: &Chain) -> Result<(), Reject> {
+pub(crate) fn check_revoked(chain: &Chain) -> Result<(), Reject> {
     match chain.newest().revocation() {
         Some(revocation) => Err(Reject::Revoked {
             successor: revocation.successor,
@@ -194,12 +199,12 @@ fn check_revoked(chain: &Chain) -> Result<(), Reject> {
 }
 
 /// The record, if the publishers of the policy that it names signed it.
-fn signed_record(
-    head: &Head,
+pub(crate) fn signed_record(
+    signed: &Signed,
     chain: &Chain,
     signatures: &mut Signatures,
 ) -> Result<RootRecord, Reject> {
-    let record: RootRecord = head.record.statement().read(chain.volume())?;
+    let record: RootRecord = signed.statement().read(chain.volume())?;
     let Some((policy, hash)) = chain.get(record.policy_number) else {
         return Err(Reject::NotSigned("root record, under an unknown policy"));
     };
@@ -209,11 +214,15 @@ fn signed_record(
     if policy.log_epoch() != record.log.epoch {
         return Err(Reject::NotSigned("root record, in another log"));
     }
-    signatures.require(&head.record, &policy.roles().publishers, "root record")?;
+    signatures.require(signed, &policy.roles().publishers, "root record")?;
     Ok(record)
 }
 
-fn check_pinned_record(offer: &Offer, version: u64, record_hash: &[u8; 32]) -> Result<(), Reject> {
+pub(crate) fn check_pinned_record(
+    offer: &Offer,
+    version: u64,
+    record_hash: &[u8; 32],
+) -> Result<(), Reject> {
     if offer.record.version != version {
         return Err(Reject::NotPinned("another version"));
     }

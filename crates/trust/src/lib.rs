@@ -20,12 +20,15 @@
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
 //! | [`floor`], [`judge`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log and who witnessed it | RFC 6962, C2SP |
+//! | [`earlier`] | records that a newer one has replaced, out of the log | |
+//! | [`request`] | a version on its way to a machine that holds the key, and back | design `publish.md`, *Publishing* |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
 
 pub mod array;
 pub mod chain;
 pub mod checkpoint;
+pub mod earlier;
 pub mod encode;
 pub mod error;
 pub mod floor;
@@ -39,6 +42,7 @@ pub mod key;
 pub mod map;
 pub mod policy;
 pub mod record;
+pub mod request;
 pub mod roles;
 pub mod root;
 pub mod signatures;

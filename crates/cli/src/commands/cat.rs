@@ -19,7 +19,7 @@ const WINDOW_BYTES: usize = 3 << 20;
 pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path)?;
+    let volume = session.open_toward(config, &args.reading, &path, output)?;
     let bytes = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());

@@ -19,7 +19,7 @@ use crate::{text, units};
 /// Extracts.
 pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
-    let volume = session.open(config, &args.reading)?;
+    let volume = session.open(config, &args.reading, output)?;
     let options = ExtractOptions {
         owner: args.owner,
         skip_special: args.skip_special,

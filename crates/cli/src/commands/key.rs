@@ -72,6 +72,16 @@ pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
     )))
 }
 
+/// The key file that was named, or is set.
+pub fn path(named: Option<&PathBuf>, config: &Config) -> Outcome<PathBuf> {
+    let path = named.cloned().or_else(|| config.path("key"));
+    path.ok_or_else(|| {
+        Failure::new(Kind::Usage, "no key was named").with_hint(
+            "name the publisher's key with --key FILE; `bulla key new --out FILE` makes one",
+        )
+    })
+}
+
 /// Lists keys. A directory is looked through, not what lies below it; what is no key there is passed
 /// over, a key that cannot be read is named.
 pub fn list(args: &KeyList, config: &Config, output: &mut Output) -> Outcome<Done> {

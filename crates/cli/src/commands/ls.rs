@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 2048;
 pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path)?;
+    let volume = session.open_toward(config, &args.reading, &path, output)?;
     let mut listing = Listing {
         volume: &volume,
         args,

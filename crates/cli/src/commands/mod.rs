@@ -9,13 +9,16 @@ mod cat;
 mod config;
 mod extract;
 mod key;
+mod log;
 mod ls;
 mod manual;
 mod mount;
 mod prune;
 mod publish;
 mod pull;
+mod renew;
 mod serve;
+mod sign;
 mod stat;
 mod verify;
 
@@ -27,6 +30,10 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Key(KeyCommand::Show(args)) => key::show(args, output),
         Command::Key(KeyCommand::List(args)) => key::list(args, config, output),
         Command::Publish(args) => publish::run(args, global, config, output),
+        Command::Sign(args) => sign::sign(args, global, config, output),
+        Command::Renew(args) => renew::run(args, global, config, output),
+        Command::Log(args) => log::log(args, config, output),
+        Command::Diff(args) => log::diff(args, config, output),
         Command::Serve(args) => serve::run(args, config, output),
         Command::Pull(args) => pull::run(args, config, output),
         Command::Prune(args) => prune::run(args, output),

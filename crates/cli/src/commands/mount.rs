@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::session::Session;
+use crate::units;
 
 /// What a start may take beyond the deadline for the volume: the mount itself, and a slow machine.
 const START_GRACE: Duration = Duration::from_secs(20);
@@ -37,6 +38,9 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
         None => config.duration("deadline")?,
     };
     let mounted = wait_until_ready(&mut child, deadline + START_GRACE, &log)?;
+    if let Some(ended) = mounted.get("stale_since").and_then(Value::as_str) {
+        output.stale(ended);
+    }
     if !output.json() {
         let version = mounted.get("version").cloned().unwrap_or_default();
         output.note(&format!(
@@ -66,10 +70,12 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
         ownership: args.owner,
         ..MountOptions::default()
     };
-    let volume = session.open(config, &args.reading)?;
+    let volume = session.open(config, &args.reading, output)?;
     // Nothing that is read later is relative: the directory that this was started in stays free.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
     let id = volume.id().to_string();
+    let ended = units::time(volume.snapshot().fresh_until());
+    let stale_since = volume.is_stale().then_some(ended);
     // From here on a signal unmounts, also one that comes while the mount is being made: the making
     // goes on to its end, which is near, because half a mount could not be taken away.
     let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
@@ -77,8 +83,12 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let mounted = session.serve(async { Ok(::mount::mount(volume, &dir, options).await?) })?;
     let version = mounted.version();
     if output.json() {
-        let record = json!({"volume": id, "version": version, "dir": dir.display().to_string()});
-        output.record("mounted", fields(record))?;
+        let mut record =
+            fields(json!({"volume": id, "version": version, "dir": dir.display().to_string()}));
+        if let Some(ended) = stale_since {
+            record.insert("stale_since".to_owned(), ended.into());
+        }
+        output.record("mounted", record)?;
     } else {
         output.note(&format!(
             "version {version} is mounted on {}",

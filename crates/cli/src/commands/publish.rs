@@ -1,32 +1,41 @@
 //! `bulla publish DIR REPO --key FILE`: the next version of a volume, or its first.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use publish::changes::{Change, Difference};
+use publish::changes::Change;
 use publish::exclude::Exclude;
-use publish::pipeline::{self, PublishOptions};
+use publish::pipeline::{self, Input, PublishOptions};
 use publish::progress::{Observer, Published};
 use publish::publish_error::Unreadable;
 use serde_json::{Map, Value, json};
+use trust::request::Request;
 use trust::text::{Noun, write};
 
-use super::key;
+use super::{key, log, sign};
 use crate::args::{Global, Publish};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::{session, text, units};
 
 /// Publishes.
 pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(file) = &args.install {
+        return sign::install(args, file, config, output);
+    }
     let options = Arc::new(options(args, config)?);
-    let path = key_path(args, config)?;
-    let key = key::load(&path, &args.passphrase, global.no_input)?;
+    let key = match args.unsigned {
+        true => None,
+        false => {
+            let path = key::path(args.key.as_ref(), config)?;
+            Some(key::load(&path, &args.passphrase, global.no_input)?)
+        }
+    };
     let bar = Progress::start(output, "publishing");
     let watch = Watch {
         bar: bar.clone(),
@@ -35,9 +44,24 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     let stop = Arc::clone(&options);
     // Ctrl-C stops the work at the next file; the last version stands whatever happens.
     session::on_interrupt(move || stop.cancel.store(true, Ordering::Relaxed))?;
-    let published = pipeline::publish(&args.dir, &args.repo, &key, &options, &watch);
+    let published = match &key {
+        Some(key) => pipeline::publish(input(args)?, args.repository()?, key, &options, &watch)
+            .map(|published| (published, None))
+            .map_err(Failure::from),
+        None => sign::publish_unsigned(args, &options, &watch),
+    };
     bar.end();
-    tell(&published?, args, output)
+    let (published, request) = published?;
+    tell(&published, request.as_ref(), args, output)
+}
+
+/// The tree, or the archive that comes on stdin.
+pub fn input(args: &Publish) -> Outcome<Input<'_>> {
+    let tree = args.tree()?;
+    Ok(match tree == Path::new("-") {
+        true => Input::Tar(&|| Box::new(std::io::stdin().lock())),
+        false => Input::Directory(tree),
+    })
 }
 
 fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
@@ -63,6 +87,9 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
 
 /// The directory's own name, as far as it can be a volume's.
 fn name_of(directory: &Path) -> String {
+    if directory == Path::new("-") {
+        return "archive".to_owned();
+    }
     let whole = directory
         .canonicalize()
         .unwrap_or_else(|_| directory.to_owned());
@@ -80,16 +107,12 @@ fn name_of(directory: &Path) -> String {
     name
 }
 
-fn key_path(args: &Publish, config: &Config) -> Outcome<PathBuf> {
-    let path = args.key.clone().or_else(|| config.path("key"));
-    path.ok_or_else(|| {
-        Failure::new(Kind::Usage, "no key was named").with_hint(
-            "name the publisher's key with --key FILE; `bulla key new --out FILE` makes one",
-        )
-    })
-}
-
-fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<Done> {
+fn tell(
+    published: &Published,
+    request: Option<&Request>,
+    args: &Publish,
+    output: &mut Output,
+) -> Outcome<Done> {
     let mut record = fields(json!({
         "volume": published.volume.to_string(),
         "new_volume": published.new_volume,
@@ -131,6 +154,9 @@ fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<D
     if !output.json() {
         print(published, args, output)?;
     }
+    if let (Some(request), Some(out)) = (request, &args.out) {
+        sign::requested(request, published, out, &mut record, output)?;
+    }
     let exit = if published.skipped_count > 0 {
         Exit::Partial
     } else {
@@ -144,27 +170,11 @@ fn tell(published: &Published, args: &Publish, output: &mut Output) -> Outcome<D
 
 /// Tells what would change, one path a line; gives back how much.
 fn compare(changes: &[Change], output: &mut Output) -> Outcome<Map<String, Value>> {
-    let [mut added, mut changed, mut removed] = [0_u64; 3];
+    let mut counts = [0; 3];
     for change in changes {
-        let (word, count) = match change.difference {
-            Difference::Added => ("added", &mut added),
-            Difference::Changed => ("changed", &mut changed),
-            Difference::Removed => ("removed", &mut removed),
-        };
-        *count += 1;
-        let name = change.path.as_os_str().as_bytes();
-        if output.json() {
-            let mut one = Map::new();
-            text::put_name(&mut one, "path", name);
-            one.insert("difference".to_owned(), word.into());
-            one.insert("directory".to_owned(), change.is_directory.into());
-            output.record("change", one)?;
-        } else {
-            output.raw(format!("{word:<8} ").as_bytes())?;
-            output.name(name)?;
-            output.raw(if change.is_directory { b"/\n" } else { b"\n" })?;
-        }
+        log::tell(change, &mut counts, output)?;
     }
+    let [added, changed, removed] = counts;
     Ok(fields(
         json!({"added": added, "changed": changed, "removed": removed}),
     ))
@@ -178,10 +188,13 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
         ""
     };
     output.line(&format!("version  {}{word}", published.version))?;
+    if let Some(hash) = &published.record_hash {
+        output.line(&format!("record   {}", write(Noun::Record, hash)))?;
+    }
     output.line(&format!("valid to {}", units::time(published.valid_until)))?;
     output.line(&format!("tree     {}", units::totals(&published.totals)))?;
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
-    if published.new_volume && !args.dry_run {
+    if published.new_volume && !args.dry_run && !args.unsigned {
         output.note(
             "This is a new volume. Readers need its id, over a way that they trust: it is all that \
              they go by.",

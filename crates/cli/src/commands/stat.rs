@@ -18,7 +18,7 @@ use crate::{text, units};
 pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path)?;
+    let volume = session.open_toward(config, &args.reading, &path, output)?;
     let (snapshot, inode, xattrs) = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());

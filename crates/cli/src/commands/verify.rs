@@ -20,7 +20,7 @@ use crate::{text, units};
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path)?;
+    let volume = session.open_toward(config, &args.reading, &path, output)?;
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "verifying");
     let (report, version) = session.run(async {

@@ -7,6 +7,7 @@ mod ahead;
 mod caching;
 mod extracting;
 mod freshness;
+mod graces;
 mod honest;
 mod lies;
 mod mirrors;

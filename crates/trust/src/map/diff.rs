@@ -95,14 +95,21 @@ impl Diff {
         handle: &Handle<MapNode>,
         block: &Block<MapNode>,
     ) -> Result<(), Reject> {
+        self.supply_node(handle, &Node::decode(block)?)
+    }
+
+    /// [`Diff::supply`] for a node that was decoded before: the block of that handle.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn supply_node(&mut self, handle: &Handle<MapNode>, node: &Node) -> Result<(), Reject> {
         let level = self.level();
         for side in &mut self.sides {
             let Some(child) = side.wanted(level).find(|child| child.handle == *handle) else {
                 continue;
             };
-            let node = Node::decode(block)?;
             node.check(child)?;
-            side.arrived.insert(*handle, node);
+            side.arrived.insert(*handle, node.clone());
             side.open();
         }
         self.descend();

@@ -11,6 +11,7 @@ mod floor_model;
 mod history;
 mod honest;
 mod policy_attacks;
+mod request_attacks;
 mod rotation_attacks;
 mod vectors;
 mod verdict_attacks;

@@ -3,6 +3,7 @@
 use trust::checkpoint;
 use trust::history::Frontier;
 use trust::key::{PublicKey, SecretKey};
+use trust::request::{Base, Request};
 
 use crate::world::*;
 
@@ -164,6 +165,17 @@ fn the_format_document_tells_the_bytes() {
     lines.add("head.blake3", &hex(&blake(&head.encode().unwrap())));
     let floor = adopted(&world.floor(), &[&head]);
     lines.add("floor.blake3", &hex(&blake(&floor.encode())));
+    let request = Request {
+        base: Base::Genesis(genesis.statement().sign(&[])),
+        record: head.record.statement().sign(&[]),
+    };
+    lines.add("request.blake3", &hex(&blake(&request.encode().unwrap())));
+    let second = world.record(2).statement(world.volume);
+    let later = Request {
+        base: Base::Head(Box::new(head.clone())),
+        record: sign(&second, &[2]),
+    };
+    lines.add("later.blake3", &hex(&blake(&later.encode().unwrap())));
     let note = checkpoint::note(world.volume, &world.log, &key(2));
     lines.0.extend(note.lines().map(str::to_owned));
     let cosigned = world.checkpoint(&head, &[20]);

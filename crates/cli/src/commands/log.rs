@@ -1,0 +1,272 @@
+//! `bulla log SOURCE` and `bulla diff SOURCE [OLD [NEW]]`: the versions of a volume, and how two of
+//! them differ.
+
+use std::os::unix::ffi::OsStrExt;
+
+use publish::blocks::Fetch;
+use publish::changes::{Change, Difference};
+use publish::difference::difference;
+use publish::history::{Entry, Kept, Standing};
+use publish::snapshot::Snapshot;
+use publish::volume::Volume;
+use serde_json::{Map, Value, json};
+use trust::earlier::Leaf;
+use trust::text::{Noun, write};
+
+use crate::args::{Diff, Log};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::session::Session;
+use crate::{text, units};
+
+/// Lists the versions, newest first.
+pub fn log(args: &Log, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let session = Session::start(config, &args.reading)?;
+    let volume = session.open(config, &args.reading, output)?;
+    let entries = session.run(async {
+        let histories = volume.histories().await?;
+        let Some(newest) = histories.first() else {
+            return Ok(Vec::new());
+        };
+        Ok(newest.list(args.max, volume.deadline()).await?)
+    })?;
+    let mut counts = Counts::default();
+    for entry in &entries {
+        let record = describe(entry, &mut counts);
+        if output.json() {
+            output.record("entry", record)?;
+        } else {
+            print(entry, &record, output)?;
+        }
+    }
+    let exit = match counts.doubtful() {
+        0 => Exit::Ok,
+        _ => Exit::Partial,
+    };
+    if counts.doubtful() > 0 {
+        output.warn(&format!(
+            "{} entries are missing, {} are false and {} cannot be proved: another place may have \
+             the whole log",
+            counts.missing, counts.false_ones, counts.unproved
+        ));
+    }
+    Ok(Done {
+        exit,
+        fields: fields(json!({
+            "volume": volume.id().to_string(),
+            "versions": counts.versions,
+            "missing": counts.missing,
+            "false": counts.false_ones,
+            "unproved": counts.unproved,
+        })),
+    })
+}
+
+#[derive(Default)]
+struct Counts {
+    versions: u64,
+    missing: u64,
+    false_ones: u64,
+    unproved: u64,
+}
+
+impl Counts {
+    fn doubtful(&self) -> u64 {
+        self.missing + self.false_ones + self.unproved
+    }
+}
+
+/// An entry as a record; what is not proved to be true is told as that, without its content where it
+/// is not even signed.
+fn describe(entry: &Entry, counts: &mut Counts) -> Map<String, Value> {
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("epoch", entry.epoch.into());
+    put("index", entry.index.into());
+    let (kind, standing) = match (&entry.kept, entry.standing) {
+        (Kept::Missing, _) => {
+            counts.missing += 1;
+            ("missing", "missing")
+        }
+        (Kept::Refused(why), _) => {
+            put("why", why.to_string().into());
+            counts.false_ones += 1;
+            ("false", "false")
+        }
+        (Kept::Leaf(_), Standing::Contradicted) => {
+            counts.false_ones += 1;
+            put("why", "it does not hash into the signed log".into());
+            ("false", "false")
+        }
+        (Kept::Leaf(leaf), standing) => {
+            let word = match standing {
+                Standing::Proved => "proved",
+                _ => {
+                    counts.unproved += 1;
+                    "unproved"
+                }
+            };
+            (leaf_fields(leaf, counts, &mut put), word)
+        }
+    };
+    put("what", kind.into());
+    put("standing", standing.into());
+    out
+}
+
+fn leaf_fields(
+    leaf: &Leaf,
+    counts: &mut Counts,
+    put: &mut impl FnMut(&str, Value) -> Option<Value>,
+) -> &'static str {
+    match leaf {
+        Leaf::Policy { number, hash } => {
+            put("number", (*number).into());
+            put("policy", write(Noun::Policy, hash).into());
+            "policy"
+        }
+        Leaf::Record {
+            record,
+            record_hash,
+            signers,
+        } => {
+            counts.versions += 1;
+            let signers = signers.iter().map(|key| Value::from(key.to_string()));
+            put("version", record.version.into());
+            put("record", write(Noun::Record, record_hash).into());
+            put("signed", units::time(record.start).into());
+            put("valid_until", units::time(record.until()).into());
+            put("signers", Value::Array(signers.collect()));
+            put("root", record.root.to_string().into());
+            put("files", record.totals.files.into());
+            put("directories", record.totals.directories.into());
+            put("other", record.totals.other.into());
+            put("bytes", record.totals.bytes.into());
+            "version"
+        }
+    }
+}
+
+fn print(entry: &Entry, record: &Map<String, Value>, output: &mut Output) -> Outcome<()> {
+    let get = |key: &str| match record.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    };
+    let doubt = match get("standing").as_str() {
+        "unproved" => " (not proved to stand in the log)",
+        _ => "",
+    };
+    match get("what").as_str() {
+        "version" => {
+            output.line(&format!("version  {}{doubt}", get("version")))?;
+            for key in ["record", "signed"] {
+                output.line(&format!("{key:<8} {}", get(key)))?;
+            }
+            output.line(&format!("valid to {}", get("valid_until")))?;
+            let signers = record.get("signers").and_then(Value::as_array);
+            for signer in signers.into_iter().flatten().filter_map(Value::as_str) {
+                output.line(&format!("signer   {signer}"))?;
+            }
+            output.line(&format!("root     {}", get("root")))?;
+            if let Kept::Leaf(Leaf::Record { record, .. }) = &entry.kept {
+                output.line(&format!("tree     {}", units::totals(&record.totals)))?;
+            }
+        }
+        "policy" => {
+            output.line(&format!("policy   {}{doubt}", get("number")))?;
+            output.line(&format!("hash     {}", get("policy")))?;
+        }
+        "missing" => output.line(&format!("missing  entry {}/{}", entry.epoch, entry.index))?,
+        _ => output.line(&format!(
+            "false    entry {}/{}: {}",
+            entry.epoch,
+            entry.index,
+            get("why")
+        ))?,
+    }
+    output.line("")
+}
+
+/// Tells how two versions differ.
+pub fn diff(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let session = Session::start(config, &args.reading)?;
+    let volume = session.open(config, &args.reading, output)?;
+    let (old, new) = session.run(async { versions(args, &volume).await })?;
+    let mut counts = [0_u64; 3];
+    session.run(async {
+        let how = || Fetch::Until(volume.deadline());
+        difference(&old, &new, how, |change| tell(&change, &mut counts, output)).await
+    })?;
+    let [added, changed, removed] = counts;
+    let record = |snapshot: &Snapshot| write(Noun::Record, snapshot.record_hash());
+    Ok(Done::ok(fields(json!({
+        "volume": volume.id().to_string(),
+        "old": old.record().version,
+        "old_record": record(&old),
+        "new": new.record().version,
+        "new_record": record(&new),
+        "added": added,
+        "changed": changed,
+        "removed": removed,
+    }))))
+}
+
+/// The two versions: by default the newest and the one before it.
+async fn versions(args: &Diff, volume: &Volume) -> Outcome<(Snapshot, Snapshot)> {
+    let current = volume.current()?;
+    let histories = volume.histories().await?;
+    let old = match args.old {
+        Some(old) => old,
+        None => {
+            let mut previous = None;
+            for history in &histories {
+                previous = history.previous().await?;
+                if previous.is_some() {
+                    break;
+                }
+            }
+            previous.ok_or_else(|| {
+                Failure::new(Kind::NoVersion, "no version before the newest is kept")
+            })?
+        }
+    };
+    let new = args.new.unwrap_or(current.record().version);
+    let mut found = Vec::new();
+    for version in [old, new] {
+        let snapshot = volume.version(&histories, version).await?;
+        let missing = || {
+            let error = format!("version {version} is in no log of these places");
+            Failure::new(Kind::NoVersion, error)
+        };
+        found.push(snapshot.ok_or_else(missing)?);
+    }
+    match (found.pop(), found.pop()) {
+        (Some(new), Some(old)) => Ok((old, new)),
+        _ => Err(Failure::new(Kind::Defect, "two versions were one")),
+    }
+}
+
+/// Tells one change, and counts it: added, changed, removed.
+pub fn tell(change: &Change, counts: &mut [u64; 3], output: &mut Output) -> Outcome<()> {
+    let [added, changed, removed] = counts;
+    let (word, count) = match change.difference {
+        Difference::Added => ("added", added),
+        Difference::Changed => ("changed", changed),
+        Difference::Removed => ("removed", removed),
+    };
+    *count += 1;
+    let name = change.path.as_os_str().as_bytes();
+    if output.json() {
+        let mut one = Map::new();
+        text::put_name(&mut one, "path", name);
+        one.insert("difference".to_owned(), word.into());
+        one.insert("directory".to_owned(), change.is_directory.into());
+        return output.record("change", one);
+    }
+    output.raw(format!("{word:<8} ").as_bytes())?;
+    output.name(name)?;
+    output.raw(if change.is_directory { b"/\n" } else { b"\n" })
+}

@@ -1,0 +1,200 @@
+//! Publishing by two machines: `bulla publish DIR REPO --unsigned --out RECORD` beside the tree,
+//! `bulla sign RECORD --key FILE --out F` beside the key, `bulla publish --install F REPO`.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use publish::pipeline::{self, PublishOptions};
+use publish::progress::Published;
+use publish::signing;
+use serde_json::{Map, Value, json};
+use trust::request::{Examined, Request};
+use trust::root::RootRecord;
+use trust::text::{Noun, write};
+
+use super::key;
+use crate::args::{Global, Publish, Sign};
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::{text, units};
+
+/// Shows what is asked for, and signs it.
+pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let valid = match args.valid {
+        Some(valid) => valid,
+        None => config.duration("valid")?,
+    };
+    let path = key::path(args.key.as_ref(), config)?;
+    let options = PublishOptions {
+        valid,
+        state_dir: config.path("state-dir"),
+        ..PublishOptions::default()
+    };
+    let received = signing::read(&args.record)?;
+    let examined = &received.examined;
+    let shown = describe(&received.request, examined);
+    for (name, value) in &shown {
+        // On stderr: a person decides by it, and stdout is for the result.
+        output.note(&format!("{name:<8} {value}"));
+    }
+    confirm(global)?;
+    let key = key::load(&path, &args.passphrase, global.no_input)?;
+    let signed = signing::sign(&received, &key, &options)?;
+    let bytes = signing::write(&args.out, &signed.request)?;
+    let record = write(Noun::Record, &signed.record_hash);
+    let until = units::time(signed.valid_until);
+    if !output.json() {
+        let word = if signed.again { " (as before)" } else { "" };
+        output.line(&format!("record   {record}{word}"))?;
+        output.line(&format!("valid to {until}"))?;
+        output.line(&format!(
+            "file     {} ({})",
+            args.out.display(),
+            units::size(bytes)
+        ))?;
+    }
+    let mut fields = fields(json!({
+        "volume": examined.volume.to_string(),
+        "version": examined.record.version,
+        "record": record,
+        "root": examined.record.root.to_string(),
+        "files": examined.record.totals.files,
+        "directories": examined.record.totals.directories,
+        "other": examined.record.totals.other,
+        "bytes": examined.record.totals.bytes,
+        "previous": examined.previous.as_ref().map(|(_, hash)| write(Noun::Record, hash)),
+        "signed": units::time(signed.start),
+        "valid_until": until,
+        "again": signed.again,
+    }));
+    text::put_name(&mut fields, "file", args.out.as_os_str().as_encoded_bytes());
+    Ok(Done::ok(fields))
+}
+
+/// What a signer should look at.
+fn describe(request: &Request, examined: &Examined) -> Vec<(&'static str, String)> {
+    let record = &examined.record;
+    let mut lines = vec![
+        (
+            "volume",
+            format!(
+                "{} ({})",
+                examined.volume,
+                text::printable(examined.name.as_bytes())
+            ),
+        ),
+        ("version", record.version.to_string()),
+        ("root", record.root.to_string()),
+        ("tree", units::totals(&record.totals)),
+    ];
+    match &examined.previous {
+        None => lines.push(("previous", "none: this begins a new volume".to_owned())),
+        Some((previous, hash)) => {
+            let same = if previous.root == record.root {
+                ", the same tree"
+            } else {
+                ""
+            };
+            let hash = write(Noun::Record, hash);
+            lines.push((
+                "previous",
+                format!("version {}, {hash}{same}", previous.version),
+            ));
+            lines.push(("", span(previous)));
+        }
+    }
+    lines.push(("asked", span(record)));
+    for key in request.signers(examined) {
+        lines.push(("signed", format!("already, by {key}")));
+    }
+    lines
+}
+
+fn span(record: &RootRecord) -> String {
+    let (start, until) = (units::time(record.start), units::time(record.until()));
+    format!("from {start} to {until}")
+}
+
+/// Asks the person at the terminal, who has seen what is to be signed.
+fn confirm(global: &Global) -> Outcome<()> {
+    if global.yes {
+        return Ok(());
+    }
+    let refused =
+        |why: &str| Failure::new(Kind::NotConfirmed, format!("nothing was signed: {why}"));
+    if global.no_input || !std::io::stdin().is_terminal() {
+        return Err(refused("nobody is there to confirm it"));
+    }
+    eprint!("Sign this? Type yes: ");
+    let failed = |e| Failure::io("cannot ask", &e);
+    std::io::stderr().flush().map_err(failed)?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(failed)?;
+    match answer.trim() {
+        "yes" => Ok(()),
+        _ => Err(refused("the answer was not yes")),
+    }
+}
+
+/// Writes the request that an unsigned publication left.
+pub fn requested(
+    request: &Request,
+    published: &Published,
+    out: &Path,
+    record: &mut Map<String, Value>,
+    output: &mut Output,
+) -> Outcome<()> {
+    let bytes = signing::write(out, request)?;
+    text::put_name(record, "request", out.as_os_str().as_encoded_bytes());
+    if !output.json() {
+        let size = units::size(bytes);
+        output.line(&format!("request  {} ({size})", out.display()))?;
+        output.note(&format!(
+            "Version {} is not published yet: `bulla sign` this file where the key is, then \
+             `bulla publish --install` what comes of it.",
+            published.version
+        ));
+    }
+    Ok(())
+}
+
+/// Completes a publication that was signed elsewhere.
+pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let options = PublishOptions {
+        state_dir: config.path("state-dir"),
+        ..PublishOptions::default()
+    };
+    let installed = signing::install(file, args.repository()?, &options)?;
+    let record = write(Noun::Record, &installed.record_hash);
+    let until = units::time(installed.valid_until);
+    if !output.json() {
+        let word = if installed.again {
+            " (it stood already)"
+        } else {
+            ""
+        };
+        output.line(&format!("volume   {}", installed.volume))?;
+        output.line(&format!("version  {}{word}", installed.version))?;
+        output.line(&format!("record   {record}"))?;
+        output.line(&format!("valid to {until}"))?;
+    }
+    Ok(Done::ok(fields(json!({
+        "volume": installed.volume.to_string(),
+        "version": installed.version,
+        "record": record,
+        "valid_until": until,
+        "again": installed.again,
+    }))))
+}
+
+/// Publishes up to the signature.
+pub fn publish_unsigned(
+    args: &Publish,
+    options: &PublishOptions,
+    watch: &dyn publish::progress::Observer,
+) -> Outcome<(Published, Option<Request>)> {
+    let (tree, repo) = (super::publish::input(args)?, args.repository()?);
+    let done = pipeline::publish_unsigned(tree, repo, args.publisher, options, watch);
+    Ok(done?)
+}

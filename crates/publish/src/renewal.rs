@@ -1,0 +1,216 @@
+//! `renew`: the tree stays, its time goes on (SFSRO 3.1). A publisher's key signs a new record of the
+//! same root; a timestamp's key vouches anew for the record that stands. Which of the two follows
+//! from the key alone.
+//!
+//! Under the writer's lock and through the writer's commit: never beside a publication, and a crash
+//! leaves the old head or the new one.
+
+use std::path::Path;
+
+use store::repository::Repository;
+use store::writer::Writer;
+use trust::Reject;
+use trust::floor::Floor;
+use trust::head::Head;
+use trust::judge::{Freshness, Terms};
+use trust::key::SecretKey;
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+use trust::statement::VolumeId;
+use trust::timestamp::Timestamp;
+
+use crate::pipeline::{PublishOptions, show, signed_before};
+use crate::publish_error::PublishError;
+use crate::succession::Succession;
+
+/// What was renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The record: the volume has a new version of the same tree.
+    Record,
+    /// The timestamp of the version that stands.
+    Timestamp,
+}
+
+/// A version whose time was made longer.
+#[derive(Debug, Clone)]
+pub struct Renewed {
+    /// The volume.
+    pub volume: VolumeId,
+    /// What was signed.
+    pub what: What,
+    /// The version.
+    pub version: u64,
+    /// Its record's hash.
+    pub record_hash: [u8; 32],
+    /// Until when readers may believe it now, unix seconds.
+    pub valid_until: u64,
+}
+
+/// Renews the newest version of `repository`. Of `options`, validity, clock and state directory
+/// count; a timestamp never gets more than its policy's maximum.
+///
+/// # Errors
+/// [`PublishError::WrongKey`] for a key that may sign neither, [`PublishError::Locked`] while
+/// somebody publishes, [`PublishError::SetBack`] where this machine knows a later version.
+pub fn renew(
+    repository: &Path,
+    key: &SecretKey,
+    options: &PublishOptions,
+) -> Result<Renewed, PublishError> {
+    if options.valid.as_secs() == 0 {
+        return Err(PublishError::Impossible("a validity of less than a second"));
+    }
+    let opened = Repository::open(repository)?;
+    let mut writer = Writer::begin(&opened)?;
+    let statements = writer.statements().clone();
+    if statements.is_empty() {
+        return Err(PublishError::NothingPublished {
+            path: repository.to_owned(),
+        });
+    }
+    let shown = Succession::follow(&statements, repository)?;
+    let (shows, shown_hash) = (shown.version, shown.base_hash());
+    let succession = beside_memory(shown, repository, options)?;
+    let roles = succession.roles();
+    if !roles.publishers.keys().contains(&key.public())
+        && roles.timestamps.keys().contains(&key.public())
+    {
+        if succession.base_hash() != shown_hash {
+            return Err(PublishError::SetBack {
+                path: repository.to_owned(),
+                shows: shows.saturating_sub(1),
+                signed: succession.version.saturating_sub(1),
+            });
+        }
+        return stamp(&mut writer, &statements, repository, key, options);
+    }
+    succession.check_signer(&key.public())?;
+    let Some(previous) = succession.previous.clone() else {
+        return Err(PublishError::NothingPublished {
+            path: repository.to_owned(),
+        });
+    };
+    let (volume, version) = (succession.volume, succession.version);
+    let memory = signed_before(volume, options)?;
+    let seconds = options.valid.as_secs();
+    let head = succession.sign(
+        previous.root,
+        previous.totals,
+        (options.clock)(),
+        seconds,
+        key,
+    )?;
+    show(&mut writer, &head, memory.as_ref())?;
+    Ok(Renewed {
+        volume,
+        what: What::Record,
+        version,
+        record_hash: head.record_hash,
+        valid_until: head.valid_until,
+    })
+}
+
+/// An older version than this machine has vouched for is not made to live longer: readers of the
+/// newer one would be taken back, or see a fork. Only where the newer one is the same tree (a renewal
+/// that was cut off) does it go on from there.
+fn beside_memory(
+    succession: Succession,
+    repository: &Path,
+    options: &PublishOptions,
+) -> Result<Succession, PublishError> {
+    let Some(memory) = signed_before(succession.volume, options)? else {
+        return Ok(succession);
+    };
+    let Some(signed) = memory.lock()?.signed()? else {
+        return Ok(succession);
+    };
+    let last = Succession::follow(&signed, repository)?;
+    if last.volume != succession.volume || last.version < succession.version {
+        return Ok(succession);
+    }
+    if last.version == succession.version {
+        return match last.base_hash() == succession.base_hash() {
+            true => Ok(succession),
+            false => Err(PublishError::Contradiction {
+                version: last.version.saturating_sub(1),
+                why: Reject::Fork("two records of one version"),
+            }),
+        };
+    }
+    let root = |succession: &Succession| succession.previous.as_ref().map(|record| record.root);
+    if root(&last) != root(&succession) {
+        return Err(PublishError::SetBack {
+            path: repository.to_owned(),
+            shows: succession.version.saturating_sub(1),
+            signed: last.version.saturating_sub(1),
+        });
+    }
+    succession.go_on_from(&signed, repository)
+}
+
+/// A new timestamp of the record that stands.
+fn stamp(
+    writer: &mut Writer,
+    statements: &[u8],
+    path: &Path,
+    key: &SecretKey,
+    options: &PublishOptions,
+) -> Result<Renewed, PublishError> {
+    let bad = |why| PublishError::BadHead {
+        path: path.to_owned(),
+        why,
+    };
+    let mut head = Head::decode(statements).map_err(bad)?;
+    let genesis = head.policies.first();
+    let genesis = genesis.ok_or(bad(Reject::NotSigned("there is no genesis policy")))?;
+    let volume = VolumeId::from_bytes(genesis.hash());
+    let record: RootRecord = head.record.statement().read(volume).map_err(bad)?;
+    let terms = Terms {
+        freshness: Freshness::Pinned {
+            version: record.version,
+            record_hash: head.record.hash(),
+        },
+        ..Terms::strict(record.start)
+    };
+    let mut signatures = Signatures::default();
+    let floor = Floor::new(volume);
+    let offer = floor.judge(&head, &terms, &mut signatures).map_err(bad)?;
+    let newest = offer.chain.newest();
+    let issued = (options.clock)();
+    if issued >= record.until() {
+        return Err(PublishError::RecordOver {
+            version: record.version,
+            until: record.until(),
+        });
+    }
+    if newest.roles().timestamps.needed() > 1 {
+        return Err(PublishError::Impossible(
+            "the policy of this volume asks for more timestamps than one key's",
+        ));
+    }
+    let seconds = options.valid.as_secs().min(newest.roles().timestamp_max);
+    let timestamp = Timestamp {
+        record_hash: offer.record_hash,
+        policy_number: newest.number(),
+        policy_hash: offer.chain.newest_hash(),
+        issued,
+        until: issued.saturating_add(seconds),
+    };
+    head.timestamp = Some(timestamp.statement(volume).sign(&[key]));
+    // Not shown before a reader would believe it.
+    let judged = floor.judge(&head, &Terms::strict(issued), &mut signatures);
+    let valid_until = judged.map_err(bad)?.valid_until;
+    let bytes = head.encode()?;
+    if let Some(memory) = signed_before(volume, options)? {
+        memory.lock()?.keep_signed(&bytes)?;
+    }
+    writer.commit(&bytes)?;
+    Ok(Renewed {
+        volume,
+        what: What::Timestamp,
+        version: record.version,
+        record_hash: offer.record_hash,
+        valid_until,
+    })
+}

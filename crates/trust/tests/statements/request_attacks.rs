@@ -1,0 +1,348 @@
+//! Signing requests and the records of the past: what each must be refused for.
+
+use trust::earlier::Leaf;
+use trust::error::Class;
+use trust::head::Head;
+use trust::judge::{Freshness, Terms};
+use trust::policy::{Genesis, Roles, VolumeId};
+use trust::request::{Base, Request};
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+use trust::statement::{Signed, Statement};
+use trust::{Handle, Reject};
+
+use crate::world::{NOW, WEEK, World, judge, key, sign};
+
+fn unsigned(statement: &Statement) -> Signed {
+    statement.sign(&[])
+}
+
+/// The request for the version after `head`.
+fn after(world: &World, head: &Head, version: u64) -> Request {
+    Request {
+        base: Base::Head(Box::new(head.clone())),
+        record: unsigned(&world.record(version).statement(world.volume)),
+    }
+}
+
+/// The request for a new volume of key 1, and its id.
+fn first() -> (Request, VolumeId, RootRecord) {
+    let roles = Roles::single(key(1).public());
+    let genesis = Genesis::new("new", [1; 32], [2; 32], roles).unwrap();
+    let policy = unsigned(&genesis.statement());
+    let (log, _) = trust::head::first_log(&policy).unwrap();
+    let record = RootRecord {
+        policy_hash: policy.hash(),
+        log,
+        ..World::new().record(1)
+    };
+    let volume = genesis.volume_id();
+    let request = Request {
+        base: Base::Genesis(policy),
+        record: unsigned(&record.statement(volume)),
+    };
+    (request, volume, record)
+}
+
+fn examine(request: &Request) -> Result<trust::request::Examined, Reject> {
+    request.examine(&mut Signatures::default())
+}
+
+/// `request` about another record.
+fn with(request: &Request, volume: VolumeId, change: impl FnOnce(&mut RootRecord)) -> Request {
+    let mut record: RootRecord = request.record.statement().read(volume).unwrap();
+    change(&mut record);
+    Request {
+        base: request.base.clone(),
+        record: unsigned(&record.statement(volume)),
+    }
+}
+
+#[test]
+fn a_request_comes_back_signed_and_makes_a_head() {
+    let (mut request, volume, _) = first();
+    let examined = examine(&request).unwrap();
+    assert_eq!((examined.volume, examined.name.as_str()), (volume, "new"));
+    assert!(examined.previous.is_none());
+    request.sign(&examined, NOW + 5, WEEK, &key(1)).unwrap();
+    let bytes = request.encode().unwrap();
+    let request = Request::decode(&bytes).unwrap();
+    assert_eq!(request.encode().unwrap(), bytes);
+    let examined = examine(&request).unwrap();
+    assert_eq!(request.signers(&examined), [key(1).public()]);
+    let head = request.head(&examined);
+    let offer = judge(&trust::floor::Floor::new(volume), &head).unwrap();
+    assert_eq!((offer.record.version, offer.record.start), (1, NOW + 5));
+
+    let mut world = World::new();
+    let one = world.publish(1);
+    let mut request = after(&world, &one, 2);
+    let examined = examine(&request).unwrap();
+    assert_eq!(examined.previous.as_ref().unwrap().1, one.record.hash());
+    request.sign(&examined, NOW, WEEK, &key(2)).unwrap();
+    let examined = examine(&request).unwrap();
+    let floor = crate::world::adopted(&world.floor(), &[&one]);
+    let offer = judge(&floor, &request.head(&examined)).unwrap();
+    assert_eq!(offer.record.version, 2);
+    // A second signer leaves the record as the first one saw it.
+    let hash = request.record.hash();
+    request.sign(&examined, NOW + 99, 7, &key(2)).unwrap();
+    assert_eq!(request.record.hash(), hash);
+}
+
+#[test]
+fn a_request_that_suffered_on_its_way_says_so() {
+    let (request, ..) = first();
+    let bytes = request.encode().unwrap();
+    for at in 0..bytes.len() {
+        let mut bent = bytes.clone();
+        bent[at] ^= 0x10;
+        assert!(Request::decode(&bent).is_err(), "byte {at}");
+        assert!(Request::decode(&bytes[..at]).is_err(), "cut at {at}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(Request::decode(&longer).is_err());
+    let resealed = |mut body: Vec<u8>| {
+        body.extend_from_slice(blake3::hash(&body.clone()).as_bytes());
+        Request::decode(&body)
+    };
+    let body = bytes[..bytes.len() - 32].to_vec();
+    assert!(resealed(body.clone()).is_ok());
+    let mut later = body.clone();
+    later[8] = 1;
+    assert!(matches!(resealed(later), Err(Reject::Unsupported { .. })));
+    let mut neither = body.clone();
+    neither[12] = 2;
+    assert!(resealed(neither).is_err());
+    let mut trailing = body;
+    trailing.push(0);
+    assert!(resealed(trailing).is_err());
+}
+
+#[test]
+fn a_request_must_be_the_next_version_of_what_it_builds_on() {
+    let mut world = World::new();
+    let one = world.publish(1);
+    let good = after(&world, &one, 2);
+    assert!(examine(&good).is_ok());
+    for version in [1, 3, u64::MAX] {
+        let bad = with(&good, world.volume, |r| r.version = version);
+        assert!(examine(&bad).is_err(), "version {version}");
+    }
+    let forked = with(&good, world.volume, |r| r.log.root = [9; 32]);
+    assert!(matches!(examine(&forked), Err(Reject::BadHistory(_))));
+    let shorter = with(&good, world.volume, |r| r.log.size = 1);
+    assert!(matches!(examine(&shorter), Err(Reject::BadHistory(_))));
+    let epoch = with(&good, world.volume, |r| r.log.epoch = 1);
+    assert!(examine(&epoch).is_err());
+    let policy = with(&good, world.volume, |r| r.policy_hash = [3; 32]);
+    assert!(examine(&policy).is_err());
+    let number = with(&good, world.volume, |r| r.policy_number = 1);
+    assert!(examine(&number).is_err());
+    let earlier = with(&good, world.volume, |r| r.start = NOW - 1);
+    assert!(examine(&earlier).is_err());
+    // What it builds on must be signed, by a publisher, in this volume.
+    let mut base = one.clone();
+    base.record = unsigned(one.record.statement());
+    let unproved = after(&world, &base, 2);
+    assert!(matches!(examine(&unproved), Err(Reject::NotSigned(_))));
+    base.record = sign(one.record.statement(), &[5]);
+    assert!(examine(&after(&world, &base, 2)).is_err());
+    let foreign = Request {
+        base: Base::Head(Box::new(one.clone())),
+        record: first().0.record,
+    };
+    assert_eq!(examine(&foreign).unwrap_err(), Reject::WrongVolume);
+    // A volume that has ended has no next version.
+    let mut end = world.successor(Some(&one));
+    end.revoked = Some(trust::policy::Revocation { successor: None });
+    world.rotate(&end, &[1]);
+    let mut ended = one.clone();
+    ended.policies = world.policies.clone();
+    assert!(matches!(
+        examine(&after(&world, &ended, 2)),
+        Err(Reject::Revoked { .. })
+    ));
+}
+
+#[test]
+fn a_first_version_must_fit_its_genesis() {
+    let (good, volume, _) = first();
+    assert!(examine(&with(&good, volume, |r| r.version = 2)).is_err());
+    assert!(examine(&with(&good, volume, |r| r.policy_hash = [3; 32])).is_err());
+    assert!(examine(&with(&good, volume, |r| r.log.root = [3; 32])).is_err());
+    let world = World::new();
+    let other = Request {
+        base: Base::Genesis(world.policies[0].clone()),
+        ..good
+    };
+    assert_eq!(examine(&other).unwrap_err(), Reject::WrongVolume);
+}
+
+#[test]
+fn only_a_publisher_signs_and_what_is_altered_afterwards_is_not_signed() {
+    let mut world = World::new();
+    let one = world.publish(1);
+    let mut request = after(&world, &one, 2);
+    let examined = examine(&request).unwrap();
+    for stranger in [1, 7] {
+        let refused = request.sign(&examined, NOW, WEEK, &key(stranger));
+        assert!(matches!(refused, Err(Reject::NotSigned(_))));
+    }
+    assert!(request.signers(&examined).is_empty());
+    request.sign(&examined, NOW, WEEK, &key(2)).unwrap();
+    // Another root after the signer has looked at it.
+    let altered = with(&request, world.volume, |r| {
+        r.root = Handle::from_bytes([9; 32])
+    });
+    let mut bytes = altered.record.statement().bytes().to_vec();
+    let mut e = trust::encode::Encoder::new();
+    e.bytes(&bytes).varint(1);
+    let genuine = request.record.by(&key(2).public()).unwrap();
+    e.u8(1).raw(&genuine.key).raw(&genuine.signature);
+    bytes = e.finish();
+    let forged = Request {
+        base: request.base.clone(),
+        record: Signed::from_bytes(&bytes).unwrap(),
+    };
+    let examined = examine(&forged).unwrap();
+    let judged = judge(&world.floor(), &forged.head(&examined));
+    assert_eq!(judged.unwrap_err().class(), Class::Integrity);
+}
+
+#[test]
+fn a_hand_that_has_signed_goes_on_from_there_only() {
+    let mut world = World::new();
+    let one = world.publish(1);
+    let two = world.publish(2);
+    let three = after(&world, &two, 3);
+    let examined = examine(&three).unwrap();
+    assert_eq!(examined.follows(&three.base, &two), Ok(()));
+    assert_eq!(examined.follows(&three.base, &one), Ok(()));
+    // The same version twice, and one before.
+    let mut again = World::new();
+    let first = again.publish(1);
+    let other_two = after(&again, &first, 2);
+    let examined = examine(&other_two).unwrap();
+    let refused = examined.follows(&other_two.base, &two).unwrap_err();
+    assert_eq!(refused.class(), Class::Fork);
+    let later = world.publish(3);
+    let refused = examined.follows(&other_two.base, &later).unwrap_err();
+    assert_eq!(refused.class(), Class::Rollback);
+    // A log in which what was signed does not stand.
+    let mut forked = World::new();
+    forked.publish(1);
+    let mut record = forked.record(2);
+    record.root = Handle::from_bytes([0xee; 32]);
+    let other = forked.head_of(&record, &[2]);
+    forked.advance(&other);
+    let three = after(&forked, &other, 3);
+    let examined = examine(&three).unwrap();
+    let refused = examined.follows(&three.base, &two).unwrap_err();
+    assert_eq!(refused.class(), Class::Fork);
+    // Other policies than those it was signed under.
+    let mut rotated = World::new();
+    rotated.publish(1);
+    let base = rotated.publish(2);
+    rotated.rotate(&rotated.successor(Some(&base)), &[1]);
+    let mut known = rotated.publish(3);
+    known.policies = rotated.policies.clone();
+    let mut plain = World::new();
+    for version in 1..=5 {
+        plain.publish(version);
+    }
+    let last = plain.publish(6);
+    let seven = after(&plain, &last, 7);
+    let examined = examine(&seven).unwrap();
+    let refused = examined.follows(&seven.base, &known).unwrap_err();
+    assert_eq!(refused.class(), Class::Fork);
+}
+
+#[test]
+fn an_earlier_record_is_believed_for_its_own_signatures() {
+    let mut world = World::new();
+    let one = world.publish(1);
+    let two = world.publish(2);
+    let floor = crate::world::adopted(&world.floor(), &[&one, &two]);
+    let judge = |earlier: &Signed, freshness| {
+        let terms = Terms {
+            freshness,
+            ..Terms::strict(NOW + 99 * WEEK)
+        };
+        floor.judge_earlier(&two, earlier, &terms, &mut Signatures::default())
+    };
+    let pin = |version, record_hash| Freshness::Pinned {
+        version,
+        record_hash,
+    };
+    let offer = judge(&one.record, pin(1, one.record.hash())).unwrap();
+    assert_eq!(offer.record.version, 1);
+    // It says nothing of what is current.
+    assert_eq!(floor.adopt(&offer).unwrap(), floor);
+    assert_eq!(floor.observe(&offer).unwrap(), floor);
+    assert!(judge(&one.record, Freshness::Strict).is_ok());
+    for wrong in [pin(2, one.record.hash()), pin(1, two.record.hash())] {
+        assert!(matches!(
+            judge(&one.record, wrong),
+            Err(Reject::NotPinned(_))
+        ));
+    }
+    let bare = unsigned(one.record.statement());
+    let refused = judge(&bare, pin(1, bare.hash()));
+    assert!(matches!(refused, Err(Reject::NotSigned(_))), "{refused:?}");
+    let stranger = sign(one.record.statement(), &[7]);
+    assert!(judge(&stranger, Freshness::Strict).is_err());
+    assert!(
+        judge(&two.record, Freshness::Strict).is_err(),
+        "not earlier"
+    );
+    assert!(judge(&world.policies[0], Freshness::Strict).is_err());
+    // Nor under a policy that is not the pinned one, nor of a volume that has ended.
+    let pinned = Terms {
+        policy_pin: Some([5; 32]),
+        ..Terms::strict(NOW)
+    };
+    let refused = floor.judge_earlier(&two, &one.record, &pinned, &mut Signatures::default());
+    assert!(matches!(refused, Err(Reject::NotPinned(_))));
+    let mut end = world.successor(Some(&two));
+    end.revoked = Some(trust::policy::Revocation { successor: None });
+    let mut ended = two.clone();
+    ended
+        .policies
+        .push(sign(&end.statement(world.volume), &[1]));
+    let refused = floor.judge_earlier(
+        &ended,
+        &one.record,
+        &Terms::strict(NOW),
+        &mut Signatures::default(),
+    );
+    assert!(matches!(refused, Err(Reject::Revoked { .. })));
+    // The head beside it must be good as well.
+    let mut forged = two.clone();
+    forged.record = unsigned(two.record.statement());
+    let terms = Terms::strict(NOW);
+    let refused = floor.judge_earlier(&forged, &one.record, &terms, &mut Signatures::default());
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_leaf_is_a_signed_record_or_a_policy_of_the_chain() {
+    let mut world = World::new();
+    let one = world.publish(1);
+    let chain = world.chain().unwrap();
+    let read = |signed: &Signed| Leaf::read(signed, &chain, &mut Signatures::default());
+    let Leaf::Record { signers, .. } = read(&one.record).unwrap() else {
+        panic!("a record");
+    };
+    assert_eq!(signers, [key(2).public()]);
+    assert!(matches!(
+        read(&world.policies[0]),
+        Ok(Leaf::Policy { number: 0, .. })
+    ));
+    assert!(read(&unsigned(one.record.statement())).is_err());
+    let other = sign(&world.successor(None).statement(world.volume), &[1]);
+    assert!(matches!(read(&other), Err(Reject::NotSigned(_))));
+    let stamp = sign(&world.timestamp(&one).statement(world.volume), &[2]);
+    assert!(read(&stamp).is_err());
+}
