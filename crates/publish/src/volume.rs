@@ -106,28 +106,35 @@ pub enum Refreshed {
 #[derive(Debug)]
 struct Clock {
     began: Instant,
-    /// What time it was when the clock began, unix seconds; only ever raised.
-    at_least_seconds: AtomicU64,
+    /// What time it was when the clock began, unix milliseconds; only ever raised. In whole seconds
+    /// the count could run ahead of the wall clock by one.
+    at_least_ms: AtomicU64,
 }
 
 impl Clock {
     fn start() -> Clock {
         Clock {
             began: Instant::now(),
-            at_least_seconds: AtomicU64::new(wall_seconds()),
+            at_least_ms: AtomicU64::new(wall_seconds().saturating_mul(1000)),
         }
     }
 
     /// It is this late now, unix seconds: time counts on from here, also where the wall clock was set
     /// back. Otherwise a statement would hold as much longer as the clock is behind.
     fn advance_to(&self, seconds: u64) {
-        let began = seconds.saturating_sub(self.began.elapsed().as_secs());
-        self.at_least_seconds.fetch_max(began, Ordering::Relaxed);
+        // One more, because what has elapsed is rounded down.
+        let elapsed_ms = self.elapsed_ms().saturating_add(1);
+        let began = seconds.saturating_mul(1000).saturating_sub(elapsed_ms);
+        self.at_least_ms.fetch_max(began, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
-        let counted = self.at_least_seconds.load(Ordering::Relaxed);
-        wall_seconds().max(counted.saturating_add(self.began.elapsed().as_secs()))
+        let counted_ms = self.at_least_ms.load(Ordering::Relaxed);
+        wall_seconds().max(counted_ms.saturating_add(self.elapsed_ms()) / 1000)
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -563,5 +570,21 @@ fn rank(class: Class) -> u8 {
         Class::Integrity => 3,
         Class::Rollback => 4,
         Class::Fork => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_told_the_time_does_not_run_ahead_of_it() {
+        let clock = Clock::start();
+        for _ in 0..60 {
+            clock.advance_to(wall_seconds());
+            let now = clock.now();
+            assert!(now <= wall_seconds(), "{now}");
+            std::thread::sleep(Duration::from_millis(37));
+        }
     }
 }
