@@ -7,9 +7,10 @@ use std::time::Duration;
 use ::mount::Ownership;
 use clap::{Args, Parser, Subcommand};
 
+use crate::caching::Caching;
 use crate::logging::LogFormat;
 use crate::output::Color;
-use crate::units::{parse_duration, parse_size};
+use crate::units::parse_duration;
 
 /// File systems on storage that nobody has to trust.
 ///
@@ -76,6 +77,10 @@ pub enum Command {
     Mount(Mount),
     /// Unmount a volume, also one whose daemon has died
     Umount(Umount),
+    /// Tell how the mounts of this user do
+    Status(Status),
+    /// Look for what is wrong on this machine, and tell what to do
+    Doctor(Doctor),
     /// List a directory of a volume
     Ls(Ls),
     /// Write a file of a volume to stdout
@@ -206,9 +211,12 @@ pub struct Serve {
     /// Connections at a time of one client: an IPv4 address, an IPv6 /64 [default: 4096]
     #[arg(long, value_name = "N")]
     pub max_per_client: Option<usize>,
-    /// Memory for answers that are asked for often, 0 for none [default: 256MiB]
+    /// Memory for answers that are asked for often, 0B for none [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
-    pub cache_size: Option<u64>,
+    pub memory: Option<u64>,
+    /// Hand out metrics at http://ADDR/metrics, for Prometheus [default: none]
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
 }
 
 /// Where a volume is read from.
@@ -222,9 +230,9 @@ pub struct Reading {
     /// How long an answer may take, all places tried [default: 30s, setting `deadline`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub deadline: Option<Duration>,
-    /// Memory for checked blocks [default: 256MiB, setting `cache-size`]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub cache_size: Option<u64>,
+    /// What is kept of what was read.
+    #[command(flatten)]
+    pub caching: Caching,
 }
 
 /// `bulla mount`.
@@ -241,6 +249,9 @@ pub struct Mount {
     /// Stay in the foreground, for service managers
     #[arg(long)]
     pub foreground: bool,
+    /// Hand out metrics at http://ADDR/metrics, for Prometheus [default: none]
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
     /// Let other users read the mount
     #[arg(long)]
     pub allow_other: bool,
@@ -267,6 +278,21 @@ fn parse_owner(text: &str) -> Result<Ownership, String> {
 pub struct Umount {
     /// The mounted directory
     pub dir: PathBuf,
+}
+
+/// `bulla status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Only the mount on this directory
+    pub dir: Option<PathBuf>,
+}
+
+/// `bulla doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Unmount what is dead, and remove what dead daemons left
+    #[arg(long)]
+    pub fix: bool,
 }
 
 /// `bulla ls`.
@@ -367,6 +393,8 @@ impl Command {
             Command::Serve(_) => "serve",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Status(_) => "status",
+            Command::Doctor(_) => "doctor",
             Command::Ls(_) => "ls",
             Command::Cat(_) => "cat",
             Command::Stat(_) => "stat",

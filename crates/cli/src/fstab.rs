@@ -39,7 +39,10 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("mirror", "--mirror"),
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
+    ("memory", "--memory"),
+    ("cache", "--cache"),
     ("cache-size", "--cache-size"),
+    ("cache-keep-free", "--cache-keep-free"),
     ("owner", "--owner"),
     ("config", "--config"),
 ];
@@ -109,8 +112,8 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, cache-size=, config=, \
-                x-* and what mount(8) itself understands";
+    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, memory=, cache=, \
+                cache-size=, cache-keep-free=, config=, x-* and what mount(8) itself understands";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }
 

@@ -22,7 +22,6 @@ use crate::failure::{Failure, Kind, Outcome};
 pub struct Session {
     runtime: Runtime,
     state_dir: PathBuf,
-    cache_bytes: u64,
     deadline: Duration,
 }
 
@@ -32,10 +31,6 @@ impl Session {
         Ok(Session {
             runtime: runtime()?,
             state_dir: config.path("state-dir").unwrap_or_default(),
-            cache_bytes: match reading.cache_size {
-                Some(bytes) => bytes,
-                None => config.size("cache-size")?,
-            },
             deadline: match reading.deadline {
                 Some(deadline) => deadline,
                 None => config.duration("deadline")?,
@@ -63,7 +58,8 @@ impl Session {
         let mirrors: Vec<Location> = mirrors.collect::<Outcome<_>>()?;
         let options = VolumeOptions {
             state_directory: self.state_dir.clone(),
-            cache_bytes: self.cache_bytes,
+            cache_bytes: reading.caching.memory_bytes(config)?,
+            disk_cache: reading.caching.open(config)?,
             deadline: self.deadline,
             toward: (!path.is_empty()).then(|| path.to_vec()),
             ..VolumeOptions::default()

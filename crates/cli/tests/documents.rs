@@ -96,6 +96,7 @@ fn the_command_lines_of_the_readme_run() {
         .env_clear()
         .env("PATH", path)
         .env("HOME", home.path(""))
+        .env("BULLA_RUNTIME_DIR", home.path("run/bulla"))
         .current_dir(home.path(""))
         .output()
         .unwrap();

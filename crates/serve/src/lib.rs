@@ -19,7 +19,7 @@
 //! | [`shelf`] | what a server needs of a repository |
 //! | [`repository`] | a repository on disk as such |
 //! | [`limits`] | every bound, with its default |
-//! | [`counters`] | what happened, for metrics |
+//! | [`counters`], [`metrics`] | what happened, and the page that tells it |
 
 mod connection;
 pub mod counters;
@@ -29,6 +29,7 @@ mod hot;
 mod landing;
 pub mod limits;
 mod listener;
+pub mod metrics;
 mod outbox;
 pub mod repository;
 mod seats;

@@ -7,14 +7,16 @@ use crate::output::{Done, Output};
 
 mod cat;
 mod config;
+mod doctor;
 mod extract;
 mod key;
 mod ls;
 mod manual;
 mod mount;
 mod publish;
-mod serve;
+pub mod serve;
 mod stat;
+mod status;
 mod verify;
 
 /// Carries out a command.
@@ -28,6 +30,8 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Serve(args) => serve::run(args, config, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
         Command::Umount(args) => mount::umount(args, output),
+        Command::Status(args) => status::run(args, config, output),
+        Command::Doctor(args) => doctor::run(args, config, output),
         Command::Ls(args) => ls::run(args, config, output),
         Command::Cat(args) => cat::run(args, config, output),
         Command::Stat(args) => stat::run(args, config, output),

@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use ::serve::metrics::Page;
 use ::serve::{Limits, Server};
 use serde_json::json;
 use store::repository::Repository;
@@ -11,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::Serve;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::metrics::Listening;
 use crate::output::{Done, Output, fields};
 use crate::session;
 
@@ -20,7 +22,7 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         .listen
         .as_deref()
         .unwrap_or_else(|| config.text("listen"));
-    let address = address(text)?;
+    let address = listen_address(text)?;
     let mut repositories = Vec::new();
     for path in &args.repo {
         repositories.push(Repository::open(path)?);
@@ -32,7 +34,7 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
     if let Some(connections) = args.max_per_client {
         limits.max_per_client = connections.max(1);
     }
-    if let Some(bytes) = args.cache_size {
+    if let Some(bytes) = args.memory {
         limits.hot_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
     let volumes: Vec<(String, String)> = repositories
@@ -40,10 +42,20 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         .zip(&args.repo)
         .map(|(repository, path)| Ok((claimed(repository)?, path.display().to_string())))
         .collect::<Outcome<_>>()?;
+    let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let runtime = session::runtime()?;
     runtime.block_on(async {
         let server = Server::bind(address, repositories, limits)?;
         let local = server.local_addr();
+        let counters = server.counters();
+        let answering = match metrics {
+            Some(listening) => {
+                announce_metrics(output, listening.local)?;
+                let fill = move |page: &mut Page| ::serve::metrics::server(page, &counters);
+                Some(listening.answer(fill)?)
+            }
+            None => None,
+        };
         announce(output, local, &volumes)?;
         let failed = |e| Failure::io("cannot listen for signals", &e);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -63,6 +75,7 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         };
         server.run(stop).await;
         again.abort();
+        drop(answering);
         Ok::<_, Failure>(())
     })?;
     output.note("stopped");
@@ -81,6 +94,16 @@ fn claimed(repository: &Repository) -> Outcome<String> {
         .to_string())
 }
 
+/// Says where metrics are.
+fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
+    if output.json() {
+        let record = json!({"address": local.to_string()});
+        return output.record("metrics", fields(record));
+    }
+    output.note(&format!("metrics are at http://{local}/metrics"));
+    Ok(())
+}
+
 /// What is served where: lines that can be copied whole into a reader's command.
 fn announce(output: &mut Output, local: SocketAddr, volumes: &[(String, String)]) -> Outcome<()> {
     for (volume, repository) in volumes {
@@ -96,7 +119,8 @@ fn announce(output: &mut Output, local: SocketAddr, volumes: &[(String, String)]
     output.flush()
 }
 
-fn address(text: &str) -> Outcome<SocketAddr> {
+/// An address to listen on, as people write it.
+pub fn listen_address(text: &str) -> Outcome<SocketAddr> {
     let wrong = || {
         Failure::new(Kind::Usage, format!("`{text}` is no address to listen on")).with_hint(
             "write HOST:PORT, as 127.0.0.1:28552, [::]:28552 or :28552 for every address",
