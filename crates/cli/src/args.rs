@@ -1,19 +1,20 @@
 //! The command line: nouns to manage, verbs for daily use. What stands here is a contract with
 //! scripts (docs/cli.md); commands that this version does not have do not appear.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+mod places;
+mod publishing;
+mod reading;
 
-use ::mount::Ownership;
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 
-use crate::failure::{Failure, Kind, Outcome};
 use crate::logging::LogFormat;
 use crate::output::Color;
-use trust::judge::Freshness;
-use trust::key::PublicKey;
 
-use crate::units::{parse_duration, parse_freshness, parse_rate, parse_size, parse_version};
+pub use places::*;
+pub use publishing::*;
+pub use reading::*;
 
 /// File systems on storage that nobody has to trust.
 ///
@@ -88,6 +89,10 @@ pub enum Command {
     Mount(Mount),
     /// Unmount a volume, also one whose daemon has died
     Umount(Umount),
+    /// Tell how the mounts of this user do
+    Status(Status),
+    /// Look for what is wrong on this machine, and tell what to do
+    Doctor(Doctor),
     /// List a directory of a volume
     Ls(Ls),
     /// Write a file of a volume to stdout
@@ -111,406 +116,6 @@ pub enum Command {
     Man(Man),
     /// Tell which bulla this is
     Version,
-}
-
-/// `bulla key`.
-#[derive(Debug, Subcommand)]
-pub enum KeyCommand {
-    /// Make a key and write it into a new file
-    New(KeyNew),
-    /// Show the public name of a key
-    Show(KeyShow),
-    /// List keys: their public names and whether they have a passphrase
-    List(KeyList),
-}
-
-/// `bulla key new`.
-#[derive(Debug, Args)]
-pub struct KeyNew {
-    /// The file to write; it must not exist
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
-    /// Do not protect the key by a passphrase
-    #[arg(long, conflicts_with_all = ["passphrase_file", "passphrase_fd", "passphrase_command"])]
-    pub no_passphrase: bool,
-    /// Where the passphrase comes from.
-    #[command(flatten)]
-    pub passphrase: Passphrase,
-}
-
-/// `bulla key show`.
-#[derive(Debug, Args)]
-pub struct KeyShow {
-    /// The key file
-    pub file: PathBuf,
-}
-
-/// `bulla key list`.
-#[derive(Debug, Args)]
-pub struct KeyList {
-    /// Key files, and directories with key files; without any, the setting `key-dir` and the key that
-    /// the setting `key` names
-    #[arg(value_name = "FILE|DIR")]
-    pub paths: Vec<PathBuf>,
-}
-
-/// Where a passphrase comes from, if it is not asked for.
-#[derive(Debug, Args)]
-pub struct Passphrase {
-    /// Take the passphrase from the first line of FILE
-    #[arg(long, value_name = "FILE")]
-    pub passphrase_file: Option<PathBuf>,
-    /// Take the passphrase from the first line of the open file descriptor N
-    #[arg(long, value_name = "N", conflicts_with = "passphrase_file")]
-    pub passphrase_fd: Option<u32>,
-    /// Take the passphrase from the first line that CMD prints
-    #[arg(long, value_name = "CMD", conflicts_with_all = ["passphrase_file", "passphrase_fd"])]
-    pub passphrase_command: Option<String>,
-}
-
-/// `bulla publish`.
-#[derive(Debug, Args)]
-pub struct Publish {
-    /// The tree, or `-` for a tar archive on stdin; left out with --install
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-    /// The repository; made when it is missing
-    #[arg(value_name = "REPO", required_unless_present = "install")]
-    pub repo: Option<PathBuf>,
-    /// The publisher's key file (setting `key`)
-    #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
-    /// Store the tree and sign nothing: what `bulla sign` needs goes into the file --out
-    #[arg(long, requires = "out", conflicts_with_all = ["key", "dry_run", "install"])]
-    pub unsigned: bool,
-    /// The file for `bulla sign`
-    #[arg(long, value_name = "RECORD", requires = "unsigned")]
-    pub out: Option<PathBuf>,
-    /// Whose a new volume will be: the public name of the key that will sign it
-    #[arg(long, value_name = "KEY", requires = "unsigned", value_parser = parse_key)]
-    pub publisher: Option<PublicKey>,
-    /// Make the version that `bulla sign` signed the newest of REPO
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "dry_run", "valid", "name"])]
-    pub install: Option<PathBuf>,
-    /// Where the key's passphrase comes from.
-    #[command(flatten)]
-    pub passphrase: Passphrase,
-    /// How long the version is valid [default: 7d, setting `valid`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
-    pub valid: Option<Duration>,
-    /// The volume's name, for people; only for the first version [default: the directory's name]
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
-    /// Leave out what matches, as in .gitignore (repeatable)
-    #[arg(long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// Do not descend into other file systems
-    #[arg(long)]
-    pub one_file_system: bool,
-    /// Publish what can be read, report the rest, end with exit code 3
-    #[arg(long)]
-    pub skip_unreadable: bool,
-    /// Publish owner and group, access lists and capabilities
-    #[arg(long)]
-    pub owner: bool,
-    /// Read every file, also those that look unchanged
-    #[arg(long)]
-    pub paranoid: bool,
-    /// Write nothing; show what would change
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-impl Publish {
-    /// The tree.
-    pub fn tree(&self) -> Outcome<&Path> {
-        match &self.repo {
-            Some(_) => Ok(&self.dir),
-            None => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
-        }
-    }
-
-    /// The repository; with --install, the only path.
-    pub fn repository(&self) -> Outcome<&Path> {
-        match (&self.repo, &self.install) {
-            (Some(repo), None) => Ok(repo),
-            (None, Some(_)) => Ok(&self.dir),
-            (Some(_), Some(_)) => Err(Failure::new(
-                Kind::Usage,
-                "with --install the tree is not named: it is in the repository already",
-            )),
-            (None, None) => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
-        }
-    }
-}
-
-fn parse_key(text: &str) -> Result<PublicKey, String> {
-    text.parse().map_err(|e| format!("`{text}`: {e}"))
-}
-
-/// `bulla sign`.
-#[derive(Debug, Args)]
-pub struct Sign {
-    /// The file that `bulla publish --unsigned` left
-    pub record: PathBuf,
-    /// Where to write it, signed
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
-    /// The publisher's key file (setting `key`)
-    #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
-    /// Where the key's passphrase comes from.
-    #[command(flatten)]
-    pub passphrase: Passphrase,
-    /// How long the version is valid, from now on [default: 7d, setting `valid`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
-    pub valid: Option<Duration>,
-}
-
-/// `bulla renew`.
-#[derive(Debug, Args)]
-pub struct Renew {
-    /// The repository
-    pub repo: PathBuf,
-    /// The key file of the publisher, or of one who signs timestamps (setting `key`)
-    #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
-    /// Where the key's passphrase comes from.
-    #[command(flatten)]
-    pub passphrase: Passphrase,
-    /// How long it is valid, from now on [default: 7d, setting `valid`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
-    pub valid: Option<Duration>,
-}
-
-/// `bulla log`.
-#[derive(Debug, Args)]
-pub struct Log {
-    /// What to read.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// Entries to list, the newest
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub max: usize,
-}
-
-/// `bulla diff`.
-#[derive(Debug, Args)]
-pub struct Diff {
-    /// What to read.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// The older version [default: the one before the newest]
-    #[arg(value_parser = parse_version)]
-    pub old: Option<u64>,
-    /// The other version [default: the newest]
-    #[arg(value_parser = parse_version)]
-    pub new: Option<u64>,
-}
-
-/// `bulla serve`.
-#[derive(Debug, Args)]
-pub struct Serve {
-    /// The repositories
-    #[arg(required = true)]
-    pub repo: Vec<PathBuf>,
-    /// The address to listen on [default: 127.0.0.1:28552, setting `listen`]
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<String>,
-    /// Serve the repositories over HTTP as well, at /VOLUMEID/ (setting `http`)
-    #[arg(long, value_name = "ADDR")]
-    pub http: Option<String>,
-    /// Connections at a time; further ones are told to come back later [default: 16384]
-    #[arg(long, value_name = "N")]
-    pub max_connections: Option<usize>,
-    /// Connections at a time of one client: an IPv4 address, an IPv6 /64 [default: 4096]
-    #[arg(long, value_name = "N")]
-    pub max_per_client: Option<usize>,
-    /// Memory for answers that are asked for often, 0 for none [default: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
-    pub cache_size: Option<u64>,
-}
-
-/// Where a volume is read from.
-#[derive(Debug, Args)]
-pub struct Reading {
-    /// VOLUMEID@LOCATION, or a name from the configuration
-    pub source: String,
-    /// Another place that has the volume (repeatable)
-    #[arg(long, value_name = "LOCATION")]
-    pub mirror: Vec<String>,
-    /// How long an answer may take, all places tried [default: 30s, setting `deadline`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
-    pub deadline: Option<Duration>,
-    /// Memory for checked blocks [default: 256MiB, setting `cache-size`]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub cache_size: Option<u64>,
-    /// Believe https servers that an authority in this PEM file vouches for, and no others (setting
-    /// `tls`)
-    #[arg(long, value_name = "FILE", conflicts_with = "tls_unverified")]
-    pub ca: Option<PathBuf>,
-    /// Ask nobody who an https server is: what is read is proved by the volume id, but whoever sits in
-    /// between sees what is read
-    #[arg(long)]
-    pub tls_unverified: bool,
-    /// How old a statement may be: `strict`, `grace=D` (so much past its end, with a warning, where
-    /// nothing fresher answers) or `pinned=VERSION:RECORD` (that record and no other, however old)
-    /// [default: strict, setting `freshness`]
-    #[arg(long, value_name = "HOW", value_parser = parse_freshness)]
-    pub freshness: Option<Freshness>,
-}
-
-/// `bulla mount`.
-#[derive(Debug, Args)]
-pub struct Mount {
-    /// What to mount.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// Where; what the directory holds is hidden meanwhile
-    pub dir: PathBuf,
-    /// How often to look for a new version [default: 30s, setting `refresh`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
-    pub refresh: Option<Duration>,
-    /// Stay in the foreground, for service managers
-    #[arg(long)]
-    pub foreground: bool,
-    /// Let other users read the mount
-    #[arg(long)]
-    pub allow_other: bool,
-    /// Who files belong to: `mounter`, `published`, or numbers `UID:GID`
-    #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
-    pub owner: Ownership,
-}
-
-fn parse_owner(text: &str) -> Result<Ownership, String> {
-    let number = |text: &str| text.parse::<u32>().ok();
-    match text {
-        "mounter" => Ok(Ownership::Mounter),
-        "published" => Ok(Ownership::Published),
-        _ => text
-            .split_once(':')
-            .and_then(|(uid, gid)| Some((number(uid)?, number(gid)?)))
-            .map(|(uid, gid)| Ownership::Fixed { uid, gid })
-            .ok_or_else(|| "expected mounter, published or UID:GID in numbers".to_owned()),
-    }
-}
-
-/// `bulla umount`.
-#[derive(Debug, Args)]
-pub struct Umount {
-    /// The mounted directory
-    pub dir: PathBuf,
-}
-
-/// `bulla ls`.
-#[derive(Debug, Args)]
-pub struct Ls {
-    /// What to read.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// The path inside the volume
-    #[arg(default_value = "")]
-    pub path: std::ffi::OsString,
-    /// One line with mode, size and time for each entry
-    #[arg(short, long)]
-    pub long: bool,
-    /// Everything below, too
-    #[arg(short = 'R', long)]
-    pub recursive: bool,
-}
-
-/// `bulla cat`.
-#[derive(Debug, Args)]
-pub struct Cat {
-    /// What to read.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// The path inside the volume
-    pub path: std::ffi::OsString,
-}
-
-/// `bulla stat`.
-#[derive(Debug, Args)]
-pub struct Stat {
-    /// What to read.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// The path inside the volume; the volume itself without one
-    #[arg(default_value = "")]
-    pub path: std::ffi::OsString,
-}
-
-/// `bulla extract`.
-#[derive(Debug, Args)]
-pub struct Extract {
-    /// What to read.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// The directory to fill; it is made when missing and must be empty
-    pub dir: PathBuf,
-    /// Set owner and group where the volume tells them (root only)
-    #[arg(long)]
-    pub owner: bool,
-    /// Leave out device files and others that cannot be made, end with exit code 3
-    #[arg(long)]
-    pub skip_special: bool,
-}
-
-/// `bulla verify`.
-#[derive(Debug, Args)]
-pub struct Verify {
-    /// What to read.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// Only this path and what lies below
-    #[arg(default_value = "")]
-    pub path: std::ffi::OsString,
-}
-
-/// `bulla pull`.
-#[derive(Debug, Args)]
-pub struct Pull {
-    /// What to follow.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// The repository to bring up to date; made when it is missing
-    pub repo: PathBuf,
-    /// Keep the newest N versions, and collect what neither they nor valid ones need [default: now
-    /// and then, what no valid version needs]
-    #[arg(long, value_name = "N")]
-    pub keep: Option<u64>,
-    /// Receive at most so much a second
-    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
-    pub bwlimit: Option<u64>,
-    /// Hold only this path and what lies below (repeatable)
-    #[arg(long, value_name = "PATH")]
-    pub path: Vec<std::ffi::OsString>,
-    /// Read and check what is here already, too, and fetch anew what is damaged
-    #[arg(long)]
-    pub paranoid: bool,
-}
-
-/// `bulla prune`.
-#[derive(Debug, Args)]
-pub struct Prune {
-    /// The repository
-    pub repo: PathBuf,
-    /// Keep the newest N versions; those that are still valid are kept in any case [default: 1]
-    #[arg(long, value_name = "N")]
-    pub keep: Option<u64>,
-    /// How long readers of the index before find its files [default: 10m]
-    #[arg(long, value_name = "D", value_parser = parse_grace)]
-    pub grace: Option<Duration>,
-    /// Change nothing; show what would be freed
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-fn parse_grace(text: &str) -> Result<Duration, String> {
-    if text == "0s" {
-        return Ok(Duration::ZERO);
-    }
-    parse_duration(text)
 }
 
 /// `bulla config`.
@@ -552,6 +157,8 @@ impl Command {
             Command::Prune(_) => "prune",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Status(_) => "status",
+            Command::Doctor(_) => "doctor",
             Command::Ls(_) => "ls",
             Command::Cat(_) => "cat",
             Command::Stat(_) => "stat",
@@ -573,24 +180,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn owners_are_words_or_two_numbers() {
-        assert_eq!(parse_owner("published"), Ok(Ownership::Published));
-        let fixed = Ownership::Fixed { uid: 7, gid: 8 };
-        assert_eq!(parse_owner("7:8"), Ok(fixed));
-        for wrong in [
-            "",
-            "7",
-            "7:",
-            ":8",
-            "7:8:9",
-            "-1:0",
-            "root:root",
-            "4294967296:0",
-        ] {
-            assert!(parse_owner(wrong).is_err(), "{wrong}");
-        }
     }
 }

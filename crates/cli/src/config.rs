@@ -57,9 +57,21 @@ fn choice<T: ValueEnum>(text: &str) -> Result<(), String> {
 /// All settings; docs/cli.md has the same table.
 const SETTINGS: &[Setting] = &[
     Setting {
+        key: "cache",
+        variable: "BULLA_CACHE",
+        default: "",
+        check: any,
+    },
+    Setting {
+        key: "cache-keep-free",
+        variable: "BULLA_CACHE_KEEP_FREE",
+        default: "1GiB",
+        check: size,
+    },
+    Setting {
         key: "cache-size",
         variable: "BULLA_CACHE_SIZE",
-        default: "256MiB",
+        default: "10GiB",
         check: size,
     },
     Setting {
@@ -111,10 +123,22 @@ const SETTINGS: &[Setting] = &[
         check: choice::<LogFormat>,
     },
     Setting {
+        key: "memory",
+        variable: "BULLA_MEMORY",
+        default: "256MiB",
+        check: size,
+    },
+    Setting {
         key: "refresh",
         variable: "BULLA_REFRESH",
         default: "30s",
         check: duration,
+    },
+    Setting {
+        key: "runtime-dir",
+        variable: "BULLA_RUNTIME_DIR",
+        default: "",
+        check: any,
     },
     Setting {
         key: "state-dir",
@@ -164,6 +188,7 @@ pub struct NamedSource {
 pub struct Config {
     values: BTreeMap<&'static str, Value>,
     sources: BTreeMap<String, (NamedSource, String)>,
+    fault: Option<Failure>,
 }
 
 /// Where the machine's file lies.
@@ -172,21 +197,7 @@ const SYSTEM_FILE: &str = "/etc/bulla/config.toml";
 impl Config {
     /// Reads everything. `--config FILE` stands in the place of the user's file, and must exist.
     pub fn load(explicit: Option<&Path>) -> Outcome<Config> {
-        let mut config = Config::default();
-        for setting in SETTINGS {
-            let text = match setting.key {
-                "state-dir" => text(directory(
-                    "XDG_STATE_HOME",
-                    ".local/state",
-                    "/var/lib/bulla",
-                )),
-                "cache-dir" => text(directory("XDG_CACHE_HOME", ".cache", "/var/cache/bulla")),
-                "key-dir" => text(configuration().join("keys")),
-                _ => setting.default.to_owned(),
-            };
-            let origin = "built in".to_owned();
-            config.values.insert(setting.key, Value { text, origin });
-        }
+        let mut config = Config::built_in();
         config.file(Path::new(SYSTEM_FILE), false)?;
         match explicit {
             Some(path) => config.file(path, true)?,
@@ -201,6 +212,38 @@ impl Config {
             }
         }
         Ok(config)
+    }
+
+    /// What is built in, and nothing else.
+    pub fn built_in() -> Config {
+        let mut config = Config::default();
+        for setting in SETTINGS {
+            let text = match setting.key {
+                "state-dir" => text(directory(
+                    "XDG_STATE_HOME",
+                    ".local/state",
+                    "/var/lib/bulla",
+                )),
+                "cache-dir" => text(directory("XDG_CACHE_HOME", ".cache", "/var/cache/bulla")),
+                "runtime-dir" => runtime_directory().map(text).unwrap_or_default(),
+                "key-dir" => text(configuration().join("keys")),
+                _ => setting.default.to_owned(),
+            };
+            let origin = "built in".to_owned();
+            config.values.insert(setting.key, Value { text, origin });
+        }
+        config
+    }
+
+    /// Notes why what was configured is not in here.
+    pub fn with_fault(mut self, fault: Failure) -> Config {
+        self.fault = Some(fault);
+        self
+    }
+
+    /// Why what was configured is not in here.
+    pub fn fault(&self) -> Option<&Failure> {
+        self.fault.as_ref()
     }
 
     fn file(&mut self, path: &Path, must_exist: bool) -> Outcome<()> {
@@ -355,6 +398,17 @@ fn directory(variable: &str, below_home: &str, fallback: &str) -> PathBuf {
     }
 }
 
+/// Where sockets lie while the machine runs. Root has one place, with and without a session: who asks
+/// may have been logged in by another way than who mounted.
+fn runtime_directory() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/run/bulla"));
+    }
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let session = session.filter(|path| path.is_absolute())?;
+    Some(session.join("bulla"))
+}
+
 fn text(path: PathBuf) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -441,7 +495,7 @@ mod tests {
                 if matches!(key, "deadline" | "refresh" | "valid") {
                     prop_assert!(!config.duration(key).unwrap().is_zero());
                 }
-                if key == "cache-size" {
+                if matches!(key, "memory" | "cache-size" | "cache-keep-free") {
                     config.size(key).unwrap();
                 }
             }

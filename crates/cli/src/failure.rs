@@ -115,6 +115,8 @@ kinds! {
     System => Failed, "the cause is the system's own word; when it is mended, the same command can be run again";
     /// The state directory cannot be used.
     State => Failed, "the floor (which versions were already seen) lies there and cannot be done without; make it writable or name another with BULLA_STATE_DIR";
+    /// The cache directory cannot be used.
+    Cache => Failed, "make the cache directory writable, name another with --cache DIR, or do without one; what lies in it can be deleted at any time";
     /// Bytes that are not what the publisher signed.
     Integrity => Integrity, "do not trust this place: it altered the volume or its disk did. Read from another LOCATION, and tell whoever runs this one";
     /// The publisher signed nonsense.
@@ -153,6 +155,8 @@ kinds! {
     Unmount => Mount, "`cat /proc/mounts` lists what is mounted; only root or the user who mounted it can unmount it";
     /// An entry that `extract` may not make.
     Extract => Failed, "special files and owners need root; `--skip-special` leaves special files out";
+    /// The doctor found something.
+    Unwell => Failed, "each finding tells what to do; `bulla doctor --fix` clears dead mounts and what dead daemons left";
     /// Ctrl-C.
     Interrupted => Interrupted, "run the same command again to go on; nothing half-finished is visible";
     /// A defect of bulla.

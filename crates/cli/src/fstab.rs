@@ -40,7 +40,10 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
     ("freshness", "--freshness"),
+    ("memory", "--memory"),
+    ("cache", "--cache"),
     ("cache-size", "--cache-size"),
+    ("cache-keep-free", "--cache-keep-free"),
     ("owner", "--owner"),
     ("config", "--config"),
     ("ca", "--ca"),
@@ -113,8 +116,9 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, freshness=, cache-size=, \
-                config=, ca=, tls_unverified, x-* and what mount(8) itself understands";
+    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, freshness=, memory=, cache=, \
+                cache-size=, cache-keep-free=, config=, ca=, tls_unverified, x-* and what mount(8) \
+                itself understands";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }
 

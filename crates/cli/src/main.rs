@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`args`] | the spelling of the command line |
 //! | [`config`] | where settings come from |
+//! | [`report`], [`sockets`], [`metrics`] | what a mount tells of itself, and where it is asked |
+//! | [`caching`] | what readers keep in memory and on disk |
 //! | [`output`] | what goes to stdout and stderr, JSON records |
 //! | [`failure`], [`exit`], [`errors`] | `error:`, `cause:`, `hint:` and the exit code of everything that can fail |
 //! | [`commands`] | one module a command |
@@ -18,6 +20,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 mod args;
+mod caching;
 mod commands;
 mod config;
 mod entry;
@@ -26,10 +29,13 @@ mod exit;
 mod failure;
 mod fstab;
 mod logging;
+mod metrics;
 mod output;
 mod passphrase;
 mod progress;
+mod report;
 mod session;
+mod sockets;
 mod text;
 mod units;
 
@@ -71,6 +77,10 @@ fn run(cli: Cli) -> ExitCode {
     let name = cli.command.name();
     let config = match Config::load(global.config.as_deref()) {
         Ok(config) => config,
+        // It is the doctor's matter to tell what is wrong with it, among other things.
+        Err(failure) if matches!(cli.command, args::Command::Doctor(_)) => {
+            Config::built_in().with_fault(failure)
+        }
         Err(failure) => {
             let color = global.color.unwrap_or_default();
             let mut output = Output::new(name, global.json, global.quiet, color);

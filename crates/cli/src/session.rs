@@ -27,7 +27,6 @@ use crate::units;
 pub struct Session {
     runtime: Runtime,
     state_dir: PathBuf,
-    cache_bytes: u64,
     deadline: Duration,
     tls: Tls,
     freshness: Freshness,
@@ -39,10 +38,6 @@ impl Session {
         Ok(Session {
             runtime: runtime()?,
             state_dir: config.path("state-dir").unwrap_or_default(),
-            cache_bytes: match reading.cache_size {
-                Some(bytes) => bytes,
-                None => config.size("cache-size")?,
-            },
             deadline: match reading.deadline {
                 Some(deadline) => deadline,
                 None => config.duration("deadline")?,
@@ -87,12 +82,12 @@ impl Session {
         let mirrors: Vec<Location> = mirrors.collect::<Outcome<_>>()?;
         let options = VolumeOptions {
             state_directory: self.state_dir.clone(),
-            cache_bytes: self.cache_bytes,
+            cache_bytes: reading.caching.memory_bytes(config)?,
+            disk_cache: reading.caching.open(config)?,
             deadline: self.deadline,
             freshness: self.freshness,
             toward: (!path.is_empty()).then(|| path.to_vec()),
             tls: self.tls.clone(),
-            ..VolumeOptions::default()
         };
         let volume = self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })?;
         if volume.is_stale() {

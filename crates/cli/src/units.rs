@@ -115,6 +115,23 @@ pub fn time(unix_s: u64) -> String {
     }
 }
 
+/// The same for a time of the system.
+pub fn system_time(time: std::time::SystemTime) -> String {
+    let since = time.duration_since(std::time::UNIX_EPOCH);
+    self::time(since.map_or(0, |since| since.as_secs()))
+}
+
+/// How long something takes, to two units: `6days 23h`.
+pub fn span(duration: Duration) -> String {
+    let whole = match duration.as_secs() {
+        0 => Duration::from_millis(duration.as_millis() as u64),
+        seconds => Duration::from_secs(seconds),
+    };
+    let text = humantime::format_duration(whole).to_string();
+    let units: Vec<&str> = text.split(' ').take(2).collect();
+    units.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,5 +189,14 @@ mod tests {
     fn times_never_panic() {
         assert_eq!(time(0), "1970-01-01T00:00:00Z");
         assert_eq!(time(u64::MAX), "never");
+        let before = std::time::UNIX_EPOCH - Duration::from_secs(5);
+        assert_eq!(system_time(before), "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        assert_eq!(span(Duration::from_millis(90_061_500)), "1day 1h");
+        assert_eq!(span(Duration::from_micros(1_500)), "1ms");
+        assert_eq!(span(Duration::ZERO), "0s");
     }
 }

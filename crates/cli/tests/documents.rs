@@ -124,6 +124,7 @@ fn run(document: &str, least_blocks: usize, ports: &[&str]) {
         .env_clear()
         .env("PATH", path)
         .env("HOME", home.path(""))
+        .env("BULLA_RUNTIME_DIR", home.path("run/bulla"))
         .current_dir(home.path(""))
         .output()
         .unwrap();

@@ -112,7 +112,7 @@ fn a_directory_of_a_million_names_is_read_in_bounded_memory() {
     }
     let volume = home.publish().ends(0).field("volume");
     let source = home.source(volume.as_str().unwrap(), "repo");
-    let daemon = Daemon::start(&home, &source, &["--cache-size", "64MiB"]);
+    let daemon = Daemon::start(&home, &source, &["--memory", "64MiB"]);
     let many = home.path("mnt/many");
 
     let mut after_first = 0;

@@ -76,7 +76,7 @@ impl Bridge {
             let work = make(core.clone(), Fetch::Until(deadline));
             let result = match tokio::time::timeout_at((deadline + GRACE).into(), work).await {
                 Ok(result) => result,
-                Err(_) => Err(Failure::Plain(Errno::EIO)),
+                Err(_) => Err(Failure::late()),
             };
             finish(&core, about.tell(&core, result));
         });
@@ -106,6 +106,7 @@ struct About(&'static str, u64);
 impl About {
     fn tell<T>(self, core: &Core, result: Result<T, Failure>) -> Result<T, Errno> {
         result.map_err(|failure| {
+            core.faults.count(&failure);
             failure.log(self.0, || core.path(self.1));
             failure.errno()
         })

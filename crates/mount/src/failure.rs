@@ -33,6 +33,14 @@ impl Failure {
         matches!(self, Failure::Read(ReadError::NotCached))
     }
 
+    /// No answer came before the deadline.
+    pub fn late() -> Failure {
+        Failure::Read(ReadError::Unavailable {
+            what: "the answer".to_owned(),
+            cause: "it did not come before the deadline".to_owned(),
+        })
+    }
+
     /// What the calling program is told.
     pub fn errno(&self) -> Errno {
         match self {

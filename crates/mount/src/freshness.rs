@@ -138,7 +138,9 @@ impl Keeper {
     /// Looks for something newer and adopts it. Whatever fails, the old version stays while it is
     /// valid.
     async fn refresh(&self) -> bool {
-        match self.try_refresh().await {
+        let outcome = self.try_refresh().await;
+        self.core.faults.refreshed(outcome.as_ref().err());
+        match outcome {
             Ok(()) => true,
             Err(error) => {
                 let volume = self.core.volume.id();

@@ -4,7 +4,8 @@
 //! answered at once when everything is in memory, by a task with a deadline otherwise) →
 //! `operations` (what each request means) → [`nodes`] (file numbers) and `publish::Snapshot` (every
 //! byte proved). `freshness` adopts newer versions and lets names go when a statement expires;
-//! `names` tells the kernel to forget names. What a program may rely on stands in docs/semantics.md.
+//! `names` tells the kernel to forget names; [`report`] is what a mount tells of itself. What a program
+//! may rely on stands in docs/semantics.md.
 //!
 //! Relies on `fuser` for the protocol and needs no `unsafe` of its own.
 
@@ -19,12 +20,14 @@ mod names;
 pub mod nodes;
 mod operations;
 pub mod options;
+pub mod report;
 mod seeking;
 pub mod session;
-mod table;
+pub mod table;
 mod unmount;
 
 pub use error::MountError;
 pub use options::{MountOptions, NameCaching, Ownership};
+pub use report::{Report, Reporter};
 pub use session::{Mounted, Signals, mount};
 pub use unmount::unmount;

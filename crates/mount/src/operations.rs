@@ -18,6 +18,7 @@ use crate::attributes::{self, Owners};
 use crate::directory::OpenDirectory;
 use crate::failure::Failure;
 use crate::nodes::{Node, Nodes};
+use crate::report::Faults;
 
 /// How long the kernel may believe a name or attributes while the statement is valid.
 const LONG: Duration = Duration::from_secs(24 * 3600);
@@ -40,6 +41,8 @@ pub struct Core {
     pub volume: Arc<Volume>,
     /// What the kernel knows.
     pub nodes: Nodes,
+    /// What went wrong.
+    pub faults: Faults,
     owners: Owners,
     view: RwLock<Arc<View>>,
     longest_ttl: RwLock<Duration>,
@@ -64,6 +67,7 @@ impl Core {
         Core {
             volume,
             nodes,
+            faults: Faults::default(),
             owners,
             view: RwLock::new(Arc::new(View {
                 serial: 1,

@@ -25,6 +25,7 @@ use crate::freshness::Keeper;
 use crate::names::KernelNames;
 use crate::operations::Core;
 use crate::options::{MountOptions, NameCaching};
+use crate::report::Reporter;
 use crate::{table, unmount};
 
 /// How long a fresh mount may take to answer for its own root.
@@ -121,6 +122,11 @@ impl Mounted {
     /// The version that programs see now.
     pub fn version(&self) -> u64 {
         self.core.view().snapshot.record().version
+    }
+
+    /// What tells how the mount does, as long as it is mounted.
+    pub fn reporter(&self) -> Reporter {
+        Reporter::new(self.core.clone(), self.directory.clone())
     }
 
     /// How many files and directories the kernel holds; for metrics and tests.

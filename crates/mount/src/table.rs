@@ -1,10 +1,15 @@
 //! The kernel's mount table, read from /proc/self/mountinfo: never asks the mounted file system, so
 //! it works on mounts that are dead or slow.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 use std::{fs, io};
+
+use rustix::io::Errno;
 
 /// What every mount of ours shows as its type, after `fuse.`.
 pub const SUBTYPE: &str = "bulla";
@@ -20,6 +25,19 @@ pub struct Line {
     pub kind: String,
     /// Its source, such as `bulla#vol1…`.
     pub source: String,
+    /// Who mounted it, where the file system says so.
+    pub user: Option<u32>,
+}
+
+/// Whether a mount is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It answers.
+    Answers,
+    /// Whoever served it has gone.
+    Dead,
+    /// It says nothing for as long as was waited.
+    Silent,
 }
 
 impl Line {
@@ -27,6 +45,21 @@ impl Line {
     pub fn is_ours(&self) -> bool {
         self.kind == format!("fuse.{SUBTYPE}")
             || (self.kind == "fuse" && self.source.starts_with("bulla#"))
+    }
+
+    /// Whether the mount is served; never waits longer than `patience`.
+    pub fn life(&self, patience: Duration) -> Life {
+        let directory = self.directory.clone();
+        let (send, receive) = mpsc::sync_channel(1);
+        // Stays behind where the mount is stuck: nothing else can be done with such a call.
+        let ask = move || send.send(rustix::fs::statfs(&directory).err());
+        // Without a thread nothing is heard, and that is what is told.
+        drop(std::thread::Builder::new().spawn(ask));
+        match receive.recv_timeout(patience) {
+            Ok(Some(Errno::NOTCONN)) => Life::Dead,
+            Ok(_) => Life::Answers,
+            Err(_) => Life::Silent,
+        }
     }
 }
 
@@ -38,6 +71,19 @@ pub fn find(directory: &Path) -> io::Result<Option<Line>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let mut lines = table.split(|b| *b == b'\n').filter_map(parse);
     Ok(lines.rfind(|line| line.directory == directory))
+}
+
+/// Every mount of ours that this process sees, the topmost of each directory.
+///
+/// # Errors
+/// When the table cannot be read.
+pub fn ours() -> io::Result<Vec<Line>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let mut topmost: BTreeMap<PathBuf, Line> = BTreeMap::new();
+    for line in table.split(|b| *b == b'\n').filter_map(parse) {
+        topmost.insert(line.directory.clone(), line);
+    }
+    Ok(topmost.into_values().filter(Line::is_ours).collect())
 }
 
 /// The absolute path of `directory` with links resolved in all but its last component, which may be
@@ -61,11 +107,17 @@ fn parse(line: &[u8]) -> Option<Line> {
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = text(fields.next()?);
     let source = text(fields.next()?);
+    let user = fields.next().and_then(|options| {
+        let options = text(options);
+        let mut options = options.split(',');
+        options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    });
     Some(Line {
         device,
         directory,
         kind,
         source,
+        user,
     })
 }
 
@@ -111,13 +163,14 @@ mod tests {
     #[test]
     fn reads_a_line_with_escapes_and_tags() {
         let line = parse(
-            b"42 27 0:39 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.bulla bulla#vol1x ro",
+            b"42 27 0:39 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.bulla bulla#vol1x ro,user_id=7,group_id=0",
         );
         let expected = Line {
             device: "0:39".into(),
             directory: PathBuf::from("/mnt/a b\\"),
             kind: "fuse.bulla".into(),
             source: "bulla#vol1x".into(),
+            user: Some(7),
         };
         assert_eq!(line, Some(expected.clone()));
         assert!(expected.is_ours());

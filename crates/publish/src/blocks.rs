@@ -81,6 +81,11 @@ impl Blocks {
         &self.known.counters
     }
 
+    /// Memory that checked blocks take, and may take, bytes.
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        self.known.memory_bytes()
+    }
+
     /// The mirrors.
     pub fn mirrors(&self) -> &Arc<Mirrors> {
         &self.mirrors

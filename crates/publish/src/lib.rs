@@ -32,6 +32,7 @@
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`pull`] | a repository that follows a volume |
 //! | [`prune`] | what no kept version reaches gives its room back |
+//! | `clock` | what time it is |
 //! | [`error`] | what a reader is told |
 
 mod ahead;
@@ -42,6 +43,7 @@ pub mod blocks;
 mod blocks_out;
 pub mod changes;
 pub mod chunk;
+mod clock;
 mod closure;
 mod destination;
 pub mod difference;

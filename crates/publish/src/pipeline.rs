@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use rustix::fs::{Mode, OFlags};
@@ -24,6 +24,7 @@ use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
 use crate::blocks_out::{Cutter, Seen};
 use crate::changes::Comparison;
+use crate::clock::wall_seconds;
 use crate::destination::{Counting, Destination, Writing};
 use crate::exclude::Exclude;
 use crate::gather::{Gatherer, State};
@@ -88,15 +89,10 @@ impl Default for PublishOptions {
             dry_run: false,
             name: String::new(),
             readers: None,
-            clock: system_clock,
+            clock: wall_seconds,
             cancel: AtomicBool::new(false),
         }
     }
-}
-
-fn system_clock() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs())
 }
 
 /// Who signs the new version.
@@ -496,7 +492,7 @@ impl Publication<'_> {
         let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
         let comparison = self.comparison()?;
         let next_cache = match &self.cache {
-            Some(path) if !options.dry_run => CacheWriter::begin(path, system_clock())
+            Some(path) if !options.dry_run => CacheWriter::begin(path, wall_seconds())
                 .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
                 .ok(),
             _ => None,

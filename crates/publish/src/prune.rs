@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use store::collect::{Collected, Mark, Marks};
@@ -24,6 +24,7 @@ use trust::signatures::Signatures;
 use trust::statement::{Purpose, Statement, VolumeId};
 use trust::{Handle, Hasher, InodeBlock, Record, Reject};
 
+use crate::clock::wall_seconds;
 use crate::pull::note::ReplicaNote;
 use crate::pull::sources::{Claim, Proved, Want, prove};
 use crate::source::claimed_in;
@@ -53,10 +54,7 @@ impl Default for PruneOptions {
             also: Vec::new(),
             dry_run: false,
             grace: GRACE,
-            clock: || {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH);
-                now.map_or(0, |since| since.as_secs())
-            },
+            clock: wall_seconds,
         }
     }
 }

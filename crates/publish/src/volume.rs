@@ -6,9 +6,8 @@
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::Replica;
@@ -22,6 +21,7 @@ use trust::statement::VolumeId;
 use wire::http::Tls;
 
 use crate::blocks::{Blocks, Fetch};
+use crate::clock::Clock;
 use crate::error::ReadError;
 use crate::snapshot::Snapshot;
 use crate::source::{Location, Source};
@@ -104,42 +104,6 @@ pub enum Refreshed {
     Unchanged,
     /// A newer version, now adopted.
     Adopted(Arc<Snapshot>),
-}
-
-/// Wall-clock time that no one can turn back while this process runs, nor behind what a judgement
-/// knew before it began.
-#[derive(Debug)]
-struct Clock {
-    began: Instant,
-    /// What time it was when the clock began, unix seconds; only ever raised.
-    at_least_seconds: AtomicU64,
-}
-
-impl Clock {
-    fn start() -> Clock {
-        Clock {
-            began: Instant::now(),
-            at_least_seconds: AtomicU64::new(wall_seconds()),
-        }
-    }
-
-    /// It is this late now, unix seconds: time counts on from here, also where the wall clock was set
-    /// back. Otherwise a statement would hold as much longer as the clock is behind.
-    fn advance_to(&self, seconds: u64) {
-        let began = seconds.saturating_sub(self.began.elapsed().as_secs());
-        self.at_least_seconds.fetch_max(began, Ordering::Relaxed);
-    }
-
-    fn now(&self) -> u64 {
-        let counted = self.at_least_seconds.load(Ordering::Relaxed);
-        wall_seconds().max(counted.saturating_add(self.began.elapsed().as_secs()))
-    }
-}
-
-fn wall_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs())
 }
 
 /// A head that passed the floor, and which mirror told it.

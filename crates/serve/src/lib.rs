@@ -20,7 +20,7 @@
 //! | [`shelf`] | what a server needs of a repository |
 //! | [`repository`] | a repository on disk as such |
 //! | [`limits`] | every bound, with its default |
-//! | [`counters`] | what happened, for metrics |
+//! | [`counters`], [`metrics`] | what happened, and the page that tells it |
 
 mod connection;
 pub mod counters;
@@ -31,6 +31,7 @@ mod http;
 mod landing;
 pub mod limits;
 mod listener;
+pub mod metrics;
 mod outbox;
 pub mod repository;
 mod seats;

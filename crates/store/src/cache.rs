@@ -140,6 +140,16 @@ impl DiskCache {
         &self.shared.counters
     }
 
+    /// Where it lies.
+    pub fn directory(&self) -> &Path {
+        self.shared.files.root()
+    }
+
+    /// How much it may take.
+    pub fn limits(&self) -> CacheLimits {
+        self.shared.limits
+    }
+
     /// Bytes that the blocks take, of all processes, as last counted.
     pub fn used_bytes(&self) -> u64 {
         self.shared.used_bytes.load(Ordering::Relaxed)

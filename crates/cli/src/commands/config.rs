@@ -18,7 +18,7 @@ pub fn show(config: &Config, output: &mut Output) -> Outcome<Done> {
             } else {
                 &value.text
             };
-            output.line(&format!("{key:<12} {text:<40} {}", value.origin))?;
+            output.line(&format!("{key:<15} {text:<40} {}", value.origin))?;
         }
     }
     for (name, source, origin) in config.sources() {
@@ -26,7 +26,7 @@ pub fn show(config: &Config, output: &mut Output) -> Outcome<Done> {
             let record = json!({"name": name, "source": source.source, "origin": origin});
             output.record("source", fields(record))?;
         } else {
-            output.line(&format!("source {name:<5} {} {origin}", source.source))?;
+            output.line(&format!("source {name:<8} {} {origin}", source.source))?;
         }
     }
     Ok(Done::ok(fields(json!({}))))

@@ -7,6 +7,7 @@ use crate::output::{Done, Output};
 
 mod cat;
 mod config;
+mod doctor;
 mod extract;
 mod key;
 mod log;
@@ -17,9 +18,10 @@ mod prune;
 mod publish;
 mod pull;
 mod renew;
-mod serve;
+pub mod serve;
 mod sign;
 mod stat;
+mod status;
 mod verify;
 
 /// Carries out a command.
@@ -39,6 +41,8 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Prune(args) => prune::run(args, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
         Command::Umount(args) => mount::umount(args, output),
+        Command::Status(args) => status::run(args, config, output),
+        Command::Doctor(args) => doctor::run(args, config, output),
         Command::Ls(args) => ls::run(args, config, output),
         Command::Cat(args) => cat::run(args, config, output),
         Command::Stat(args) => stat::run(args, config, output),

@@ -8,16 +8,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ::mount::{MountOptions, Signals};
+use ::serve::metrics::Page;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Global, Mount, Umount};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::metrics::{self, Listening};
 use crate::output::{Done, Output, fields};
+use crate::report;
 use crate::session::Session;
+use crate::sockets::{self, Door};
 use crate::units;
 
 /// What a start may take beyond the deadline for the volume: the mount itself, and a slow machine.
@@ -70,6 +74,7 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
         ownership: args.owner,
         ..MountOptions::default()
     };
+    let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let volume = session.open(config, &args.reading, output)?;
     // Nothing that is read later is relative: the directory that this was started in stays free.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
@@ -82,9 +87,16 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let signals = session.serve(async { Signals::listen().map_err(cannot_listen) })?;
     let mounted = session.serve(async { Ok(::mount::mount(volume, &dir, options).await?) })?;
     let version = mounted.version();
+    let answering = session.serve(async { Ok(answer_status(config, mounted.reporter())) })?;
+    let metrics_at = metrics
+        .as_ref()
+        .map(|listening| listening.local.to_string());
+    let reporter = mounted.reporter();
+    let fill = move |page: &mut Page| metrics::mount(page, &reporter.report());
+    let measuring = session.serve(async { metrics.map(|it| it.answer(fill)).transpose() })?;
     if output.json() {
-        let mut record =
-            fields(json!({"volume": id, "version": version, "dir": dir.display().to_string()}));
+        let mut record = fields(json!({"volume": id, "version": version,
+            "dir": dir.display().to_string(), "metrics": metrics_at}));
         if let Some(ended) = stale_since {
             record.insert("stale_since".to_owned(), ended.into());
         }
@@ -97,7 +109,23 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     }
     output.flush()?;
     session.serve(async { Ok(mounted.until_signal(signals).await?) })?;
+    drop((answering, measuring));
     Ok(Done::ok(fields(json!({}))))
+}
+
+/// Answers `bulla status`. A mount that cannot is still a mount.
+fn answer_status(config: &Config, reporter: ::mount::Reporter) -> Option<Door> {
+    let since = SystemTime::now();
+    let directory = reporter.directory().to_owned();
+    let answer = move || Value::Object(report::record(&reporter.report(), since)).to_string();
+    match Door::open(&sockets::directory(config), &directory, answer) {
+        Ok(door) => Some(door),
+        Err(failure) => {
+            let cause = failure.causes.join(": ");
+            tracing::warn!(%failure, cause, "`bulla status` will not know of this mount");
+            None
+        }
+    }
 }
 
 /// Starts this program again as what serves the mount.

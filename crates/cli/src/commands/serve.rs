@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
+use ::serve::metrics::Page;
 use ::serve::{Limits, Server};
 use publish::pull::note::ReplicaNote;
 use serde_json::json;
@@ -13,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::Serve;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::metrics::Listening;
 use crate::output::{Done, Output, fields};
 use crate::session;
 
@@ -39,7 +41,7 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
     if let Some(connections) = args.max_per_client {
         limits.max_per_client = connections.max(1);
     }
-    if let Some(bytes) = args.cache_size {
+    if let Some(bytes) = args.memory {
         limits.hot_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
     let volumes: Vec<(String, String)> = repositories
@@ -47,12 +49,22 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         .zip(&args.repo)
         .map(|(repository, path)| Ok((claimed(repository)?, path.display().to_string())))
         .collect::<Outcome<_>>()?;
+    let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let runtime = session::runtime()?;
     runtime.block_on(async {
         let mut server = Server::bind(address, repositories, limits)?;
         if let Some(http) = http {
             server = server.also_http(http)?;
         }
+        let counters = server.counters();
+        let answering = match metrics {
+            Some(listening) => {
+                announce_metrics(output, listening.local)?;
+                let fill = move |page: &mut Page| ::serve::metrics::server(page, &counters);
+                Some(listening.answer(fill)?)
+            }
+            None => None,
+        };
         announce(output, &server, &volumes)?;
         let failed = |e| Failure::io("cannot listen for signals", &e);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -72,6 +84,7 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         };
         server.run(stop).await;
         again.abort();
+        drop(answering);
         Ok::<_, Failure>(())
     })?;
     output.note("stopped");
@@ -88,6 +101,16 @@ fn claimed(repository: &Repository) -> Outcome<String> {
     Ok(id
         .map_err(|why| Failure::of(Kind::BadHead, "the repository's head is none", &why))?
         .to_string())
+}
+
+/// Says where metrics are.
+fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
+    if output.json() {
+        let record = json!({"address": local.to_string()});
+        return output.record("metrics", fields(record));
+    }
+    output.note(&format!("metrics are at http://{local}/metrics"));
+    Ok(())
 }
 
 /// What is served where: lines that can be copied whole into a reader's command.
@@ -121,7 +144,8 @@ fn tell_scope(repository: &Repository, path: &Path, output: &Output) {
     }
 }
 
-fn listen_address(text: &str) -> Outcome<SocketAddr> {
+/// An address to listen on, as people write it.
+pub fn listen_address(text: &str) -> Outcome<SocketAddr> {
     let wrong = || {
         Failure::new(Kind::Usage, format!("`{text}` is no address to listen on")).with_hint(
             "write HOST:PORT, as 127.0.0.1:28552, [::]:28552 or :28552 for every address",

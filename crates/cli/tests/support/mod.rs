@@ -87,6 +87,7 @@ impl Home {
             .env_clear()
             .env("PATH", path)
             .env("HOME", self.dir.path())
+            .env("BULLA_RUNTIME_DIR", self.dir.path().join("run/bulla"))
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .args(args);

@@ -95,6 +95,11 @@ impl Known {
         }
     }
 
+    /// Memory in use, and its bound.
+    pub(super) fn memory_bytes(&self) -> (u64, u64) {
+        (self.cache.weight(), self.cache.capacity())
+    }
+
     pub(super) fn disk(&self) -> Option<&Arc<DiskCache>> {
         self.disk.as_ref()
     }

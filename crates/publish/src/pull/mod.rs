@@ -25,7 +25,7 @@ mod walk;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join;
 use store::disk::Disk;
@@ -38,6 +38,7 @@ use trust::judge::{Freshness, Terms};
 use trust::root::RootRecord;
 use trust::statement::VolumeId;
 
+use crate::clock::wall_seconds;
 use crate::error::ReadError;
 use crate::prune::{self, PruneOptions, Pruned};
 use crate::source::claimed_in;
@@ -85,15 +86,10 @@ impl Default for PullOptions {
             scope: Scope::default(),
             keep: None,
             paranoid: false,
-            clock: system_clock,
+            clock: wall_seconds,
             stop: Arc::default(),
         }
     }
-}
-
-fn system_clock() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs())
 }
 
 /// What a pull did.

@@ -77,6 +77,10 @@ impl Files {
         Ok(files)
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub(super) fn place(&self) -> &str {
         &self.place
     }

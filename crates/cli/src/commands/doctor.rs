@@ -1,0 +1,415 @@
+//! `bulla doctor`: looks at what bulla needs on this machine, and tells for each thing that is wrong what
+//! to do about it. docs/cli.md lists the checks.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ::mount::table::Life;
+use publish::source::Source;
+use publish::state::State;
+use rustix::fs::{Access, access, statvfs};
+use serde_json::json;
+use trust::statement::VolumeId;
+
+use crate::args::Doctor;
+use crate::commands::status;
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::sockets::{self, Heard};
+use crate::text::printable_message;
+use crate::units;
+
+/// A clock may be behind the publisher's by so much without being wrong.
+const SKEW: Duration = Duration::from_secs(300);
+
+/// How grave a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Ok,
+    Note,
+    Fixed,
+    Problem,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Note => "note",
+            Level::Fixed => "fixed",
+            Level::Problem => "problem",
+        }
+    }
+}
+
+struct Finding {
+    check: &'static str,
+    level: Level,
+    what: String,
+    hint: Option<String>,
+}
+
+/// Findings of one check; when nothing is found, all is well.
+struct Check {
+    name: &'static str,
+    findings: Vec<Finding>,
+}
+
+impl Check {
+    fn new(name: &'static str) -> Check {
+        Check {
+            name,
+            findings: Vec::new(),
+        }
+    }
+
+    fn found(&mut self, level: Level, what: impl Into<String>, hint: impl Into<String>) {
+        self.findings.push(Finding {
+            check: self.name,
+            level,
+            what: what.into(),
+            hint: Some(hint.into()),
+        });
+    }
+
+    fn problem(&mut self, what: impl Into<String>, hint: impl Into<String>) {
+        self.found(Level::Problem, what, hint);
+    }
+
+    fn note(&mut self, what: impl Into<String>, hint: impl Into<String>) {
+        self.found(Level::Note, what, hint);
+    }
+
+    fn fixed(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        self.findings.push(Finding {
+            check: self.name,
+            level: Level::Fixed,
+            what,
+            hint: None,
+        });
+    }
+
+    /// The findings, or this word for that there are none.
+    fn or_well(mut self, what: impl Into<String>) -> Vec<Finding> {
+        if self.findings.is_empty() {
+            let (check, what) = (self.name, what.into());
+            self.findings.push(Finding {
+                check,
+                level: Level::Ok,
+                what,
+                hint: None,
+            });
+        }
+        self.findings
+    }
+}
+
+/// Looks at everything.
+pub fn run(args: &Doctor, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let state_dir = config.path("state-dir").unwrap_or_default();
+    let checks = [
+        configuration(config),
+        fuse(),
+        mounts(args.fix)?,
+        leftover_sockets(args.fix, &sockets::directory(config)),
+        state(&state_dir),
+        clock(&state_dir),
+        cache(config)?,
+    ];
+    let findings: Vec<Finding> = checks.into_iter().flatten().collect();
+    for finding in &findings {
+        show(finding, output)?;
+    }
+    let count = |level| {
+        findings
+            .iter()
+            .filter(|finding| finding.level == level)
+            .count()
+    };
+    let problems = count(Level::Problem);
+    let totals = fields(json!({
+        "problems": problems, "notes": count(Level::Note), "fixed": count(Level::Fixed)}));
+    if problems == 0 {
+        return Ok(Done::ok(totals));
+    }
+    let what = match problems {
+        1 => "one problem was found".to_owned(),
+        n => format!("{n} problems were found"),
+    };
+    let mut failure = Failure::new(Kind::Unwell, what);
+    failure.fields = totals;
+    Err(failure)
+}
+
+fn show(finding: &Finding, output: &mut Output) -> Outcome<()> {
+    let Finding {
+        check,
+        level,
+        what,
+        hint,
+    } = finding;
+    if output.json() {
+        let record = json!({"check": check, "level": level.word(), "what": what, "hint": hint});
+        return output.record("finding", fields(record));
+    }
+    let level = match level {
+        Level::Problem => "PROBLEM",
+        other => other.word(),
+    };
+    let what = printable_message(what).replace('\n', " ");
+    output.line(&format!("{level:<8} {check:<14} {what}"))?;
+    match hint {
+        Some(hint) => output.line(&format!("{:<24}hint: {}", "", printable_message(hint))),
+        None => Ok(()),
+    }
+}
+
+fn configuration(config: &Config) -> Vec<Finding> {
+    let mut check = Check::new("configuration");
+    if let Some(fault) = config.fault() {
+        let mut words = vec![fault.error.clone()];
+        words.extend(fault.causes.iter().cloned());
+        check.problem(words.join(": "), fault.hint());
+    }
+    for (name, named, origin) in config.sources() {
+        if let Err(error) = Source::from_str(&named.source) {
+            let hint = Failure::from(error.clone()).hint().to_owned();
+            check.problem(
+                format!("{origin}: the source `{name}` is none: {error}"),
+                hint,
+            );
+        }
+    }
+    check.or_well("every setting is understood")
+}
+
+fn fuse() -> Vec<Finding> {
+    let mut check = Check::new("fuse");
+    match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => check.problem(
+            "there is no /dev/fuse, so nothing can be mounted",
+            "load the module (`modprobe fuse`), or give the container the device; ls, cat, extract and verify work without",
+        ),
+        Err(e) => check.problem(
+            format!("/dev/fuse cannot be opened: {e}"),
+            "its usual mode is 0666 (`chmod 666 /dev/fuse`); in a container the device must be allowed",
+        ),
+    }
+    if !rustix::process::geteuid().is_root() {
+        if !["fusermount3", "fusermount"]
+            .iter()
+            .any(|name| is_in_path(name))
+        {
+            check.problem(
+                "there is no fusermount3, which mounts for users other than root",
+                "install the package fuse3, or mount as root",
+            );
+        }
+        let allows = |text: String| text.lines().any(|line| line.trim() == "user_allow_other");
+        if !fs::read_to_string("/etc/fuse.conf").is_ok_and(allows) {
+            check.note(
+                "`mount --allow-other` works for root only",
+                "for other users put the line user_allow_other into /etc/fuse.conf",
+            );
+        }
+    }
+    check.or_well("volumes can be mounted")
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+fn mounts(fix: bool) -> Outcome<Vec<Finding>> {
+    let mut check = Check::new("mounts");
+    let own = status::own_mounts()?;
+    let mounted = own.len();
+    for line in own {
+        let shown = line.directory.display();
+        let hint = format!("`bulla umount {shown}` takes it away");
+        match status::life(&line) {
+            Life::Answers => {}
+            Life::Dead if fix => match ::mount::unmount(&line.directory) {
+                Ok(()) => check.fixed(format!("{shown}: a dead mount is cleared")),
+                Err(error) => check.problem(format!("{shown}: a dead mount stays: {error}"), hint),
+            },
+            Life::Dead => check.problem(format!("{shown}: a dead mount lies here"), hint),
+            Life::Silent => check.problem(format!("{shown}: the mount does not answer"), hint),
+        }
+    }
+    Ok(check.or_well(match mounted {
+        0 => "nothing is mounted".to_owned(),
+        n => format!("{n} mounted, and all answer"),
+    }))
+}
+
+fn leftover_sockets(fix: bool, directory: &Path) -> Vec<Finding> {
+    let mut check = Check::new("sockets");
+    match sockets::ask_all(directory) {
+        Err(failure) => {
+            let cause = failure.causes.join(": ");
+            check.problem(format!("{failure}: {cause}"), failure.hint());
+        }
+        Ok(heard) => {
+            for (path, heard) in heard {
+                let shown = path.display();
+                match heard {
+                    Heard::Record(_) => {}
+                    Heard::Dead if fix => match sockets::clear(&path) {
+                        Ok(()) => check.fixed(format!("{shown}: removed; its daemon has died")),
+                        Err(e) => check.problem(format!("{shown}: {e}"), format!("rm {shown}")),
+                    },
+                    Heard::Dead => check.problem(
+                        format!("{shown}: left behind by a daemon that was killed"),
+                        "`bulla status` removes it, and so does `bulla doctor --fix`",
+                    ),
+                    Heard::Silent(why) => check.problem(
+                        format!("{shown}: a daemon does not answer: {why}"),
+                        "look into its log in the state directory, and mount again",
+                    ),
+                }
+            }
+        }
+    }
+    check.or_well("no daemon left anything behind")
+}
+
+/// Whether files can be made in a directory, or the directory itself where it is not there yet.
+fn can_write(directory: &Path) -> io::Result<()> {
+    if !directory.try_exists()? {
+        let mut above = directory.ancestors().skip(1);
+        let above = above.find(|path| path.exists()).unwrap_or(Path::new("/"));
+        if !above.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::NotADirectory));
+        }
+        return access(above, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from);
+    }
+    let probe = directory.join(format!(".doctor.{}", std::process::id()));
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&probe)?;
+    fs::remove_file(&probe)
+}
+
+/// The volumes of which something is remembered.
+fn known_volumes(state_dir: &Path) -> Vec<(VolumeId, PathBuf)> {
+    let entries = fs::read_dir(state_dir.join("volumes"))
+        .into_iter()
+        .flatten();
+    let volume = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        Some((VolumeId::from_str(name.to_str()?).ok()?, entry.path()))
+    };
+    entries.flatten().filter_map(volume).collect()
+}
+
+fn state(state_dir: &Path) -> Vec<Finding> {
+    let mut check = Check::new("state");
+    if let Err(e) = can_write(state_dir) {
+        let what = format!("{} cannot be written: {e}", state_dir.display());
+        check.problem(what, Kind::State.hint());
+        return check.or_well("");
+    }
+    let volumes = known_volumes(state_dir);
+    for (id, directory) in &volumes {
+        let floor = State::open(state_dir, id).and_then(|state| state.lock()?.load());
+        if let Err(error) = floor {
+            check.problem(
+                format!("the floor of {id} cannot be read: {error}"),
+                "restore it from a backup. Only when you know that no attacker could have damaged it: \
+                 remove the file, which forgets which versions were seen",
+            );
+        }
+        let evidence = directory.join("evidence");
+        let kept = fs::read_dir(&evidence).map_or(0, Iterator::count);
+        if kept > 0 {
+            check.note(
+                format!("{kept} piece(s) of evidence about {id} in {}", evidence.display()),
+                "a place told an old version or one that contradicts another; show them to the publisher, \
+                 then they can be removed",
+            );
+        }
+    }
+    check.or_well(format!(
+        "{}: {} volume(s) known",
+        state_dir.display(),
+        volumes.len()
+    ))
+}
+
+fn clock(state_dir: &Path) -> Vec<Finding> {
+    let mut check = Check::new("clock");
+    let start = |(id, _): (VolumeId, PathBuf)| {
+        let floor = State::open(state_dir, &id).and_then(|state| state.lock()?.load());
+        Some(floor.ok()?.newest_start())
+    };
+    let newest = known_volumes(state_dir).into_iter().filter_map(start).max();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    match newest {
+        Some(newest) if (now + SKEW).as_secs() < newest => check.problem(
+            format!(
+                "the clock says {}, but a statement that was verified is of {}",
+                units::time(now.as_secs()),
+                units::time(newest)
+            ),
+            "set this machine's clock (`timedatectl` shows it): volumes are refused until then",
+        ),
+        Some(_) => return check.or_well("not behind any statement that was verified"),
+        None => {}
+    }
+    check.or_well("no statement was verified yet that it could be compared with")
+}
+
+fn cache(config: &Config) -> Outcome<Vec<Finding>> {
+    let mut check = Check::new("cache");
+    let Some(directory) = config.path("cache") else {
+        return Ok(check.or_well("none is configured"));
+    };
+    let shown = directory.display();
+    if let Err(e) = can_write(&directory) {
+        check.problem(
+            format!("{shown} cannot be written: {e}"),
+            Kind::Cache.hint(),
+        );
+        return Ok(check.or_well(""));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if let Ok(metadata) = fs::metadata(&directory)
+        && (metadata.uid() != own || metadata.mode() & 0o077 != 0)
+    {
+        check.note(
+            format!("{shown}: others can see what was read"),
+            format!("chmod 700 {shown}"),
+        );
+    }
+    let there = directory
+        .ancestors()
+        .find(|path| path.as_os_str() != OsStr::new("") && path.exists());
+    let keep_free = config.size("cache-keep-free")?;
+    if let Some(Ok(vfs)) = there.map(statvfs) {
+        let free = vfs.f_bavail.saturating_mul(vfs.f_frsize);
+        if free < keep_free {
+            check.problem(
+                format!(
+                    "{shown}: nothing more is kept: {} are free, and {} are to stay so",
+                    units::size(free),
+                    units::size(keep_free)
+                ),
+                "free some space, or lower the setting `cache-keep-free`",
+            );
+        }
+    }
+    Ok(check.or_well(format!("{shown} can be used")))
+}

@@ -1,0 +1,156 @@
+//! `bulla status`: how the mounts of this user do, each asked at its socket; and mounts and sockets
+//! whose daemon has died.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::mount::table::{self, Life, Line};
+use serde_json::{Value, json};
+
+use crate::args::Status;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::report;
+use crate::sockets::{self, Heard};
+use crate::text::printable_message;
+
+/// What a mount may take to answer the system's own question.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A mount or a socket that tells nothing of itself.
+struct Mute {
+    place: PathBuf,
+    why: String,
+    hint: String,
+}
+
+/// Tells what is mounted.
+pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let only = match &args.dir {
+        Some(dir) => {
+            Some(table::absolute(dir).map_err(|e| Failure::io(format!("{}", dir.display()), &e))?)
+        }
+        None => None,
+    };
+    let wanted = |dir: &Path| only.as_deref().is_none_or(|only| only == dir);
+    let mut told = BTreeSet::new();
+    let (mut mounts, mut cleared) = (0u64, 0u64);
+    let mut mute = Vec::new();
+    for (socket, heard) in sockets::ask_all(&sockets::directory(config))? {
+        match heard {
+            Heard::Record(record) => {
+                let dir = record
+                    .get("dir")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
+                let dir = PathBuf::from(dir);
+                if wanted(&dir) {
+                    mounts += 1;
+                    show(&record, output)?;
+                }
+                told.insert(dir);
+            }
+            Heard::Dead if sockets::clear(&socket).is_ok() => {
+                cleared += 1;
+                output.note(&format!(
+                    "cleared {}: its daemon has died",
+                    socket.display()
+                ));
+            }
+            Heard::Dead => mute.extend(only.is_none().then(|| Mute {
+                why: "its daemon has died, and it cannot be removed".to_owned(),
+                hint: format!("rm {}", socket.display()),
+                place: socket,
+            })),
+            Heard::Silent(why) => mute.extend(only.is_none().then(|| Mute {
+                place: socket,
+                why,
+                hint: "the daemon is stuck; its log is in the state directory".to_owned(),
+            })),
+        }
+    }
+    for line in own_mounts()? {
+        if wanted(&line.directory) && !told.contains(&line.directory) {
+            mute.push(of_line(line));
+        }
+    }
+    for mute in &mute {
+        show_mute(mute, output)?;
+    }
+    if let (Some(dir), 0, true) = (&args.dir, mounts, mute.is_empty()) {
+        let shown = dir.display();
+        let failure = Failure::new(Kind::NoFile, format!("{shown}: no volume is mounted here"));
+        return Err(failure.with_hint("`bulla status` tells what this user has mounted, and where"));
+    }
+    if mounts == 0 && mute.is_empty() {
+        output.note("nothing is mounted");
+    }
+    Ok(Done {
+        exit: if mute.is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Partial
+        },
+        fields: fields(json!({"mounts": mounts, "mute": mute.len(), "cleared": cleared})),
+    })
+}
+
+/// Mounts in the system's table that are this user's.
+pub fn own_mounts() -> Outcome<Vec<Line>> {
+    let user = rustix::process::geteuid().as_raw();
+    let lines = table::ours().map_err(|e| Failure::io("cannot read the mount table", &e))?;
+    let own = lines.into_iter().filter(|line| line.user == Some(user));
+    Ok(own.collect())
+}
+
+/// Whether a mount of the table is served.
+pub fn life(line: &Line) -> Life {
+    line.life(PATIENCE)
+}
+
+fn of_line(line: Line) -> Mute {
+    let shown = line.directory.display();
+    let (why, hint) = match life(&line) {
+        Life::Dead => (
+            "dead: its daemon has died",
+            format!("clear it with `bulla umount {shown}`"),
+        ),
+        Life::Silent => (
+            "it does not answer",
+            format!("`bulla umount {shown}` takes it away"),
+        ),
+        Life::Answers => (
+            "it is mounted, and has no socket to be asked at",
+            "its log tells why; its daemon may be of another version".to_owned(),
+        ),
+    };
+    Mute {
+        why: why.to_owned(),
+        hint,
+        place: line.directory,
+    }
+}
+
+fn show(record: &Value, output: &mut Output) -> Outcome<()> {
+    if output.json() {
+        return output.record("mount", fields(record.clone()));
+    }
+    report::lines(record)
+        .iter()
+        .try_for_each(|line| output.line(line))
+}
+
+fn show_mute(Mute { place, why, hint }: &Mute, output: &mut Output) -> Outcome<()> {
+    let place = place.display().to_string();
+    if output.json() {
+        return output.record(
+            "mute",
+            fields(json!({"place": place, "why": why, "hint": hint})),
+        );
+    }
+    output.line(&printable_message(&place))?;
+    output.line(&printable_message(&format!("  MUTE     {why}; {hint}")))
+}

@@ -1,0 +1,202 @@
+//! The disk cache at the command line: what was read once is read again from it, whatever becomes of the
+//! servers' blocks; it is believed in nothing; its bounds hold; and it survives the kill of a mount.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use support::{Home, Mounted, Ran, noise, skipped};
+
+const BIG: &str = "sub/deep/big";
+
+/// What the server has left of its blocks: nothing, at the places where the index says that they are.
+fn lose_blocks(repo: &Path) {
+    for entry in fs::read_dir(repo.join("segments")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.iter_mut().skip(64).for_each(|byte| *byte = 0);
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// The blocks that lie in a cache.
+fn kept(cache: &Path) -> Vec<PathBuf> {
+    let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+    let parts = below(cache.to_owned()).filter(|entry| entry.file_name().len() == 2);
+    parts
+        .flat_map(|part| below(part.path()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Runs the binary with its output as bytes.
+fn bytes_of(home: &Home, args: &[&str]) -> Vec<u8> {
+    let output = home.command(args).output().unwrap();
+    let (code, bytes) = (output.status.code(), output.stdout.clone());
+    assert_eq!(code, Some(0), "{}", Ran::of(output).err);
+    bytes
+}
+
+#[test]
+fn what_was_read_once_is_read_again_without_the_servers_blocks() {
+    let home = Home::new();
+    home.published();
+    let mut server = home.serve("repo");
+    let cat = ["cat", &server.source.clone(), BIG, "--cache", "cache"];
+    let big = noise(700_000, 1);
+    assert_eq!(bytes_of(&home, &cat), big);
+    assert!(!kept(&home.path("cache")).is_empty());
+    server.kill();
+
+    lose_blocks(&home.path("repo"));
+    let server = home.serve("repo");
+    let source = server.source.as_str();
+    let without = home.run(&["cat", source, BIG]);
+    assert!(matches!(without.code, 20 | 30), "{}", without.err);
+    assert_eq!(
+        bytes_of(&home, &["cat", source, BIG, "--cache", "cache"]),
+        big
+    );
+    // The same by a setting, which an empty variable turns off.
+    let by_setting = |value: &str| {
+        let mut command = home.command(&["cat", source, BIG]);
+        Ran::of(command.env("BULLA_CACHE", value).output().unwrap())
+    };
+    by_setting("cache").ends(0);
+    assert_ne!(by_setting("").code, 0);
+    // A cache has no head: it cannot hold an old version against its readers.
+    drop(server);
+    home.run(&cat).ends(30);
+}
+
+#[test]
+fn a_cache_is_believed_in_nothing() {
+    let home = Home::new();
+    home.published();
+    let server = home.serve("repo");
+    let cat = ["cat", &server.source, BIG, "--cache", "cache"];
+    let big = bytes_of(&home, &cat);
+    let blocks = kept(&home.path("cache"));
+    for path in &blocks {
+        let mut bytes = fs::read(path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    assert_eq!(bytes_of(&home, &cat), big);
+    // What was damaged has been fetched again and is whole.
+    lose_blocks(&home.path("repo"));
+    assert_eq!(bytes_of(&home, &cat), big);
+}
+
+#[test]
+fn the_bounds_of_a_cache_hold() {
+    let home = Home::new();
+    home.published();
+    let server = home.serve("repo");
+    let used = |cache: &str| -> u64 {
+        let blocks = kept(&home.path(cache));
+        blocks
+            .iter()
+            .map(|path| path.metadata().unwrap().len())
+            .sum()
+    };
+    let cat = |cache: &str, flag: &str, value: &str| {
+        let args = ["cat", &server.source, BIG, "--cache", cache, flag, value];
+        bytes_of(&home, &args);
+    };
+    cat("large", "--cache-size", "1GiB");
+    assert!(used("large") > 600_000);
+    cat("small", "--cache-size", "128KiB");
+    assert!(used("small") < 400_000, "{}", used("small"));
+    cat("none", "--cache-keep-free", "1000000TiB");
+    assert_eq!(used("none"), 0);
+    let mut by_setting = home.command(&["cat", &server.source, BIG, "--cache", "nought"]);
+    by_setting.env("BULLA_CACHE_KEEP_FREE", "1000000TiB");
+    Ran::of(by_setting.output().unwrap()).ends(0);
+    assert_eq!(used("nought"), 0);
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_told_at_once() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    fs::write(home.path("file"), b"no directory").unwrap();
+    for args in [
+        &["cat", &source, "a", "--cache", "file/cache"][..],
+        &["mount", &source, "mnt", "--cache", "file/cache"],
+    ] {
+        fs::create_dir_all(home.path("mnt")).unwrap();
+        let refused = home.run(args).ends(1);
+        assert!(refused.err.contains("file/cache"), "{}", refused.err);
+        assert!(refused.err.contains("--cache DIR"), "{}", refused.err);
+        assert_eq!(refused.out, "");
+    }
+}
+
+#[test]
+fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
+    if !Path::new("/dev/fuse").exists() {
+        return skipped("a mount with a cache", "no /dev/fuse");
+    }
+    let home = Home::new();
+    home.published();
+    fs::create_dir(home.path("mnt")).unwrap();
+    let mut server = home.serve("repo");
+    let start = |source: &str, more: &[&str]| {
+        let mut args = vec!["--json", "mount", source, "mnt", "--foreground"];
+        args.extend(more);
+        let mut command = home.command(&args);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        wait("the mount", || home.path("mnt/sub").exists());
+        child
+    };
+    let with = ["--cache", "cache"];
+    let big = noise(700_000, 1);
+    let mounted = Mounted {
+        home: &home,
+        dir: "mnt",
+    };
+    let mut daemon = start(&server.source, &with);
+    assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
+    // The daemon writes behind its readers' backs.
+    let size = || -> u64 {
+        let blocks = kept(&home.path("cache"));
+        let sizes = blocks.iter().filter_map(|path| path.metadata().ok());
+        sizes.map(|metadata| metadata.len()).sum()
+    };
+    wait("the cache", || size() > 700_000);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    drop(mounted);
+    server.kill();
+
+    lose_blocks(&home.path("repo"));
+    let server = home.serve("repo");
+    let _mounted = Mounted {
+        home: &home,
+        dir: "mnt",
+    };
+    let mut daemon = start(&server.source, &with);
+    assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
+    home.run(&["umount", "mnt"]).ends(0);
+    daemon.wait().unwrap();
+    // It was the cache, and nothing else: without it there is nothing to mount.
+    let refused = home.run(&["mount", &server.source, "mnt", "--deadline", "2s"]);
+    assert!(matches!(refused.code, 20 | 30), "{}", refused.err);
+}
+
+#[track_caller]
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
