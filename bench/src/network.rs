@@ -131,7 +131,9 @@ impl Way {
                     self.window_bytes = (self.window_bytes * 2).min(MAX_WINDOW_BYTES);
                 }
                 self.used_bytes = 0;
-                self.since = now;
+            }
+            if self.used_bytes == 0 {
+                self.since = self.since.max(now);
             }
             match self.window_bytes.saturating_sub(self.used_bytes) {
                 0 => thread::sleep(next.saturating_duration_since(now)),

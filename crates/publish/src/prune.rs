@@ -21,7 +21,7 @@ use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
 use trust::map::{self, Interval, Item};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
-use trust::statement::{Purpose, Statement, VolumeId};
+use trust::statement::{Purpose, Signed, VolumeId};
 use trust::{Handle, Hasher, InodeBlock, Record, Reject};
 
 use crate::clock::wall_seconds;
@@ -197,11 +197,12 @@ fn versions(
         for index in indexes {
             let leaf = repository.log_leaf(epoch, index)?.unwrap_or_default();
             let bad = |why: Reject| unsure(format!("leaf {epoch}/{index}: {why}"));
+            let signed = Signed::from_bytes(&leaf).map_err(bad)?;
+            let statement = signed.statement();
             let (current, log) = (epoch == newest.log.epoch, &newest.log);
             if current && index == frontier.size() && index < log.size {
-                frontier.push(&leaf).map_err(bad)?;
+                frontier.push(statement.bytes()).map_err(bad)?;
             }
-            let statement = Statement::decode(leaf).map_err(bad)?;
             if statement.purpose() == Purpose::Root {
                 versions.push(version(&statement.read(volume).map_err(bad)?));
             }

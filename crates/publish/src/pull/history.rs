@@ -1,6 +1,7 @@
 //! The volume's log, carried along: the leaves between what the replica has and what the new record
-//! names are fetched and must hash into the log that the record was signed with (RFC 6962). A source
-//! that has no log, or another, costs the replica its log and nothing else.
+//! names are fetched, must bear their signatures (which no log covers), and must hash into the log that
+//! the record was signed with (RFC 6962). A source that has no log, or another, costs the replica its
+//! log and nothing else.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -10,7 +11,11 @@ use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
 use store::{Objects, Repository};
 use trust::Reject;
+use trust::earlier::Leaf;
 use trust::history::{Frontier, LogPoint};
+use trust::judge::Offer;
+use trust::signatures::Signatures;
+use trust::statement::Signed;
 
 use super::Here;
 use super::heads::Offered;
@@ -33,7 +38,7 @@ pub(crate) async fn carry(
     offered: &Offered,
 ) -> (Leaves, bool) {
     let log = offered.offer.record.log;
-    let own = offered.head.record.statement().bytes().clone();
+    let own = Bytes::from(offered.head.record.to_bytes());
     let own = (log.epoch, log.size, own);
     let start = start(repository, here, &log);
     if start.size() == log.size && start.root() == log.root {
@@ -47,7 +52,7 @@ pub(crate) async fn carry(
         let Some(objects) = place.replica.objects() else {
             continue;
         };
-        match between(sources, objects, repository, start.clone(), &log).await {
+        match between(sources, objects, repository, start.clone(), &offered.offer).await {
             Ok(mut leaves) => {
                 leaves.push(own);
                 return (leaves, true);
@@ -88,12 +93,15 @@ async fn between(
     objects: &dyn Objects,
     repository: &Repository,
     mut frontier: Frontier,
-    log: &LogPoint,
+    offer: &Offer,
 ) -> Result<Leaves, Reject> {
+    let log = &offer.record.log;
     let epoch = log.epoch;
     let missing = |why| Reject::Malformed { what: "log", why };
     let fetch = |index: u64| async move {
-        if let Ok(Some(leaf)) = repository.log_leaf(epoch, index) {
+        if let Ok(Some(leaf)) = repository.log_leaf(epoch, index)
+            && Signed::from_bytes(&leaf).is_ok()
+        {
             return (index, Some(leaf), false);
         }
         sources.limit.wait().await;
@@ -105,11 +113,14 @@ async fn between(
     let first = frontier.size();
     let requests = sources.limit.requests(REQUESTS);
     let mut answers = stream::iter((first..log.size).map(fetch)).buffered(requests);
+    let mut signatures = Signatures::default();
     let mut leaves = Vec::new();
     while let Some((index, leaf, fetched)) = answers.next().await {
         let leaf = leaf.ok_or_else(|| missing("a leaf is missing"))?;
-        frontier.push(&leaf)?;
+        let signed = Signed::from_bytes(&leaf)?;
+        frontier.push(signed.statement().bytes())?;
         if fetched {
+            Leaf::read(&signed, &offer.chain, &mut signatures)?;
             leaves.push((epoch, index, leaf));
         }
     }

@@ -367,14 +367,23 @@ async fn files_that_lie_cost_time_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_was_not_signed_is_not_carried() {
     let (publisher, follower) = behind().await;
-    let mut writer = Writer::begin(&publisher.repository).unwrap();
-    writer.put_log_leaf(0, 1, b"another history").unwrap();
-    writer.commit(&publisher.head).unwrap();
-    drop(writer);
+    let right = publisher.repository.log_leaf(0, 1).unwrap().unwrap();
+    // Its last byte is one of a signature.
+    let mut forged = right.to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    let elsewhere = publisher.repository.log_leaf(0, 2).unwrap().unwrap();
     let fresh = Follower::new();
-    let pulled = fresh.pull(&publisher, &[publisher.source()]).await.unwrap();
-    assert!(!pulled.log_whole);
-    assert_eq!(fresh.repository().log_leaf(0, 1).unwrap(), None);
+    for wrong in [&b"another history"[..], &elsewhere, &forged] {
+        let mut writer = Writer::begin(&publisher.repository).unwrap();
+        writer.put_log_leaf(0, 1, wrong).unwrap();
+        writer.commit(&publisher.head).unwrap();
+        drop(writer);
+        let fresh = Follower::new();
+        let pulled = fresh.pull(&publisher, &[publisher.source()]).await.unwrap();
+        assert!(!pulled.log_whole);
+        assert_eq!(fresh.repository().log_leaf(0, 1).unwrap(), None);
+    }
+    assert!(fresh.pull(&publisher, &[publisher.source()]).await.is_ok());
     // Who has the leaf already is not concerned; and a whole log mends the hole.
     assert!(
         follower

@@ -127,11 +127,11 @@ impl Publisher {
         self.written = self.model.records.len();
         let head = Head::decode(&self.head).unwrap();
         let record: RootRecord = head.record.statement().read(self.model.id()).unwrap();
-        let genesis = head.policies[0].statement().bytes();
-        writer.put_log_leaf(0, 0, genesis).unwrap();
-        let leaf = head.record.statement().bytes();
+        let genesis = head.policies[0].to_bytes();
+        writer.put_log_leaf(0, 0, &genesis).unwrap();
+        let leaf = head.record.to_bytes();
         let log = record.log;
-        writer.put_log_leaf(log.epoch, log.size, leaf).unwrap();
+        writer.put_log_leaf(log.epoch, log.size, &leaf).unwrap();
         writer.commit(&self.head).unwrap();
         self.heads.push(self.head.clone());
         self.versions = record.version;
