@@ -106,9 +106,9 @@ fn command_of(unit: &Path, home: &Home, variables: &HashMap<&str, String>) -> Co
     let text = fs::read_to_string(unit).unwrap();
     let expand = |word: &str| {
         let state = home.path("var").display().to_string();
-        let credentials = home.path("credentials").display().to_string();
+        let settings = home.path("etc").display().to_string();
         let word = word.replace("%i", "docs").replace("%S", &state);
-        word.replace("%d", &credentials)
+        word.replace("/etc/bulla", &settings)
     };
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
     let line = value("ExecStart=").expect("something is started");
@@ -141,9 +141,9 @@ fn what_the_units_start_runs() {
     let repo = home.path("var/bulla-publish/docs");
     fs::create_dir_all(home.path("var/bulla-publish")).unwrap();
     fs::create_dir_all(home.path("var/bulla-pull")).unwrap();
-    fs::create_dir_all(home.path("credentials")).unwrap();
+    fs::create_dir_all(home.path("etc/keys")).unwrap();
     copy(&home.path("repo"), &repo);
-    copy(&home.path("key"), &home.path("credentials/key"));
+    copy(&home.path("key"), &home.path("etc/keys/docs.key"));
     let source = format!("{volume}@{}", repo.display());
     let config = format!("[sources.docs]\nsource = \"{source}\"\n");
     fs::write(home.path("config.toml"), config).unwrap();
