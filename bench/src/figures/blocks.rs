@@ -77,6 +77,7 @@ fn measure(viewer: &Viewer, field: &Field, round: u32) -> Result<Vec<Reading>> {
         if name.ends_with("-random") {
             Dice::new(u64::from(round) * 4 + seed).shuffle(&mut offsets);
         }
+        reading::back_free_memory();
         let seconds = reading::at(&path, &offsets, ACCESS_BYTES)?;
         readings.push((name, bytes as f64 / 1e6 / seconds));
     }

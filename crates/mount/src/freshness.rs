@@ -148,6 +148,10 @@ impl Keeper {
                     Some(Class::Unavailable) | None => {
                         tracing::warn!(%volume, %error, "nothing newer was adopted");
                     }
+                    // That it is over was told once, as an error.
+                    Some(Class::Expired) if self.told_expiry_of.is_some() => {
+                        tracing::debug!(%volume, %error, "nothing newer was adopted");
+                    }
                     class => tracing::error!(%volume, ?class, %error, "nothing newer was adopted"),
                 }
                 false
