@@ -1,9 +1,13 @@
 # Two commands for a newcomer: `make demo` and `make test`. The rest is for those who change things.
 
-.PHONY: demo test test-long lint build install-deps fuzz mutate
+.PHONY: demo test test-long lint build install deb install-deps fuzz mutate
 
 # A tree for the demo: `make demo DIR=/some/tree`.
 DIR ?=
+
+# Where `make install` puts things; DESTDIR is put before every path.
+PREFIX ?= /usr/local
+DESTDIR ?=
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
@@ -23,6 +27,14 @@ lint:
 
 build: install-deps
 	cargo build --release --package bulla
+
+# After `make build`; as root unless DESTDIR or PREFIX is yours.
+install:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" ./scripts/install.sh
+
+# A package in target/, of what `make build` built.
+deb:
+	@./scripts/deb.sh
 
 install-deps:
 	@./scripts/install-deps.sh

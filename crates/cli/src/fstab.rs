@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::failure::{Failure, Kind, Outcome};
 
 /// Options that say nothing to this program: mount(8)'s and the service manager's own, and those that
-/// a bulla mount always has.
+/// a bulla mount always has. `rw` is what mount(8) says when nobody said anything.
 const IGNORED: &[&str] = &[
     "_netdev",
     "async",
@@ -28,6 +28,7 @@ const IGNORED: &[&str] = &[
     "owner",
     "relatime",
     "ro",
+    "rw",
     "strictatime",
     "suid",
     "user",
@@ -55,10 +56,11 @@ pub fn called_by_mount(words: &[OsString]) -> bool {
     name == Some(OsStr::new("mount.bulla"))
 }
 
-/// `mount.bulla SOURCE DIR [-sfnv] [-o OPTIONS]` as words of `bulla mount`.
-pub fn translate(words: &[OsString]) -> Outcome<Vec<OsString>> {
+/// `mount.bulla SOURCE DIR [-sfnv] [-o OPTIONS]` as words of `bulla mount`; `None` when nothing is to be
+/// done but to look whether all is understood (`mount -f`).
+pub fn translate(words: &[OsString]) -> Outcome<Option<Vec<OsString>>> {
     let mut out: Vec<OsString> = vec!["bulla".into(), "mount".into()];
-    let mut sloppy = false;
+    let (mut sloppy, mut fake) = (false, false);
     let mut options = Vec::new();
     let mut rest = words.iter().skip(1);
     while let Some(word) = rest.next() {
@@ -76,6 +78,7 @@ pub fn translate(words: &[OsString]) -> Outcome<Vec<OsString>> {
                 for flag in flags.chars().skip(1) {
                     match flag {
                         's' => sloppy = true,
+                        'f' => fake = true,
                         'n' => {}
                         'v' => out.push("-v".into()),
                         other => return Err(unknown(&format!("-{other}"))),
@@ -95,7 +98,7 @@ pub fn translate(words: &[OsString]) -> Outcome<Vec<OsString>> {
             return Err(unknown(option));
         }
     }
-    Ok(out)
+    Ok(Some(out).filter(|_| !fake))
 }
 
 /// The words that one option becomes; `None` for an option that nobody knows.
@@ -139,7 +142,9 @@ mod tests {
         assert!(called_by_mount(&words(line)));
         assert_eq!(
             translate(&words(line)).unwrap(),
-            words("bulla mount vol1x@bulla://h /mnt --allow-other --owner=7:8 --deadline=5s")
+            Some(words(
+                "bulla mount vol1x@bulla://h /mnt --allow-other --owner=7:8 --deadline=5s"
+            ))
         );
         assert!(!called_by_mount(&words("/usr/bin/bulla mount")));
     }
@@ -149,10 +154,13 @@ mod tests {
         let line = "mount.bulla s d -o sunshine";
         assert_eq!(translate(&words(line)).unwrap_err().kind, Kind::Usage);
         assert!(translate(&words("mount.bulla s d -s -o sunshine")).is_ok());
-        assert!(
-            translate(&words("mount.bulla s d -o rw")).is_err(),
-            "it cannot be written"
-        );
+    }
+
+    #[test]
+    fn mount_f_only_looks_whether_all_is_understood() {
+        let line = "mount.bulla s d -f -v -o rw,deadline=5s";
+        assert_eq!(translate(&words(line)).unwrap(), None);
+        assert!(translate(&words("mount.bulla s d -f -o sunshine")).is_err());
     }
 
     #[test]
@@ -170,7 +178,7 @@ mod tests {
         let line = "mount.bulla s d -o deadline=--allow-other";
         assert_eq!(
             translate(&words(line)).unwrap(),
-            words("bulla mount s d --deadline=--allow-other")
+            Some(words("bulla mount s d --deadline=--allow-other"))
         );
     }
 
@@ -204,7 +212,7 @@ mod tests {
         {
             let mut all = vec![OsString::from("mount.bulla")];
             all.extend(line.into_iter().map(OsString::from_vec));
-            let Ok(out) = translate(&all) else { return Ok(()) };
+            let Ok(Some(out)) = translate(&all) else { return Ok(()) };
             prop_assert_eq!(&out[..2], &words("bulla mount")[..]);
             for word in &out[2..] {
                 let text = word.to_string_lossy();

@@ -6,6 +6,7 @@
 //! | [`args`] | the spelling of the command line |
 //! | [`config`] | where settings come from |
 //! | [`report`], [`sockets`], [`metrics`] | what a mount tells of itself, and where it is asked |
+//! | [`activation`], [`notify`] | sockets from a service manager, and what it is told |
 //! | [`caching`] | what readers keep in memory and on disk |
 //! | [`output`] | what goes to stdout and stderr, JSON records |
 //! | [`failure`], [`exit`], [`errors`] | `error:`, `cause:`, `hint:` and the exit code of everything that can fail |
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
+mod activation;
 mod args;
 mod caching;
 mod commands;
@@ -30,6 +32,7 @@ mod failure;
 mod fstab;
 mod logging;
 mod metrics;
+mod notify;
 mod output;
 mod passphrase;
 mod progress;
@@ -46,7 +49,8 @@ use output::{Color, Output};
 
 fn main() -> ExitCode {
     let words = match words_of_mount(std::env::args_os().collect()) {
-        Ok(words) => words,
+        Ok(Some(words)) => words,
+        Ok(None) => return ExitCode::SUCCESS,
         Err(failure) => {
             let exit = Output::new("mount", false, false, Color::Auto).close(Err(failure));
             return ExitCode::from(exit.code());
@@ -58,18 +62,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// The words of the command line, those of mount(8) put into our own.
-fn words_of_mount(words: Vec<OsString>) -> failure::Outcome<Vec<OsString>> {
+/// The words of the command line, those of mount(8) put into our own; `None` when it wants nothing done.
+fn words_of_mount(words: Vec<OsString>) -> failure::Outcome<Option<Vec<OsString>>> {
     if fstab::called_by_mount(&words) {
         fstab::translate(&words)
     } else {
-        Ok(words)
+        Ok(Some(words))
     }
 }
 
 /// The words of this process's command line, once they have been understood.
 fn words() -> Vec<OsString> {
-    words_of_mount(std::env::args_os().collect()).unwrap_or_default()
+    let words = words_of_mount(std::env::args_os().collect());
+    words.ok().flatten().unwrap_or_default()
 }
 
 fn run(cli: Cli) -> ExitCode {

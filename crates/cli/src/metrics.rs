@@ -40,7 +40,12 @@ impl Listening {
             let hint = "choose another address with --metrics; port 0 takes any free one";
             Failure::io(format!("cannot listen on {address} for metrics"), &e).with_hint(hint)
         };
-        let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+        Listening::taken(std::net::TcpListener::bind(address).map_err(failed)?)
+    }
+
+    /// Listens on a socket that listens already.
+    pub fn taken(listener: std::net::TcpListener) -> Outcome<Listening> {
+        let failed = |e: std::io::Error| Failure::io("cannot listen for metrics", &e);
         listener.set_nonblocking(true).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         Ok(Listening { listener, local })

@@ -2,15 +2,16 @@
 //! directory with the built binary. A document that no longer tells the truth fails here.
 //!
 //! A block opens with three backticks and `sh run`; `fails=N` expects that exit code of its last
-//! command; `mount` marks a block that needs /dev/fuse, `nginx` one that needs that. `$VOLUME` is what
-//! `publish` printed. A block of any language with `file=NAME` is written into that file.
+//! command; `mount` marks a block that needs /dev/fuse, `nginx` one that needs that, `needs=PROGRAM` one
+//! that needs another. `$VOLUME` is what `publish` printed last. A block of any language with `file=NAME` is
+//! written into that file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
 mod support;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::{Home, skipped};
@@ -18,7 +19,8 @@ use support::{Home, skipped};
 struct Block {
     fails: i32,
     mounts: bool,
-    nginx: bool,
+    /// A program that it needs.
+    needs: Option<String>,
     /// Written there instead of run.
     file: Option<String>,
     lines: Vec<String>,
@@ -43,7 +45,9 @@ fn blocks(document: &str) -> Vec<Block> {
             open = Some(Block {
                 fails: value("fails=").map_or(0, |code| code.parse().expect("a number")),
                 mounts: marked("mount"),
-                nginx: marked("nginx"),
+                needs: value("needs=")
+                    .or(marked("nginx").then_some("nginx"))
+                    .map(str::to_owned),
                 file: value("file=").map(str::to_owned),
                 lines: Vec::new(),
             });
@@ -53,6 +57,20 @@ fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
+/// After a command: shows what it printed, keeps the volume, and ends as it ended.
+const TELLS: &str = " >.told; CODE=$?; cat .told\n\
+    TOLD=$(awk '$1 == \"volume\" { print $2 }' .told); VOLUME=${TOLD:-$VOLUME}; (exit $CODE)";
+
+fn is_installed(program: &str) -> bool {
+    let places = ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"];
+    places
+        .iter()
+        .any(|place| Path::new(place).join(program).exists())
+}
+
+/// Ports that documents use; each becomes one that is free on this machine.
+const PORTS: std::ops::Range<u16> = 28550..28600;
+
 /// The script of a document: each block is checked for its exit code, the server is ended.
 fn script(blocks: &[Block], can_mount: bool) -> String {
     let mut script = "set -u\nVOLUME=\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n".to_owned();
@@ -61,8 +79,8 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
             skipped("a mount in a document", "no /dev/fuse");
             continue;
         }
-        if block.nginx && !Path::new("/usr/sbin/nginx").exists() {
-            skipped("nginx in a document", "nginx is not installed");
+        if let Some(program) = block.needs.as_deref().filter(|it| !is_installed(it)) {
+            skipped("a document", &format!("{program} is not installed"));
             continue;
         }
         if let Some(name) = &block.file {
@@ -73,8 +91,10 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
             continue;
         }
         for line in &block.lines {
-            script.push_str(line);
-            script.push('\n');
+            // What it tells of the volume is what the reader of the document would write down.
+            let tells = line.starts_with("bulla publish") || line.starts_with("bulla sign");
+            let end = if tells { TELLS } else { "" };
+            script.push_str(&format!("{line}{end}\n"));
             let last = block.lines.last() == Some(line);
             let wanted = if last { block.fails } else { 0 };
             if line.ends_with('&') {
@@ -85,17 +105,15 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
                     "[ $? -eq {wanted} ] || {{ echo '{complaint}' >&2; exit 1; }}\n"
                 ));
             }
-            if line.starts_with("bulla publish") {
-                script.push_str("VOLUME=$(bulla --json publish tree repo --key my.key | sed 's/.*\"volume\":\"\\([^\"]*\\)\".*/\\1/')\n");
-            }
         }
     }
     script
 }
 
-/// Runs what is marked in a document, on ports that are free on this machine.
-fn run(document: &str, least_blocks: usize, ports: &[&str]) {
-    let blocks = blocks(document);
+/// Runs what is marked in a document.
+fn run(name: &str, least_blocks: usize) {
+    let document = std::fs::read_to_string(root().join(name)).unwrap();
+    let blocks = blocks(&document);
     assert!(
         blocks.len() >= least_blocks,
         "the document has lost its tour"
@@ -103,10 +121,12 @@ fn run(document: &str, least_blocks: usize, ports: &[&str]) {
     let can_mount = Path::new("/dev/fuse").exists();
     let mut script = script(&blocks, can_mount);
     let mut taken = Vec::new();
-    for port in ports {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        script = script.replace(port, &free.local_addr().unwrap().port().to_string());
-        taken.push(free);
+    for port in PORTS.map(|port| port.to_string()) {
+        if script.contains(&port) {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            script = script.replace(&port, &free.local_addr().unwrap().port().to_string());
+            taken.push(free);
+        }
     }
     drop(taken);
     let home = Home::new();
@@ -138,13 +158,69 @@ fn run(document: &str, least_blocks: usize, ports: &[&str]) {
 
 #[test]
 fn the_command_lines_of_the_readme_run() {
-    run(include_str!("../../../README.md"), 5, &["28552"]);
+    run("README.md", 5);
 }
 
 #[test]
 fn the_command_lines_about_static_hosting_run() {
-    let document = include_str!("../../../docs/operations/static-hosting.md");
-    run(document, 4, &["28552", "28580", "28590"]);
+    run("docs/operations/static-hosting.md", 4);
+}
+
+#[test]
+fn the_command_lines_of_the_tour_run() {
+    run("docs/tour.md", 8);
+}
+
+#[test]
+fn the_command_lines_about_mirrors_run() {
+    run("docs/operations/mirrors.md", 1);
+}
+
+#[test]
+fn the_command_lines_about_monitoring_run() {
+    run("docs/operations/monitoring.md", 4);
+}
+
+#[test]
+fn the_command_lines_about_keys_run() {
+    run("docs/operations/keys.md", 1);
+}
+
+#[test]
+fn the_command_lines_about_signing_offline_run() {
+    run("docs/operations/offline-signing.md", 6);
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A document that is not in a test above would be marked in vain.
+#[test]
+fn every_document_with_marked_command_lines_is_run() {
+    let own = include_str!("documents.rs");
+    let mut pending = vec![root().join("docs"), root().join("README.md")];
+    let mut marked = 0;
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(
+                std::fs::read_dir(path)
+                    .unwrap()
+                    .map(|it| it.unwrap().path()),
+            );
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            if text.contains("\n```sh run") {
+                let name = path.strip_prefix(root()).unwrap().to_str().unwrap();
+                assert!(
+                    own.contains(&format!("run(\"{name}\", ")),
+                    "{name} is not run"
+                );
+                marked += 1;
+            }
+        }
+    }
+    assert!(marked >= 7, "only {marked} documents are found");
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn serve_until_stdin_ends(repository: &str) {
             MEMORY => Arc::new(MemoryShelf::new()),
             path => Arc::new(Repository::open(path).unwrap()),
         };
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::listen(any, vec![(VOLUME, shelf)], Limits::default()).unwrap();
         println!("{}", server.local_addr());
         let (end, ended) = tokio::sync::oneshot::channel();

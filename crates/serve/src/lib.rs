@@ -43,5 +43,6 @@ mod worker;
 pub use counters::Counters;
 pub use error::ServeError;
 pub use limits::Limits;
+pub use listener::Listen;
 pub use server::Server;
 pub use shelf::Shelf;

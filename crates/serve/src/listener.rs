@@ -1,20 +1,61 @@
 //! The sockets that are listened on: one for each worker, all at one address, among which the
-//! system deals out the connections.
+//! system deals out the connections. A socket that a service manager made is one for all workers.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_nodelay};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind as bind_to, listen, socket_with};
 
+use crate::error::ServeError;
+
 /// Connections that wait for being accepted: enough for all readers to come back at once.
 const BACKLOG: i32 = 4096;
 
+/// Where connections come from.
+#[derive(Debug)]
+pub enum Listen {
+    /// An address that this process takes for itself.
+    At(SocketAddr),
+    /// A TCP socket that listens already, passed on by a service manager. Who connects while no
+    /// process serves it waits in its queue.
+    On(TcpListener),
+}
+
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Listen {
+        Listen::At(address)
+    }
+}
+
+impl Listen {
+    /// A listener for each of `count` workers; also at which address they are.
+    pub(crate) fn open(self, count: usize) -> Result<(Vec<TcpListener>, SocketAddr), ServeError> {
+        let address = match &self {
+            Listen::At(address) => *address,
+            Listen::On(socket) => socket.local_addr().map_err(|source| ServeError::Listen {
+                address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+                source,
+            })?,
+        };
+        let opened = match self {
+            Listen::At(address) => bind(address, count),
+            Listen::On(socket) => share(&socket, count).map(|all| (all, address)),
+        };
+        opened.map_err(|source| ServeError::Listen { address, source })
+    }
+}
+
+/// The same socket for each worker: whoever is free accepts.
+fn share(socket: &TcpListener, count: usize) -> io::Result<Vec<TcpListener>> {
+    socket.set_nonblocking(true)?;
+    // Not for those that wait in the queue already; its maker can say it for them, too.
+    set_tcp_nodelay(socket, true)?;
+    (0..count.max(1)).map(|_| socket.try_clone()).collect()
+}
+
 /// Listens `count` times on `address`; also where that is.
-pub(crate) fn bind(
-    address: SocketAddr,
-    count: usize,
-) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
+fn bind(address: SocketAddr, count: usize) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     let first = one(address, false)?;
     let local = first.local_addr()?;
     let mut all = vec![first];
@@ -51,7 +92,7 @@ mod tests {
 
     #[test]
     fn workers_share_an_address_and_servers_do_not() {
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let (listeners, local) = bind(any, 3).unwrap();
         assert_eq!(listeners.len(), 3);
         for listener in &listeners {
@@ -61,6 +102,21 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop(listeners);
         assert!(bind(local, 2).is_ok());
+    }
+
+    #[test]
+    fn a_socket_that_was_passed_is_shared_and_keeps_its_queue() {
+        let made = TcpListener::bind("127.0.0.1:0").unwrap();
+        let early = std::net::TcpStream::connect(made.local_addr().unwrap()).unwrap();
+        let (listeners, local) = Listen::On(made).open(2).unwrap();
+        assert_eq!(listeners.len(), 2);
+        let (stream, peer) = listeners[1].accept().unwrap();
+        assert_eq!(peer, early.local_addr().unwrap());
+        drop(stream);
+        let empty = listeners[0].accept().unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+        let _late = std::net::TcpStream::connect(local).unwrap();
+        assert!(listeners[0].accept().unwrap().0.nodelay().unwrap());
     }
 
     #[test]

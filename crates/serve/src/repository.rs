@@ -1,7 +1,6 @@
 //! A repository on disk as a [`Shelf`]: what its pages in memory hold is answered at once, the rest
 //! by threads that may wait (docs/decisions/0007).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,16 +12,17 @@ use wire::message::Volume;
 
 use crate::error::ServeError;
 use crate::limits::Limits;
+use crate::listener::Listen;
 use crate::server::Server;
 use crate::shelf::{OpenObject, Regions, Shelf};
 
 impl Server {
-    /// Listens on `address` for the volumes that these repositories hold.
+    /// Listens for readers of the volumes that these repositories hold.
     ///
     /// # Errors
     /// As [`Server::listen`]; [`ServeError::Unpublished`], [`ServeError::Head`].
     pub fn bind(
-        address: SocketAddr,
+        listen: impl Into<Listen>,
         repositories: Vec<Repository>,
         limits: Limits,
     ) -> Result<Server, ServeError> {
@@ -30,7 +30,7 @@ impl Server {
         for repository in repositories {
             shelves.push((volume(&repository)?, Arc::new(repository)));
         }
-        Server::listen(address, shelves, limits)
+        Server::listen(listen, shelves, limits)
     }
 }
 

@@ -18,10 +18,11 @@ use crate::error::ServeError;
 use crate::hot::Hot;
 use crate::landing::Landing;
 use crate::limits::Limits;
+use crate::listener::Listen;
 use crate::seats::Seats;
 use crate::shelf::Shelf;
 use crate::ways::Ways;
-use crate::{http, listener, worker};
+use crate::{http, worker};
 
 /// The id that no volume has.
 const NO_VOLUME: Volume = [0; 32];
@@ -38,7 +39,9 @@ pub struct Server {
     /// One for each worker.
     listeners: Vec<(TcpListener, Work)>,
     local: SocketAddr,
-    local_http: Option<SocketAddr>,
+    /// Further addresses of the same protocol.
+    also: Vec<SocketAddr>,
+    http: Vec<SocketAddr>,
     shared: Arc<Shared>,
 }
 
@@ -140,16 +143,15 @@ impl Refresher {
 }
 
 impl Server {
-    /// Listens on `address`; connections wait until [`Server::run`].
+    /// Listens; connections wait until [`Server::run`].
     ///
     /// # Errors
     /// [`ServeError::Listen`], [`ServeError::Nothing`], [`ServeError::SameVolume`].
     pub fn listen(
-        address: SocketAddr,
+        listen: impl Into<Listen>,
         shelves: Vec<(Volume, Arc<dyn Shelf>)>,
         limits: Limits,
     ) -> Result<Server, ServeError> {
-        let listening = |source| ServeError::Listen { address, source };
         let mut map: HashMap<Volume, Served> = HashMap::new();
         for (volume, shelf) in shelves {
             let second = shelf.place().to_owned();
@@ -164,7 +166,7 @@ impl Server {
         if map.is_empty() {
             return Err(ServeError::Nothing);
         }
-        let (listeners, local) = listener::bind(address, limits.workers).map_err(listening)?;
+        let (listeners, local) = listen.into().open(limits.workers)?;
         let limits = limits.fit_to_system();
         let counters = Arc::new(Counters::default());
         let (most, each) = (limits.max_connections, limits.max_per_client);
@@ -182,31 +184,55 @@ impl Server {
         Ok(Server {
             listeners: listeners.into_iter().map(worker).collect(),
             local,
-            local_http: None,
+            also: Vec::new(),
+            http: Vec::new(),
             shared,
         })
     }
 
-    /// Serves the repositories' own layout over HTTP on `address` as well.
+    /// Listens at one more place.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
-    pub fn also_http(mut self, address: SocketAddr) -> Result<Server, ServeError> {
-        let listening = |source| ServeError::Listen { address, source };
-        let workers = self.shared.limits.workers;
-        let (listeners, local) = listener::bind(address, workers).map_err(listening)?;
-        let worker = |listener| (listener, http::run as Work);
-        self.listeners.extend(listeners.into_iter().map(worker));
-        self.local_http = Some(local);
+    pub fn also(mut self, listen: impl Into<Listen>) -> Result<Server, ServeError> {
+        let local = self.open(listen.into(), worker::run)?;
+        self.also.push(local);
         Ok(self)
     }
 
-    /// The address on which HTTP is listened for, if it is.
-    pub fn http_addr(&self) -> Option<SocketAddr> {
-        self.local_http
+    /// Serves the repositories' own layout over HTTP as well.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`].
+    pub fn also_http(mut self, listen: impl Into<Listen>) -> Result<Server, ServeError> {
+        let local = self.open(listen.into(), http::run)?;
+        self.http.push(local);
+        Ok(self)
     }
 
-    /// The address that is listened on, its port chosen by the system where 0 was asked for.
+    fn open(&mut self, listen: Listen, work: Work) -> Result<SocketAddr, ServeError> {
+        let (listeners, local) = listen.open(self.shared.limits.workers)?;
+        let workers = listeners.into_iter().map(|listener| (listener, work));
+        self.listeners.extend(workers);
+        Ok(local)
+    }
+
+    /// The first address on which HTTP is listened for, if it is.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.http.first().copied()
+    }
+
+    /// Every address on which HTTP is listened for.
+    pub fn http_addrs(&self) -> &[SocketAddr] {
+        &self.http
+    }
+
+    /// Every address on which the protocol is listened for.
+    pub fn local_addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        std::iter::once(self.local).chain(self.also.iter().copied())
+    }
+
+    /// The first address that is listened on, its port chosen by the system where 0 was asked for.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }

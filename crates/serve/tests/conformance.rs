@@ -57,7 +57,7 @@ async fn served(content: Content) -> Served {
     drop(writer);
     repository.refresh().unwrap();
     let shelf: Arc<dyn Shelf> = Arc::new(repository);
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = Server::listen(any, vec![([1; 32], shelf)], Limits::default()).unwrap();
     let address = server.local_addr().to_string();
     Served {

@@ -37,7 +37,7 @@ fn the_server_of_the_crowd() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let shelf: Arc<dyn Shelf> = Arc::new(TestShelf::new(&[record(1, 8000)]));
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let limits = Limits {
             max_per_client: 16_384,
             ..Limits::default()

@@ -54,7 +54,7 @@ impl Served {
         drop(writer);
         repository.refresh().unwrap();
         let shelf: Arc<dyn Shelf> = Arc::new(repository);
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
         let server = server.also_http(any).unwrap();
         let address = server.http_addr().unwrap();

@@ -17,7 +17,7 @@ use wire::{ObjectName, RemoteOptions, RemoteStore};
 async fn an_unpublished_or_foreign_head_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let repository = Repository::create(dir.path().join("r")).unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let empty = Server::bind(any, vec![repository.clone()], Limits::default());
     assert!(matches!(empty.err(), Some(ServeError::Unpublished { .. })));
     let mut writer = Writer::begin(&repository).unwrap();
@@ -48,7 +48,7 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
         refresh: Duration::from_millis(20),
         ..Limits::default()
     };
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let shelf: std::sync::Arc<dyn serve::Shelf> = std::sync::Arc::new(repository.clone());
     let server = Server::listen(any, vec![([9; 32], shelf)], limits).unwrap();
     let address = server.local_addr().to_string();
@@ -122,7 +122,7 @@ async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
         repository.refresh().unwrap();
     };
     write(&head);
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(any, vec![repository.clone()], Limits::default()).unwrap();
     let address = server.local_addr().to_string();
     let counters = server.counters();
@@ -207,7 +207,7 @@ impl Wide {
         std::sync::Arc<serve::Counters>,
         tokio::task::JoinHandle<()>,
     ) {
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(any, vec![self.repository.clone()], self.limits.clone()).unwrap();
         let (address, counters) = (server.local_addr().to_string(), server.counters());
         let task = tokio::spawn(server.run(std::future::pending()));

@@ -300,7 +300,7 @@ async fn one_volume_never_answers_for_another() {
     };
     let shelf =
         |r: &Record| -> Arc<dyn serve::Shelf> { Arc::new(TestShelf::new(std::slice::from_ref(r))) };
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let shelves = vec![([1; 32], shelf(&honest)), ([2; 32], shelf(&liar))];
     let server = serve::Server::listen(any, shelves, Limits::default()).unwrap();
     let address = server.local_addr().to_string();

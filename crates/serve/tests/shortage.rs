@@ -36,7 +36,7 @@ fn the_server_that_runs_short() {
             workers: 1,
             ..Limits::default()
         };
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
         let (address, counters) = (server.local_addr(), server.counters());
         tokio::spawn(server.run(std::future::pending()));

@@ -1,5 +1,7 @@
-//! Links between documents: what a relative link names must exist.
+//! Links between documents: what a relative link names must exist, headings too, and every document must
+//! be in the book's table of contents.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::Finding;
@@ -18,18 +20,51 @@ pub fn check(root: &Path, name: &str, text: &str) -> Vec<Finding> {
             continue;
         }
         for target in targets(line) {
-            let path = target.split('#').next().unwrap_or_default();
-            let elsewhere = target.contains("://") || target.starts_with("mailto:");
-            if elsewhere || path.is_empty() || here.join(path).exists() {
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            if target.contains("://") || target.starts_with("mailto:") {
                 continue;
             }
-            findings.push(Finding::new(
-                format!("{name}:{}", number + 1),
-                format!("link to `{target}`, which does not exist"),
-            ));
+            let exists = path.is_empty() || here.join(path).exists();
+            let other = std::fs::read_to_string(here.join(path));
+            let there = if path.is_empty() {
+                Ok(text.to_owned())
+            } else {
+                other
+            };
+            // What is not text has no headings to name.
+            let named =
+                heading.is_empty() || there.map_or(true, |text| has_heading(&text, heading));
+            if !exists || !named {
+                findings.push(Finding::new(
+                    format!("{name}:{}", number + 1),
+                    format!("link to `{target}`, which does not exist"),
+                ));
+            }
         }
     }
     findings
+}
+
+/// Whether a document has a heading that is linked to as `anchor`.
+fn has_heading(text: &str, anchor: &str) -> bool {
+    text.lines().any(|line| {
+        let title = line.trim_start_matches('#');
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        let title = title.trim().to_lowercase();
+        let slug: String = title.chars().filter(kept).collect();
+        line.starts_with('#') && slug.replace(' ', "-") == anchor
+    })
+}
+
+/// Documents of `docs/` that the table of contents does not name; `files` are all of the tree.
+pub fn check_contents(summary: &str, files: &[&str]) -> Vec<Finding> {
+    let named: BTreeSet<&str> = summary.lines().flat_map(targets).collect();
+    let pages = files.iter().filter_map(|name| name.strip_prefix("docs/"));
+    let pages = pages.filter(|name| name.ends_with(".md") && *name != "SUMMARY.md");
+    let missing = pages.filter(|name| !named.contains(name));
+    missing
+        .map(|name| Finding::new(format!("docs/{name}"), "is not in docs/SUMMARY.md"))
+        .collect()
 }
 
 /// What stands between `](` and `)`.
@@ -47,10 +82,34 @@ mod tests {
     #[test]
     fn a_dead_link_fires_and_others_do_not() {
         let root = crate::workspace_root();
-        let text = "[a](Cargo.toml) [b](https://example.org/) [c](#part)\n\
+        let text = "## Part\n[a](Cargo.toml) [b](https://example.org/) [c](#part)\n\
                     ```\n[in code](nowhere.md)\n```\n[dead](nowhere.md#x)\n";
         let findings = check(&root, "README.md", text);
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].place, "README.md:5");
+        assert_eq!(findings[0].place, "README.md:6");
+    }
+
+    #[test]
+    fn a_link_to_a_heading_that_is_not_there_fires() {
+        let root = crate::workspace_root();
+        let text = "# A part, and `more`\n[a](#a-part-and-more) [b](#another)\n";
+        let findings = check(&root, "README.md", text);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].place, "README.md:2");
+    }
+
+    #[test]
+    fn a_document_that_is_not_in_the_book_fires() {
+        let files = [
+            "README.md",
+            "docs/a.md",
+            "docs/SUMMARY.md",
+            "docs/b/c.md",
+            "docs/d.toml",
+        ];
+        let findings = check_contents("- [A](a.md)\n    - [C](b/x.md)\n", &files);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].place, "docs/b/c.md");
+        assert!(check_contents("- [A](a.md)\n- [C](b/c.md)\n", &files).is_empty());
     }
 }

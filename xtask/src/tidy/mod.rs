@@ -46,6 +46,9 @@ pub fn run(root: &Path) -> Result<()> {
             findings.extend(docs::check(root, name, &text));
         }
     }
+    let names: Vec<&str> = files.iter().filter_map(|path| path.to_str()).collect();
+    let summary = std::fs::read_to_string(root.join("docs/SUMMARY.md"))?;
+    findings.extend(docs::check_contents(&summary, &names));
     findings.extend(long.unused(root));
     let metadata = metadata::read(root)?;
     findings.extend(arrows::check(&metadata));

@@ -18,6 +18,7 @@ use crate::args::{Global, Mount, Umount};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::metrics::{self, Listening};
+use crate::notify;
 use crate::output::{Done, Output, fields};
 use crate::report;
 use crate::session::Session;
@@ -108,7 +109,13 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
         ));
     }
     output.flush()?;
-    session.serve(async { Ok(mounted.until_signal(signals).await?) })?;
+    notify::ready(&format!(
+        "version {version} is mounted on {}",
+        dir.display()
+    ));
+    let ended = session.serve(async { Ok(mounted.until_signal(signals).await?) });
+    notify::stopping();
+    ended?;
     drop((answering, measuring));
     Ok(Done::ok(fields(json!({}))))
 }
@@ -140,6 +147,8 @@ fn start(global: &Global, log: &Path) -> Outcome<Child> {
         command.arg("--json");
     }
     command
+        // Who started this waits for this, and not for what it leaves behind.
+        .env_remove(notify::VARIABLE)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log_file)

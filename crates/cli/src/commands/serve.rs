@@ -1,39 +1,59 @@
 //! `bulla serve REPO...`: a mirror. It holds no key and checks nothing; what it could lie about, the
 //! readers check.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 
 use ::serve::metrics::Page;
-use ::serve::{Limits, Server};
+use ::serve::{Limits, Listen, Server};
 use publish::pull::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::activation::Passed;
 use crate::args::Serve;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::metrics::Listening;
+use crate::notify;
 use crate::output::{Done, Output, fields};
 use crate::session;
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let text = args
-        .listen
-        .as_deref()
-        .unwrap_or_else(|| config.text("listen"));
-    let address = listen_address(text)?;
-    let http = args.http.as_deref().unwrap_or_else(|| config.text("http"));
-    let http = Some(http).filter(|text| !text.is_empty());
-    let http = http.map(listen_address).transpose()?;
+    let places = Places::find(args, config)?;
     let mut repositories = Vec::new();
     for path in &args.repo {
         let repository = Repository::open(path)?;
         tell_scope(&repository, path, output);
         repositories.push(repository);
     }
+    let volumes: Vec<(String, String)> = repositories
+        .iter()
+        .zip(&args.repo)
+        .map(|(repository, path)| Ok((claimed(repository)?, path.display().to_string())))
+        .collect::<Outcome<_>>()?;
+    let runtime = session::runtime()?;
+    runtime.block_on(async {
+        let (server, metrics) = places.open(repositories, limits(args))?;
+        let mut answering = Vec::new();
+        for listening in metrics {
+            announce_metrics(output, listening.local)?;
+            let counters = server.counters();
+            let fill = move |page: &mut Page| ::serve::metrics::server(page, &counters);
+            answering.push(listening.answer(fill)?);
+        }
+        announce(output, &server, &volumes)?;
+        serve(server, volumes.len()).await?;
+        drop(answering);
+        Ok::<_, Failure>(())
+    })?;
+    output.note("stopped");
+    Ok(Done::ok(fields(json!({}))))
+}
+
+fn limits(args: &Serve) -> Limits {
     let mut limits = Limits::default();
     if let Some(connections) = args.max_connections {
         limits.max_connections = connections.max(1);
@@ -44,51 +64,103 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
     if let Some(bytes) = args.memory {
         limits.hot_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
-    let volumes: Vec<(String, String)> = repositories
-        .iter()
-        .zip(&args.repo)
-        .map(|(repository, path)| Ok((claimed(repository)?, path.display().to_string())))
-        .collect::<Outcome<_>>()?;
-    let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
-    let runtime = session::runtime()?;
-    runtime.block_on(async {
-        let mut server = Server::bind(address, repositories, limits)?;
-        if let Some(http) = http {
-            server = server.also_http(http)?;
+    limits
+}
+
+/// Where it is listened, for each of what is served.
+struct Places {
+    bulla: Vec<Listen>,
+    http: Vec<Listen>,
+    metrics: Vec<Listening>,
+}
+
+impl Places {
+    /// Sockets of a service manager stand in for the flags and settings of their kind.
+    fn find(args: &Serve, config: &Config) -> Outcome<Places> {
+        let passed = Passed::take()?;
+        let choose = |sockets: Vec<TcpListener>, flag: Option<&str>, name: &str, text: &str| {
+            if sockets.is_empty() {
+                let text = Some(flag.unwrap_or(text)).filter(|text| !text.is_empty());
+                let address = text.map(listen_address).transpose()?;
+                return Ok(address.map(Listen::At).into_iter().collect());
+            }
+            refuse_both(flag, name)?;
+            Ok::<Vec<Listen>, Failure>(sockets.into_iter().map(Listen::On).collect())
+        };
+        let text = config.text("listen");
+        let bulla = choose(passed.bulla, args.listen.as_deref(), "--listen", text)?;
+        let text = config.text("http");
+        let http = choose(passed.http, args.http.as_deref(), "--http", text)?;
+        let metrics = if passed.metrics.is_empty() {
+            let flag = args.metrics.as_deref().map(Listening::on).transpose()?;
+            flag.into_iter().collect()
+        } else {
+            refuse_both(args.metrics.as_deref(), "--metrics")?;
+            let taken = passed.metrics.into_iter().map(Listening::taken);
+            taken.collect::<Outcome<_>>()?
+        };
+        Ok(Places {
+            bulla,
+            http,
+            metrics,
+        })
+    }
+
+    /// Listens.
+    fn open(
+        self,
+        repositories: Vec<Repository>,
+        limits: Limits,
+    ) -> Outcome<(Server, Vec<Listening>)> {
+        let mut bulla = self.bulla.into_iter();
+        let first = bulla.next().ok_or_else(|| {
+            let hint = "give it one with --listen, or remove the setting";
+            Failure::new(Kind::Usage, "the address to listen on is empty").with_hint(hint)
+        })?;
+        let mut server = Server::bind(first, repositories, limits)?;
+        for place in bulla {
+            server = server.also(place)?;
         }
-        let counters = server.counters();
-        let answering = match metrics {
-            Some(listening) => {
-                announce_metrics(output, listening.local)?;
-                let fill = move |page: &mut Page| ::serve::metrics::server(page, &counters);
-                Some(listening.answer(fill)?)
-            }
-            None => None,
-        };
-        announce(output, &server, &volumes)?;
-        let failed = |e| Failure::io("cannot listen for signals", &e);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
-        let refresher = server.refresher();
-        let again = tokio::spawn(async move {
-            while hangup.recv().await.is_some() {
-                refresher.refresh();
-            }
-        });
-        let stop = async move {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        };
-        server.run(stop).await;
-        again.abort();
-        drop(answering);
-        Ok::<_, Failure>(())
-    })?;
-    output.note("stopped");
-    Ok(Done::ok(fields(json!({}))))
+        for place in self.http {
+            server = server.also_http(place)?;
+        }
+        Ok((server, self.metrics))
+    }
+}
+
+/// Two words about one thing.
+fn refuse_both(flag: Option<&str>, name: &str) -> Outcome<()> {
+    if flag.is_none() {
+        return Ok(());
+    }
+    let what = format!("{name} is given, and the service manager passed a socket for it");
+    let hint = format!("leave {name} out of the service, or the socket unit away");
+    Err(Failure::new(Kind::Usage, what).with_hint(hint))
+}
+
+/// Serves until it is told to stop.
+async fn serve(server: Server, volumes: usize) -> Outcome<()> {
+    let failed = |e| Failure::io("cannot listen for signals", &e);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+    let refresher = server.refresher();
+    let again = tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            refresher.refresh();
+        }
+    });
+    let stop = async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        notify::stopping();
+    };
+    notify::ready(&format!("volumes served: {volumes}"));
+    server.run(stop).await;
+    again.abort();
+    Ok(())
 }
 
 fn claimed(repository: &Repository) -> Outcome<String> {
@@ -115,13 +187,12 @@ fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
 
 /// What is served where: lines that can be copied whole into a reader's command.
 fn announce(output: &mut Output, server: &Server, volumes: &[(String, String)]) -> Outcome<()> {
-    let local = server.local_addr();
     for (volume, repository) in volumes {
-        let mut sources = vec![(local, format!("{volume}@bulla://{local}"))];
-        if let Some(http) = server.http_addr() {
-            sources.push((http, format!("{volume}@http://{http}/{volume}")));
-        }
-        for (address, source) in sources {
+        let bulla = server.local_addrs();
+        let bulla = bulla.map(|at| (at, format!("{volume}@bulla://{at}")));
+        let http = server.http_addrs().iter();
+        let http = http.map(|at| (*at, format!("{volume}@http://{at}/{volume}")));
+        for (address, source) in bulla.chain(http) {
             if output.json() {
                 let record = json!({"volume": volume, "repository": repository,
                     "address": address.to_string(), "source": source});

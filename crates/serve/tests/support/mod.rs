@@ -173,7 +173,7 @@ pub struct Running {
 impl Running {
     pub fn start(shelf: Arc<TestShelf>, limits: Limits) -> Running {
         let shelf: Arc<dyn Shelf> = shelf;
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         Running {

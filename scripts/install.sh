@@ -1,0 +1,75 @@
+#!/bin/sh
+# Puts a built bulla in place: program, man pages, completions, systemd units, mount.bulla, documents.
+#   PREFIX=/usr/local DESTDIR= SBINDIR=/sbin BULLA_PROGRAM=target/release/bulla install.sh
+# DESTDIR is put before every path and is not part of what is written into files. Nothing is built.
+set -eu
+cd "$(dirname "$0")/.."
+
+prefix="${PREFIX:-/usr/local}"
+destination="${DESTDIR:-}"
+sbin="${SBINDIR:-/sbin}" # mount(8) looks for its programs nowhere else
+program="${BULLA_PROGRAM:-target/release/bulla}"
+
+if [ ! -x "$program" ]; then
+    echo "error: $program is not there" >&2
+    echo "hint: make build, then make install again (only that as root)" >&2
+    exit 1
+fi
+case "$prefix" in
+/*) ;;
+*)
+    echo "error: PREFIX=$prefix is no absolute path" >&2
+    echo "hint: make install PREFIX=/usr/local" >&2
+    exit 2
+    ;;
+esac
+
+root="$destination$prefix"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+# put MODE DIRECTORY FILE...
+put() {
+    mode="$1"
+    directory="$2"
+    shift 2
+    install -d -m 755 "$directory"
+    install -m "$mode" "$@" "$directory/"
+}
+
+put 755 "$root/bin" "$program"
+[ "$(basename "$program")" = bulla ] || mv "$root/bin/$(basename "$program")" "$root/bin/bulla"
+install -d -m 755 "$destination$sbin"
+ln -sf "$prefix/bin/bulla" "$destination$sbin/mount.bulla"
+
+"$program" -q man --out "$work/man"
+put 644 "$root/share/man/man1" "$work"/man/*.1
+
+echo '.so man1/bulla-mount.1' >"$work/mount.bulla.8"
+put 644 "$root/share/man/man8" "$work/mount.bulla.8"
+
+# Debian's zsh looks for packages' completions in a place of their own.
+zsh=site-functions
+[ "$prefix" != /usr ] || zsh=vendor-completions
+# complete SHELL DIRECTORY NAME
+complete() {
+    "$program" completions "$1" >"$work/$3"
+    put 644 "$root/share/$2" "$work/$3"
+}
+complete bash bash-completion/completions bulla
+complete zsh "zsh/$zsh" _bulla
+complete fish fish/vendor_completions.d bulla.fish
+
+mkdir "$work/units"
+for unit in contrib/systemd/*.service contrib/systemd/*.socket contrib/systemd/*.timer; do
+    sed "s|/usr/bin/bulla|$prefix/bin/bulla|" "$unit" >"$work/units/$(basename "$unit")"
+done
+put 644 "$root/lib/systemd/system" "$work"/units/*
+install -d -m 755 "$root/lib/sysusers.d"
+install -m 644 contrib/systemd/bulla.sysusers "$root/lib/sysusers.d/bulla.conf"
+
+put 644 "$root/share/doc/bulla" README.md
+(cd docs && find . -name '*.md') | while read -r page; do
+    install -D -m 644 "docs/$page" "$root/share/doc/bulla/docs/$page"
+done
+put 644 "$root/share/doc/bulla/examples" contrib/systemd/examples/*
