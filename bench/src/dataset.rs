@@ -25,7 +25,7 @@ pub const OBJECT_BYTES: usize = 8 << 10;
 
 /// Makes all of them.
 pub fn all(field: &Field) -> Result<()> {
-    for make in [linux, large, small, blocks, names, objects] {
+    for make in [linux, large, small, blocks, names, objects, program] {
         eprintln!("{}", make(field)?.display());
     }
     Ok(())
@@ -129,6 +129,66 @@ pub fn objects(field: &Field) -> Result<PathBuf> {
 
 /// How many [`objects`] there are.
 pub const OBJECTS: u32 = 4096;
+
+/// Directories of [`program`], files in each, directories that a start visits, and files of those.
+const PROGRAM: ([usize; 4], [usize; 4]) = ([400, 50, 30, 20], [20, 10, 5, 4]);
+
+/// Figure 12: 20,000 files in 400 directories two levels down, from 1 to 400 KiB, half of them smaller
+/// than 25: 1 GB together, and 31 MB what a start opens.
+pub fn program(field: &Field) -> Result<PathBuf> {
+    once(field, field.pick(("program", "program-quick")), |dir| {
+        let [directories, files, ..] = field.pick(PROGRAM);
+        let mut dice = Dice::new(12);
+        for at in 0..directories {
+            let dir = dir.join(program_directory(at));
+            fs::create_dir_all(&dir)?;
+            for file in 0..files {
+                let most_kib = (4usize << dice.below(8)) * 4 / 5;
+                let kib = 1 + dice.below(most_kib);
+                random_file(&dir.join(format!("{file:02}")), (kib as u64) << 10)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn program_directory(at: usize) -> String {
+    format!("lib{}/part{at:03}", at / 20)
+}
+
+/// What the program of [`program`] opens when it starts, in its order: a part of the files of some
+/// directories, mostly one directory after the other, as a loader that follows dependencies does: one
+/// in four goes to a directory that was begun before.
+pub fn program_start(field: &Field) -> Vec<PathBuf> {
+    let [directories, files, visited, opened] = field.pick(PROGRAM);
+    let mut dice = Dice::new(13);
+    let mut places: Vec<usize> = (0..directories).collect();
+    dice.shuffle(&mut places);
+    let mut left: Vec<Vec<PathBuf>> = Vec::new();
+    for at in places.into_iter().take(visited) {
+        let mut names: Vec<usize> = (0..files).collect();
+        dice.shuffle(&mut names);
+        let name = |file: usize| PathBuf::from(format!("{}/{file:02}", program_directory(at)));
+        left.push(names.into_iter().take(opened).map(name).collect());
+    }
+    let (mut order, mut begun) = (Vec::with_capacity(visited * opened), 1);
+    loop {
+        let newest = begun - 1;
+        let any = dice.below(begun);
+        let from = if dice.below(4) == 0 { any } else { newest };
+        let pick = [from, newest, begun].into_iter().find(|at| {
+            let files = left.get(*at);
+            files.is_some_and(|files| !files.is_empty())
+        });
+        let pick = pick.or_else(|| left.iter().position(|files| !files.is_empty()));
+        let Some(pick) = pick else { break };
+        begun = begun.max(pick + 1);
+        if let Some(path) = left.get_mut(pick).and_then(Vec::pop) {
+            order.push(path);
+        }
+    }
+    order
+}
 
 /// Reads every file below a directory, so that the page cache holds it.
 pub fn warm(dir: &Path) -> Result<()> {
@@ -234,6 +294,20 @@ mod tests {
         let mut sorted = order(3);
         sorted.sort_unstable();
         assert!(sorted.into_iter().eq(0..100));
+    }
+
+    #[test]
+    fn a_start_opens_each_of_its_files_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let field = Field::new(dir.path(), crate::field::Scale::Full, Path::new("none")).unwrap();
+        let order = program_start(&field);
+        assert_eq!(order, program_start(&field));
+        let mut paths = order.clone();
+        paths.sort();
+        paths.dedup();
+        assert_eq!((order.len(), paths.len()), (600, 600));
+        let parents: std::collections::BTreeSet<_> = paths.iter().map(|p| p.parent()).collect();
+        assert_eq!(parents.len(), 30);
     }
 
     #[test]

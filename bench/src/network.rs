@@ -8,9 +8,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,26 @@ pub struct Far {
     /// Port of 127.0.0.1 at which it seems to be.
     pub port: u16,
     crossed_bytes: Arc<AtomicU64>,
+    waves: Arc<Waves>,
+}
+
+/// Round trips, one after the other: each begins with something that the client sends, and what else
+/// it sends within that round trip cannot depend on the answers, so it belongs to it.
+#[derive(Default)]
+struct Waves {
+    count: AtomicU64,
+    until: Mutex<Option<Instant>>,
+}
+
+impl Waves {
+    fn sent(&self, round_trip: Duration) {
+        let now = Instant::now();
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        if until.is_none_or(|until| now >= until) {
+            *until = Some(now + round_trip);
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Far {
@@ -39,14 +59,15 @@ impl Far {
         let far = Far {
             port: listener.local_addr()?.port(),
             crossed_bytes: Arc::default(),
+            waves: Arc::default(),
         };
         let one_way = Duration::from_millis(one_way_ms);
-        let crossed_bytes = far.crossed_bytes.clone();
+        let (crossed_bytes, waves) = (far.crossed_bytes.clone(), far.waves.clone());
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 // What cannot be connected is closed, as a refused connection would be.
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
-                    let _ = join(&client, &server, one_way, &crossed_bytes);
+                    let _ = join(&client, &server, one_way, (&crossed_bytes, &waves));
                 }
             }
         });
@@ -57,19 +78,25 @@ impl Far {
     pub fn bytes(&self) -> u64 {
         self.crossed_bytes.load(Ordering::Relaxed)
     }
+
+    /// Round trips that clients have begun so far, those that overlap counted once.
+    pub fn waves(&self) -> u64 {
+        self.waves.count.load(Ordering::Relaxed)
+    }
 }
 
 fn join(
     client: &TcpStream,
     server: &TcpStream,
     one_way: Duration,
-    crossed_bytes: &Arc<AtomicU64>,
+    (crossed_bytes, waves): (&Arc<AtomicU64>, &Arc<Waves>),
 ) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let handshake = Instant::now() + 2 * one_way;
-    for (from, to) in [(client, server), (server, client)] {
+    for (from, to, waves) in [(client, server, Some(waves)), (server, client, None)] {
         let way = Way {
+            waves: waves.cloned(),
             one_way,
             window_bytes: FIRST_WINDOW_BYTES,
             used_bytes: 0,
@@ -86,6 +113,8 @@ fn join(
 
 /// One direction of a connection.
 struct Way {
+    /// Where this is the client's direction.
+    waves: Option<Arc<Waves>>,
     one_way: Duration,
     window_bytes: usize,
     used_bytes: usize,
@@ -108,6 +137,9 @@ impl Way {
                 break;
             }
             crossed_bytes.fetch_add(read as u64, Ordering::Relaxed);
+            if let Some(waves) = &self.waves {
+                waves.sent(2 * self.one_way);
+            }
             while !rest.is_empty() {
                 let now_bytes = self.room().min(rest.len());
                 let (now, later) = rest.split_at(now_bytes);
@@ -178,5 +210,6 @@ mod tests {
         // Set-up, there and back, and three windows of 14,600, 29,200 and 58,400 bytes: 80 ms.
         assert!(began.elapsed() >= Duration::from_millis(79));
         assert_eq!(far.bytes(), 100_004);
+        assert_eq!(far.waves(), 1);
     }
 }

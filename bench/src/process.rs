@@ -111,6 +111,13 @@ impl Daemon {
         self.child.id()
     }
 
+    /// Stops it without ending it: connections stay, and nobody answers.
+    pub fn stall(&self) {
+        if let Some(group) = &self.group {
+            group.signal(Signal::STOP);
+        }
+    }
+
     /// Processor seconds that it and its children have used so far.
     pub fn cpu_s(&self) -> Result<f64> {
         cpu::tree_s(self.pid())
@@ -163,6 +170,8 @@ impl Drop for Daemon {
         };
         if matches!(self.child.try_wait(), Ok(None)) {
             group.signal(Signal::TERM);
+            // One that was stalled hears it now.
+            group.signal(Signal::CONT);
             if !self.ended() {
                 group.signal(Signal::KILL);
             }

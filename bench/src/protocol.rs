@@ -340,7 +340,7 @@ mod tests {
         writer.commit(&head).unwrap();
         drop(writer);
         let repository = Repository::open(dir.path().join("repo")).unwrap();
-        let address = "127.0.0.1:0".parse().unwrap();
+        let address: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(address, vec![repository], Limits::default()).unwrap();
         let port = server.local_addr().port();
         let (stop, stopped) = oneshot::channel::<()>();

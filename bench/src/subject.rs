@@ -72,6 +72,14 @@ impl Published {
         })
     }
 
+    /// The same volume with the blocks of another copy of its repository.
+    pub fn with_repo(&self, repo: &Path) -> Published {
+        Published {
+            repo: repo.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// The same volume read with another binary.
     pub fn with_binary(&self, binary: &Path) -> Published {
         Published {
@@ -113,6 +121,32 @@ impl Published {
         let mut daemon = Daemon::start("bulla serve", &mut command, &field.log("bulla-serve"))?;
         daemon.wait_for_port(port)?;
         Ok((daemon, port))
+    }
+
+    /// Serves the repository to web clients, too; the second port is theirs.
+    pub fn serve_web(&self, field: &Field) -> Result<(Daemon, u16)> {
+        let (port, http) = (process::free_port()?, process::free_port()?);
+        let mut command = bulla(&self.binary, &self.home);
+        command.arg("serve").arg(&self.repo);
+        command.args(["--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--http", &format!("127.0.0.1:{http}")]);
+        let mut daemon = Daemon::start("bulla serve", &mut command, &field.log("bulla-serve"))?;
+        daemon.wait_for_port(http)?;
+        Ok((daemon, http))
+    }
+
+    /// Mounts from a place with further options; nothing is cached but what they say.
+    pub fn mount_from(
+        &self,
+        field: &Field,
+        place: &str,
+        options: &[&std::ffi::OsStr],
+        dir: &Path,
+    ) -> Result<Mounted> {
+        let mut command = bulla(&self.binary, &self.home);
+        command.arg("mount").arg(format!("{}@{place}", self.volume));
+        command.arg(dir).arg("--foreground").args(options);
+        Mounted::start("bulla mount", &mut command, dir, &field.log("bulla-mount"))
     }
 
     /// Mounts what a server at this port has, with an empty cache of its own.

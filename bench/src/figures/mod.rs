@@ -10,8 +10,10 @@ mod lookup;
 mod publish;
 mod pull;
 mod reading;
+mod recovery;
 mod republish;
 mod small;
+mod start;
 
 use crate::figure::Figure;
 
@@ -26,4 +28,7 @@ pub const ALL: &[Figure] = &[
     blocks::FIGURE,
     lookup::FIGURE,
     getdata::FIGURE,
+    start::FAR,
+    recovery::FIGURE,
+    start::CACHED,
 ];

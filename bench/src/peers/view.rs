@@ -150,6 +150,11 @@ impl Viewer {
 
 impl Ssh {
     fn open(&self, field: &Field) -> Result<View> {
+        self.open_through(field, Ok)
+    }
+
+    /// The same through whatever `way` puts before the server's port.
+    pub fn open_through(&self, field: &Field, way: impl Fn(u16) -> Result<u16>) -> Result<View> {
         dataset::warm(&self.tree)?;
         let dir = mount_point(field)?;
         let port = process::free_port()?;
@@ -158,6 +163,7 @@ impl Ssh {
         command.arg("-D").arg("-e").arg("-f").arg(config);
         let mut server = Daemon::start("sshd", &mut command, &field.log("sshd"))?;
         server.wait_for_port(port)?;
+        let port = way(port)?;
         let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
         let mut command = Command::new("sshfs");
         command.arg("-f");
@@ -212,7 +218,7 @@ fn local_mount(field: &Field, name: &str, mut command: Command) -> Result<View> 
 }
 
 /// An empty directory that no other view stands on.
-fn mount_point(field: &Field) -> Result<PathBuf> {
+pub fn mount_point(field: &Field) -> Result<PathBuf> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     field.fresh(&format!("mnt-{}", NEXT.fetch_add(1, Ordering::Relaxed)))

@@ -49,6 +49,8 @@ pub struct Output {
     terminal: bool,
     /// Whether what was read is past its own time: a field of the closing record.
     stale: bool,
+    /// Whether no place was needed to begin: another such field.
+    offline: bool,
     stdout: std::io::BufWriter<std::io::Stdout>,
 }
 
@@ -63,6 +65,7 @@ impl Output {
             color: color.on_stderr(),
             terminal: stdout.is_terminal(),
             stale: false,
+            offline: false,
             stdout: std::io::BufWriter::with_capacity(64 << 10, stdout),
         }
     }
@@ -134,6 +137,15 @@ impl Output {
         ));
     }
 
+    /// Warns that no place answered, and that what is read is the version adopted last.
+    pub fn offline(&mut self, version: u64) {
+        self.offline = true;
+        self.warn(&format!(
+            "no place brings a version: version {version}, adopted before, is read from the cache; \
+             what is not in it cannot be read"
+        ));
+    }
+
     fn paint(&self, code: &str, word: &str) -> String {
         if self.color {
             format!("\x1b[1;{code}m{word}\x1b[0m")
@@ -184,6 +196,9 @@ impl Output {
         record.extend(fields);
         if self.stale {
             record.insert("stale".to_owned(), true.into());
+        }
+        if self.offline {
+            record.insert("offline".to_owned(), true.into());
         }
         if let Some(failure) = failure {
             let error = json!({

@@ -30,6 +30,7 @@ pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
         "valid_until": units::time(report.valid_until_unix_s),
         "age_s": report.now_unix_s.saturating_sub(report.signed_unix_s),
         "left_s": report.valid_until_unix_s.saturating_sub(report.now_unix_s),
+        "offline": report.is_offline,
         "refresh": refresh(report),
         "mirrors": report.mirrors.iter().map(mirror).collect::<Vec<Value>>(),
         "memory": {"used_bytes": used_bytes, "limit_bytes": limit_bytes},
@@ -141,6 +142,10 @@ pub fn lines(record: &Value) -> Vec<String> {
         ),
         format!("  refresh  {}", refresh_words(record)),
     ];
+    if record.pointer("/offline").and_then(Value::as_bool) == Some(true) {
+        let words = "OFFLINE  begun with what was kept; no place has confirmed the version";
+        lines.push(format!("  {words}"));
+    }
     let mirrors = record.pointer("/mirrors").and_then(Value::as_array);
     for mirror in mirrors.into_iter().flatten() {
         lines.push(format!("  mirror   {}", mirror_words(mirror)));

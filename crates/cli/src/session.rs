@@ -94,6 +94,9 @@ impl Session {
             let ended = units::time(volume.snapshot().fresh_until());
             output.stale(&ended);
         }
+        if volume.is_offline() {
+            output.offline(volume.snapshot().record().version);
+        }
         Ok(volume)
     }
 

@@ -55,7 +55,8 @@ fn what_was_read_once_is_read_again_without_the_servers_blocks() {
 
     lose_blocks(&home.path("repo"));
     let server = home.serve("repo");
-    let source = server.source.as_str();
+    let source = server.source.clone();
+    let source = source.as_str();
     let without = home.run(&["cat", source, BIG]);
     assert!(matches!(without.code, 20 | 30), "{}", without.err);
     assert_eq!(
@@ -69,9 +70,35 @@ fn what_was_read_once_is_read_again_without_the_servers_blocks() {
     };
     by_setting("cache").ends(0);
     assert_ne!(by_setting("").code, 0);
-    // A cache has no head: it cannot hold an old version against its readers.
     drop(server);
-    home.run(&cat).ends(30);
+    home.run(&["cat", source, BIG]).ends(30);
+}
+
+#[test]
+fn what_was_read_once_is_read_again_while_no_server_answers() {
+    let home = Home::new();
+    home.published();
+    let mut server = home.serve("repo");
+    let source = server.source.clone();
+    let cat = ["--json", "cat", &source, BIG, "--cache", "cache"];
+    let big = noise(700_000, 1);
+    assert_eq!(bytes_of(&home, &cat[1..]), big);
+    server.kill();
+
+    assert_eq!(bytes_of(&home, &cat[1..]), big);
+    let told = home.run(&["--json", "stat", &source, BIG, "--cache", "cache"]);
+    let told = told.ends(0);
+    assert_eq!(told.field("offline"), true);
+    assert!(told.err.contains("no place"), "{}", told.err);
+    // What was not read is not there, and without the cache nothing is.
+    let sought = ["cat", &source, "sub/again", "--cache", "cache"];
+    let deadline = ["--deadline", "3s"];
+    fs::remove_dir_all(home.path("cache")).unwrap();
+    home.run(&[&sought[..], &deadline].concat()).ends(30);
+    home.run(&["cat", &source, BIG]).ends(30);
+    let online = home.serve("repo");
+    let again = home.run(&["--json", "stat", &online.source, BIG, "--cache", "cache"]);
+    assert_eq!(again.ends(0).field("offline"), serde_json::Value::Null);
 }
 
 #[test]
@@ -183,11 +210,23 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
         home: &home,
         dir: "mnt",
     };
-    let mut daemon = start(&server.source, &with);
+    let source = server.source.clone();
+    let mut daemon = start(&source, &with);
     assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
     home.run(&["umount", "mnt"]).ends(0);
     daemon.wait().unwrap();
+    // With nobody to ask it begins all the same, and says so.
+    drop(server);
+    let ran = home.run(&["--json", "mount", &source, "mnt", "--cache", "cache"]);
+    assert_eq!(ran.ends(0).field("offline"), true);
+    assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
+    let told = home.run(&["--json", "status", "mnt"]).ends(0);
+    assert_eq!(told.records("mount")[0]["offline"], true);
+    let text = home.run(&["status", "mnt"]).ends(0).out;
+    assert!(text.contains("OFFLINE"), "{text}");
+    home.run(&["umount", "mnt"]).ends(0);
     // It was the cache, and nothing else: without it there is nothing to mount.
+    let server = home.serve("repo");
     let refused = home.run(&["mount", &server.source, "mnt", "--deadline", "2s"]);
     assert!(matches!(refused.code, 20 | 30), "{}", refused.err);
 }

@@ -91,6 +91,8 @@ pub struct Report {
     pub valid_until_unix_s: u64,
     /// The mount's own time, unix seconds: it never goes back.
     pub now_unix_s: u64,
+    /// Begun with the version kept on this machine, and no place has confirmed it since.
+    pub is_offline: bool,
     /// Files and directories that the kernel holds.
     pub known_files: usize,
     /// How each mirror does, in the order in which they were given.
@@ -182,6 +184,7 @@ impl Reporter {
             signed_unix_s: snapshot.record().start,
             valid_until_unix_s: snapshot.valid_until(),
             now_unix_s: volume.now(),
+            is_offline: volume.is_offline(),
             known_files: self.core.nodes.len(),
             mirrors: volume.mirrors().status(),
             memory_bytes: snapshot.blocks().memory_bytes(),

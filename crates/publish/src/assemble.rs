@@ -17,7 +17,7 @@ use trust::array;
 use trust::handle::{ArrayNode, InodeBlock, MapNode};
 use trust::inode::{Content, Entry, FileContent, Inode};
 use trust::root::Totals;
-use trust::{Handle, Record, map};
+use trust::{Handle, map};
 
 use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
@@ -330,18 +330,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
     }
 
     fn store(&mut self, block: Outgoing) -> Result<(), PublishError> {
-        let frame = match block.body {
-            Body::Stored => return Ok(()),
-            Body::Packed(frame) => frame,
-            Body::SeenBefore(plaintext) => {
-                if self.destination.contains(&block.handle)? {
-                    return Ok(());
-                }
-                self.cutter.pack(block.kind, &plaintext)?
-            }
-        };
-        let handle = block.handle;
-        self.destination.append(&Record { handle, frame })
+        self.cutter.store(block, self.destination)
     }
 
     fn part(&mut self, part: Part) -> Result<(), PublishError> {

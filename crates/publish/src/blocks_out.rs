@@ -8,9 +8,10 @@ use store::repository::Repository;
 use trust::array::{ArrayRoot, Builder, Extent};
 use trust::frame::Packer;
 use trust::handle::{ArrayNode, Data};
-use trust::{BlockKind, Frame, Handle, Hasher, Kind};
+use trust::{BlockKind, Frame, Handle, Hasher, Kind, Record};
 
 use crate::chunk::{self, Piece};
+use crate::destination::Destination;
 use crate::publish_error::PublishError;
 
 /// Slots of the filter, 8 bytes each.
@@ -104,6 +105,26 @@ impl<'a> Cutter<'a> {
             body,
         };
         Ok((handle, outgoing))
+    }
+
+    /// Sees to it that the destination has a block.
+    pub(crate) fn store(
+        &mut self,
+        block: Outgoing,
+        destination: &mut impl Destination,
+    ) -> Result<(), PublishError> {
+        let frame = match block.body {
+            Body::Stored => return Ok(()),
+            Body::Packed(frame) => frame,
+            Body::SeenBefore(plaintext) => {
+                if destination.contains(&block.handle)? {
+                    return Ok(());
+                }
+                self.pack(block.kind, &plaintext)?
+            }
+        };
+        let handle = block.handle;
+        destination.append(&Record { handle, frame })
     }
 
     /// Prepares a whole content that lies in memory: its data blocks, then its array nodes.

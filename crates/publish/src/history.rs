@@ -409,6 +409,7 @@ impl Asker<'_> {
                                 mirror: history.mirror,
                                 place,
                                 offer,
+                                head: None,
                             });
                             continue;
                         }

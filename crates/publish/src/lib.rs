@@ -29,6 +29,7 @@
 //! | [`source`], [`volume`], [`snapshot`], [`blocks`] | the verified reader |
 //! | [`history`], [`difference`] | versions before the newest, and how two of them differ |
 //! | [`state`] | the floor on disk |
+//! | `offline` | a start while no place answers |
 //! | [`extract`], [`verify`] | what walks a whole volume |
 //! | [`pull`] | a repository that follows a volume |
 //! | [`prune`] | what no kept version reaches gives its room back |
@@ -53,6 +54,7 @@ pub mod extract;
 mod gather;
 pub mod history;
 pub mod keyfile;
+mod offline;
 pub mod pipeline;
 pub mod progress;
 pub mod prune;

@@ -3,7 +3,8 @@
 //! It is state, not cache: one small file a volume under the state directory, replaced by write,
 //! fsync, rename, fsync, under a lock that all processes of the user take. Losing it forgets which
 //! versions were seen; nothing else may lower it. Beside it lie the head that
-//! a publisher here signed last, and evidence of forks and rollbacks.
+//! a publisher here signed last, the head that a reader with a cache adopted last (which nothing
+//! depends on), and evidence of forks and rollbacks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -128,7 +129,31 @@ impl LockedState {
     /// # Errors
     /// [`ReadError::State`] when the file is there but not readable.
     pub fn signed(&self) -> Result<Option<Vec<u8>>, ReadError> {
-        let path = self.directory.join("signed");
+        self.head("signed")
+    }
+
+    /// The head that a reader with a cache adopted last, if there ever was one. Whoever uses it
+    /// judges it like a stranger's.
+    ///
+    /// # Errors
+    /// [`ReadError::State`] when the file is there but not readable.
+    pub fn kept(&self) -> Result<Option<Vec<u8>>, ReadError> {
+        self.head("adopted")
+    }
+
+    /// Keeps the head that was adopted.
+    ///
+    /// # Errors
+    /// [`ReadError::State`].
+    pub fn keep(&self, head: &[u8]) -> Result<(), ReadError> {
+        if self.kept().is_ok_and(|kept| kept.as_deref() == Some(head)) {
+            return Ok(());
+        }
+        self.replace("adopted", head)
+    }
+
+    fn head(&self, name: &str) -> Result<Option<Vec<u8>>, ReadError> {
+        let path = self.directory.join(name);
         let mut bytes = Vec::new();
         match File::open(&path) {
             Ok(file) => file

@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use trust::Hasher;
 use trust::array::{Builder, Extent};
 use trust::handle::ArrayNode;
 use trust::inode::{
     Content, FileContent, Inode, MAX_INLINE_BYTES, MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES,
     Owner, Xattrs, check_name,
 };
-use trust::{Hasher, Record};
 
 use crate::attributes::{WITH_OWNER, XattrList};
-use crate::blocks_out::{Body, Cutter, Outgoing};
+use crate::blocks_out::{Cutter, Outgoing};
 use crate::chunk::{Chunker, Piece};
 use crate::destination::Destination;
 use crate::progress::Observer;
@@ -356,18 +356,7 @@ impl<D: Destination> Taking<'_, D> {
     }
 
     fn store(&mut self, block: Outgoing) -> Result<(), PublishError> {
-        let frame = match block.body {
-            Body::Stored => return Ok(()),
-            Body::Packed(frame) => frame,
-            Body::SeenBefore(plaintext) => {
-                if self.destination.contains(&block.handle)? {
-                    return Ok(());
-                }
-                self.cutter.pack(block.kind, &plaintext)?
-            }
-        };
-        let handle = block.handle;
-        self.destination.append(&Record { handle, frame })
+        self.cutter.store(block, self.destination)
     }
 }
 

@@ -6,7 +6,8 @@
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -73,6 +74,7 @@ pub struct Volume {
     clock: Clock,
     signatures: Mutex<Signatures>,
     adopted: RwLock<Arc<Snapshot>>,
+    offline: AtomicBool,
 }
 
 impl std::fmt::Debug for Volume {
@@ -86,8 +88,10 @@ impl std::fmt::Debug for Volume {
 /// A newer version that was judged good and whose root is at hand, but which is not adopted yet.
 #[derive(Debug)]
 pub struct Candidate {
-    snapshot: Snapshot,
-    offer: Offer,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) offer: Offer,
+    /// The head that it came in, where it came in its own.
+    pub(crate) head: Option<Bytes>,
 }
 
 impl Candidate {
@@ -111,6 +115,8 @@ pub(crate) struct Judged {
     pub mirror: usize,
     pub place: String,
     pub offer: Offer,
+    /// The head itself; none for a record that was found in a log.
+    pub head: Option<Bytes>,
 }
 
 /// A head as a mirror told it.
@@ -160,8 +166,7 @@ impl Volume {
             toward: options.toward.as_deref(),
         };
         let deadline = Instant::now() + options.deadline;
-        let judged = asker.judged_heads(deadline).await?;
-        let candidate = asker.first_adoptable(judged, None, deadline).await?;
+        let (candidate, offline) = asker.begin(deadline).await?;
         clock.advance_to(candidate.offer.judged_at);
         let snapshot = asker.adopt(candidate)?;
         Ok(Arc::new(Volume {
@@ -171,6 +176,7 @@ impl Volume {
             clock,
             signatures,
             adopted: RwLock::new(Arc::new(snapshot)),
+            offline: AtomicBool::new(offline),
             options,
         }))
     }
@@ -228,6 +234,12 @@ impl Volume {
         self.now() >= snapshot.fresh_until()
     }
 
+    /// Whether it was begun with the version that was kept on this machine, and no place has told
+    /// anything to be believed since.
+    pub fn is_offline(&self) -> bool {
+        self.offline.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
             mirrors: &self.mirrors,
@@ -252,6 +264,7 @@ impl Volume {
         let asker = self.asker();
         let deadline = self.deadline();
         let judged = asker.judged_heads(deadline).await?;
+        self.offline.store(false, Ordering::Relaxed);
         let old = self.snapshot();
         if let Some(newest) = judged.first() {
             self.clock.advance_to(newest.offer.judged_at);
@@ -268,7 +281,7 @@ impl Volume {
                 .filter(|j| same(j))
                 .max_by_key(|j| j.offer.valid_until);
             if let Some(renewed) = renewed {
-                self.renew(&old, &renewed.offer);
+                self.renew(&old, renewed);
             }
             asker.compare(&judged, old.record().version);
             return Ok(None);
@@ -278,10 +291,17 @@ impl Volume {
     }
 
     /// The same record under another timestamp.
-    fn renew(&self, old: &Snapshot, offer: &Offer) {
+    fn renew(&self, old: &Snapshot, judged: &Judged) {
+        let offer = &judged.offer;
         if offer.valid_until != old.valid_until() {
             let snapshot = old.until(offer);
             *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        }
+        if offer.valid_until > old.valid_until()
+            && let Some(head) = &judged.head
+            && let Err(error) = self.asker().keep(head, offer)
+        {
+            tracing::warn!(%error, "a longer time for the kept head could not be kept");
         }
     }
 
@@ -320,6 +340,17 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
+    pub(crate) fn signatures(&self) -> MutexGuard<'_, Signatures> {
+        let signatures = self.signatures.lock();
+        signatures.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest version that some place has.
+    pub(crate) async fn newest(&self, deadline: Instant) -> Result<Candidate, ReadError> {
+        let judged = self.judged_heads(deadline).await?;
+        self.first_adoptable(judged, None, deadline).await
+    }
+
     /// The heads that pass the floor, newest first; those that only the grace keeps alive come last.
     async fn judged_heads(&self, deadline: Instant) -> Result<Vec<Judged>, ReadError> {
         if matches!(self.options.freshness, Freshness::Pinned { .. }) {
@@ -391,10 +422,7 @@ impl Asker<'_> {
             freshness: self.options.freshness,
             ..Terms::strict(self.now)
         };
-        let mut signatures = self
-            .signatures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut signatures = self.signatures();
         let verdict = before.judge_all(&heads, &terms, &mut signatures);
         drop(signatures);
         let mut judged = Vec::new();
@@ -404,6 +432,7 @@ impl Asker<'_> {
                     mirror: told.mirror,
                     place: told.place,
                     offer,
+                    head: Some(told.bytes),
                 }),
                 Err(why) => {
                     let place = told.place;
@@ -448,12 +477,17 @@ impl Asker<'_> {
                 [] => deadline,
                 _ => now + deadline.saturating_duration_since(now) / 2,
             };
-            let offer = same.iter().max_by_key(|j| j.offer.valid_until);
-            let offer = offer.unwrap_or(first).offer.clone();
+            let longest = same.iter().max_by_key(|j| j.offer.valid_until);
+            let longest = longest.unwrap_or(first);
+            let (offer, head) = (longest.offer.clone(), longest.head.clone());
             match self.open_offer(&offer, old, until).await {
                 Ok(snapshot) => {
                     self.compare(&judged, offer.record.version);
-                    return Ok(Candidate { snapshot, offer });
+                    return Ok(Candidate {
+                        snapshot,
+                        offer,
+                        head,
+                    });
                 }
                 Err(error) => {
                     for Judged { mirror, place, .. } in same {
@@ -468,7 +502,7 @@ impl Asker<'_> {
         Err(gravest(errors))
     }
 
-    async fn open_offer(
+    pub(crate) async fn open_offer(
         &self,
         offer: &Offer,
         old: Option<&Snapshot>,
@@ -524,6 +558,12 @@ impl Asker<'_> {
             })?;
         if adopted != floor {
             locked.store(&adopted)?;
+        }
+        if self.options.disk_cache.is_some()
+            && let Some(head) = &candidate.head
+            && let Err(error) = locked.keep(head)
+        {
+            tracing::warn!(%error, "the head is not kept for a start without any place");
         }
         Ok(candidate.snapshot)
     }

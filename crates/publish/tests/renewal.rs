@@ -2,13 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use publish::pipeline::PublishOptions;
 use publish::publish_error::PublishError;
 use publish::renewal::{What, renew};
+use publish::{Volume, VolumeOptions};
+use store::cache::{CacheLimits, DiskCache};
 use store::repository::Repository;
 use store::writer::Writer;
+use store::{BlockStore, MemoryStore, Replica};
 use trust::floor::Floor;
 use trust::frame::Packer;
 use trust::handle::InodeBlock;
@@ -31,6 +35,10 @@ fn key(number: u8) -> SecretKey {
 /// A volume of publisher 1 whose versions need a stamp of key 2, for an hour at most; its head has
 /// none yet.
 fn volume(repo: &Path, versions: u64) -> VolumeId {
+    volume_from(repo, versions, NOW)
+}
+
+fn volume_from(repo: &Path, versions: u64, start: u64) -> VolumeId {
     let roles = Roles {
         timestamps: Threshold::single(key(2).public()),
         timestamp_max: HOUR,
@@ -53,7 +61,7 @@ fn volume(repo: &Path, versions: u64) -> VolumeId {
     for version in 1..=versions {
         let record = RootRecord {
             version,
-            start: NOW,
+            start,
             duration: 24 * HOUR,
             root,
             totals: Totals {
@@ -156,4 +164,50 @@ fn an_older_version_is_not_vouched_for_again() {
         renew(&dir.path().join("none"), &key(2), &options(&state)),
         Err(PublishError::Store(_))
     ));
+}
+
+/// A reader who goes on keeps the newest stamp of the version, too.
+#[tokio::test]
+async fn a_longer_time_is_kept_for_a_start_without_any_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (repo, state) = (dir.path().join("repo"), dir.path().join("state"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let volume = volume_from(&repo, 1, now.as_secs() - 10);
+    let stamp = |seconds: u64| {
+        let options = PublishOptions {
+            state_dir: Some(state.clone()),
+            valid: Duration::from_secs(seconds),
+            ..PublishOptions::default()
+        };
+        renew(&repo, &key(2), &options).unwrap().valid_until
+    };
+    let open = async |replica: Arc<dyn Replica>| {
+        let options = VolumeOptions {
+            state_directory: dir.path().join("reader"),
+            disk_cache: Some(
+                DiskCache::open(&dir.path().join("cache"), CacheLimits::default()).unwrap(),
+            ),
+            ..VolumeOptions::default()
+        };
+        Volume::over(volume, vec![replica], options).await.unwrap()
+    };
+    let first = stamp(60);
+    let repository = Repository::open(&repo).unwrap();
+    let reader = open(Arc::new(repository.clone())).await;
+    assert_eq!(reader.snapshot().valid_until(), first);
+    let second = stamp(600);
+    repository.refresh().unwrap();
+    reader.refresh().await.unwrap();
+    assert_eq!(reader.snapshot().valid_until(), second);
+    let root = reader.snapshot().record().root.any();
+    drop(reader);
+
+    // A place with the one block and without a head.
+    let headless = MemoryStore::new("headless");
+    for record in repository.get_many(&[root], 0).await.unwrap() {
+        headless.insert(record);
+    }
+    let reader = open(Arc::new(headless)).await;
+    assert!(reader.is_offline());
+    assert_eq!(reader.snapshot().valid_until(), second);
 }

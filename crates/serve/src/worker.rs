@@ -44,12 +44,17 @@ pub(crate) fn run(
     shared: &Arc<Shared>,
     stopped: watch::Receiver<bool>,
 ) {
+    on_this_thread(serve(listener, shared, stopped));
+}
+
+/// Runs a worker's work to its end on a runtime of its own.
+pub(crate) fn on_this_thread(work: impl Future<Output = std::io::Result<()>>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     match runtime {
         Ok(runtime) => {
-            if let Err(error) = runtime.block_on(serve(listener, shared, stopped)) {
+            if let Err(error) = runtime.block_on(work) {
                 tracing::error!(%error, "a worker cannot listen");
             }
             // A read that a slow disk holds up holds up nobody else.

@@ -46,6 +46,10 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     if let Some(ended) = mounted.get("stale_since").and_then(Value::as_str) {
         output.stale(ended);
     }
+    if mounted.get("offline").is_some() {
+        let version = mounted.get("version").and_then(Value::as_u64);
+        output.offline(version.unwrap_or_default());
+    }
     if !output.json() {
         let version = mounted.get("version").cloned().unwrap_or_default();
         output.note(&format!(
@@ -82,6 +86,7 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let id = volume.id().to_string();
     let ended = units::time(volume.snapshot().fresh_until());
     let stale_since = volume.is_stale().then_some(ended);
+    let offline = volume.is_offline();
     // From here on a signal unmounts, also one that comes while the mount is being made: the making
     // goes on to its end, which is near, because half a mount could not be taken away.
     let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
@@ -100,6 +105,9 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
             "dir": dir.display().to_string(), "metrics": metrics_at}));
         if let Some(ended) = stale_since {
             record.insert("stale_since".to_owned(), ended.into());
+        }
+        if offline {
+            record.insert("offline".to_owned(), true.into());
         }
         output.record("mounted", record)?;
     } else {

@@ -162,6 +162,14 @@ impl Server {
         assert!(kill.status().unwrap().success());
     }
 
+    /// Stops it (SIGSTOP): its connections stay, and nobody answers.
+    pub fn stall(&self) {
+        let id = self.child.id().to_string();
+        let mut kill = Command::new("sh");
+        kill.args(["-c", &format!("kill -STOP {id}")]);
+        assert!(kill.status().unwrap().success());
+    }
+
     /// Whether it runs.
     pub fn lives(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

@@ -11,6 +11,7 @@ mod graces;
 mod honest;
 mod lies;
 mod mirrors;
+mod offline;
 mod publisher;
 mod totals;
 mod world;

@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::pulse::{Overdue, Pulse, Watched};
 use super::respond::respond;
 use crate::server::Shared;
+use crate::worker;
 
 /// Most that a connection's requests may fill before they are read, bytes: headers are shorter.
 const MAX_BUFFER_BYTES: usize = 16 << 10;
@@ -34,19 +35,7 @@ pub(crate) fn run(
     shared: &Arc<Shared>,
     stopped: watch::Receiver<bool>,
 ) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    match runtime {
-        Ok(runtime) => {
-            if let Err(error) = runtime.block_on(serve(listener, shared, stopped)) {
-                tracing::error!(%error, "an HTTP worker cannot listen");
-            }
-            // A read that a slow disk holds up holds up nobody else.
-            runtime.shutdown_background();
-        }
-        Err(error) => tracing::error!(%error, "an HTTP worker cannot start"),
-    }
+    worker::on_this_thread(serve(listener, shared, stopped));
 }
 
 async fn serve(

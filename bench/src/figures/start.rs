@@ -1,0 +1,300 @@
+//! Figures 12 and 15: the cold start of a program that opens 600 of 20,000 files.
+//!
+//! Far: the server is 50 ms away (`network`), nothing is cached, and the files are opened and read one
+//! after the other in a recorded order. Cached: the same start, and a file of 1 GiB, from the disk cache
+//! that one start has filled, without any server, beside the local disk; pages are dropped before each.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use super::reading::{self, LOCAL, SSHFS};
+use crate::dataset;
+use crate::field::Field;
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::network::Far;
+use crate::peers::view::{Viewer, mount_point};
+use crate::process;
+use crate::subject::Published;
+
+const ONE_WAY_MS: u64 = 25;
+const WEB: &str = "bulla, static HTTP from nginx";
+const WEB_OWN: &str = "bulla, HTTP from serve";
+const BOUND: &str = "what we said";
+const BOUND_WEB: &str = "what we said, over HTTP";
+const UNPINNED: Placement = Placement::Unpinned;
+const START: Metric = Metric {
+    name: "start",
+    unit: "s",
+};
+
+/// Over 50 ms.
+pub const FAR: Figure = Figure {
+    number: 12,
+    title: "cold start of a program, 600 of 20,000 files, 50 ms round trip",
+    rounds: (3, 1),
+    placements: &[UNPINNED],
+    metrics: &[
+        START,
+        Metric {
+            name: "waves",
+            unit: "round trips begun",
+        },
+        Metric {
+            name: "crossed",
+            unit: "bytes both ways",
+        },
+        Metric {
+            name: "mount",
+            unit: "s before",
+        },
+    ],
+    reaches: &[
+        reach("start", BOUND),
+        reach("waves", BOUND),
+        reach("start", SSHFS),
+    ],
+    derive: nothing,
+    line_up: far,
+};
+
+/// From the disk cache.
+pub const CACHED: Figure = Figure {
+    number: 15,
+    title: "the same start and 1 GiB from the disk cache, without network",
+    rounds: (5, 1),
+    placements: &[UNPINNED],
+    metrics: &[
+        START,
+        Metric {
+            name: "read",
+            unit: "s for 1 GiB",
+        },
+    ],
+    reaches: &[
+        Reach::new("start", UNPINNED, LOCAL, Bound::AtMost(1.5)),
+        Reach::new("read", UNPINNED, LOCAL, Bound::AtMost(1.5)),
+    ],
+    derive: nothing,
+    line_up: cached,
+};
+
+const fn reach(metric: &'static str, peer: &'static str) -> Reach {
+    Reach::new(metric, UNPINNED, peer, Bound::AtMost(1.0))
+}
+
+/// Opens and reads each file whole, as the program does; the seconds.
+fn start(dir: &Path, order: &[PathBuf]) -> Result<f64> {
+    let began = Instant::now();
+    for path in order {
+        let path = dir.join(path);
+        let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        ensure!(!bytes.is_empty(), "{} is empty", path.display());
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn far(field: &Field) -> Result<LineUp> {
+    let tree = dataset::program(field)?;
+    let order = dataset::program_start(field);
+    let published = Published::new(field, "start", &tree)?;
+    let mut line_up = LineUp::new();
+    line_up.add(BOUND, Ok(|_| Ok(vec![("start", 4.0), ("waves", 60.0)])));
+    line_up.add(BOUND_WEB, Ok(|_| Ok(vec![("start", 6.0), ("waves", 90.0)])));
+    line_up.add(OURS, native(field, &published, &order));
+    line_up.add(WEB, web(field, &published, &order));
+    line_up.add(WEB_OWN, web_own(field, &published, &order));
+    line_up.add(SSHFS, sshfs(field, &tree, order));
+    Ok(line_up)
+}
+
+/// One start from a place behind a relay.
+fn from_afar(
+    field: &Field,
+    published: &Published,
+    (far, scheme): (&Far, &str),
+    order: &[PathBuf],
+) -> Result<Vec<Reading>> {
+    dataset::warm(&published.repo)?;
+    let dir = mount_point(field)?;
+    let (bytes, began) = (far.bytes(), Instant::now());
+    let place = format!("{scheme}://127.0.0.1:{}", far.port);
+    let _mounted = published.mount_from(field, &place, &[], &dir)?;
+    let mount_s = began.elapsed().as_secs_f64();
+    let waves = far.waves();
+    let start_s = start(&dir, order)?;
+    Ok(vec![
+        ("start", start_s),
+        ("waves", far.waves().saturating_sub(waves) as f64),
+        ("crossed", far.bytes().saturating_sub(bytes) as f64),
+        ("mount", mount_s),
+    ])
+}
+
+fn native(
+    field: &Field,
+    published: &Published,
+    order: &[PathBuf],
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let (daemon, port) = published.serve(field)?;
+    let far = Far::new(port, ONE_WAY_MS)?;
+    let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
+    Ok(move |_| {
+        let _serving = &daemon;
+        from_afar(&field, &published, (&far, "bulla"), &order)
+    })
+}
+
+fn web(
+    field: &Field,
+    published: &Published,
+    order: &[PathBuf],
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let nginx = crate::peers::nginx::Nginx::start(field, "start", &published.repo)?;
+    let far = Far::new(nginx.http, ONE_WAY_MS)?;
+    let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
+    Ok(move |_| {
+        let _serving = &nginx;
+        from_afar(&field, &published, (&far, "http"), &order)
+    })
+}
+
+fn web_own(
+    field: &Field,
+    published: &Published,
+    order: &[PathBuf],
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let (daemon, port) = published.serve_web(field)?;
+    let far = Far::new(port, ONE_WAY_MS)?;
+    let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
+    Ok(move |_| {
+        let _serving = &daemon;
+        from_afar(&field, &published, (&far, "http"), &order)
+    })
+}
+
+fn sshfs(
+    field: &Field,
+    tree: &Path,
+    order: Vec<PathBuf>,
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let Viewer::Sshfs(ssh) = Viewer::sshfs(field, "start", tree)? else {
+        anyhow::bail!("no sshfs");
+    };
+    let field = field.clone();
+    Ok(move |_| {
+        let far = std::cell::OnceCell::new();
+        let way = |port| {
+            let it = Far::new(port, ONE_WAY_MS)?;
+            Ok(far.get_or_init(|| it).port)
+        };
+        let began = Instant::now();
+        let view = ssh.open_through(&field, way)?;
+        let mount_s = began.elapsed().as_secs_f64();
+        let far = far.get().context("no relay")?;
+        let waves = far.waves();
+        let start_s = start(view.dir(), &order)?;
+        Ok(vec![
+            ("start", start_s),
+            ("waves", far.waves().saturating_sub(waves) as f64),
+            ("crossed", far.bytes() as f64),
+            ("mount", mount_s),
+        ])
+    })
+}
+
+fn cached(field: &Field) -> Result<LineUp> {
+    let (program, large) = (dataset::program(field)?, dataset::large(field)?);
+    let order = dataset::program_start(field);
+    let mut line_up = LineUp::new();
+    line_up.add(OURS, offline(field, &program, &large, &order));
+    let random = PathBuf::from("random");
+    line_up.add(
+        LOCAL,
+        Ok(move |_| {
+            for path in &order {
+                reading::evict(&program.join(path))?;
+            }
+            let start_s = start(&program, &order)?;
+            let path = large.join(&random);
+            reading::evict(&path)?;
+            let (_, read_s) = reading::whole(&path)?;
+            Ok(vec![("start", start_s), ("read", read_s)])
+        }),
+    );
+    Ok(line_up)
+}
+
+fn with(cache: &Path) -> [&OsStr; 2] {
+    [OsStr::new("--cache"), cache.as_os_str()]
+}
+
+/// A volume whose blocks lie in a cache, and nowhere to ask.
+struct Offline {
+    field: Field,
+    published: Published,
+    cache: PathBuf,
+}
+
+impl Offline {
+    /// Reads once through a mount of the repository's server, then the server is gone.
+    fn fill(
+        field: &Field,
+        name: &str,
+        tree: &Path,
+        read: impl Fn(&Path) -> Result<()>,
+    ) -> Result<Offline> {
+        let published = Published::new(field, name, tree)?;
+        let cache = field.fresh(&format!("cache-{name}"))?;
+        let (_server, port) = published.serve(field)?;
+        let dir = mount_point(field)?;
+        let place = format!("bulla://127.0.0.1:{port}");
+        let mounted = published.mount_from(field, &place, &with(&cache), &dir)?;
+        read(&dir)?;
+        // What is read faster than the disk takes it is not kept: a second reading finds the rest.
+        drop(mounted);
+        let mounted = published.mount_from(field, &place, &with(&cache), &dir)?;
+        read(&dir)?;
+        drop(mounted);
+        process::run(&mut std::process::Command::new("sync"), field.work())?;
+        Ok(Offline {
+            field: field.clone(),
+            published,
+            cache,
+        })
+    }
+
+    fn measure(&self, read: impl Fn(&Path) -> Result<f64>) -> Result<f64> {
+        for file in dataset::files(&self.cache)? {
+            reading::evict(&file)?;
+        }
+        let dir = mount_point(&self.field)?;
+        // Nobody listens there.
+        let place = format!("bulla://127.0.0.1:{}", process::free_port()?);
+        let options = with(&self.cache);
+        let _mounted = self
+            .published
+            .mount_from(&self.field, &place, &options, &dir)?;
+        read(&dir)
+    }
+}
+
+fn offline(
+    field: &Field,
+    program: &Path,
+    large: &Path,
+    order: &[PathBuf],
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let whole = |dir: &Path| reading::whole(&dir.join("random")).map(|(_, seconds)| seconds);
+    let order = order.to_vec();
+    let small = Offline::fill(field, "offline-start", program, |dir| {
+        start(dir, &order).map(drop)
+    })?;
+    let big = Offline::fill(field, "offline-large", large, |dir| whole(dir).map(drop))?;
+    Ok(move |_| {
+        let start_s = small.measure(|dir| start(dir, &order))?;
+        Ok(vec![("start", start_s), ("read", big.measure(whole)?)])
+    })
+}
