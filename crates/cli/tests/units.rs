@@ -101,6 +101,30 @@ fn services_are_closed_to_all_that_they_do_not_need() {
     assert_ne!(exposed(&open).unwrap().code, 0, "anything passes");
 }
 
+#[test]
+fn the_users_of_the_services_can_be_made() {
+    let program = "/usr/bin/systemd-sysusers";
+    if !Path::new(program).exists() || !rustix::process::geteuid().is_root() {
+        return skipped("systemd-sysusers", "it needs root, and to be installed");
+    }
+    let home = Home::new();
+    fs::create_dir_all(home.path("root/etc")).unwrap();
+    let mut make = Command::new(program);
+    make.arg(format!("--root={}", home.path("root").display()));
+    Ran::of(make.arg(contrib().join("bulla.sysusers")).output().unwrap()).ends(0);
+    let made = fs::read_to_string(home.path("root/etc/passwd")).unwrap();
+    let made: Vec<&str> = made
+        .lines()
+        .filter_map(|line| line.split(':').next())
+        .collect();
+    for unit in units(&home) {
+        let text = fs::read_to_string(unit).unwrap();
+        for user in text.lines().filter_map(|line| line.strip_prefix("User=")) {
+            assert!(made.contains(&user), "{user} is not in {made:?}");
+        }
+    }
+}
+
 /// The command line of a unit as systemd would make it, and its environment.
 fn command_of(unit: &Path, home: &Home, variables: &HashMap<&str, String>) -> Command {
     let text = fs::read_to_string(unit).unwrap();
@@ -168,7 +192,19 @@ fn what_the_units_start_runs() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
     let serve = command_of(&unit("bulla-serve.service"), &home, &variables);
-    let mut parent = Command::new("sh");
+    // As under `PrivateNetwork=`: the socket is of the network outside, the service has none.
+    let alone = ["unshare", "--net", "sh"];
+    let mut can = Command::new(alone[0]);
+    let can = can.args(["--net", "true"]).status();
+    let alone = match can.is_ok_and(|status| status.success()) {
+        true => &alone[..],
+        false => {
+            skipped("a server without a network", "no network namespaces");
+            &alone[2..]
+        }
+    };
+    let mut parent = Command::new(alone[0]);
+    parent.args(&alone[1..]);
     let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
     parent.args(["-c", script]).arg(serve.get_program());
     parent.args(serve.get_args()).current_dir(home.path(""));
