@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
@@ -409,6 +410,7 @@ impl Asker<'_> {
                                 mirror: history.mirror,
                                 place,
                                 offer,
+                                head: Bytes::new(),
                             });
                             continue;
                         }

@@ -51,6 +51,7 @@ pub mod error;
 pub mod exclude;
 pub mod extract;
 mod gather;
+mod growth;
 pub mod history;
 pub mod keyfile;
 pub mod pipeline;

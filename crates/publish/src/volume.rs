@@ -23,6 +23,7 @@ use wire::http::Tls;
 use crate::blocks::{Blocks, Fetch};
 use crate::clock::Clock;
 use crate::error::ReadError;
+use crate::growth::{self, is_fork};
 use crate::snapshot::Snapshot;
 use crate::source::{Location, Source};
 use crate::state::{self, State};
@@ -111,6 +112,7 @@ pub(crate) struct Judged {
     pub mirror: usize,
     pub place: String,
     pub offer: Offer,
+    pub head: Bytes,
 }
 
 /// A head as a mirror told it.
@@ -404,6 +406,7 @@ impl Asker<'_> {
                     mirror: told.mirror,
                     place: told.place,
                     offer,
+                    head: told.bytes,
                 }),
                 Err(why) => {
                     let place = told.place;
@@ -448,8 +451,18 @@ impl Asker<'_> {
                 [] => deadline,
                 _ => now + deadline.saturating_duration_since(now) / 2,
             };
-            let offer = same.iter().max_by_key(|j| j.offer.valid_until);
-            let offer = offer.unwrap_or(first).offer.clone();
+            let longest = same.iter().max_by_key(|j| j.offer.valid_until);
+            let longest = longest.unwrap_or(first);
+            let mut offer = longest.offer.clone();
+            match self.grown(&mut offer, &longest.head, same, until).await {
+                Ok(()) => {}
+                Err(error) if is_fork(&error) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(version = offer.record.version, %error, "is not adopted");
+                    errors.push(error);
+                    continue;
+                }
+            }
             match self.open_offer(&offer, old, until).await {
                 Ok(snapshot) => {
                     self.compare(&judged, offer.record.version);
@@ -466,6 +479,20 @@ impl Asker<'_> {
             }
         }
         Err(gravest(errors))
+    }
+
+    /// Shows that the log of `offer` only grew; who told it is asked first.
+    async fn grown(
+        &self,
+        offer: &mut Offer,
+        head: &[u8],
+        same: &[Judged],
+        deadline: Instant,
+    ) -> Result<(), ReadError> {
+        let mut places: Vec<_> = self.mirrors.replicas().cloned().enumerate().collect();
+        places.sort_by_key(|(mirror, _)| !same.iter().any(|j| j.mirror == *mirror));
+        let blame = |mirror, words| self.mirrors.told_wrong(mirror, words);
+        growth::show(self.state, offer, head, &places, deadline, blame).await
     }
 
     async fn open_offer(
