@@ -33,6 +33,7 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         Reject::NotYetValid { .. } => Kind::NotYetValid,
         Reject::Revoked { .. } => Kind::Revoked,
         Reject::NotPinned(_) => Kind::NotPinned,
+        Reject::Unproved => Kind::Unavailable,
         Reject::Unsupported { .. } => Kind::Newer,
     }
 }

@@ -118,3 +118,35 @@ impl ReadError {
         }
     }
 }
+
+/// Evidence beats outage: fork, rollback, integrity, expired, unavailable.
+pub(crate) fn gravest(errors: Vec<ReadError>) -> ReadError {
+    errors
+        .into_iter()
+        .max_by_key(|e| e.class().map_or(0, rank))
+        .unwrap_or(ReadError::Unavailable {
+            what: "the head".to_owned(),
+            cause: "no place to ask".to_owned(),
+        })
+}
+
+fn rank(class: Class) -> u8 {
+    match class {
+        Class::Unavailable => 1,
+        Class::Expired => 2,
+        Class::Integrity => 3,
+        Class::Rollback => 4,
+        Class::Fork => 5,
+    }
+}
+
+/// Whether the publisher, not a place, is to blame.
+pub(crate) fn is_fork(error: &ReadError) -> bool {
+    matches!(
+        error,
+        ReadError::Statement {
+            why: Reject::Fork(_),
+            ..
+        }
+    )
+}

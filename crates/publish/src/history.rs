@@ -24,9 +24,9 @@ use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
 
 use crate::blocks::Fetch;
-use crate::error::ReadError;
+use crate::error::{ReadError, gravest};
 use crate::snapshot::Snapshot;
-use crate::volume::{Asker, HEADS_PATIENCE, Judged, Volume, gravest};
+use crate::volume::{Asker, HEADS_PATIENCE, Judged, Volume};
 
 /// Leaves that are asked for at once.
 const LEAVES_AT_ONCE: usize = 64;

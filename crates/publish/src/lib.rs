@@ -52,6 +52,7 @@ pub mod error;
 pub mod exclude;
 pub mod extract;
 mod gather;
+mod growth;
 pub mod history;
 pub mod keyfile;
 mod offline;

@@ -258,6 +258,7 @@ pub(crate) fn show(
     for (epoch, index, leaf) in &head.leaves {
         writer.put_log_leaf(*epoch, *index, leaf)?;
     }
+    writer.tile_log(&head.log);
     if let Some(memory) = memory {
         memory.lock()?.keep_signed(&head.bytes)?;
     }

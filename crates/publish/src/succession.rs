@@ -46,6 +46,8 @@ pub(crate) struct NextHead {
     pub valid_until: u64,
     /// Epoch, index, leaf.
     pub leaves: Vec<(u64, u64, Bytes)>,
+    /// The log with all of them.
+    pub log: LogPoint,
 }
 
 impl Succession {
@@ -227,8 +229,12 @@ impl NextHead {
     /// What a signed request comes to. Whether its signatures suffice is for others to judge.
     pub(crate) fn of(request: &Request) -> Result<NextHead, PublishError> {
         let examined = request.examine(&mut Signatures::default())?;
+        let head = request.head(&examined);
+        let mut log = head.frontier.clone();
+        log.push(head.record.statement().bytes())?;
         Ok(NextHead {
-            bytes: request.head(&examined).encode()?,
+            bytes: head.encode()?,
+            log: log.point(examined.record.log.epoch),
             record_hash: request.record.hash(),
             valid_until: examined.record.until(),
             leaves: request.leaves(&examined),

@@ -23,7 +23,8 @@ use wire::http::Tls;
 
 use crate::blocks::{Blocks, Fetch};
 use crate::clock::Clock;
-use crate::error::ReadError;
+use crate::error::{ReadError, gravest, is_fork};
+use crate::growth;
 use crate::snapshot::Snapshot;
 use crate::source::{Location, Source};
 use crate::state::{self, State};
@@ -479,7 +480,17 @@ impl Asker<'_> {
             };
             let longest = same.iter().max_by_key(|j| j.offer.valid_until);
             let longest = longest.unwrap_or(first);
-            let (offer, head) = (longest.offer.clone(), longest.head.clone());
+            let (mut offer, head) = (longest.offer.clone(), longest.head.clone());
+            let told = head.as_deref().unwrap_or_default();
+            match self.grown(&mut offer, told, same, until).await {
+                Ok(()) => {}
+                Err(error) if is_fork(&error) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(version = offer.record.version, %error, "is not adopted");
+                    errors.push(error);
+                    continue;
+                }
+            }
             match self.open_offer(&offer, old, until).await {
                 Ok(snapshot) => {
                     self.compare(&judged, offer.record.version);
@@ -500,6 +511,20 @@ impl Asker<'_> {
             }
         }
         Err(gravest(errors))
+    }
+
+    /// Shows that the log of `offer` only grew; who told it is asked first.
+    async fn grown(
+        &self,
+        offer: &mut Offer,
+        head: &[u8],
+        same: &[Judged],
+        deadline: Instant,
+    ) -> Result<(), ReadError> {
+        let mut places: Vec<_> = self.mirrors.replicas().cloned().enumerate().collect();
+        places.sort_by_key(|(mirror, _)| !same.iter().any(|j| j.mirror == *mirror));
+        let blame = |mirror, words| self.mirrors.told_wrong(mirror, words);
+        growth::show(self.state, offer, head, &places, deadline, blame).await
     }
 
     pub(crate) async fn open_offer(
@@ -566,26 +591,5 @@ impl Asker<'_> {
             tracing::warn!(%error, "the head is not kept for a start without any place");
         }
         Ok(candidate.snapshot)
-    }
-}
-
-/// Evidence beats outage: fork, rollback, integrity, expired, unavailable.
-pub(crate) fn gravest(errors: Vec<ReadError>) -> ReadError {
-    errors
-        .into_iter()
-        .max_by_key(|e| e.class().map_or(0, rank))
-        .unwrap_or(ReadError::Unavailable {
-            what: "the head".to_owned(),
-            cause: "no place to ask".to_owned(),
-        })
-}
-
-fn rank(class: Class) -> u8 {
-    match class {
-        Class::Unavailable => 1,
-        Class::Expired => 2,
-        Class::Integrity => 3,
-        Class::Rollback => 4,
-        Class::Fork => 5,
     }
 }

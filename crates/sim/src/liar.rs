@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use store::{BlockStore, BoxFuture, Replica, StoreError};
+use store::object::ObjectName;
+use store::{BlockStore, BoxFuture, Objects, Replica, StoreError};
 use trust::{Frame, Handle, Kind, Record};
 
 /// What a [`Liar`] does wrong.
@@ -175,6 +176,30 @@ impl<R: Replica> Replica for Liar<R> {
                     Ok(head.slice(..n.min(head.len())))
                 }
                 _ => self.honest.head().await,
+            }
+        })
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
+}
+
+/// Of the files only the log's tiles are shown, so that readers ask for blocks by handle.
+impl<R: Replica> Objects for Liar<R> {
+    fn range(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        Box::pin(async move {
+            match (self.lie(), name, self.honest.objects()) {
+                (Lie::Stall, ..) => std::future::pending().await,
+                (_, ObjectName::Tile { .. }, Some(objects)) => {
+                    objects.range(name, offset, len_bytes).await
+                }
+                _ => Ok(None),
             }
         })
     }

@@ -9,12 +9,14 @@ use bytes::Bytes;
 use trust::array::{self, ArrayRoot, Extent};
 use trust::frame::Packer;
 use trust::head::{Head, first_log};
+use trust::history::leaf_hash;
 use trust::inode::{Content, Entry, FileContent, Inode, Mtime};
 use trust::key::SecretKey;
 use trust::map::{self, MapRoot};
 use trust::policy::{Genesis, Roles};
 use trust::root::{RootRecord, Totals};
 use trust::statement::{Signed, VolumeId};
+use trust::tiles::{Edge, TileName};
 use trust::{BlockKind, Handle, Hasher, InodeBlock, Kind, MapNode, Record, Reject};
 
 /// A volume being made.
@@ -25,6 +27,8 @@ pub struct Model {
     hasher: Hasher,
     packer: Packer,
     last: Option<Head>,
+    /// The statements of the log.
+    leaves: Vec<Bytes>,
     version: u64,
     /// What every directory made so far holds.
     held: HashMap<Handle<MapNode>, Held>,
@@ -41,13 +45,16 @@ impl Model {
         let key = SecretKey::from_seed(&[seed; 32]);
         let roles = Roles::single(key.public());
         let genesis = Genesis::new("model", [seed; 32], [seed ^ 0xff; 32], roles)?;
+        let genesis_signed = genesis.statement().sign(&[&key]);
+        let leaf = genesis_signed.statement().bytes().clone();
         Ok(Model {
-            genesis_signed: genesis.statement().sign(&[&key]),
+            genesis_signed,
             hasher: genesis.hasher(),
             key,
             genesis,
             packer: Packer::new(),
             last: None,
+            leaves: vec![leaf],
             version: 0,
             held: HashMap::new(),
             records: Vec::new(),
@@ -232,8 +239,23 @@ impl Model {
             frontier,
         };
         let bytes = head.encode()?;
+        self.leaves.truncate(head.frontier.size() as usize);
+        self.leaves.push(head.record.statement().bytes().clone());
         self.last = Some(head);
         Ok(bytes.into())
+    }
+
+    /// The tiles of the log, as a replica that saw every version keeps them.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn tiles(&self) -> Result<Vec<(TileName, Vec<u8>)>, Reject> {
+        let (mut edge, mut tiles) = (Edge::new(), Vec::new());
+        for leaf in &self.leaves {
+            edge.push(leaf_hash(leaf), &mut tiles)?;
+            tiles.extend(edge.tiles());
+        }
+        Ok(tiles)
     }
 
     /// Forgets the last version, so that the next one contradicts it.

@@ -37,6 +37,7 @@ pub mod format;
 pub mod gather;
 pub mod head;
 pub mod index;
+pub mod log;
 pub mod memory;
 pub mod mirrors;
 pub mod names;

@@ -6,7 +6,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
-use crate::{BlockStore, BoxFuture, Replica, StoreError};
+use crate::object::ObjectName;
+use crate::{BlockStore, BoxFuture, Objects, Replica, StoreError};
 
 /// Blocks and a head in memory. The order of insertion is the order for read-around.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ struct Held {
     records: Vec<Record>,
     positions: HashMap<Handle, usize>,
     head: Option<Bytes>,
+    objects: HashMap<ObjectName, Bytes>,
 }
 
 impl MemoryStore {
@@ -47,6 +49,12 @@ impl MemoryStore {
     pub fn set_head(&self, head: Bytes) {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         held.head = Some(head);
+    }
+
+    /// Shows an object under its name. A store that was given none has no names to ask by.
+    pub fn set_object(&self, name: ObjectName, bytes: Bytes) {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        held.objects.insert(name, bytes);
     }
 
     /// Number of blocks.
@@ -122,5 +130,26 @@ impl Replica for MemoryStore {
             place: self.place.clone(),
         });
         Box::pin(std::future::ready(head))
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        (!self.held().objects.is_empty()).then_some(self)
+    }
+}
+
+impl Objects for MemoryStore {
+    fn range(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        let object = self.held().objects.get(&name).cloned();
+        let part = object.map(|bytes| {
+            let from = usize::try_from(offset).map_or(bytes.len(), |from| from.min(bytes.len()));
+            let to = from.saturating_add(len_bytes).min(bytes.len());
+            bytes.slice(from..to)
+        });
+        Box::pin(std::future::ready(Ok(part)))
     }
 }

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use trust::tiles::TileName;
+
 use crate::StoreError;
 
 /// Says that the directory is a repository, and of which format.
@@ -15,7 +17,7 @@ pub const LOCK_FILE: &str = "lock";
 pub const INDEX_DIR: &str = "index";
 /// Directory of segments.
 pub const SEGMENT_DIR: &str = "segments";
-/// Directory of log leaves.
+/// Directory of log leaves and tiles.
 pub const LOG_DIR: &str = "log";
 /// Ending of files that are being written; one that is found later is a crash's leftover.
 pub const TEMPORARY: &str = ".tmp";
@@ -80,6 +82,16 @@ impl FileId {
 /// The file of a log leaf.
 pub fn log_leaf(epoch: u64, index: u64) -> String {
     format!("{LOG_DIR}/{epoch}/{index}")
+}
+
+/// The directory of the tiles of a log.
+pub fn log_tiles(epoch: u64) -> String {
+    format!("{LOG_DIR}/{epoch}/tiles")
+}
+
+/// The file of a tile of a log.
+pub fn log_tile(epoch: u64, tile: TileName) -> String {
+    format!("{}/{tile}", log_tiles(epoch))
 }
 
 fn digit(c: u8) -> Option<u8> {

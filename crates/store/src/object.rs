@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use trust::Reject;
+use trust::tiles::TileName;
 
 use crate::names::{self, FileId};
 
@@ -35,6 +36,13 @@ pub enum ObjectName {
         epoch: u64,
         /// Number of the leaf.
         index: u64,
+    },
+    /// A tile of hashes of the history log.
+    Tile {
+        /// Log epoch.
+        epoch: u64,
+        /// Which tile.
+        tile: TileName,
     },
 }
 
@@ -65,6 +73,7 @@ impl fmt::Display for ObjectName {
             ObjectName::Segment(id) => f.write_str(&FileId(*id).segment()),
             ObjectName::Index(id) => f.write_str(&FileId(*id).index()),
             ObjectName::Log { epoch, index } => f.write_str(&names::log_leaf(*epoch, *index)),
+            ObjectName::Tile { epoch, tile } => f.write_str(&names::log_tile(*epoch, *tile)),
         }
     }
 }
@@ -87,11 +96,14 @@ impl FromStr for ObjectName {
             Some(ObjectName::Index(id))
         } else {
             text.strip_prefix("log/").and_then(|rest| {
-                let (epoch, index) = rest.split_once('/')?;
-                Some(ObjectName::Log {
-                    epoch: epoch.parse().ok()?,
-                    index: index.parse().ok()?,
-                })
+                let (epoch, of) = rest.split_once('/')?;
+                let epoch = epoch.parse().ok()?;
+                if let Some(tile) = of.strip_prefix("tiles/") {
+                    let tile = tile.parse().ok()?;
+                    return Some(ObjectName::Tile { epoch, tile });
+                }
+                let index = of.parse().ok()?;
+                Some(ObjectName::Log { epoch, index })
             })
         };
         // One object, one spelling: `log/+1/01` and the like do not come back the same.
@@ -115,6 +127,9 @@ mod tests {
             format!("index/{id}.idx"),
             "log/0/0".to_owned(),
             format!("log/{}/{}", u64::MAX, u64::MAX),
+            "log/0/tiles/0.0".to_owned(),
+            "log/0/tiles/0.0.1".to_owned(),
+            format!("log/{}/tiles/7.{}.255", u64::MAX, u64::MAX),
         ] {
             assert_eq!(good.parse::<ObjectName>().unwrap().to_string(), good);
         }
@@ -131,6 +146,15 @@ mod tests {
             "log/+1/1",
             "log/1/1/",
             "log/1/18446744073709551616",
+            "log/1/tiles",
+            "log/1/tiles/",
+            "log/1/tiles/0",
+            "log/1/tiles/8.0",
+            "log/1/tiles/0.00",
+            "log/1/tiles/0.0.0",
+            "log/1/tiles/0.0.256",
+            "log/1/tiles/0.0.1.1",
+            "log/1/tiles/../../head",
             &format!("segments/{}.seg", id.to_uppercase()),
             &format!("segments/+{}.seg", &id[1..]),
             &format!("segments/{id}.idx"),

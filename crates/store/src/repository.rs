@@ -214,20 +214,6 @@ impl Repository {
         read::if_cached(self, &self.view(), want, around)
     }
 
-    /// A leaf of the history log, if it is there.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Io`].
-    pub fn log_leaf(&self, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
-        match read_whole(self.disk(), &names::log_leaf(epoch, index), MAX_LEAF_BYTES) {
-            Ok(bytes) => Ok(Some(bytes.into())),
-            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                Ok(None)
-            }
-            Err(e) => Err(e),
-        }
-    }
-
     /// At most `len_bytes` (and [`MAX_RANGE_BYTES`]) of an object from `offset` on, waiting for the
     /// disk if need be; `None` when there is no such object.
     ///

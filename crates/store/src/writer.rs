@@ -3,7 +3,7 @@
 //!
 //! Until the head is replaced, nothing that a reader looks at has changed. The order is: segments
 //! synced and named, directory synced; index run synced and named, directory synced; log leaves
-//! likewise; head written aside, synced, renamed, directory synced. A crash before the rename leaves
+//! and tiles likewise; head written aside, synced, renamed, directory synced. A crash before the rename leaves
 //! files that nothing names; the next writer removes them.
 
 use std::collections::{HashSet, VecDeque};
@@ -21,11 +21,12 @@ use crate::index::Location;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::index::run::Run;
+use crate::log::{self, Growth};
 use crate::names::{self, FileId};
 use crate::notes::Note;
-use crate::repository::{MAX_LEAF_BYTES, Repository, View};
+use crate::repository::{Repository, View};
 use crate::segment::{self, SegmentWriter, Written};
-use crate::{StoreError, damaged, format, io_error, replace_file, write_aside};
+use crate::{StoreError, damaged, format, io_error, replace_file};
 
 /// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
 const TARGET_RUNS: usize = 12;
@@ -47,7 +48,7 @@ pub struct Writer {
     segment: Option<(SegmentWriter, usize)>,
     syncing: VecDeque<Syncing>,
     unnamed: Vec<FileId>,
-    leaves: Vec<(u64, u64, Vec<u8>)>,
+    growth: Growth,
     bytes: u64,
     segment_bytes: u64,
     broken: bool,
@@ -99,7 +100,7 @@ impl Writer {
             segment: None,
             syncing: VecDeque::new(),
             unnamed: Vec::new(),
-            leaves: Vec::new(),
+            growth: Growth::default(),
             bytes: 0,
             segment_bytes: 0,
             broken: false,
@@ -110,6 +111,11 @@ impl Writer {
     /// The repository that is written.
     pub fn repository(&self) -> &Repository {
         &self.repository
+    }
+
+    /// What the next commit adds to the log.
+    pub(crate) fn growth(&mut self) -> &mut Growth {
+        &mut self.growth
     }
 
     /// The statements of the newest version; empty before the first.
@@ -154,23 +160,6 @@ impl Writer {
         }
         self.guard(|w| w.append_new(record))?;
         Ok(true)
-    }
-
-    /// Adds a leaf of the history log, to be written with the next commit.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] when it is longer than [`MAX_LEAF_BYTES`].
-    pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
-        if leaf.len() > MAX_LEAF_BYTES {
-            let name = names::log_leaf(epoch, index);
-            return Err(damaged(
-                &*self.disk,
-                &name,
-                "a log leaf is 73,312 bytes at most",
-            ));
-        }
-        self.leaves.push((epoch, index, leaf.to_vec()));
-        Ok(())
     }
 
     /// Makes everything since the last commit durable and visible together with `statements`. On
@@ -286,7 +275,7 @@ impl Writer {
         };
         committed.segment_bytes = self.name_segments()?;
         let (runs, retired) = self.write_index(&mut committed)?;
-        self.write_leaves()?;
+        self.growth.write(&*self.disk)?;
         let head = Head {
             runs,
             retired,
@@ -458,23 +447,6 @@ impl Writer {
         Ok(())
     }
 
-    fn write_leaves(&mut self) -> Result<(), StoreError> {
-        let mut dirs: Vec<String> = Vec::new();
-        for (epoch, index, leaf) in std::mem::take(&mut self.leaves) {
-            let dir = format!("{}/{epoch}", names::LOG_DIR);
-            if !dirs.contains(&dir) {
-                let made = self.disk.make_dir(&dir);
-                made.map_err(|e| io_error(&*self.disk, &dir, e))?;
-                dirs.push(dir);
-            }
-            let name = names::log_leaf(epoch, index);
-            let temporary = format!("{name}{}", names::TEMPORARY);
-            write_aside(&*self.disk, &name, &temporary, &leaf)?;
-        }
-        // Once for all that lie in a directory: a replica may take over thousands.
-        dirs.iter().try_for_each(|dir| self.sync_dir(dir))
-    }
-
     fn sync_dir(&self, dir: &str) -> Result<(), StoreError> {
         self.disk
             .sync_dir(dir)
@@ -545,9 +517,7 @@ pub(crate) fn clear_leftovers(disk: &dyn Disk, view: &View) -> Result<usize, Sto
     let temporary = |name: &String| name.ends_with(names::TEMPORARY);
     doomed.extend(list("")?.into_iter().filter(temporary));
     for epoch in list(names::LOG_DIR)? {
-        let dir = format!("{}/{epoch}", names::LOG_DIR);
-        let found = list(&dir)?.into_iter().filter(temporary);
-        doomed.extend(found.map(|name| format!("{dir}/{name}")));
+        doomed.extend(log::leftovers(&epoch, list)?);
     }
     let segments = view.segments();
     let sheltered = CollectedNote::load(disk).shelters();

@@ -9,6 +9,7 @@ use crate::chain::Chain;
 use crate::error::Reject;
 use crate::floor::Floor;
 use crate::head::Head;
+use crate::history::Frontier;
 use crate::judge::{
     Freshness, Offer, Terms, check_pin, check_pinned_record, check_revoked, signed_record,
 };
@@ -106,6 +107,8 @@ impl Floor {
         let offer = Offer {
             is_new: true,
             log_after: record.log,
+            before: Frontier::new(),
+            proved: None,
             record_hash: earlier.hash(),
             record,
             chain,

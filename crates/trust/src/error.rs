@@ -81,6 +81,9 @@ pub enum Reject {
     /// A proof about the volume's log does not prove it.
     #[error("history: {0}")]
     BadHistory(&'static str),
+    /// Nobody has shown yet that the record's log has the one in it that this reader knows.
+    #[error("no place shows that the log which this reader knows is part of the newer one")]
+    Unproved,
     /// The reader wants exactly one version, or a chain with a certain policy, and this is not it.
     #[error("pinned: {0}")]
     NotPinned(&'static str),
@@ -127,7 +130,7 @@ impl Reject {
             Reject::Expired { .. } | Reject::NotYetValid { .. } | Reject::Revoked { .. } => {
                 Class::Expired
             }
-            Reject::NotPinned(_) => Class::Unavailable,
+            Reject::NotPinned(_) | Reject::Unproved => Class::Unavailable,
             Reject::WrongBlock
             | Reject::WrongKind { .. }
             | Reject::BadFrame(_)

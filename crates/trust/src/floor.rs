@@ -11,6 +11,7 @@ use crate::handle::{Handle, InodeBlock};
 use crate::head::{Head, MAX_HEAD_BYTES};
 use crate::history::LogPoint;
 use crate::judge::Offer;
+use crate::prefix::{self, Prefix};
 use crate::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
@@ -131,6 +132,24 @@ impl Floor {
     }
 }
 
+impl Offer {
+    /// A newer record stands in a log that has the older one in it: what tiles must show of that,
+    /// where the head alone does not.
+    pub(crate) fn grows_from(&self, older: &LogPoint) -> Result<Option<Prefix>, Reject> {
+        prefix::grown(older, &self.record.log, &self.before)
+    }
+
+    /// Takes a proof to which every tile was supplied.
+    ///
+    /// # Errors
+    /// [`Reject::Fork`]: the publisher signed two histories. [`Reject::Unproved`] while tiles are
+    /// wanted, or for the proof of another offer.
+    pub fn prove(&mut self, prefix: Prefix) -> Result<(), Reject> {
+        self.proved = Some(prefix.finish(&self.record.log)?);
+        Ok(())
+    }
+}
+
 impl Floor {
     /// The floor after the policies of `head`, whatever its record is worth. The record that the
     /// newest policy names as `last` becomes the floor, downwards too (rule 4).
@@ -156,17 +175,36 @@ impl Floor {
         Ok(floor)
     }
 
+    /// What must be shown before `offer` can be adopted: that its log has this floor's record in it.
+    /// `None` where that is plain, or nothing is to be shown.
+    ///
+    /// # Errors
+    /// Those of [`Floor::adopt`].
+    pub fn unproved(&self, offer: &Offer) -> Result<Option<Prefix>, Reject> {
+        if !offer.moves_floor {
+            return Ok(None);
+        }
+        self.merged(offer)?;
+        match self.admit(offer)? {
+            Some(prefix) if offer.proved != Some(prefix.old()) => Ok(Some(prefix)),
+            _ => Ok(None),
+        }
+    }
+
     /// The floor after adopting `offer`. A pinned offer moves nothing.
     ///
     /// # Errors
     /// The floor's rules are applied again, because this floor may have moved since the judgement:
-    /// [`Reject::Rollback`], [`Reject::Fork`], [`Reject::NotSigned`].
+    /// [`Reject::Rollback`], [`Reject::Fork`], [`Reject::NotSigned`]; [`Reject::Unproved`] unless
+    /// [`Floor::unproved`] has nothing to ask for.
     pub fn adopt(&self, offer: &Offer) -> Result<Floor, Reject> {
         if !offer.moves_floor {
             return Ok(self.clone());
         }
         let mut floor = self.observe(offer)?;
-        floor.admit(offer)?;
+        if self.unproved(offer)?.is_some() {
+            return Err(Reject::Unproved);
+        }
         floor.adopted = Some(Adopted {
             version: offer.record.version,
             record_hash: offer.record_hash,
@@ -233,8 +271,9 @@ impl Floor {
         })
     }
 
-    /// The rules that ask neither for signatures nor for time: rollback, rule 3, fork, log.
-    pub(crate) fn admit(&self, offer: &Offer) -> Result<(), Reject> {
+    /// The rules that ask neither for signatures nor for time: rollback, rule 3, fork, log; and
+    /// what remains to be shown of the log.
+    pub(crate) fn admit(&self, offer: &Offer) -> Result<Option<Prefix>, Reject> {
         let record = &offer.record;
         let floor = self.adopted_under(&offer.chain);
         let floor_version = floor.as_ref().map_or(0, |f| f.version);
@@ -246,15 +285,15 @@ impl Floor {
         }
         check_superseded(offer)?;
         let Some(floor) = floor else {
-            return Ok(());
+            return Ok(None);
         };
         if record.version == floor.version {
             if offer.record_hash != floor.record_hash {
                 return Err(Reject::Fork("two records of one version"));
             }
-            return Ok(());
+            return Ok(None);
         }
-        check_log_grew(&floor.log, &record.log)
+        offer.grows_from(&floor.log)
     }
 }
 
@@ -271,22 +310,6 @@ fn check_superseded(offer: &Offer) -> Result<(), Reject> {
         return Err(Reject::NotSigned(
             "root record, under a superseded policy whose successor does not name it",
         ));
-    }
-    Ok(())
-}
-
-/// A newer record stands in a log that has the floor's record in it.
-pub(crate) fn check_log_grew(floor: &LogPoint, log: &LogPoint) -> Result<(), Reject> {
-    // The record's epoch is that of its policy; only a policy that this reader has since verified
-    // can have begun another log.
-    if log.epoch != floor.epoch {
-        return Ok(());
-    }
-    if log.size < floor.size {
-        return Err(Reject::Fork("a newer record in a log without the older"));
-    }
-    if log.size == floor.size && log.root != floor.root {
-        return Err(Reject::Fork("a newer record in another log"));
     }
     Ok(())
 }

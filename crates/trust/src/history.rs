@@ -76,6 +76,11 @@ impl Frontier {
         Frontier::default()
     }
 
+    /// The log of so many leaves with these perfect subtrees, as many as the size has one bits.
+    pub(crate) fn of(size: u64, subtrees: Vec<[u8; 32]>) -> Self {
+        Frontier { size, subtrees }
+    }
+
     /// Leaves.
     pub fn size(&self) -> u64 {
         self.size

@@ -88,6 +88,10 @@ pub struct Offer {
     pub stale: bool,
     /// The log with this record as its last leaf.
     pub log_after: LogPoint,
+    /// The log before this record, as the head tells it and the record's signers confirm.
+    pub(crate) before: Frontier,
+    /// An older log that was shown to be the beginning of it.
+    pub(crate) proved: Option<LogPoint>,
     /// Whether the floor follows it (not for a pinned one).
     pub(crate) moves_floor: bool,
     /// The newest start that this judgement vouches for, unix seconds.
@@ -115,6 +119,8 @@ impl Floor {
         let mut offer = Offer {
             is_new: self.adopted.as_ref().map(|a| a.record_hash) != Some(record_hash),
             log_after: after.point(record.log.epoch),
+            before: head.frontier.clone(),
+            proved: None,
             record,
             record_hash,
             chain,

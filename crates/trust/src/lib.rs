@@ -20,6 +20,7 @@
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
 //! | [`floor`], [`judge`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log and who witnessed it | RFC 6962, C2SP |
+//! | [`tiles`], [`prefix`] | the log's inner hashes, and that it only grew | C2SP, `docs/decisions/0015` |
 //! | [`earlier`] | records that a newer one has replaced, out of the log | |
 //! | [`request`] | a version on its way to a machine that holds the key, and back | design `publish.md`, *Publishing* |
 //!
@@ -41,6 +42,7 @@ pub mod judge;
 pub mod key;
 pub mod map;
 pub mod policy;
+pub mod prefix;
 pub mod record;
 pub mod request;
 pub mod roles;
@@ -48,6 +50,7 @@ pub mod root;
 pub mod signatures;
 pub mod statement;
 pub mod text;
+pub mod tiles;
 pub mod timestamp;
 pub mod verdict;
 

@@ -9,12 +9,13 @@ use bytes::Bytes;
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
-use crate::floor::{Floor, check_log_grew};
+use crate::floor::Floor;
 use crate::head::{Head, MAX_HEAD_BYTES, first_log};
 use crate::history::{Frontier, LogPoint};
 use crate::judge::{Freshness, Terms};
 use crate::key::{PublicKey, SecretKey};
 use crate::policy::{Policy, Roles};
+use crate::prefix;
 use crate::root::RootRecord;
 use crate::signatures::Signatures;
 use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
@@ -301,7 +302,9 @@ impl Examined {
             ));
         }
         let after = last.after_record(&signed)?;
-        check_log_grew(&after.point(signed.log.epoch), &self.record.log)
+        let (_, before) = head.next_log(self.volume)?;
+        let after = after.point(signed.log.epoch);
+        prefix::grown(&after, &self.record.log, &before).map(drop)
     }
 }
 

@@ -6,7 +6,7 @@
 //! where the reader has adopted neither.
 
 use crate::error::Reject;
-use crate::floor::{Floor, check_log_grew};
+use crate::floor::Floor;
 use crate::head::Head;
 use crate::judge::{Offer, Terms};
 use crate::signatures::Signatures;
@@ -79,6 +79,6 @@ impl Offer {
         } else {
             (other, self)
         };
-        check_log_grew(&older.log_after, &newer.record.log)
+        newer.grows_from(&older.log_after).map(drop)
     }
 }

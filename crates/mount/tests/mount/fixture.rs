@@ -11,6 +11,7 @@ pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
 use store::memory::MemoryStore;
+use store::object::ObjectName;
 use trust::inode::{Content, Inode};
 use trust::statement::VolumeId;
 
@@ -67,6 +68,10 @@ impl World {
             self.store.insert(record.clone());
         }
         self.sent = self.model.records.len();
+        for (tile, bytes) in self.model.tiles().unwrap() {
+            let name = ObjectName::Tile { epoch: 0, tile };
+            self.store.set_object(name, bytes.into());
+        }
     }
 
     /// As [`World::publish_root`], without telling the replica's head.

@@ -15,9 +15,8 @@ use trust::head::Head;
 use trust::judge::{Offer, Terms};
 use trust::signatures::Signatures;
 
-use crate::error::ReadError;
+use crate::error::{ReadError, gravest};
 use crate::state::State;
-use crate::volume::gravest;
 
 /// How long the other places' heads are waited for once one has come.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -39,12 +39,12 @@ use trust::root::RootRecord;
 use trust::statement::VolumeId;
 
 use crate::clock::wall_seconds;
-use crate::error::ReadError;
+use crate::error::{ReadError, gravest, is_fork};
+use crate::growth;
 use crate::prune::{self, PruneOptions, Pruned};
 use crate::source::claimed_in;
 use crate::state::{self, LockedState, State};
 use crate::verify::Tally;
-use crate::volume::gravest;
 use heads::{Offered, Told};
 use limit::Limit;
 use note::{ReplicaNote, Scope};
@@ -242,7 +242,7 @@ impl Pull<'_> {
         offers: Vec<Offered>,
         mut errors: Vec<ReadError>,
     ) -> Result<Pulled, PullError> {
-        for offered in offers {
+        for mut offered in offers {
             let Some(place) = offered.place.clone() else {
                 continue;
             };
@@ -258,7 +258,12 @@ impl Pull<'_> {
                 errors.push(ReadError::Statement { place, why });
                 continue;
             }
-            match self.follow(&offered).await {
+            let followed = match self.grown(&mut offered, &place).await {
+                Ok(()) => self.follow(&offered).await,
+                Err(error) if is_fork(&error) => return Err(error.into()),
+                Err(error) => Err(error.into()),
+            };
+            match followed {
                 Err(PullError::Read(error)) => {
                     self.keep();
                     let replica = place.place();
@@ -274,6 +279,19 @@ impl Pull<'_> {
             }
         }
         Err(gravest(errors).into())
+    }
+
+    /// Shows that the log of `offered` only grew; who told it is asked first.
+    async fn grown(
+        &self,
+        offered: &mut Offered,
+        teller: &Arc<dyn Replica>,
+    ) -> Result<(), ReadError> {
+        let mut places: Vec<_> = self.replicas.iter().cloned().enumerate().collect();
+        places.sort_by_key(|(_, replica)| !Arc::ptr_eq(replica, teller));
+        let (head, offer) = (&offered.bytes, &mut offered.offer);
+        let deadline = Instant::now() + self.options.deadline;
+        growth::show(&self.state, offer, head, &places, deadline, |_, _| {}).await
     }
 
     /// Makes durable what arrived, so that the next pull need not fetch it again.
@@ -326,6 +344,9 @@ impl Pull<'_> {
             .store(&mut self.writer)?;
         for (epoch, index, leaf) in leaves {
             self.writer.put_log_leaf(epoch, index, &leaf)?;
+        }
+        if log_whole {
+            self.writer.tile_log(&offered.offer.log_after);
         }
         self.written_bytes += done.written_bytes;
         self.commit(offered)?;

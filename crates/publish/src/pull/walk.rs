@@ -16,8 +16,7 @@ use super::closure::Closure;
 use super::sources::{Claim, Got, Proved, Sources, Want, prove};
 use super::stock::{Followed, Stock};
 use super::{PullError, PullOptions};
-use crate::error::ReadError;
-use crate::volume::gravest;
+use crate::error::{ReadError, gravest};
 
 /// Blocks asked for in one request.
 const BATCH_BLOCKS: usize = 256;

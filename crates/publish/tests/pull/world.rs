@@ -132,6 +132,9 @@ impl Publisher {
         let leaf = head.record.to_bytes();
         let log = record.log;
         writer.put_log_leaf(log.epoch, log.size, &leaf).unwrap();
+        let mut after = head.frontier.clone();
+        after.push(head.record.statement().bytes()).unwrap();
+        assert!(writer.tile_log(&after.point(log.epoch)));
         writer.commit(&self.head).unwrap();
         self.heads.push(self.head.clone());
         self.versions = record.version;

@@ -8,6 +8,7 @@ mod caching;
 mod extracting;
 mod freshness;
 mod graces;
+mod growth;
 mod honest;
 mod lies;
 mod mirrors;

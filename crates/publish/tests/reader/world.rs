@@ -10,6 +10,7 @@ pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
 use store::memory::MemoryStore;
+use store::object::ObjectName;
 use trust::inode::{Content, Inode};
 
 pub struct World {
@@ -75,6 +76,9 @@ impl World {
             store.insert(record.clone());
         }
         store.set_head(head);
+        for (tile, bytes) in self.model.tiles().unwrap() {
+            store.set_object(ObjectName::Tile { epoch: 0, tile }, bytes.into());
+        }
         store
     }
 

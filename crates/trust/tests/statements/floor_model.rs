@@ -152,10 +152,18 @@ proptest! {
                         ..play.heads[head % play.heads.len()].clone()
                     };
                     let terms = trust::judge::Terms::strict(play.clock);
-                    let Ok(offer) = floor.judge(&head, &terms, &mut cache) else {
+                    let Ok(mut offer) = floor.judge(&head, &terms, &mut cache) else {
                         continue;
                     };
                     let next = if adopt {
+                        // Whoever has adopted a forged record does not find it in the log.
+                        if let Err(why) = play.world.show_growth(&floor, &mut offer) {
+                            let seen = floor.adopted().unwrap().record_hash;
+                            let both = [seen, offer.record_hash];
+                            prop_assert_eq!(why.class(), trust::error::Class::Fork);
+                            prop_assert!(!both.iter().all(|hash| play.honest.contains(hash)));
+                            continue;
+                        }
                         floor.adopt(&offer).unwrap()
                     } else {
                         floor.observe(&offer).unwrap()

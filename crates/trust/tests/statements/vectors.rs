@@ -1,9 +1,10 @@
 //! Published vectors of the primitives, and our own of the formats (docs/formats/statements.md).
 
 use trust::checkpoint;
-use trust::history::Frontier;
+use trust::history::{Frontier, leaf_hash};
 use trust::key::{PublicKey, SecretKey};
 use trust::request::{Base, Request};
+use trust::tiles::Edge;
 
 use crate::world::*;
 
@@ -155,6 +156,10 @@ fn the_format_document_tells_the_bytes() {
         &hex(&head.record.signatures()[0].signature),
     );
     lines.add("record.signed", &hex(&blake(&head.record.to_bytes())));
+    let leaves = [&genesis, &head.record].map(|leaf| leaf.statement().bytes().to_vec());
+    lines.add("tile.0.0.2", &hex(&tile_of(leaves, "0.0.2")));
+    let numbers = (0..600).map(|number| number.to_string().into_bytes());
+    lines.add("tile.1.0.2", &hex(&tile_of(numbers, "1.0.2")));
     lines.add("log.after", &hex(&world.log.root));
     let timestamp = world.timestamp(&head).statement(world.volume);
     lines.add("timestamp", &hex(timestamp.bytes()));
@@ -186,6 +191,17 @@ fn the_format_document_tells_the_bytes() {
         missing.is_empty(),
         "not in docs/formats/statements.md:\n{missing}"
     );
+}
+
+/// A tile of the log that has these leaves.
+fn tile_of(leaves: impl IntoIterator<Item = Vec<u8>>, name: &str) -> Vec<u8> {
+    let (mut edge, mut tiles) = (Edge::new(), Vec::new());
+    for leaf in leaves {
+        edge.push(leaf_hash(&leaf), &mut tiles).unwrap();
+    }
+    tiles.extend(edge.tiles());
+    let found = tiles.into_iter().find(|(tile, _)| tile.to_string() == name);
+    found.unwrap().1
 }
 
 fn blake(bytes: &[u8]) -> [u8; 32] {

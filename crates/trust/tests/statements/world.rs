@@ -1,11 +1,13 @@
 //! A volume in the hands of a test: keys by number, records and policies by a few words, so that
 //! each attack says only what is wrong with it.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use trust::floor::Floor;
 use trust::handle::Handle;
 use trust::head::{Head, first_log};
-use trust::history::{Frontier, LogPoint};
+use trust::history::{Frontier, LogPoint, leaf_hash};
 use trust::judge::{Freshness, Offer, Terms};
 use trust::key::SecretKey;
 use trust::policy::{Chain, Genesis, Last, NO_END, Policy, Roles, Successor, Threshold, VolumeId};
@@ -48,6 +50,8 @@ pub struct World {
     pub policies: Vec<Signed>,
     pub log: LogPoint,
     pub frontier: Frontier,
+    /// Hashes of the leaves, of each log.
+    pub leaves: BTreeMap<u64, Vec<[u8; 32]>>,
 }
 
 impl World {
@@ -62,6 +66,7 @@ impl World {
         let (log, frontier) = first_log(&signed).unwrap();
         World {
             volume: genesis.volume_id(),
+            leaves: BTreeMap::from([(0, vec![leaf_hash(signed.statement().bytes())])]),
             policies: vec![signed],
             log,
             frontier,
@@ -114,7 +119,18 @@ impl World {
 
     /// The world's log after this head.
     pub fn advance(&mut self, head: &Head) {
+        let leaves = self.leaves.entry(self.log.epoch).or_default();
+        leaves.push(leaf_hash(head.record.statement().bytes()));
         (self.log, self.frontier) = head.next_log(self.volume).unwrap();
+    }
+
+    /// Shows with the one tile that a short log has that the log of `offer` only grew.
+    pub fn show_growth(&self, floor: &Floor, offer: &mut Offer) -> Result<(), Reject> {
+        let Some(mut prefix) = floor.unproved(offer)? else {
+            return Ok(());
+        };
+        prefix.supply(&self.leaves[&prefix.epoch()].concat())?;
+        offer.prove(prefix)
     }
 
     /// A policy after the newest, naming `last`, with the same roles.
@@ -148,6 +164,8 @@ impl World {
         }
         self.frontier.push(signed.statement().bytes()).unwrap();
         self.log = self.frontier.point(successor.log_epoch);
+        let leaves = self.leaves.entry(self.log.epoch).or_default();
+        leaves.push(leaf_hash(signed.statement().bytes()));
         self.policies.push(signed);
     }
 

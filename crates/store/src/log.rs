@@ -1,0 +1,209 @@
+//! What a commit adds to the volume's log: leaves, and the tiles of hashes over them
+//! (docs/decisions/0015, docs/formats/repository.md).
+//!
+//! Tiles are made from leaves, so nothing is lost with them but the time to make them anew, and they
+//! are written only where they come to the log that was signed.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use trust::history::{LogPoint, leaf_hash};
+use trust::statement::Signed;
+use trust::tiles::{Edge, MAX_TILE_BYTES, TileName};
+
+use crate::disk::Disk;
+use crate::names;
+use crate::repository::{MAX_LEAF_BYTES, Repository};
+use crate::{StoreError, Writer, damaged, io_error, read_whole, write_aside};
+
+/// Tiles of a log, with their bytes.
+type Tiles = Vec<(TileName, Vec<u8>)>;
+
+/// Leaves and tiles to be written with the next commit.
+#[derive(Default)]
+pub(crate) struct Growth {
+    /// Epoch, index, signed statement.
+    leaves: Vec<(u64, u64, Vec<u8>)>,
+    tiles: Vec<(u64, TileName, Vec<u8>)>,
+}
+
+impl Growth {
+    /// Makes leaves and tiles durable under their names.
+    pub fn write(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let leaves = std::mem::take(&mut self.leaves).into_iter();
+        let leaf = |(epoch, index, bytes)| {
+            let dir = format!("{}/{epoch}", names::LOG_DIR);
+            (dir, names::log_leaf(epoch, index), bytes)
+        };
+        let tiles = std::mem::take(&mut self.tiles).into_iter();
+        let tile = |(epoch, tile, bytes)| {
+            let dir = names::log_tiles(epoch);
+            (dir, names::log_tile(epoch, tile), bytes)
+        };
+        let mut dirs: Vec<String> = Vec::new();
+        for (dir, name, bytes) in leaves.map(leaf).chain(tiles.map(tile)) {
+            if !dirs.contains(&dir) {
+                let made = disk.make_dir(&dir);
+                made.map_err(|e| io_error(disk, &dir, e))?;
+                dirs.push(dir);
+            }
+            let temporary = format!("{name}{}", names::TEMPORARY);
+            write_aside(disk, &name, &temporary, &bytes)?;
+        }
+        // Once for all that lie in a directory: a replica may take over thousands.
+        for dir in &dirs {
+            disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))?;
+        }
+        Ok(())
+    }
+
+    /// The tiles that are new in the log at `after`, which had `start` leaves before; `None` where
+    /// what is here does not come to it.
+    fn tiles(&self, repository: &Repository, start: u64, after: &LogPoint) -> Option<Tiles> {
+        let epoch = after.epoch;
+        let new = self.leaves.iter().filter(|(e, ..)| *e == epoch);
+        let new: HashMap<u64, &[u8]> = new.map(|(_, at, leaf)| (*at, leaf.as_slice())).collect();
+        let mut edge = read_edge(repository, epoch, start)?;
+        let mut tiles = Vec::new();
+        for index in start..after.size {
+            let leaf = match new.get(&index) {
+                Some(leaf) => Bytes::copy_from_slice(leaf),
+                None => repository.log_leaf(epoch, index).ok()??,
+            };
+            let signed = Signed::from_bytes(&leaf).ok()?;
+            let hash = leaf_hash(signed.statement().bytes());
+            edge.push(hash, &mut tiles).ok()?;
+        }
+        if edge.frontier().root() != after.root {
+            return None;
+        }
+        if start < after.size {
+            // A level grows where the one below it has filled a tile.
+            let filled: HashSet<u8> = tiles.iter().map(|(tile, _)| tile.level()).collect();
+            let mut last = edge.tiles();
+            last.retain(|(tile, _)| {
+                let below = tile.level().checked_sub(1);
+                start == 0 || below.is_none_or(|level| filled.contains(&level))
+            });
+            tiles.extend(last);
+        }
+        Some(tiles)
+    }
+}
+
+impl Writer {
+    /// Adds a leaf of the history log, to be written with the next commit.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when it is longer than [`MAX_LEAF_BYTES`].
+    pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
+        if leaf.len() > MAX_LEAF_BYTES {
+            let name = names::log_leaf(epoch, index);
+            let why = "a log leaf is 73,312 bytes at most";
+            let disk = self.repository().disk_shared();
+            return Err(damaged(&*disk, &name, why));
+        }
+        self.growth().leaves.push((epoch, index, leaf.to_vec()));
+        Ok(())
+    }
+
+    /// Makes the tiles of the log at `after`, to be written with the next commit, from the leaves
+    /// that were added and those that are here. Gives whether they could be made: the log may have
+    /// been lost in part, and then nothing but the proof that it grew is missing.
+    pub fn tile_log(&mut self, after: &LogPoint) -> bool {
+        let repository = self.repository().clone();
+        let growth = self.growth();
+        let new = |index: u64| {
+            let leaf = |(e, i, _): &(u64, u64, Vec<u8>)| (*e, *i) == (after.epoch, index);
+            growth.leaves.iter().any(leaf)
+        };
+        let mut start = after.size;
+        while let Some(index) = start.checked_sub(1).filter(|index| new(*index)) {
+            start = index;
+        }
+        let mut made = growth.tiles(&repository, start, after);
+        if made.is_none() && start > 0 {
+            made = growth.tiles(&repository, 0, after);
+        }
+        let Some(tiles) = made else {
+            tracing::warn!(
+                repository = repository.disk().place(),
+                epoch = after.epoch,
+                "the log is not here whole: it cannot be shown that it grew"
+            );
+            return false;
+        };
+        let tiles = tiles.into_iter().map(|(t, bytes)| (after.epoch, t, bytes));
+        growth.tiles.extend(tiles);
+        true
+    }
+}
+
+impl Repository {
+    /// A leaf of the history log, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn log_leaf(&self, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
+        self.log_file(&names::log_leaf(epoch, index), MAX_LEAF_BYTES)
+    }
+
+    /// A tile of the history log, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn log_tile(&self, epoch: u64, tile: TileName) -> Result<Option<Bytes>, StoreError> {
+        self.log_file(&names::log_tile(epoch, tile), MAX_TILE_BYTES)
+    }
+
+    fn log_file(&self, name: &str, max_bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        match read_whole(self.disk(), name, max_bytes) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// The last tiles of the log at `size`. One that has filled since begins as it was.
+fn read_edge(repository: &Repository, epoch: u64, size: u64) -> Option<Edge> {
+    let read = |tile: TileName| {
+        let partial = repository.log_tile(epoch, tile).ok()?;
+        let whole = || repository.log_tile(epoch, tile.full()).ok()?;
+        let bytes = partial.or_else(whole)?;
+        (bytes.len() >= tile.len_bytes()).then(|| bytes.slice(..tile.len_bytes()))
+    };
+    let tiles: Option<Vec<Bytes>> = Edge::names(size).into_iter().map(read).collect();
+    Edge::read(size, &tiles?).ok()
+}
+
+/// Files of the log that no reader needs any more: those that a crash left half written, and the
+/// beginnings of tiles that have filled (whoever asks for one takes the full tile instead).
+pub(crate) fn leftovers(
+    epoch: &str,
+    list: impl Fn(&str) -> Result<Vec<String>, StoreError>,
+) -> Result<Vec<String>, StoreError> {
+    let dir = format!("{}/{epoch}", names::LOG_DIR);
+    let mut doomed = list(&dir)?;
+    doomed.retain(|name| name.ends_with(names::TEMPORARY));
+    let mut doomed: Vec<String> = doomed.iter().map(|name| format!("{dir}/{name}")).collect();
+    let Ok(number) = epoch.parse::<u64>() else {
+        return Ok(doomed);
+    };
+    let dir = names::log_tiles(number);
+    let listed = list(&dir)?;
+    let tiles: HashSet<TileName> = listed.iter().filter_map(|name| name.parse().ok()).collect();
+    let filled = |tile: TileName| !tile.is_full() && tiles.contains(&tile.full());
+    let over = |name: &&String| {
+        name.ends_with(names::TEMPORARY) || name.parse::<TileName>().is_ok_and(filled)
+    };
+    doomed.extend(
+        listed
+            .iter()
+            .filter(over)
+            .map(|name| format!("{dir}/{name}")),
+    );
+    Ok(doomed)
+}

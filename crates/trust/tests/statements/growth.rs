@@ -1,0 +1,110 @@
+//! A head that skips versions: adopted only with a proof that its log has the floor's record in it.
+
+use trust::Reject;
+use trust::error::Class;
+use trust::head::Head;
+use trust::judge::Offer;
+use trust::prefix::Prefix;
+
+use crate::world::*;
+
+/// A world with so many versions.
+fn published(versions: u64) -> (World, Vec<Head>) {
+    let mut world = World::new();
+    let heads = (1..=versions).map(|v| world.publish(v)).collect();
+    (world, heads)
+}
+
+/// The only tile of a short log: the hashes of all its leaves.
+fn tile(world: &World) -> Vec<u8> {
+    world.leaves[&0].concat()
+}
+
+fn wanted(prefix: &Prefix) -> Vec<String> {
+    prefix.wants().iter().map(|tile| tile.to_string()).collect()
+}
+
+fn prove(offer: &mut Offer, mut prefix: Prefix, tile: &[u8]) -> Result<(), Reject> {
+    prefix.supply(tile).unwrap();
+    offer.prove(prefix)
+}
+
+#[test]
+fn what_is_not_proved_against_this_very_floor_is_not_adopted() {
+    let (world, heads) = published(6);
+    let floor = adopted(&world.floor(), &[&heads[0], &heads[1]]);
+    let mut offer = judge(&floor, &heads[5]).unwrap();
+    assert_eq!(floor.adopt(&offer), Err(Reject::Unproved));
+    assert_eq!(Reject::Unproved.class(), Class::Unavailable);
+    assert!(floor.observe(&offer).is_ok(), "to see is not to adopt");
+
+    let prefix = floor.unproved(&offer).unwrap().unwrap();
+    assert_eq!(wanted(&prefix), ["0.0.7"]);
+    assert_eq!(offer.clone().prove(prefix.clone()), Err(Reject::Unproved));
+    let tile = tile(&world);
+    let mut another = judge(&floor, &heads[3]).unwrap();
+    let mut whole = prefix.clone();
+    whole.supply(&tile).unwrap();
+    assert_eq!(
+        another.prove(whole),
+        Err(Reject::Unproved),
+        "of another offer"
+    );
+
+    prove(&mut offer, prefix, &tile).unwrap();
+    assert!(floor.unproved(&offer).unwrap().is_none());
+    assert_eq!(floor.adopt(&offer).unwrap().adopted().unwrap().version, 6);
+
+    // Another process has moved the floor between the proof and the adoption.
+    let moved = adopted(&floor, &[&heads[2], &heads[3]]);
+    assert_eq!(moved.adopt(&offer), Err(Reject::Unproved));
+    let prefix = moved.unproved(&offer).unwrap().unwrap();
+    prove(&mut offer, prefix, &tile).unwrap();
+    assert_eq!(moved.adopt(&offer).unwrap().adopted().unwrap().version, 6);
+}
+
+#[test]
+fn whoever_sees_every_version_needs_no_tile() {
+    let (world, heads) = published(300);
+    let all: Vec<&Head> = heads.iter().collect();
+    let floor = adopted(&world.floor(), &all);
+    assert_eq!(floor.adopted().unwrap().version, 300);
+}
+
+#[test]
+fn a_history_rewritten_in_what_was_skipped_is_a_fork() {
+    let (world, heads) = published(2);
+    let floor = adopted(&world.floor(), &[&heads[0], &heads[1]]);
+    let (mut other, mut rewritten) = published(1);
+    let mut record = other.record(2);
+    record.start += 1;
+    let second = other.head_of(&record, &[2]);
+    other.advance(&second);
+    rewritten.push(second);
+    rewritten.extend((3..=4).map(|version| other.publish(version)));
+    let mut offer = judge(&floor, &rewritten[3]).unwrap();
+    let prefix = floor.unproved(&offer).unwrap().unwrap();
+    let fork = prove(&mut offer, prefix, &tile(&other)).unwrap_err();
+    assert_eq!(fork.class(), Class::Fork);
+    assert_eq!(floor.adopt(&offer), Err(Reject::Unproved));
+
+    // Where the head's own frontier tells, no tile is needed to see it.
+    let floor = adopted(&world.floor(), &[&heads[0]]);
+    let (mut other, _) = published(0);
+    let mut record = other.record(1);
+    record.start += 1;
+    let first = other.head_of(&record, &[2]);
+    other.advance(&first);
+    other.publish(2);
+    let fork = judge(&floor, &other.publish(3)).unwrap_err();
+    assert_eq!(fork.class(), Class::Fork);
+}
+
+#[test]
+fn a_pinned_version_needs_no_proof() {
+    let (world, heads) = published(6);
+    let floor = adopted(&world.floor(), &[&heads[0], &heads[1]]);
+    let offer = judge_with(&floor, &heads[5], pin(&heads[5], 6)).unwrap();
+    assert!(floor.unproved(&offer).unwrap().is_none());
+    assert_eq!(floor.adopt(&offer).unwrap(), floor);
+}
