@@ -11,6 +11,8 @@ pub(crate) struct Clock {
     /// What time it was when the clock began, unix milliseconds; only ever raised. In whole seconds
     /// the count could run ahead of the wall clock by one.
     at_least_ms: AtomicU64,
+    /// The latest time that it was told, unix seconds: the count may be a millisecond short of it.
+    told_seconds: AtomicU64,
 }
 
 impl Clock {
@@ -18,6 +20,7 @@ impl Clock {
         Clock {
             began: Instant::now(),
             at_least_ms: AtomicU64::new(wall_seconds().saturating_mul(1000)),
+            told_seconds: AtomicU64::new(0),
         }
     }
 
@@ -28,11 +31,14 @@ impl Clock {
         let elapsed_ms = self.elapsed_ms().saturating_add(1);
         let began = seconds.saturating_mul(1000).saturating_sub(elapsed_ms);
         self.at_least_ms.fetch_max(began, Ordering::Relaxed);
+        self.told_seconds.fetch_max(seconds, Ordering::Relaxed);
     }
 
     pub(crate) fn now(&self) -> u64 {
         let counted_ms = self.at_least_ms.load(Ordering::Relaxed);
-        wall_seconds().max(counted_ms.saturating_add(self.elapsed_ms()) / 1000)
+        let counted = counted_ms.saturating_add(self.elapsed_ms()) / 1000;
+        let told = self.told_seconds.load(Ordering::Relaxed);
+        wall_seconds().max(counted).max(told)
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -62,5 +68,13 @@ mod tests {
             assert!(now <= wall_seconds(), "{now}");
             std::thread::sleep(Duration::from_millis(37));
         }
+    }
+
+    #[test]
+    fn it_is_at_once_as_late_as_a_clock_was_told() {
+        let clock = Clock::start();
+        let later = wall_seconds() + 1000;
+        clock.advance_to(later);
+        assert!(clock.now() >= later);
     }
 }

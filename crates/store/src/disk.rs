@@ -205,10 +205,20 @@ impl Disk for Local {
             .truncate(false)
             .open(self.path(name))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
+            Ok(()) => Ok(Some(Box::new(Held(file)))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => Err(e),
         }
+    }
+}
+
+/// A lock that ends when it is let go. Closing the file is not enough: a process that another thread is
+/// just starting has the file open as well, until it becomes another program.
+struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
