@@ -20,6 +20,8 @@ use crate::process;
 use crate::subject::Published;
 
 const ONE_WAY_MS: u64 = 25;
+/// Readings that fill the cache.
+const FILLS: u32 = 8;
 const WEB: &str = "bulla, static HTTP from nginx";
 const WEB_OWN: &str = "bulla, HTTP from serve";
 const BOUND: &str = "what we said";
@@ -251,13 +253,12 @@ impl Offline {
         let (_server, port) = published.serve(field)?;
         let dir = mount_point(field)?;
         let place = format!("bulla://127.0.0.1:{port}");
-        let mounted = published.mount_from(field, &place, &with(&cache), &dir)?;
-        read(&dir)?;
-        // What is read faster than the disk takes it is not kept: a second reading finds the rest.
-        drop(mounted);
-        let mounted = published.mount_from(field, &place, &with(&cache), &dir)?;
-        read(&dir)?;
-        drop(mounted);
+        // What is read faster than the disk takes it is not kept: later readings find the rest.
+        for _ in 0..FILLS {
+            let mounted = published.mount_from(field, &place, &with(&cache), &dir)?;
+            read(&dir)?;
+            drop(mounted);
+        }
         process::run(&mut std::process::Command::new("sync"), field.work())?;
         Ok(Offline {
             field: field.clone(),

@@ -37,7 +37,7 @@ pub enum Expect {
 
 /// What the tallies say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Worth {
+pub(crate) enum Worth {
     Unknown,
     Much,
     Little,
@@ -97,7 +97,8 @@ impl Around {
         recent.push_back(tally);
     }
 
-    fn worth(&self) -> Worth {
+    /// Whether what came unasked was wanted.
+    pub(crate) fn worth(&self) -> Worth {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         // The newest answer has had no time to be of use.
         let judged = recent.len().saturating_sub(1);

@@ -24,6 +24,7 @@ use trust::{Handle, Hasher};
 use crate::ahead::Ahead;
 use crate::around::Expect;
 use crate::error::ReadError;
+use crate::siblings::Siblings;
 use answers::Answers;
 use flight::{Flight, Flights};
 pub use form::{Open, Verified};
@@ -45,6 +46,7 @@ pub struct Blocks {
     known: Arc<Known>,
     mirrors: Arc<Mirrors>,
     ahead: Ahead,
+    siblings: Siblings,
     /// Where fetching ahead runs; none outside of a runtime.
     runtime: Option<Runtime>,
     flights: Flights,
@@ -72,6 +74,7 @@ impl Blocks {
             mirrors,
             flights: Flights::default(),
             ahead: Ahead::new(cache_bytes),
+            siblings: Siblings::new(cache_bytes),
             runtime: Runtime::try_current().ok(),
         }
     }
@@ -104,6 +107,16 @@ impl Blocks {
     /// The sequential readers.
     pub(crate) fn ahead(&self) -> &Ahead {
         &self.ahead
+    }
+
+    /// The directories that are being gone through.
+    pub(crate) fn siblings(&self) -> &Siblings {
+        &self.siblings
+    }
+
+    /// Whether a block is in memory.
+    pub(crate) fn holds(&self, handle: &Handle) -> bool {
+        self.known.holds(handle)
     }
 
     /// Where fetching ahead runs.

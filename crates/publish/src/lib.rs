@@ -63,6 +63,7 @@ pub mod publish_error;
 pub mod pull;
 mod reading;
 pub mod renewal;
+mod siblings;
 pub mod signing;
 pub mod snapshot;
 pub mod source;

@@ -52,10 +52,10 @@ pub struct Snapshot {
 
 /// What stands between a snapshot and a stretch of a file's content.
 #[derive(Debug, Clone)]
-struct Piece {
+pub(crate) struct Piece {
     /// Where the extent begins in the file, bytes.
     start: u64,
-    extent: Extent,
+    pub(crate) extent: Extent,
 }
 
 /// Where a stretch of a file holds data.
@@ -148,9 +148,27 @@ impl Snapshot {
         let Some(root) = directory_map(directory)? else {
             return Ok(None);
         };
+        let found = self.find(root, name, how).await?;
+        if let Some(inode) = &found {
+            self.blocks.siblings().found(root, name, inode);
+        }
+        Ok(found)
+    }
+
+    async fn find(
+        &self,
+        root: &MapRoot,
+        name: &[u8],
+        how: Fetch,
+    ) -> Result<Option<Inode>, ReadError> {
+        let (top, began) = (root.handle.as_bytes(), Instant::now());
+        self.go_to(top, how);
         let mut child = root.child_ref();
         loop {
             let node = self.map_node(&child, how).await?;
+            if child.handle == root.handle {
+                self.arrived(top, began.elapsed());
+            }
             child = match node.find(name, &child.interval) {
                 Find::Absent => return Ok(None),
                 Find::Value(value) => return self.entry(&value, how).await.map(Some),
@@ -253,11 +271,14 @@ impl Snapshot {
         let until = end(offset, len).min(root.len);
         self.blocks.ahead().read(root, offset, until);
         let late = how != Fetch::Cached;
+        let began = Instant::now();
+        self.go_to(&root.top, how);
         if late {
             // Begins when this read waits, and so after the request for what it wants.
             self.read_ahead(root, late);
         }
         let (out, pieces) = self.read_pieces(root, offset, until, how).await?;
+        self.arrived(&root.top, began.elapsed());
         if !late {
             self.read_ahead(root, late);
         }
@@ -478,7 +499,7 @@ impl Snapshot {
 }
 
 /// The extents that overlap `[offset, until)`, in order.
-async fn pieces(
+pub(crate) async fn pieces(
     blocks: &Blocks,
     root: &ArrayRoot,
     offset: u64,

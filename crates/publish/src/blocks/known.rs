@@ -116,6 +116,11 @@ impl Known {
         Some(form)
     }
 
+    /// Whether it is in memory; nobody wants it by that.
+    pub(super) fn holds(&self, handle: &Handle) -> bool {
+        self.cache.peek(handle).is_some()
+    }
+
     /// Gives the memory of a block back, if it is there.
     pub(super) fn let_go(&self, handle: &Handle) {
         self.cache.remove(handle);

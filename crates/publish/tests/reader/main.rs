@@ -14,5 +14,6 @@ mod lies;
 mod mirrors;
 mod offline;
 mod publisher;
+mod siblings;
 mod totals;
 mod world;

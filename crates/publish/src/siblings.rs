@@ -1,0 +1,360 @@
+//! Files of one directory that are wanted one after the other: the rest is fetched before it is asked for.
+//!
+//! A program that starts opens some files of each of some directories. From afar each costs a round trip.
+//! Where a reader has waited long for two files of a directory, the directory's other small files are
+//! fetched meanwhile, those behind it in the order of names first; where it has waited for two directories
+//! of a directory, the first nodes of the others. As with read-around, tallies of what came and of what
+//! was wanted afterwards decide: while much is wanted, one wait is enough; while little is, nothing is
+//! fetched. So who wants little of what lies together does not download a tree. What is under way is
+//! bounded by an eighth of the cache's budget.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use trust::array::{ArrayRoot, Child, Extent};
+use trust::inode::{Content, FileContent, Inode, Mtime};
+use trust::map::MapRoot;
+use trust::{Data, Handle};
+
+use crate::around::{Around, Expect, Tally, Worth};
+use crate::blocks::{Blocks, Fetch};
+use crate::error::ReadError;
+use crate::snapshot::{Piece, Snapshot, pieces};
+
+/// Names that are remembered.
+const MAX_KNOWN: usize = 8192;
+/// Directories that are remembered.
+const MAX_PLACES: usize = 64;
+/// Waits in one directory before the others are fetched.
+const PROVEN_WAITS: u32 = 2;
+/// A shorter wait is no reason to fetch anything ahead.
+const LONG: Duration = Duration::from_millis(5);
+/// Bytes under way at most, where the cache has room for them.
+const MOST_UNDER_WAY_BYTES: u64 = 16 << 20;
+/// Bytes that are fetched for one directory at a time, and of one request.
+const BATCH_BYTES: u64 = 4 << 20;
+const REQUEST_BYTES: u64 = 256 << 10;
+/// Larger files are a sequential reader's affair, bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// What a directory's first node counts for, bytes, and how many are one request.
+const NODE_BYTES: u64 = 8 << 10;
+const NODES: usize = 32;
+/// Names that are looked through for one fetch.
+const MAX_NAMES: usize = 1024;
+/// How long a fetch may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// What is alike in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alike {
+    Files,
+    Directories,
+}
+
+/// What is to be fetched: the others in a directory, those behind a name first.
+#[derive(Debug, Clone)]
+pub(crate) struct Others {
+    directory: MapRoot,
+    alike: Alike,
+    behind: Bytes,
+}
+
+#[derive(Debug)]
+struct Known {
+    others: Others,
+    /// Of the fetch that brought it, until it is wanted; with its length, bytes.
+    unasked: Option<(Arc<Tally>, u64)>,
+}
+
+#[derive(Debug)]
+struct Place {
+    directory: MapRoot,
+    alike: Alike,
+    waits: u32,
+    under_way: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the top of a file's content or of a directory's tree.
+    known: HashMap<[u8; 32], Known>,
+    order: VecDeque<[u8; 32]>,
+    /// Newest first.
+    places: VecDeque<Place>,
+}
+
+/// The directories that are being gone through.
+#[derive(Debug)]
+pub(crate) struct Siblings {
+    state: Mutex<State>,
+    around: Around,
+    under_way_bytes: AtomicU64,
+    most_bytes: u64,
+}
+
+/// What a directory or file is known by.
+fn top_of(inode: &Inode) -> Option<([u8; 32], Alike)> {
+    match &inode.content {
+        Content::Regular(FileContent::Array(root)) => Some((root.top, Alike::Files)),
+        Content::Directory { map: Some(map), .. } => {
+            Some((*map.handle.as_bytes(), Alike::Directories))
+        }
+        _ => None,
+    }
+}
+
+impl Siblings {
+    /// With an eighth of this budget, at most.
+    pub(crate) fn new(cache_bytes: u64) -> Self {
+        Siblings {
+            state: Mutex::default(),
+            around: Around::default(),
+            under_way_bytes: AtomicU64::new(0),
+            most_bytes: (cache_bytes / 8).min(MOST_UNDER_WAY_BYTES),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes where something was found.
+    pub(crate) fn found(&self, directory: &MapRoot, name: &[u8], inode: &Inode) {
+        let Some((top, alike)) = top_of(inode) else {
+            return;
+        };
+        let mut state = self.state();
+        if state.known.contains_key(&top) {
+            return;
+        }
+        let others = Others {
+            directory: *directory,
+            alike,
+            behind: Bytes::copy_from_slice(name),
+        };
+        state.remember(top, others, None);
+    }
+
+    /// Notes that something is wanted. Gives what to fetch meanwhile, if much of what was fetched so
+    /// was wanted lately; who takes it must say when it is done.
+    pub(crate) fn wanted(&self, top: &[u8; 32], will_wait: bool) -> Option<Others> {
+        let mut state = self.state();
+        let known = state.known.get_mut(top)?;
+        if let Some((tally, bytes)) = known.unasked.take() {
+            tally.wanted(bytes);
+        }
+        let others = known.others.clone();
+        if !will_wait || self.around.worth() != Worth::Much {
+            return None;
+        }
+        self.take(&mut state, others)
+    }
+
+    /// Notes that a reader had to wait long. Gives what to fetch, as [`Siblings::wanted`].
+    pub(crate) fn waited(&self, top: &[u8; 32]) -> Option<Others> {
+        let mut state = self.state();
+        let others = state.known.get(top)?.others.clone();
+        let place = state.place(&others);
+        place.waits += 1;
+        if place.waits < PROVEN_WAITS || self.around.budget(Expect::Near) == 0 {
+            return None;
+        }
+        self.take(&mut state, others)
+    }
+
+    fn take(&self, state: &mut State, others: Others) -> Option<Others> {
+        let under_way = &self.under_way_bytes;
+        if under_way.load(Ordering::Relaxed) + BATCH_BYTES > self.most_bytes {
+            return None;
+        }
+        let place = state.place(&others);
+        if place.under_way {
+            return None;
+        }
+        place.under_way = true;
+        place.waits = 0;
+        under_way.fetch_add(BATCH_BYTES, Ordering::Relaxed);
+        Some(others)
+    }
+
+    /// Notes what is going to come, with the length of each, bytes: its tally.
+    fn coming(&self, others: &Others, came: &[([u8; 32], Bytes, u64)]) -> Arc<Tally> {
+        let tally = Arc::new(Tally::default());
+        let mut state = self.state();
+        for (top, name, bytes) in came {
+            tally.brought(*bytes);
+            let others = Others {
+                behind: name.clone(),
+                ..others.clone()
+            };
+            state.remember(*top, others, Some((tally.clone(), *bytes)));
+        }
+        tally
+    }
+
+    /// The fetch has ended, however it ended.
+    fn done(&self, others: &Others, tally: Option<Arc<Tally>>) {
+        self.under_way_bytes
+            .fetch_sub(BATCH_BYTES, Ordering::Relaxed);
+        self.state().place(others).under_way = false;
+        if let Some(tally) = tally {
+            self.around.keep(tally);
+        }
+    }
+}
+
+impl State {
+    fn remember(&mut self, top: [u8; 32], others: Others, unasked: Option<(Arc<Tally>, u64)>) {
+        if self.known.insert(top, Known { others, unasked }).is_none() {
+            self.order.push_back(top);
+        }
+        if self.order.len() > MAX_KNOWN
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    fn place(&mut self, others: &Others) -> &mut Place {
+        let same = |p: &Place| p.directory == others.directory && p.alike == others.alike;
+        let at = self.places.iter().position(same);
+        let place = at.and_then(|at| self.places.remove(at));
+        let place = place.unwrap_or(Place {
+            directory: others.directory,
+            alike: others.alike,
+            waits: 0,
+            under_way: false,
+        });
+        self.places.truncate(MAX_PLACES - 1);
+        self.places.push_front(place);
+        &mut self.places[0]
+    }
+}
+
+impl Snapshot {
+    /// Something is wanted: what lies beside it may be fetched meanwhile.
+    pub(crate) fn go_to(&self, top: &[u8; 32], how: Fetch) {
+        let will_wait = how != Fetch::Cached && !self.blocks().holds(&Handle::from_bytes(*top));
+        if let Some(others) = self.blocks().siblings().wanted(top, will_wait) {
+            self.fetch_others(others);
+        }
+    }
+
+    /// It is there.
+    pub(crate) fn arrived(&self, top: &[u8; 32], waited: Duration) {
+        if waited >= LONG
+            && let Some(others) = self.blocks().siblings().waited(top)
+        {
+            self.fetch_others(others);
+        }
+    }
+
+    fn fetch_others(&self, others: Others) {
+        let Some(runtime) = self.blocks().runtime() else {
+            self.blocks().siblings().done(&others, None);
+            return;
+        };
+        let snapshot = self.clone();
+        runtime.spawn(async move {
+            let how = Fetch::Until(Instant::now() + DEADLINE);
+            // Nobody waits for it: a reader who comes for these blocks sees why they are missing.
+            let tally = snapshot.others(&others, how).await.ok();
+            snapshot.blocks().siblings().done(&others, tally);
+        });
+    }
+
+    async fn others(&self, others: &Others, how: Fetch) -> Result<Arc<Tally>, ReadError> {
+        let map = Some(others.directory);
+        let content = Content::Directory { map, opaque: false };
+        let directory = Inode::new(0o755, Mtime::default(), content);
+        let behind = Some(others.behind.as_ref());
+        let mut entries = self.list(&directory, behind, MAX_NAMES, how).await?;
+        if entries.len() < MAX_NAMES {
+            entries.extend(self.list(&directory, None, MAX_NAMES, how).await?);
+        }
+        let (mut files, mut nodes, mut coming) = (Vec::new(), Vec::new(), Vec::new());
+        let mut bytes = 0;
+        for (name, inode) in entries {
+            let Some((top, alike)) = top_of(&inode) else {
+                continue;
+            };
+            let seen = |(other, ..): &([u8; 32], Bytes, u64)| *other == top;
+            let held = self.blocks().holds(&Handle::from_bytes(top));
+            if alike != others.alike || held || coming.iter().any(seen) {
+                continue;
+            }
+            let len = match &inode.content {
+                Content::Regular(FileContent::Array(root)) if root.len <= MAX_FILE_BYTES => {
+                    files.push(*root);
+                    root.len
+                }
+                Content::Directory { map: Some(map), .. } => {
+                    nodes.push(map.handle);
+                    NODE_BYTES
+                }
+                _ => continue,
+            };
+            bytes += len;
+            coming.push((top, name, len));
+            if bytes > BATCH_BYTES - MAX_FILE_BYTES {
+                break;
+            }
+        }
+        let tally = self.blocks().siblings().coming(others, &coming);
+        let nodes = nodes
+            .chunks(NODES)
+            .map(|some| self.blocks().get_many(some, how));
+        join_all(nodes).await;
+        let requests = requests(&files);
+        join_all(requests.into_iter().map(|some| self.contents(some, how))).await;
+        Ok(tally)
+    }
+
+    async fn contents(&self, files: &[ArrayRoot], how: Fetch) -> Result<(), ReadError> {
+        let node = |root: &ArrayRoot| match root.top() {
+            Child::Node { handle, .. } => Some(handle),
+            Child::Extent(_) => None,
+        };
+        let nodes: Vec<_> = files.iter().filter_map(node).collect();
+        self.blocks().get_many(&nodes, how).await?;
+        let mut handles = Vec::new();
+        for root in files {
+            handles.extend(data_handles(self.blocks(), root, how).await?);
+        }
+        self.blocks().get_many(&handles, how).await.map(drop)
+    }
+}
+
+/// Files that are fetched in one request each.
+fn requests(files: &[ArrayRoot]) -> Vec<&[ArrayRoot]> {
+    let (mut requests, mut rest) = (Vec::new(), files);
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let many = rest.iter().take_while(|root| {
+            bytes += root.len;
+            bytes <= REQUEST_BYTES
+        });
+        let (now, later) = rest.split_at(many.count().max(1));
+        requests.push(now);
+        rest = later;
+    }
+    requests
+}
+
+/// The data blocks of a whole content.
+async fn data_handles(
+    blocks: &Blocks,
+    root: &ArrayRoot,
+    how: Fetch,
+) -> Result<Vec<Handle<Data>>, ReadError> {
+    let pieces = pieces(blocks, root, 0, root.len, how).await?;
+    let data = |piece: &Piece| match piece.extent {
+        Extent::Data { handle, .. } => Some(handle),
+        Extent::Hole { .. } => None,
+    };
+    Ok(pieces.iter().filter_map(data).collect())
+}

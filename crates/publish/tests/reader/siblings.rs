@@ -1,0 +1,83 @@
+//! Directories gone through from afar: one wait for many files, and no tree for who wants little of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use publish::Volume;
+use sim::liar::Lie;
+
+use crate::world::{World, noise, now, read};
+
+const FAR: Lie = Lie::Slow(Duration::from_millis(15));
+const DIRECTORIES: usize = 40;
+const FILES: usize = 20;
+
+fn seed(directory: usize, file: usize) -> u64 {
+    1000 + (directory * FILES + file) as u64
+}
+
+/// `d00/` to `d39/`, each with `f00` to `f19` of some blocks.
+fn world() -> World {
+    let mut world = World::new();
+    let model = &mut world.model;
+    let mut top = Vec::new();
+    for d in 0..DIRECTORIES {
+        let files = (0..FILES).map(|f| {
+            let file = model.file(&noise(seed(d, f), 3000), 2048).unwrap();
+            (format!("f{f:02}").into_bytes(), file)
+        });
+        let files = files.collect();
+        top.push((
+            format!("d{d:02}").into_bytes(),
+            model.directory(files).unwrap(),
+        ));
+    }
+    let root = model.directory(top).unwrap();
+    world.head = model.publish(&root, now(), 3600).unwrap();
+    world
+}
+
+/// Reads the first so many files of each directory; how many blocks came.
+async fn go_through(world: &World, files: usize) -> (u64, usize) {
+    let liar = world.liar(Lie::None);
+    let volume: Arc<Volume> = world.open(vec![liar.clone()]).await.unwrap();
+    liar.tell(FAR);
+    let before = liar.asked();
+    for d in 0..DIRECTORIES {
+        for f in 0..files {
+            let name = format!("d{d:02}/f{f:02}");
+            let bytes = read(&volume, &name).await.unwrap();
+            assert!(bytes == noise(seed(d, f), 3000), "{name}");
+        }
+    }
+    // What is under way ends.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let snapshot = volume.snapshot();
+    let fetched = snapshot.blocks().counters().fetched.load(Ordering::Relaxed);
+    (fetched, liar.asked() - before)
+}
+
+#[tokio::test]
+async fn a_directory_that_is_read_through_costs_few_requests() {
+    let world = world();
+    let (_, asked) = go_through(&world, FILES).await;
+    // Each of 800 files is of an array node and two blocks, so 1,640 requests one by one.
+    assert!(asked < 16 * DIRECTORIES, "{asked}");
+}
+
+#[tokio::test]
+async fn who_wants_one_file_of_each_directory_gets_no_others() {
+    let world = world();
+    let (fetched, _) = go_through(&world, 1).await;
+    // The way to each file and the file.
+    assert!(fetched <= 6 * DIRECTORIES as u64, "{fetched}");
+}
+
+#[tokio::test]
+async fn who_wants_little_of_what_lies_together_gets_little() {
+    let world = world();
+    let (fetched, _) = go_through(&world, 2).await;
+    let all = (DIRECTORIES * FILES * 3) as u64;
+    assert!(fetched < all / 2, "{fetched} of {all}");
+}
