@@ -260,7 +260,11 @@ pub(crate) fn show(
     }
     writer.tile_log(&head.log);
     if let Some(memory) = memory {
-        memory.lock()?.keep_signed(&head.bytes)?;
+        let memory = memory.lock()?;
+        for (epoch, index, leaf) in &head.leaves {
+            memory.keep_leaf(*epoch, *index, leaf)?;
+        }
+        memory.keep_signed(&head.bytes)?;
     }
     Ok(writer.commit(&head.bytes)?)
 }
@@ -320,10 +324,8 @@ pub(crate) fn succession(
     } else {
         Succession::follow(statements, path)?
     };
-    if let Some(state) = signed_before(succession.volume, options)?
-        && let Some(signed) = state.lock()?.signed()?
-    {
-        succession = succession.go_on_from(&signed, path)?;
+    if let Some(memory) = signed_before(succession.volume, options)? {
+        succession = succession.go_on_from(&memory.lock()?, path)?;
     }
     if let Some(public) = public {
         succession.check_signer(&public)?;

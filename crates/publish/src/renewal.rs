@@ -122,7 +122,8 @@ fn beside_memory(
     let Some(memory) = signed_before(succession.volume, options)? else {
         return Ok(succession);
     };
-    let Some(signed) = memory.lock()?.signed()? else {
+    let memory = memory.lock()?;
+    let Some(signed) = memory.signed()? else {
         return Ok(succession);
     };
     let last = Succession::follow(&signed, repository)?;
@@ -146,7 +147,7 @@ fn beside_memory(
             signed: last.version.saturating_sub(1),
         });
     }
-    succession.go_on_from(&signed, repository)
+    succession.go_on_from(&memory, repository)
 }
 
 /// A new timestamp of the record that stands.

@@ -3,22 +3,27 @@
 //! It is state, not cache: one small file a volume under the state directory, replaced by write,
 //! fsync, rename, fsync, under a lock that all processes of the user take. Losing it forgets which
 //! versions were seen; nothing else may lower it. Beside it lie the head that
-//! a publisher here signed last, the head that a reader with a cache adopted last (which nothing
-//! depends on), and evidence of forks and rollbacks.
+//! a publisher here signed last with the last leaves of the log that it made, the head that a reader
+//! with a cache adopted last (which nothing depends on), and evidence of forks and rollbacks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 use trust::floor::{Floor, MAX_FLOOR_BYTES};
-use trust::statement::VolumeId;
+use trust::statement::{MAX_SIGNED_BYTES, VolumeId};
 use trust::{Hasher, Kind};
 
 use crate::error::ReadError;
 
 /// Pieces of evidence kept per volume; the oldest are what matters, so later ones are dropped.
 const MAX_EVIDENCE: usize = 64;
+
+/// Leaves that a publisher keeps: so many versions may be missing in a repository (it was set back, or
+/// its disk was full each time) before its log has a hole that nobody can fill.
+const MAX_LEAVES: u64 = 1024;
 
 /// The state of one volume, on disk.
 #[derive(Debug, Clone)]
@@ -48,6 +53,12 @@ pub fn default_directory() -> PathBuf {
         (_, Some(home)) => home.join(".local/state/bulla"),
         _ => PathBuf::from("/var/lib/bulla"),
     }
+}
+
+const LEAVES: &str = "leaves";
+
+fn leaf_name(epoch: u64, index: u64) -> String {
+    format!("{LEAVES}/{epoch}.{index}")
 }
 
 fn failed(path: &Path, cause: impl std::fmt::Display) -> ReadError {
@@ -174,6 +185,40 @@ impl LockedState {
         self.replace("signed", head)
     }
 
+    /// Keeps a leaf of the log, signed, before the head that it is a leaf of is kept as signed.
+    ///
+    /// # Errors
+    /// [`ReadError::State`].
+    pub fn keep_leaf(&self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), ReadError> {
+        let kept = self.leaves(epoch, index, index.saturating_add(1));
+        if kept.first().is_some_and(|(_, kept)| kept == leaf) {
+            return Ok(());
+        }
+        let directory = self.directory.join(LEAVES);
+        fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
+        self.replace(&leaf_name(epoch, index), leaf)?;
+        if let Some(oldest) = index.checked_sub(MAX_LEAVES) {
+            let path = self.directory.join(leaf_name(epoch, oldest));
+            // One that was never kept is not there.
+            let _ = fs::remove_file(path);
+        }
+        Ok(())
+    }
+
+    /// The leaves `from..until` of a log, as far as they are kept: index and signed statement. What
+    /// cannot be read is not kept.
+    pub fn leaves(&self, epoch: u64, from: u64, until: u64) -> Vec<(u64, Bytes)> {
+        let first = from.max(until.saturating_sub(MAX_LEAVES));
+        let read = |index| {
+            let file = File::open(self.directory.join(leaf_name(epoch, index))).ok()?;
+            let mut bytes = Vec::new();
+            let most = MAX_SIGNED_BYTES as u64;
+            file.take(most).read_to_end(&mut bytes).ok()?;
+            Some((index, bytes.into()))
+        };
+        (first..until).filter_map(read).collect()
+    }
+
     /// Keeps a piece of evidence (two contradicting heads, a rolled-back head) for people to look at.
     ///
     /// # Errors
@@ -194,7 +239,8 @@ impl LockedState {
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), ReadError> {
         let path = self.directory.join(name);
-        let temporary = path.with_extension("new");
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".new");
         let write = || -> std::io::Result<()> {
             let mut file = File::create(&temporary)?;
             file.write_all(bytes)?;

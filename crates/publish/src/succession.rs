@@ -19,6 +19,7 @@ use trust::statement::VolumeId;
 use trust::{Handle, Hasher, Reject};
 
 use crate::publish_error::PublishError;
+use crate::state::LockedState;
 
 /// What the next version builds on.
 pub(crate) struct Succession {
@@ -148,8 +149,16 @@ impl Succession {
     /// second record of the same version would be a fork for whoever has read the first.
     ///
     /// What the repository holds stays what is compared with: the blocks of the lost version may be
-    /// lost too.
-    pub(crate) fn go_on_from(self, signed: &[u8], path: &Path) -> Result<Succession, PublishError> {
+    /// lost too. The leaves that its log lacks come from what this machine keeps of them.
+    pub(crate) fn go_on_from(
+        self,
+        memory: &LockedState,
+        path: &Path,
+    ) -> Result<Succession, PublishError> {
+        let Some(signed) = memory.signed()? else {
+            return Ok(self);
+        };
+        let signed = &signed;
         let last = Succession::follow(signed, path)?;
         if last.volume != self.volume || last.version <= self.version {
             return Ok(self);
@@ -162,10 +171,14 @@ impl Succession {
         );
         let head = Head::decode(signed)?;
         let record: RootRecord = head.record.statement().read(self.volume)?;
-        let leaf = head.record.to_bytes().into();
+        let (epoch, own) = (record.log.epoch, record.log.size);
+        let same_log = epoch == self.log.epoch;
+        let kept = memory.leaves(epoch, if same_log { self.log.size } else { 0 }, own);
+        let kept = kept.into_iter().map(|(index, leaf)| (epoch, index, leaf));
+        let own = (epoch, own, head.record.to_bytes().into());
         Ok(Succession {
             previous: self.previous,
-            earlier: vec![(record.log.epoch, record.log.size, leaf)],
+            earlier: kept.chain([own]).collect(),
             ..last
         })
     }

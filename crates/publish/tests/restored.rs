@@ -72,3 +72,32 @@ async fn a_repository_restored_from_a_backup_goes_on_where_readers_are() {
         assert!(log.log_leaf(0, index).unwrap().is_some(), "leaf {index}");
     }
 }
+
+#[tokio::test]
+async fn a_repository_that_was_set_back_far_has_its_whole_log_again() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    let (tree, repo, backup) = (path("tree"), path("repo"), path("backup"));
+    let (publisher, reader) = (path("publisher"), path("reader"));
+    std::fs::create_dir_all(publisher.join("cache")).unwrap();
+    std::fs::create_dir(&tree).unwrap();
+
+    std::fs::write(tree.join("a"), vec![b'1'; 5000]).unwrap();
+    let (id, _) = version(&tree, &repo, &publisher);
+    copy(&repo, &backup);
+    assert_eq!(read(&repo, id, &reader, b"a").await, vec![b'1'; 5000]);
+    for content in b'2'..=b'6' {
+        std::fs::write(tree.join("a"), vec![content; 5000]).unwrap();
+        version(&tree, &repo, &publisher);
+    }
+    std::fs::remove_dir_all(&repo).unwrap();
+    copy(&backup, &repo);
+    let (_, seventh) = version(&tree, &repo, &publisher);
+    assert_eq!(seventh, 7);
+    let log = Repository::open(&repo).unwrap();
+    for index in 0..=7 {
+        assert!(log.log_leaf(0, index).unwrap().is_some(), "leaf {index}");
+    }
+    // Whoever has seen the first version skips five, and is shown that the log only grew.
+    assert_eq!(read(&repo, id, &reader, b"a").await, vec![b'6'; 5000]);
+}
