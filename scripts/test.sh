@@ -52,10 +52,9 @@ if [ "$status" -eq 0 ]; then
     cargo xtask mutate $mutations || status=1
 fi
 
-if [ "$status" -eq 0 ]; then
-    step fuzz
-    cargo xtask fuzz --seconds "$fuzz_s" || status=1
-fi
+# Also after a failed test: targets that no longer build should be known at once.
+step fuzz
+cargo xtask fuzz --seconds "$fuzz_s" || status=1
 
 step mounts
 ./scripts/mounts-left.sh check target/mounts-before.txt || status=1

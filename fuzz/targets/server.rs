@@ -50,7 +50,7 @@ fn served() -> &'static Served {
             ..Limits::default()
         };
         let address = runtime.block_on(async {
-            let any = "127.0.0.1:0".parse().expect("an address");
+            let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
             let server = Server::bind(any, vec![repository], limits).expect("a server");
             let address = server.local_addr();
             tokio::spawn(server.run(std::future::pending()));

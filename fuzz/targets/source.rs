@@ -8,7 +8,8 @@ use publish::{Location, Source};
 fuzz_target!(
     init: {
         let volume = honest_head().0;
-        plant(["bulla://host:1", "bulla://[::1]:28552/", "file:///srv/repo", "repo"].map(
+        plant(["bulla://host:1", "bulla://[::1]:28552/", "file:///srv/repo", "repo",
+            "https://host/a/b", "http://[::1]:80/"].map(
             |location| format!("{volume}@{location}").into_bytes(),
         ));
         plant([b"bulla://host".to_vec()]);
@@ -18,7 +19,7 @@ fuzz_target!(
             return;
         };
         let same = |location: &Location| match location {
-            Location::Server { .. } => {
+            Location::Server { .. } | Location::Web(_) => {
                 assert_eq!(location.to_string().parse::<Location>().ok().as_ref(), Some(location));
             }
             Location::Directory(path) => assert!(text.ends_with(&*path.to_string_lossy())),

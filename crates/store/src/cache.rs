@@ -6,7 +6,9 @@
 //! when it is read, and fetched again. The cache is never needed for security and may be deleted at
 //! any time.
 //!
-//! Writing is done by one thread behind a bounded queue; what does not fit is not kept. The quota
+//! Writing is done by one thread behind a bounded queue. A reader who is faster than the disk waits for
+//! it, but only briefly and not at all while the disk does not move: then what does not fit is not kept.
+//! The quota
 //! and the space that must stay free are held by removing what was not used for longest
 //! ([`tending`]). Design: `publish.md`, *Client*.
 
@@ -19,7 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
@@ -31,6 +33,12 @@ use tending::Tending;
 /// Blocks that wait to be written at most: so many, and so many bytes.
 const MAX_QUEUED: usize = 4096;
 const MAX_QUEUED_BYTES: usize = 64 << 20;
+/// What a block counts for in the queue at least, bytes: so both bounds are one.
+const LEAST_QUEUED_BYTES: usize = MAX_QUEUED_BYTES / MAX_QUEUED;
+/// How long a reader waits for room in the queue.
+const ROOM_PATIENCE: Duration = Duration::from_millis(50);
+/// How long nobody waits again after somebody did in vain.
+const ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// How long the last user waits for what is queued to be written.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
@@ -81,8 +89,53 @@ struct Shared {
     limits: CacheLimits,
     counters: Counters,
     queued_bytes: AtomicUsize,
+    began: Instant,
+    /// Until when nobody waits for room, milliseconds since it began.
+    hasty_until_ms: AtomicU64,
     used_bytes: AtomicU64,
     full: AtomicBool,
+}
+
+impl Shared {
+    /// Room in the queue for a block, if there is some in time.
+    fn take_room(&self, frame: &Frame) -> bool {
+        let take = || {
+            let more = |queued: usize| {
+                let queued = queued.saturating_add(queued_bytes(frame));
+                (queued <= MAX_QUEUED_BYTES).then_some(queued)
+            };
+            let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+            self.queued_bytes.fetch_update(set, get, more).is_ok()
+        };
+        if take() {
+            return true;
+        }
+        let hasty_until = Duration::from_millis(self.hasty_until_ms.load(Ordering::Relaxed));
+        if self.began.elapsed() < hasty_until {
+            return false;
+        }
+        let since = Instant::now();
+        while since.elapsed() < ROOM_PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+            if take() {
+                return true;
+            }
+        }
+        let until = (self.began.elapsed() + ROOM_PAUSE).as_millis();
+        let until = u64::try_from(until).unwrap_or(u64::MAX);
+        self.hasty_until_ms.fetch_max(until, Ordering::Relaxed);
+        false
+    }
+
+    /// The block has left the queue.
+    fn give_room(&self, frame: &Frame) {
+        self.queued_bytes
+            .fetch_sub(queued_bytes(frame), Ordering::Relaxed);
+    }
+}
+
+fn queued_bytes(frame: &Frame) -> usize {
+    frame.as_bytes().len().max(LEAST_QUEUED_BYTES)
 }
 
 /// A directory of blocks that were fetched before.
@@ -112,6 +165,8 @@ impl DiskCache {
             limits,
             counters: Counters::default(),
             queued_bytes: AtomicUsize::new(0),
+            began: Instant::now(),
+            hasty_until_ms: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
         });
@@ -160,12 +215,10 @@ impl DiskCache {
         self.shared.full.load(Ordering::Relaxed)
     }
 
-    /// Keeps a block that was checked. Never waits; when there is no room it is not kept.
+    /// Keeps a block that was checked. Waits for the disk 50 ms at most; when there is no room then, it
+    /// is not kept.
     pub fn put(&self, handle: Handle, frame: &Frame) {
-        let bytes = frame.as_bytes().len();
-        let queued = &self.shared.queued_bytes;
-        if queued.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_QUEUED_BYTES {
-            queued.fetch_sub(bytes, Ordering::Relaxed);
+        if !self.shared.take_room(frame) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -175,11 +228,14 @@ impl DiskCache {
         } else {
             match Frame::parse(Bytes::copy_from_slice(frame.as_bytes())) {
                 Ok(frame) => frame,
-                Err(_) => return,
+                Err(_) => return self.shared.give_room(frame),
             }
         };
-        if !self.send(Task::Put(Record { handle, frame })) {
-            queued.fetch_sub(bytes, Ordering::Relaxed);
+        if !self.send(Task::Put(Record {
+            handle,
+            frame: frame.clone(),
+        })) {
+            self.shared.give_room(&frame);
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         }
     }

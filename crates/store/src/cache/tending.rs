@@ -51,7 +51,6 @@ impl Tending {
         for task in tasks {
             match task {
                 Task::Put(record) => {
-                    let bytes = record.frame.as_bytes().len();
                     let kept = self.has_room() && self.put(&record);
                     let counters = &self.shared.counters;
                     if kept {
@@ -59,7 +58,7 @@ impl Tending {
                     } else {
                         counters.refused.fetch_add(1, Ordering::Relaxed);
                     }
-                    self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                    self.shared.give_room(&record.frame);
                 }
                 // A block whose use could not be noted is merely removed sooner.
                 Task::Used(handle) => drop(self.shared.files.touch(&handle)),
