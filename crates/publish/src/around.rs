@@ -33,6 +33,8 @@ pub enum Expect {
     Nothing,
     /// What lies behind: a directory's small files behind its node, a small file's neighbours.
     Near,
+    /// A little of that: the array nodes of a directory's files lie behind its node.
+    Next,
 }
 
 /// What the tallies say.
@@ -75,7 +77,10 @@ impl Around {
         match (expect, self.worth()) {
             (Expect::Nothing, _) => 0,
             (Expect::Near, Worth::Much) => MOST_BYTES,
-            (Expect::Near, Worth::Unknown) => FIRST_BYTES,
+            (Expect::Near, Worth::Unknown) | (Expect::Next, Worth::Much | Worth::Unknown) => {
+                FIRST_BYTES
+            }
+            (Expect::Next, Worth::Little) => 0,
             (Expect::Near, Worth::Little) => {
                 match self.skipped.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY {
                     0 => PROBE_BYTES,
@@ -135,12 +140,14 @@ mod tests {
         for _ in 0..RECENT {
             answer(&around, 100_000, 0);
         }
+        assert_eq!(around.budget(Expect::Next), 0);
         let asked: usize = (0..160).map(|_| around.budget(Expect::Near)).sum();
         assert_eq!(asked, 10 * PROBE_BYTES);
         for _ in 0..3 {
             answer(&around, 60_000, 50_000);
         }
         assert_eq!(around.budget(Expect::Near), MOST_BYTES);
+        assert_eq!(around.budget(Expect::Next), FIRST_BYTES);
         assert_eq!(around.budget(Expect::Nothing), 0);
     }
 }

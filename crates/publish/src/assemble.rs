@@ -1,10 +1,11 @@
 //! The assembler: takes what gatherer and readers found, in the order of the tree, and makes directories of
 //! it, from the bottom up, so that the root comes last.
 //!
-//! Segments get the order in which the tree is read: each node of a directory, then the small files that
-//! belong to it (one read-around brings `ls -l` and their content), large files by themselves before. What
-//! it holds is bounded: entries of finished sub-directories, small files of one node, files whose other names
-//! are still to come.
+//! Segments get the order in which the tree is read: each node of a directory, then the array nodes of the
+//! files that belong to it, then the small ones of these files (one read-around brings `ls -l`, their
+//! content, and where that of the larger ones begins), content of large files by itself before. What it
+//! holds is bounded: entries of finished sub-directories, what follows one node, files whose other names are
+//! still to come.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use trust::array;
 use trust::handle::{ArrayNode, InodeBlock, MapNode};
 use trust::inode::{Content, Entry, FileContent, Inode};
 use trust::root::Totals;
-use trust::{Handle, map};
+use trust::{Handle, Kind, map};
 
 use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
@@ -303,7 +304,15 @@ impl<'a, D: Destination> Assembler<'a, D> {
             let (_, outgoing) = self.cutter.block::<MapNode>(&node)?;
             self.store(outgoing)?;
         }
-        held.into_iter().try_for_each(|block| self.store(block))
+        self.store_held(held)
+    }
+
+    /// Stores what belongs to a directory node: array nodes first.
+    fn store_held(&mut self, held: Vec<Outgoing>) -> Result<(), PublishError> {
+        let is_node = |block: &Outgoing| block.kind == Kind::Array;
+        let (nodes, files): (Vec<_>, Vec<_>) = held.into_iter().partition(is_node);
+        let mut all = nodes.into_iter().chain(files);
+        all.try_for_each(|block| self.store(block))
     }
 
     /// Stores the blocks of a file: now, or with its directory when they are small.
@@ -312,7 +321,13 @@ impl<'a, D: Destination> Assembler<'a, D> {
         if bytes <= SMALL_FILE_BYTES {
             return self.hold(blocks);
         }
-        blocks.into_iter().try_for_each(|block| self.store(block))
+        for block in blocks {
+            match block.kind {
+                Kind::Array => self.hold(vec![block])?,
+                _ => self.store(block)?,
+            }
+        }
+        Ok(())
     }
 
     fn hold(&mut self, blocks: Vec<Outgoing>) -> Result<(), PublishError> {
@@ -326,7 +341,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
         }
         open.held_bytes = 0;
         let held = std::mem::take(&mut open.held);
-        held.into_iter().try_for_each(|block| self.store(block))
+        self.store_held(held)
     }
 
     fn store(&mut self, block: Outgoing) -> Result<(), PublishError> {
@@ -369,7 +384,11 @@ impl<'a, D: Destination> Assembler<'a, D> {
             None => None,
             Some((builder, nodes)) => {
                 let root = builder.finish()?;
-                self.store_array_nodes(nodes.take())?;
+                // The last nodes of each level: with them a reader begins.
+                for node in nodes.take() {
+                    let (_, outgoing) = self.cutter.block::<ArrayNode>(&node)?;
+                    self.hold(vec![outgoing])?;
+                }
                 root
             }
         };
@@ -398,9 +417,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             let (_, outgoing) = self.cutter.block::<MapNode>(&node)?;
             self.store(outgoing)?;
         }
-        for block in open.held.into_iter().chain(blocks) {
-            self.store(block)?;
-        }
+        self.store_held(open.held.into_iter().chain(blocks).collect())?;
         inode.content = Content::Directory { map, opaque: false };
         inode.size = inode.content.size();
         self.totals.add(Totals::of(&inode));

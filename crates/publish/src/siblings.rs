@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use trust::array::{ArrayRoot, Child, Extent};
 use trust::inode::{Content, FileContent, Inode, Mtime};
 use trust::map::MapRoot;
@@ -40,7 +40,8 @@ const BATCH_BYTES: u64 = 4 << 20;
 const REQUEST_BYTES: u64 = 256 << 10;
 /// Larger files are a sequential reader's affair, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// What a directory's first node counts for, bytes, and how many are one request.
+/// What a directory's first node counts for, bytes, and how many are one request (and how many of the
+/// nearest are a request each).
 const NODE_BYTES: u64 = 8 << 10;
 const NODES: usize = 32;
 /// Names that are looked through for one fetch.
@@ -305,10 +306,15 @@ impl Snapshot {
             }
         }
         let tally = self.blocks().siblings().coming(others, &coming);
-        let nodes = nodes
+        // The nearest each with what its files begin with, the others together.
+        let (near, far) = nodes.split_at(nodes.len().min(NODES));
+        let near = near
+            .iter()
+            .map(|node| self.blocks().get(node, Expect::Next, how));
+        let far = far
             .chunks(NODES)
             .map(|some| self.blocks().get_many(some, how));
-        join_all(nodes).await;
+        join(join_all(near), join_all(far)).await;
         let requests = requests(&files);
         join_all(requests.into_iter().map(|some| self.contents(some, how))).await;
         Ok(tally)

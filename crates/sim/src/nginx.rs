@@ -1,7 +1,7 @@
 //! A real nginx on a free port of this machine, with a configuration of its own in a temporary
 //! directory: what most repositories behind the web will meet. It dies with the test.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -66,11 +66,24 @@ impl Nginx {
         }
     }
 
-    /// What it logged of the requests, a line each: status, `HTTP/x`, method and path, range.
-    pub fn requests(&self) -> Vec<String> {
-        let log = std::fs::read_to_string(self.dir.path().join("access.log"));
-        let log = log.unwrap_or_default();
-        log.lines().map(str::to_owned).collect()
+    /// What it logged of the requests, a line each: status, `HTTP/x`, method and path, range. A line is
+    /// written after its answer was sent: this waits until there are so many.
+    ///
+    /// # Panics
+    /// When there are fewer after ten seconds.
+    pub fn requests(&self, at_least: usize) -> Vec<String> {
+        let began = Instant::now();
+        loop {
+            let log = std::fs::read_to_string(self.dir.path().join("access.log"));
+            let log = log.unwrap_or_default();
+            if log.lines().count() >= at_least {
+                return log.lines().map(str::to_owned).collect();
+            }
+            if began.elapsed() > Duration::from_secs(10) {
+                panic!("nginx logged fewer than {at_least} requests:\n{log}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

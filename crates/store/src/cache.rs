@@ -6,28 +6,28 @@
 //! when it is read, and fetched again. The cache is never needed for security and may be deleted at
 //! any time.
 //!
-//! Writing is done by one thread behind a bounded queue. A reader who is faster than the disk waits for
-//! it, but only briefly and not at all while the disk does not move: then what does not fit is not kept.
-//! The quota
-//! and the space that must stay free are held by removing what was not used for longest
-//! ([`tending`]). Design: `publish.md`, *Client*.
+//! Writing is done by one thread behind a bounded queue. A reader who is faster than the disk waits for it,
+//! but only briefly ([`room`]): what does not fit then is not kept. The quota and the space that must stay
+//! free are held by removing what was not used for longest ([`tending`]). Design: `publish.md`, *Client*.
 
 mod files;
+mod room;
 mod tending;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
 use crate::{BlockStore, BoxFuture, Patience, StoreError};
 use files::{Files, Found};
+use room::Room;
 use tending::Tending;
 
 /// Blocks that wait to be written at most: so many, and so many bytes.
@@ -37,8 +37,6 @@ const MAX_QUEUED_BYTES: usize = 64 << 20;
 const LEAST_QUEUED_BYTES: usize = MAX_QUEUED_BYTES / MAX_QUEUED;
 /// How long a reader waits for room in the queue.
 const ROOM_PATIENCE: Duration = Duration::from_millis(50);
-/// How long nobody waits again after somebody did in vain.
-const ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// How long the last user waits for what is queued to be written.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
@@ -88,50 +86,9 @@ struct Shared {
     files: Files,
     limits: CacheLimits,
     counters: Counters,
-    queued_bytes: AtomicUsize,
-    began: Instant,
-    /// Until when nobody waits for room, milliseconds since it began.
-    hasty_until_ms: AtomicU64,
+    room: Room,
     used_bytes: AtomicU64,
     full: AtomicBool,
-}
-
-impl Shared {
-    /// Room in the queue for a block, if there is some in time.
-    fn take_room(&self, frame: &Frame) -> bool {
-        let take = || {
-            let more = |queued: usize| {
-                let queued = queued.saturating_add(queued_bytes(frame));
-                (queued <= MAX_QUEUED_BYTES).then_some(queued)
-            };
-            let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-            self.queued_bytes.fetch_update(set, get, more).is_ok()
-        };
-        if take() {
-            return true;
-        }
-        let hasty_until = Duration::from_millis(self.hasty_until_ms.load(Ordering::Relaxed));
-        if self.began.elapsed() < hasty_until {
-            return false;
-        }
-        let since = Instant::now();
-        while since.elapsed() < ROOM_PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-            if take() {
-                return true;
-            }
-        }
-        let until = (self.began.elapsed() + ROOM_PAUSE).as_millis();
-        let until = u64::try_from(until).unwrap_or(u64::MAX);
-        self.hasty_until_ms.fetch_max(until, Ordering::Relaxed);
-        false
-    }
-
-    /// The block has left the queue.
-    fn give_room(&self, frame: &Frame) {
-        self.queued_bytes
-            .fetch_sub(queued_bytes(frame), Ordering::Relaxed);
-    }
 }
 
 fn queued_bytes(frame: &Frame) -> usize {
@@ -164,9 +121,7 @@ impl DiskCache {
             files: Files::open(directory)?,
             limits,
             counters: Counters::default(),
-            queued_bytes: AtomicUsize::new(0),
-            began: Instant::now(),
-            hasty_until_ms: AtomicU64::new(0),
+            room: Room::new(MAX_QUEUED_BYTES, ROOM_PATIENCE),
             used_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
         });
@@ -218,7 +173,7 @@ impl DiskCache {
     /// Keeps a block that was checked. Waits for the disk 50 ms at most; when there is no room then, it
     /// is not kept.
     pub fn put(&self, handle: Handle, frame: &Frame) {
-        if !self.shared.take_room(frame) {
+        if !self.shared.room.take(queued_bytes(frame)) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -228,14 +183,14 @@ impl DiskCache {
         } else {
             match Frame::parse(Bytes::copy_from_slice(frame.as_bytes())) {
                 Ok(frame) => frame,
-                Err(_) => return self.shared.give_room(frame),
+                Err(_) => return self.shared.room.give(queued_bytes(frame)),
             }
         };
         if !self.send(Task::Put(Record {
             handle,
             frame: frame.clone(),
         })) {
-            self.shared.give_room(&frame);
+            self.shared.room.give(queued_bytes(&frame));
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -16,7 +16,7 @@ use trust::judge::{Offer, Terms};
 use trust::map::{ChildRef, Item};
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
-use trust::{Block, BlockKind, Handle, Hasher, array, map};
+use trust::{Block, BlockKind, Handle, Hasher, Record, array, map};
 
 /// One version of a volume, read whole.
 pub struct Read {
@@ -48,20 +48,33 @@ impl Read {
         read
     }
 
-    fn block<K: BlockKind>(&self, handle: &Handle<K>) -> Block<K> {
-        let records = futures_util::future::FutureExt::now_or_never(store::BlockStore::get_many(
-            &self.repository,
-            &[handle.any()],
-            0,
-        ));
-        let record = match records {
-            Some(records) => records
-                .unwrap()
-                .into_iter()
-                .next()
-                .expect("a block is missing"),
-            None => panic!("a local repository makes us wait"),
+    fn records(&self, handle: Handle, around: usize) -> Vec<Record> {
+        let want = [handle];
+        let get = store::BlockStore::get_many(&self.repository, &want, around);
+        let records = futures_util::future::FutureExt::now_or_never(get);
+        records.expect("a local repository makes us wait").unwrap()
+    }
+
+    /// What one answer brings beside the first node of a directory, with so much read-around.
+    pub fn beside(&self, directory: &str, around: usize) -> Vec<Handle> {
+        let Content::Directory { map: Some(map), .. } = &self.at(directory).content else {
+            panic!("{directory} is no directory with entries");
         };
+        let records = self.records(map.handle.any(), around);
+        records.iter().map(|record| record.handle).collect()
+    }
+
+    /// The handle of the top of a file's content.
+    pub fn top(&self, path: &str) -> Handle {
+        let Content::Regular(FileContent::Array(root)) = &self.at(path).content else {
+            panic!("{path} has no array tree");
+        };
+        Handle::from_bytes(root.top)
+    }
+
+    fn block<K: BlockKind>(&self, handle: &Handle<K>) -> Block<K> {
+        let mut records = self.records(handle.any(), 0).into_iter();
+        let record = records.next().expect("a block is missing");
         let plaintext = record.frame.plaintext::<K>().unwrap();
         self.hasher.check(handle, plaintext).unwrap()
     }

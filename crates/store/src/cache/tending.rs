@@ -58,7 +58,7 @@ impl Tending {
                     } else {
                         counters.refused.fetch_add(1, Ordering::Relaxed);
                     }
-                    self.shared.give_room(&record.frame);
+                    self.shared.room.give(super::queued_bytes(&record.frame));
                 }
                 // A block whose use could not be noted is merely removed sooner.
                 Task::Used(handle) => drop(self.shared.files.touch(&handle)),
