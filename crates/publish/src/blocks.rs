@@ -275,8 +275,8 @@ impl Blocks {
         expect: Expect,
         deadline: Instant,
     ) -> Result<HashMap<Handle, K::Form>, ReadError> {
-        let around = self.known.around.budget(expect);
-        let answers = Answers::new(self.known.clone(), wanted);
+        let around = self.known.around(K::KIND).budget(expect);
+        let answers = Answers::new(self.known.clone(), wanted, expect);
         let counters = &self.known.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         let fetch = self.mirrors.fetch(around, answers.clone());

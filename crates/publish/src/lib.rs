@@ -56,6 +56,7 @@ mod growth;
 pub mod history;
 pub mod keyfile;
 mod offline;
+mod pieces;
 pub mod pipeline;
 pub mod progress;
 pub mod prune;

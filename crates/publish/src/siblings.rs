@@ -15,15 +15,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
-use trust::array::{ArrayRoot, Child, Extent};
+use trust::Handle;
+use trust::array::{ArrayRoot, Child};
 use trust::inode::{Content, FileContent, Inode, Mtime};
 use trust::map::MapRoot;
-use trust::{Data, Handle};
 
 use crate::around::{Around, Expect, Tally, Worth};
-use crate::blocks::{Blocks, Fetch};
+use crate::blocks::Fetch;
 use crate::error::ReadError;
-use crate::snapshot::{Piece, Snapshot, pieces};
+use crate::pieces::{data_handles, data_of, pieces};
+use crate::snapshot::Snapshot;
 
 /// Names that are remembered.
 const MAX_KNOWN: usize = 8192;
@@ -237,12 +238,15 @@ impl State {
 }
 
 impl Snapshot {
-    /// Something is wanted: what lies beside it may be fetched meanwhile.
-    pub(crate) fn go_to(&self, top: &[u8; 32], how: Fetch) {
+    /// Something is wanted: what lies beside it may be fetched meanwhile. Whether it is.
+    pub(crate) fn go_to(&self, top: &[u8; 32], how: Fetch) -> bool {
         let will_wait = how != Fetch::Cached && !self.blocks().holds(&Handle::from_bytes(*top));
-        if let Some(others) = self.blocks().siblings().wanted(top, will_wait) {
-            self.fetch_others(others);
-        }
+        let others = self.blocks().siblings().wanted(top, will_wait);
+        let is_fetched = others.is_some();
+        others
+            .into_iter()
+            .for_each(|others| self.fetch_others(others));
+        is_fetched
     }
 
     /// It is there.
@@ -284,26 +288,30 @@ impl Snapshot {
                 continue;
             };
             let seen = |(other, ..): &([u8; 32], Bytes, u64)| *other == top;
-            let held = self.blocks().holds(&Handle::from_bytes(top));
-            if alike != others.alike || held || coming.iter().any(seen) {
+            let holds = self.blocks().holds(&Handle::from_bytes(top));
+            if alike != others.alike || coming.iter().any(seen) {
                 continue;
             }
             let len = match &inode.content {
                 Content::Regular(FileContent::Array(root)) if root.len <= MAX_FILE_BYTES => {
-                    files.push(*root);
+                    if holds && self.holds_content(root).await? {
+                        continue;
+                    }
                     root.len
                 }
-                Content::Directory { map: Some(map), .. } => {
-                    nodes.push(map.handle);
-                    NODE_BYTES
-                }
+                Content::Directory { .. } if !holds => NODE_BYTES,
                 _ => continue,
             };
             bytes += len;
-            coming.push((top, name, len));
-            if bytes > BATCH_BYTES - MAX_FILE_BYTES {
+            if bytes > BATCH_BYTES {
                 break;
             }
+            match &inode.content {
+                Content::Regular(FileContent::Array(root)) => files.push(*root),
+                Content::Directory { map: Some(map), .. } => nodes.push(map.handle),
+                _ => continue,
+            }
+            coming.push((top, name, len));
         }
         let tally = self.blocks().siblings().coming(others, &coming);
         // The nearest each with what its files begin with, the others together.
@@ -318,6 +326,16 @@ impl Snapshot {
         let requests = requests(&files);
         join_all(requests.into_iter().map(|some| self.contents(some, how))).await;
         Ok(tally)
+    }
+
+    /// Whether the first block of a content whose top is in memory is there as well: the top may have come
+    /// with the directory.
+    async fn holds_content(&self, root: &ArrayRoot) -> Result<bool, ReadError> {
+        let first = pieces(self.blocks(), root, 0, 1, Fetch::Cached).await;
+        match first {
+            Err(ReadError::NotCached) => Ok(false),
+            first => Ok(data_of(&first?).all(|data| self.blocks().holds(&data.any()))),
+        }
     }
 
     async fn contents(&self, files: &[ArrayRoot], how: Fetch) -> Result<(), ReadError> {
@@ -349,18 +367,4 @@ fn requests(files: &[ArrayRoot]) -> Vec<&[ArrayRoot]> {
         rest = later;
     }
     requests
-}
-
-/// The data blocks of a whole content.
-async fn data_handles(
-    blocks: &Blocks,
-    root: &ArrayRoot,
-    how: Fetch,
-) -> Result<Vec<Handle<Data>>, ReadError> {
-    let pieces = pieces(blocks, root, 0, root.len, how).await?;
-    let data = |piece: &Piece| match piece.extent {
-        Extent::Data { handle, .. } => Some(handle),
-        Extent::Hole { .. } => None,
-    };
-    Ok(pieces.iter().filter_map(data).collect())
 }

@@ -9,23 +9,20 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trust::array::{ArrayRoot, Child, Extent};
+use trust::array::{ArrayRoot, Extent};
 use trust::inode::{Content, Entry, FileContent, Inode, Xattrs, decode_xattrs};
 use trust::judge::Offer;
 use trust::map::{ChildRef, Find, Item, MapRoot};
 use trust::root::RootRecord;
-use trust::{Data, Handle, MapNode, Reject};
+use trust::{Handle, MapNode, Reject};
 
 use crate::around::Expect;
 use crate::blocks::{Blocks, Fetch};
 use crate::error::ReadError;
+use crate::pieces::{Piece, next_batch, pieces};
 
 /// Files of one block and at most this length are read with their neighbours, bytes.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
-/// Data blocks asked for in one request: bytes of plaintext, and how many. A publisher may cut a file
-/// into blocks of a few bytes, and work and memory for a request go by their number.
-const BATCH_BYTES: u64 = 4 << 20;
-const BATCH_BLOCKS: usize = 1024;
 /// Largest xattr list that is read, bytes (what Linux itself can hold, with room).
 const MAX_XATTR_BYTES: u64 = 2 << 20;
 /// Leaves of a large directory that a listing asks for at once.
@@ -48,14 +45,6 @@ pub struct Snapshot {
     valid_until: u64,
     fresh_until: u64,
     root: Arc<Inode>,
-}
-
-/// What stands between a snapshot and a stretch of a file's content.
-#[derive(Debug, Clone)]
-pub(crate) struct Piece {
-    /// Where the extent begins in the file, bytes.
-    start: u64,
-    pub(crate) extent: Extent,
 }
 
 /// Where a stretch of a file holds data.
@@ -272,12 +261,16 @@ impl Snapshot {
         self.blocks.ahead().read(root, offset, until);
         let late = how != Fetch::Cached;
         let began = Instant::now();
-        self.go_to(&root.top, how);
+        // The neighbours come another way where they are fetched already.
+        let expect = match self.go_to(&root.top, how) {
+            true => Expect::Nothing,
+            false => Expect::Near,
+        };
         if late {
             // Begins when this read waits, and so after the request for what it wants.
             self.read_ahead(root, late);
         }
-        let (out, pieces) = self.read_pieces(root, offset, until, how).await?;
+        let (out, pieces) = self.read_pieces(root, (offset, until), expect, how).await?;
         self.arrived(&root.top, began.elapsed());
         if !late {
             self.read_ahead(root, late);
@@ -324,7 +317,9 @@ impl Snapshot {
         how: Fetch,
     ) -> Result<Vec<Bytes>, ReadError> {
         let until = end(offset, len).min(root.len);
-        let (out, _) = self.read_pieces(root, offset, until, how).await?;
+        let (out, _) = self
+            .read_pieces(root, (offset, until), Expect::Near, how)
+            .await?;
         Ok(out)
     }
 
@@ -332,8 +327,8 @@ impl Snapshot {
     async fn read_pieces(
         &self,
         root: &ArrayRoot,
-        offset: u64,
-        until: u64,
+        (offset, until): (u64, u64),
+        expect: Expect,
         how: Fetch,
     ) -> Result<(Vec<Bytes>, Vec<Piece>), ReadError> {
         let mut out = Vec::new();
@@ -346,7 +341,7 @@ impl Snapshot {
             let (batch, handles) = next_batch(rest);
             let blocks = match handles.as_slice() {
                 [one] if root.len <= SMALL_FILE_BYTES => {
-                    vec![self.blocks.get(one, Expect::Near, how).await?]
+                    vec![self.blocks.get(one, expect, how).await?]
                 }
                 many => self.blocks.get_many(many, how).await?,
             };
@@ -498,45 +493,6 @@ impl Snapshot {
     }
 }
 
-/// The extents that overlap `[offset, until)`, in order.
-pub(crate) async fn pieces(
-    blocks: &Blocks,
-    root: &ArrayRoot,
-    offset: u64,
-    until: u64,
-    how: Fetch,
-) -> Result<Vec<Piece>, ReadError> {
-    let mut pieces = Vec::new();
-    let mut stack = vec![(0u64, root.top())];
-    while let Some((start, child)) = stack.pop() {
-        let (handle, len, level) = match child {
-            Child::Extent(extent) => {
-                pieces.push(Piece { start, extent });
-                continue;
-            }
-            Child::Node { handle, len, level } => (handle, len, level),
-        };
-        let node = blocks.get(&handle, Expect::Nothing, how).await?;
-        node.check(level, len).map_err(ReadError::Malformed)?;
-        let from = offset.saturating_sub(start);
-        let Some((first, at)) = node.seek(from) else {
-            continue;
-        };
-        let mut at = start.saturating_add(at);
-        let mut below = Vec::new();
-        for child in (first..).map_while(|i| node.child(i)) {
-            if at >= until {
-                break;
-            }
-            below.push((at, child));
-            at = at.saturating_add(child.len());
-        }
-        below.reverse();
-        stack.append(&mut below);
-    }
-    Ok(pieces)
-}
-
 fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|b| *b == b'/')
         .filter(|name| !name.is_empty() && *name != b".")
@@ -576,21 +532,4 @@ fn zeros(start: u64, len: u64, offset: u64, until: u64, out: &mut Vec<Bytes>) {
         out.push(ZEROS.slice(..n as usize));
         left -= n;
     }
-}
-
-/// How many pieces go into the next request, and the handles of those that are data.
-fn next_batch(pieces: &[Piece]) -> (usize, Vec<Handle<Data>>) {
-    let mut bytes = 0u64;
-    let mut handles = Vec::new();
-    for (i, piece) in pieces.iter().enumerate() {
-        if let Extent::Data { handle, len } = &piece.extent {
-            bytes += u64::from(*len);
-            let full = bytes > BATCH_BYTES || handles.len() >= BATCH_BLOCKS;
-            if full && !handles.is_empty() {
-                return (i, handles);
-            }
-            handles.push(*handle);
-        }
-    }
-    (pieces.len(), handles)
 }

@@ -10,7 +10,7 @@ use trust::{Handle, Record, Reject};
 
 use super::form::Open;
 use super::known::Known;
-use crate::around::Tally;
+use crate::around::{Expect, Tally};
 use crate::error::ReadError;
 
 /// The answers to one fetch. Outlives it where a mirror is late: what it says is checked all the
@@ -18,6 +18,7 @@ use crate::error::ReadError;
 pub(super) struct Answers<K: Open> {
     known: Arc<Known>,
     wanted: HashSet<Handle>,
+    expect: Expect,
     got: Mutex<Got<K>>,
 }
 
@@ -31,11 +32,12 @@ struct Got<K: Open> {
 }
 
 impl<K: Open> Answers<K> {
-    pub(super) fn new(known: Arc<Known>, wanted: &[Handle<K>]) -> Arc<Answers<K>> {
+    pub(super) fn new(known: Arc<Known>, wanted: &[Handle<K>], expect: Expect) -> Arc<Answers<K>> {
         let missing: Vec<Handle> = wanted.iter().map(Handle::any).collect();
         Arc::new(Answers {
             known,
             wanted: missing.iter().copied().collect(),
+            expect,
             got: Mutex::new(Got {
                 missing,
                 forms: HashMap::new(),
@@ -126,7 +128,10 @@ impl<K: Open> Taker for Answers<K> {
                 }
             }
         }
-        known.around.keep(tally);
+        // What was fetched ahead says nothing about those who ask for themselves.
+        if self.expect == Expect::Near {
+            known.around(K::KIND).keep(tally);
+        }
         wrong
     }
 

@@ -64,7 +64,8 @@ pub(super) struct Known {
     pub(super) hasher: Hasher,
     cache: Cache<Handle, Kept, ByBytes>,
     disk: Option<Arc<DiskCache>>,
-    pub(super) around: Around,
+    behind_nodes: Around,
+    beside_files: Around,
     pub(super) counters: Counters,
 }
 
@@ -90,8 +91,18 @@ impl Known {
             hasher,
             cache,
             disk,
-            around: Around::default(),
+            behind_nodes: Around::default(),
+            beside_files: Around::default(),
             counters: Counters::default(),
+        }
+    }
+
+    /// What the read-around of requests for such blocks is worth. Files are judged apart from nodes: who
+    /// reads one file in many still wants to know where each begins.
+    pub(super) fn around(&self, kind: Kind) -> &Around {
+        match kind {
+            Kind::Data => &self.beside_files,
+            Kind::Array | Kind::Map | Kind::Inode => &self.behind_nodes,
         }
     }
 

@@ -1,0 +1,95 @@
+//! The extents of a content, and how they are asked for.
+
+use trust::array::{ArrayRoot, Child, Extent};
+use trust::{Data, Handle};
+
+use crate::around::Expect;
+use crate::blocks::{Blocks, Fetch};
+use crate::error::ReadError;
+
+/// Data blocks asked for in one request: bytes of plaintext, and how many. A publisher may cut a file
+/// into blocks of a few bytes, and work and memory for a request go by their number.
+const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_BLOCKS: usize = 1024;
+
+/// What stands between a snapshot and a stretch of a file's content.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    /// Where the extent begins in the file, bytes.
+    pub(crate) start: u64,
+    pub(crate) extent: Extent,
+}
+
+/// The extents that overlap `[offset, until)`, in order.
+pub(crate) async fn pieces(
+    blocks: &Blocks,
+    root: &ArrayRoot,
+    offset: u64,
+    until: u64,
+    how: Fetch,
+) -> Result<Vec<Piece>, ReadError> {
+    let mut pieces = Vec::new();
+    let mut stack = vec![(0u64, root.top())];
+    while let Some((start, child)) = stack.pop() {
+        let (handle, len, level) = match child {
+            Child::Extent(extent) => {
+                pieces.push(Piece { start, extent });
+                continue;
+            }
+            Child::Node { handle, len, level } => (handle, len, level),
+        };
+        let node = blocks.get(&handle, Expect::Nothing, how).await?;
+        node.check(level, len).map_err(ReadError::Malformed)?;
+        let from = offset.saturating_sub(start);
+        let Some((first, at)) = node.seek(from) else {
+            continue;
+        };
+        let mut at = start.saturating_add(at);
+        let mut below = Vec::new();
+        for child in (first..).map_while(|i| node.child(i)) {
+            if at >= until {
+                break;
+            }
+            below.push((at, child));
+            at = at.saturating_add(child.len());
+        }
+        below.reverse();
+        stack.append(&mut below);
+    }
+    Ok(pieces)
+}
+
+/// The data blocks of a whole content.
+pub(crate) async fn data_handles(
+    blocks: &Blocks,
+    root: &ArrayRoot,
+    how: Fetch,
+) -> Result<Vec<Handle<Data>>, ReadError> {
+    let pieces = pieces(blocks, root, 0, root.len, how).await?;
+    Ok(data_of(&pieces).collect())
+}
+
+/// The data blocks among them.
+pub(crate) fn data_of(pieces: &[Piece]) -> impl Iterator<Item = Handle<Data>> {
+    pieces.iter().filter_map(|piece| match piece.extent {
+        Extent::Data { handle, .. } => Some(handle),
+        Extent::Hole { .. } => None,
+    })
+}
+
+/// How many pieces go into the next request, and the handles of those that are data.
+pub(crate) fn next_batch(pieces: &[Piece]) -> (usize, Vec<Handle<Data>>) {
+    let mut bytes = 0u64;
+    let mut handles = Vec::new();
+    for (i, piece) in pieces.iter().enumerate() {
+        if let Extent::Data { handle, len } = &piece.extent {
+            bytes += u64::from(*len);
+            let full = bytes > BATCH_BYTES || handles.len() >= BATCH_BLOCKS;
+            if full && !handles.is_empty() {
+                return (i, handles);
+            }
+            handles.push(*handle);
+        }
+    }
+    (pieces.len(), handles)
+}
