@@ -10,6 +10,7 @@ packages="
     restic borgbackup ostree casync
     fuse3 sshfs openssh-client openssh-server gocryptfs
     nginx-light curl openssl
+    gcc libc6-dev make flex bison bc perl
     rsync findutils util-linux
 "
 

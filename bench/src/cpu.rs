@@ -2,12 +2,13 @@
 //!
 //! Processor seconds come from `/proc/PID/stat` (`proc(5)`, fields 14 to 17): the kernel scales the
 //! two to the scheduler's exact run time, so they are good to a tick of 10 ms, and they include
-//! threads that have ended. A server is summed over the whole tree of its processes.
+//! threads that have ended. A server is summed over the whole tree of its processes, and over those of
+//! its group that somebody else has inherited: sshfs starts its ssh so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Ticks per second of the times in `/proc`: `USER_HZ`, 100 wherever Linux runs Debian.
@@ -18,6 +19,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Times {
     /// Its parent's process id.
     pub parent: u32,
+    /// Its process group.
+    pub group: u32,
     /// User and system seconds of all its threads.
     pub own_s: f64,
     /// User and system seconds of the children that it has waited for, and theirs.
@@ -35,6 +38,7 @@ pub fn parse_stat(line: &str) -> Option<Times> {
     };
     Some(Times {
         parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
         own_s: seconds(14)? + seconds(15)?,
         waited_s: seconds(16)? + seconds(17)?,
     })
@@ -54,18 +58,22 @@ pub fn own_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Processor seconds of a process and everything below it, running or waited for.
+/// Processor seconds of a process, of the group that it leads, and of everything below these, running or
+/// waited for.
 pub fn tree_s(pid: u32) -> Result<f64> {
     let all = processes()?;
-    let times = all
-        .get(&pid)
-        .with_context(|| format!("process {pid} is gone"))?;
-    let mut total = times.own_s + times.waited_s;
-    let mut parents = vec![pid];
-    while let Some(parent) = parents.pop() {
-        for (child, times) in all.iter().filter(|(_, t)| t.parent == parent) {
+    ensure!(all.contains_key(&pid), "process {pid} is gone");
+    let group = all.iter().filter(|(_, times)| times.group == pid);
+    let mut left: Vec<u32> = group.map(|(member, _)| *member).chain([pid]).collect();
+    let mut counted = BTreeSet::new();
+    let mut total = 0.0;
+    while let Some(process) = left.pop() {
+        if let Some(times) = all.get(&process)
+            && counted.insert(process)
+        {
             total += times.own_s + times.waited_s;
-            parents.push(*child);
+            let children = all.iter().filter(|(_, times)| times.parent == process);
+            left.extend(children.map(|(child, _)| *child));
         }
     }
     Ok(total)
@@ -131,6 +139,7 @@ mod tests {
             parse_stat(line),
             Some(Times {
                 parent: 3,
+                group: 7,
                 own_s: 2.0,
                 waited_s: 10.0
             })
@@ -149,6 +158,20 @@ mod tests {
             .unwrap();
         assert!(status.success());
         assert!(children_s().unwrap() > before);
+    }
+
+    #[test]
+    fn work_of_an_orphan_of_the_group_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        // The middle shell ends at once, so that the loop is nobody's below the first.
+        let busy = "while :; do :; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("sh -c '{busy} &'; sleep 1000")]);
+        let mut daemon =
+            crate::process::Daemon::start("sh", &mut command, &dir.path().join("log")).unwrap();
+        let pid = daemon.pid();
+        let worked = || tree_s(pid).is_ok_and(|s| s > 0.2);
+        daemon.wait_until("worked", worked).unwrap();
     }
 
     #[test]

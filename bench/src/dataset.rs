@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::field::Field;
+use crate::field::{Field, Scale};
 use crate::process;
 
 /// The kernel source as Debian's package installs it.
@@ -25,7 +25,9 @@ pub const OBJECT_BYTES: usize = 8 << 10;
 
 /// Makes all of them.
 pub fn all(field: &Field) -> Result<()> {
-    for make in [linux, large, small, blocks, names, objects, program] {
+    for make in [
+        linux, package, large, small, blocks, names, objects, program,
+    ] {
         eprintln!("{}", make(field)?.display());
     }
     Ok(())
@@ -33,7 +35,12 @@ pub fn all(field: &Field) -> Result<()> {
 
 /// The kernel source tree; at the quick scale one of its directories.
 pub fn linux(field: &Field) -> Result<PathBuf> {
-    let whole = once(field, "linux", |dir| {
+    let whole = linux_whole(field)?;
+    Ok(field.pick((whole.clone(), whole.join("lib"))))
+}
+
+fn linux_whole(field: &Field) -> Result<PathBuf> {
+    once(field, "linux", |dir| {
         if !Path::new(LINUX_ARCHIVE).is_file() {
             bail!("{LINUX_ARCHIVE} is missing: bench/peers.sh installs it");
         }
@@ -41,8 +48,40 @@ pub fn linux(field: &Field) -> Result<PathBuf> {
         tar.args(["--strip-components=1", "-xJf", LINUX_ARCHIVE, "-C"]);
         process::run(tar.arg(dir), field.work())?;
         Ok(())
-    })?;
-    Ok(field.pick((whole.clone(), whole.join("lib"))))
+    })
+}
+
+/// Figure 8: a package to compile, the kernel source tree; at the quick scale what its configuration and
+/// its directory `init` need.
+pub fn package(field: &Field) -> Result<PathBuf> {
+    let whole = linux_whole(field)?;
+    if field.scale == Scale::Full {
+        return Ok(whole);
+    }
+    once(field, "package-quick", |dir| {
+        let mut copy = Command::new("cp");
+        copy.args(["-a", "--parents", "-t"]).arg(dir);
+        copy.args(["Makefile", "Kbuild", "include", "init", "scripts"]);
+        copy.args(["kernel/Makefile", "kernel/bounds.c", "kernel/configs"]);
+        copy.args(["kernel/time/timeconst.bc", "lib/Makefile", "tools/include"]);
+        copy.arg(format!("arch/{}", linux_architecture()));
+        for file in files(&whole)? {
+            let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+            if name.starts_with(b"Kconfig") {
+                copy.arg(file.strip_prefix(&whole)?);
+            }
+        }
+        process::run(copy.current_dir(&whole), field.work()).map(drop)
+    })
+}
+
+/// What the kernel source calls this machine's architecture.
+fn linux_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        same => same,
+    }
 }
 
 /// A directory with one file `random` of 1 GiB.

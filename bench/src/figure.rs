@@ -52,7 +52,8 @@ impl LineUp {
         }
     }
 
-    /// Adds a contestant, or the reason why there is none.
+    /// Adds a contestant, or the reason why there is none. A name that stands here several times, each
+    /// with metrics of its own, is one row.
     pub fn add<C: Contestant + 'static>(&mut self, name: &str, contestant: Result<C>) {
         self.contestants.push(Entry {
             name: name.to_owned(),
@@ -151,6 +152,8 @@ pub struct Reach {
     pub peer_metric: &'static str,
     /// The bound.
     pub bound: Bound,
+    /// Whether it is enough that no difference can be proved.
+    pub or_even: bool,
 }
 
 impl Reach {
@@ -167,6 +170,23 @@ impl Reach {
             peer,
             peer_metric: metric,
             bound,
+            or_even: false,
+        }
+    }
+
+    /// The same beside another metric of theirs.
+    pub const fn beside(self, peer_metric: &'static str) -> Reach {
+        Reach {
+            peer_metric,
+            ..self
+        }
+    }
+
+    /// The same, kept as well where the rounds do not prove any difference.
+    pub const fn or_even(self) -> Reach {
+        Reach {
+            or_even: true,
+            ..self
         }
     }
 }

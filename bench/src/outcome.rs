@@ -87,6 +87,18 @@ pub struct Verdict {
     pub ratio: Option<[f64; 3]>,
     /// Whether the bound is kept; absent as above.
     pub met: Option<bool>,
+    /// Where no difference is enough: the interval of the median of the rounds' ratios
+    /// ([`stats::interval`]), if there are rounds enough.
+    #[serde(default)]
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Verdict {
+    /// Whether it was enough to be no different, and no difference is proved.
+    pub fn even(&self) -> bool {
+        self.interval
+            .is_some_and(|[low, high]| low <= 1.0 && 1.0 <= high)
+    }
 }
 
 impl Outcome {
@@ -104,13 +116,16 @@ impl Outcome {
             let ours = self.samples(OURS, reach.placement, reach.metric);
             let peers = self.samples(reach.peer, reach.placement, reach.peer_metric);
             let ratio = ours.zip(peers).and_then(|(o, p)| stats::ratio(o, p));
+            let interval = ratio.as_ref().and_then(|r| stats::interval(&r.rounds));
+            let interval = interval.filter(|_| reach.or_even);
             Verdict {
                 metric: reach.metric.to_owned(),
                 placement: reach.placement,
                 peer: reach.peer.to_owned(),
                 bound: reach.bound,
-                ratio: ratio.map(|r| [r.of_medians, r.low, r.high]),
+                ratio: ratio.as_ref().map(|r| [r.of_medians, r.low, r.high]),
                 met: ratio.map(|r| reach.bound.holds(r.of_medians)),
+                interval: interval.map(|(low, high)| [low, high]),
             }
         });
         self.verdicts = judged.collect();

@@ -23,8 +23,29 @@ pub fn spread(samples: &[f64]) -> Option<(f64, f64)> {
     Some((low, high))
 }
 
+/// The interval that holds the median of what the samples are drawn from, in 95 of 100 cases at least,
+/// whatever their distribution: as many samples are left out at either end as a coin (above or below
+/// the median) would in fewer than 2.5 of 100 cases. None for fewer than six samples.
+pub fn interval(samples: &[f64]) -> Option<(f64, f64)> {
+    let count = samples.len();
+    // How probable it is that exactly so many samples lie below the median, and at most so many.
+    let mut exactly = 0.5_f64.powi(i32::try_from(count).ok()?);
+    let (mut at_most, mut below) = (exactly, 0);
+    while at_most <= 0.025 {
+        exactly *= (count - below) as f64 / (below + 1) as f64;
+        at_most += exactly;
+        below += 1;
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let left_out = below.checked_sub(1)?;
+    let low = *sorted.get(left_out)?;
+    let high = *sorted.get(count.checked_sub(left_out + 1)?)?;
+    Some((low, high))
+}
+
 /// Ours over a peer's, with the range that the single rounds gave.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ratio {
     /// Ratio of the medians.
     pub of_medians: f64,
@@ -32,6 +53,8 @@ pub struct Ratio {
     pub low: f64,
     /// Largest ratio of one round.
     pub high: f64,
+    /// The ratio of each round.
+    pub rounds: Vec<f64>,
 }
 
 /// Compares two interleaved series; none if either is empty or a peer's sample is not positive.
@@ -46,6 +69,7 @@ pub fn ratio(ours: &[f64], peers: &[f64]) -> Option<Ratio> {
         of_medians,
         low,
         high,
+        rounds,
     })
 }
 
@@ -65,6 +89,19 @@ mod tests {
         // The machine was twice as slow in the second round, for both alike.
         let r = ratio(&[1.0, 2.0, 1.0], &[2.0, 4.0, 2.0]).unwrap();
         assert_eq!((r.of_medians, r.low, r.high), (0.5, 0.5, 0.5));
+    }
+
+    #[test]
+    fn an_interval_leaves_out_what_a_table_of_the_sign_test_does() {
+        let first = |count: u32| (1..=count).map(f64::from).collect::<Vec<_>>();
+        assert_eq!(interval(&[]), None);
+        assert_eq!(interval(&first(5)), None);
+        assert_eq!(interval(&first(6)), Some((1.0, 6.0)));
+        assert_eq!(interval(&first(7)), Some((1.0, 7.0)));
+        assert_eq!(interval(&first(9)), Some((2.0, 8.0)));
+        assert_eq!(interval(&first(20)), Some((6.0, 15.0)));
+        let reversed: Vec<_> = first(20).into_iter().rev().collect();
+        assert_eq!(interval(&reversed), Some((6.0, 15.0)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::field::Scale;
-use crate::figure::{Bound, Figure, Placement};
+use crate::figure::{Bound, Figure, Metric, Placement};
 use crate::outcome::{Outcome, Verdict};
 use crate::stats;
 
@@ -50,15 +50,21 @@ fn rows(text: &mut String, figure: &Figure, outcome: &Outcome, placement: Placem
             .not_measured
             .iter()
             .find(|n| n.contestant == name && n.placement == placement);
-        if let Some(why) = why {
-            let _ = writeln!(text, "  not measured: {}", why.why);
-            continue;
+        let samples = |metric: &Metric| outcome.samples(&name, placement, metric.name);
+        // A row may be measured in part.
+        if why.is_none()
+            || figure
+                .metrics
+                .iter()
+                .any(|metric| samples(metric).is_some())
+        {
+            for metric in figure.metrics {
+                let cell = samples(metric).map_or_else(|| "-".to_owned(), cell);
+                let _ = write!(text, "  {cell:>30}");
+            }
         }
-        for metric in figure.metrics {
-            let cell = outcome
-                .samples(&name, placement, metric.name)
-                .map_or_else(|| "-".to_owned(), cell);
-            let _ = write!(text, "  {cell:>30}");
+        if let Some(why) = why {
+            let _ = write!(text, "  not measured: {}", why.why);
         }
         text.push('\n');
     }
@@ -122,8 +128,15 @@ fn judged(verdict: &Verdict) -> String {
     );
     match (verdict.ratio, verdict.met) {
         (Some([ratio, low, high]), Some(met)) => {
-            let mark = if met { "met   " } else { "MISSED" };
-            format!("{mark} {what}; measured {ratio:.3} ({low:.3}-{high:.3})")
+            let mark = match (met, verdict.even()) {
+                (true, _) => "met   ",
+                (false, true) => "even  ",
+                (false, false) => "MISSED",
+            };
+            let interval = verdict.interval.map_or_else(String::new, |[low, high]| {
+                format!(", 95% interval {low:.3}-{high:.3}")
+            });
+            format!("{mark} {what}; measured {ratio:.3} ({low:.3}-{high:.3}){interval}")
         }
         _ => format!("?      {what}; not measured"),
     }
@@ -154,11 +167,30 @@ mod tests {
             bound: Bound::AtMost(0.4),
             ratio: None,
             met: None,
+            interval: None,
         };
         let shown = judged(&verdict);
         assert!(
             shown.starts_with('?') && shown.ends_with("not measured"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn even_is_only_what_the_rounds_leave_open() {
+        let shown = |interval| {
+            judged(&Verdict {
+                metric: "warm".to_owned(),
+                placement: Placement::Unpinned,
+                peer: "ext4".to_owned(),
+                bound: Bound::AtMost(1.02),
+                ratio: Some([1.03, 0.99, 1.08]),
+                met: Some(false),
+                interval,
+            })
+        };
+        assert!(shown(Some([0.99, 1.08])).starts_with("even  "));
+        assert!(shown(Some([1.01, 1.08])).starts_with("MISSED"));
+        assert!(shown(None).starts_with("MISSED"));
     }
 }

@@ -34,13 +34,7 @@ pub const FIGURE: Figure = Figure {
     ],
     reaches: &[
         Reach::new("one", Placement::Unpinned, NGINX, Bound::AtMost(0.65)),
-        Reach {
-            metric: "sixteen",
-            placement: Placement::Unpinned,
-            peer: NGINX,
-            peer_metric: "one",
-            bound: Bound::AtMost(0.35),
-        },
+        Reach::new("sixteen", Placement::Unpinned, NGINX, Bound::AtMost(0.35)).beside("one"),
     ],
     derive: nothing,
     line_up,

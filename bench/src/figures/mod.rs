@@ -4,6 +4,7 @@
 //! is not a measurement of this program.
 
 mod blocks;
+mod compile;
 mod getdata;
 mod large;
 mod lookup;
@@ -26,6 +27,7 @@ pub const ALL: &[Figure] = &[
     large::WARM,
     small::FIGURE,
     blocks::FIGURE,
+    compile::FIGURE,
     lookup::FIGURE,
     getdata::FIGURE,
     start::FAR,

@@ -1,4 +1,4 @@
-//! What figures 4 to 7 share: who shows the tree, and reading it as a program would.
+//! What figures 4 to 8 share: who shows the tree, and reading it as a program would.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, fadvise};
 
+use crate::dataset;
 use crate::field::Field;
 use crate::figure::OURS;
 use crate::peers::view::Viewer;
@@ -60,6 +61,11 @@ fn copy(field: &Field, figure: &str, tree: &Path) -> Result<Viewer> {
 pub fn evict(path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("{}", path.display()))?;
     fadvise(&file, 0, None, Advice::DontNeed).context("fadvise")
+}
+
+/// Drops the pages of all files below a directory.
+pub fn evict_all(dir: &Path) -> Result<()> {
+    dataset::files(dir)?.iter().try_for_each(|file| evict(file))
 }
 
 /// How much memory a reader of the largest data set and its kernel may want at once.

@@ -268,9 +268,7 @@ impl Offline {
     }
 
     fn measure(&self, read: impl Fn(&Path) -> Result<f64>) -> Result<f64> {
-        for file in dataset::files(&self.cache)? {
-            reading::evict(&file)?;
-        }
+        reading::evict_all(&self.cache)?;
         let dir = mount_point(&self.field)?;
         // Nobody listens there.
         let place = format!("bulla://127.0.0.1:{}", process::free_port()?);

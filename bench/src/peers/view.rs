@@ -1,4 +1,4 @@
-//! Ways to see a tree as a file system: mounts of ours and of our peers (figures 4 to 7).
+//! Ways to see a tree as a file system: mounts of ours and of our peers (figures 4 to 8).
 //!
 //! Servers and images read from the page cache: what is compared is the way from there to the
 //! reader, not the disk. Nothing of the tree is in the *client's* caches when a view opens.
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::dataset;
 use crate::field::Field;
@@ -42,6 +42,8 @@ impl View {
 pub enum Viewer {
     /// Ours, from a server on the loopback.
     Bulla(Published),
+    /// The same with a disk cache in this directory, which holds what earlier views have left there.
+    BullaCached(Published, PathBuf),
     /// A server on the loopback and what it needs to know its client.
     Sshfs(Ssh),
     /// A local image.
@@ -62,6 +64,18 @@ impl Viewer {
     /// Publishes the tree.
     pub fn bulla(field: &Field, name: &str, tree: &Path) -> Result<Viewer> {
         Ok(Viewer::Bulla(Published::new(field, name, tree)?))
+    }
+
+    /// Views of our tree that share a disk cache, empty now.
+    ///
+    /// # Errors
+    /// For somebody else's.
+    pub fn with_disk_cache(&self, field: &Field, name: &str) -> Result<Viewer> {
+        let Viewer::Bulla(published) = self else {
+            bail!("only ours has a disk cache");
+        };
+        let cache = field.fresh(&format!("cache-{name}"))?;
+        Ok(Viewer::BullaCached(published.clone(), cache))
     }
 
     /// Makes keys for a server and a client.
@@ -109,7 +123,8 @@ impl Viewer {
         Ok(viewer)
     }
 
-    /// Opens a view of the tree with nothing of it in the client's caches.
+    /// Opens a view of the tree with nothing of it in the client's caches, or in its memory if it has a
+    /// cache on the disk.
     pub fn open(&self, field: &Field) -> Result<View> {
         match self {
             Viewer::Bulla(published) => {
@@ -117,6 +132,19 @@ impl Viewer {
                 let dir = mount_point(field)?;
                 let (server, port) = published.serve(field)?;
                 let mount = published.mount(field, port, &dir)?;
+                Ok(View {
+                    mount: Some(mount),
+                    server: Some(server),
+                    dir,
+                })
+            }
+            Viewer::BullaCached(published, cache) => {
+                dataset::warm(&published.repo)?;
+                let dir = mount_point(field)?;
+                let (server, port) = published.serve(field)?;
+                let place = format!("bulla://127.0.0.1:{port}");
+                let options = ["--cache".as_ref(), cache.as_os_str()];
+                let mount = published.mount_from(field, &place, &options, &dir)?;
                 Ok(View {
                     mount: Some(mount),
                     server: Some(server),

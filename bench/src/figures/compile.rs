@@ -1,0 +1,244 @@
+//! Figure 8 (SFSRO Fig. 7): a large package is compiled out of tree, its source on the mount.
+//!
+//! The package is the Linux kernel, its smallest configuration. Each build begins with a directory on
+//! the local disk that holds the configuration and nothing else, so that no path of an earlier source
+//! tree is in it. Cold: nothing is cached by the client. Cached: blocks lie in the disk cache of a mount
+//! that was before. Warm: the same mount has been compiled from before. All must make the same objects.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+
+use super::reading::{self, LOCAL, SSHFS};
+use crate::dataset;
+use crate::field::Field;
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::peers::view::{View, Viewer};
+use crate::process::{self, Cost};
+
+/// What is made: at full scale the parts of the kernel that every machine has.
+const TARGETS: (&[&str], &[&str]) = (&["init/", "kernel/", "mm/", "lib/", "fs/"], &["init/"]);
+/// Compilations that fill the disk cache: the second finds what the first read faster than it was kept.
+const FILLS: u32 = 2;
+const UNPINNED: Placement = Placement::Unpinned;
+
+/// The two columns of a state of the caches: elapsed and processor time.
+type State = [Metric; 2];
+const COLD: State = [seconds("cold"), seconds("cold-cpu")];
+const CACHED: State = [seconds("cached"), seconds("cached-cpu")];
+const WARM: State = [seconds("warm"), seconds("warm-cpu")];
+
+/// A compilation.
+pub const FIGURE: Figure = Figure {
+    number: 8,
+    title: "the kernel's smallest configuration compiled out of tree, source on the mount",
+    rounds: (7, 1),
+    placements: &[UNPINNED],
+    metrics: &[COLD[0], COLD[1], CACHED[0], CACHED[1], WARM[0], WARM[1]],
+    reaches: &[
+        reach(COLD[0], COLD[0], 1.05),
+        reach(COLD[1], COLD[1], 1.05),
+        reach(CACHED[0], COLD[0], 1.05),
+        reach(CACHED[1], COLD[1], 1.05),
+        reach(WARM[0], WARM[0], 1.02),
+        reach(WARM[1], WARM[1], 1.02),
+    ],
+    derive: nothing,
+    line_up,
+};
+
+const fn seconds(name: &'static str) -> Metric {
+    Metric { name, unit: "s" }
+}
+
+const fn reach(ours: Metric, locally: Metric, at_most: f64) -> Reach {
+    Reach::new(ours.name, UNPINNED, LOCAL, Bound::AtMost(at_most))
+        .beside(locally.name)
+        .or_even()
+}
+
+/// Those who are compared with each other stand beside each other: little time is between them.
+fn line_up(field: &Field) -> Result<LineUp> {
+    let tree = dataset::package(field)?;
+    let build = Rc::new(Build::new(field, &tree)?);
+    let shown: Vec<_> = reading::viewers(field, "compile", &tree, &[LOCAL, SSHFS])
+        .into_iter()
+        .map(|(name, viewer)| (name, viewer.map(Rc::new)))
+        .collect();
+    let mut line_up = LineUp::new();
+    for (name, viewer) in &shown {
+        match viewer {
+            Ok(viewer) => line_up.add(name, Ok(cold(&build, viewer))),
+            Err(error) => line_up.missing(name, &format!("{error:#}")),
+        }
+        if let Ok(viewer) = viewer
+            && let Viewer::Bulla(_) = **viewer
+        {
+            line_up.add(OURS, cached(&build, viewer));
+        }
+    }
+    for (name, viewer) in shown {
+        match viewer {
+            // The copy that is compiled cold loses its pages each time.
+            Ok(viewer) if matches!(*viewer, Viewer::Local(_)) => {
+                line_up.add(name, warm(&build, &Viewer::Local(tree.clone())));
+            }
+            Ok(viewer) => line_up.add(name, warm(&build, &viewer)),
+            Err(_) => {}
+        }
+    }
+    Ok(line_up)
+}
+
+fn cold(build: &Rc<Build>, viewer: &Rc<Viewer>) -> impl FnMut(u32) -> Result<Vec<Reading>> + use<> {
+    let (build, viewer) = (build.clone(), viewer.clone());
+    move |_| build.measure(&afresh(&build.field, &viewer)?, &COLD)
+}
+
+fn cached(
+    build: &Rc<Build>,
+    viewer: &Viewer,
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let build = build.clone();
+    let viewer = viewer.with_disk_cache(&build.field, "compile")?;
+    for _ in 0..FILLS {
+        build.run(&viewer.open(&build.field)?)?;
+    }
+    Ok(move |_| build.measure(&afresh(&build.field, &viewer)?, &CACHED))
+}
+
+/// A new view; pages of what lies on the client's own disk are dropped.
+fn afresh(field: &Field, viewer: &Viewer) -> Result<View> {
+    if let Viewer::Local(dir) | Viewer::BullaCached(_, dir) = viewer {
+        reading::evict_all(dir)?;
+    }
+    viewer.open(field)
+}
+
+fn warm(
+    build: &Rc<Build>,
+    viewer: &Viewer,
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let build = build.clone();
+    let view = viewer.open(&build.field)?;
+    build.run(&view)?;
+    Ok(move |_| build.measure(&view, &WARM))
+}
+
+/// What is compiled, from whatever source tree, and what must come of it.
+struct Build {
+    field: Field,
+    config: PathBuf,
+    objects: blake3::Hash,
+}
+
+impl Build {
+    /// Configures, and compiles once from the data set itself, so that the compiler is in the page cache.
+    fn new(field: &Field, tree: &Path) -> Result<Build> {
+        let dir = field.fresh("compile-config")?;
+        process::run(make(tree, &dir).arg("tinyconfig"), field.work())?;
+        let mut build = Build {
+            field: field.clone(),
+            config: dir.join(".config"),
+            objects: blake3::hash(b""),
+        };
+        let (_, out) = build.compile(tree)?;
+        build.objects = build.made(&out)?;
+        Ok(build)
+    }
+
+    /// Compiles and reads off both columns of a state.
+    fn measure(&self, view: &View, [wall, cpu]: &State) -> Result<Vec<Reading>> {
+        reading::back_free_memory();
+        let before_s = view.cpu_s()?;
+        let cost = self.run(view)?;
+        let behind_s = view.cpu_s()? - before_s;
+        Ok(vec![
+            (wall.name, cost.ran_s),
+            (cpu.name, cost.cpu_s + behind_s),
+        ])
+    }
+
+    /// Compiles from a view.
+    ///
+    /// # Errors
+    /// When other objects come of it than of the data set itself.
+    fn run(&self, view: &View) -> Result<Cost> {
+        let (cost, out) = self.compile(view.dir())?;
+        ensure!(self.made(&out)? == self.objects, "other objects were made");
+        Ok(cost)
+    }
+
+    /// A hash of what was asked for; the build's own tools remember where their source stood.
+    fn made(&self, out: &Path) -> Result<blake3::Hash> {
+        objects(out, self.field.pick(TARGETS))
+    }
+
+    fn compile(&self, source: &Path) -> Result<(Cost, PathBuf)> {
+        let out = self.field.fresh("compile-out")?;
+        std::fs::copy(&self.config, out.join(".config")).context("copying the configuration")?;
+        let mut command = make(source, &out);
+        let jobs = std::thread::available_parallelism()?;
+        command.arg(format!("-j{jobs}"));
+        command.args(self.field.pick(TARGETS));
+        Ok((process::run(&mut command, self.field.work())?, out))
+    }
+}
+
+/// `make` out of tree, with what would make two builds differ held fast.
+fn make(source: &Path, out: &Path) -> Command {
+    let mut command = Command::new("make");
+    command.arg("-s").arg("-C").arg(source);
+    command.arg(format!("O={}", out.display()));
+    for name in ["USER", "HOST"] {
+        command.arg(format!("KBUILD_BUILD_{name}=bench"));
+    }
+    command.arg("KBUILD_BUILD_TIMESTAMP=@0");
+    for name in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// A hash of all object files below these parts of a directory, and of their names.
+fn objects(dir: &Path, parts: &[&str]) -> Result<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        let mut files = dataset::files(&dir.join(part))?;
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "o"));
+        ensure!(!files.is_empty(), "nothing was compiled in {part}");
+        for path in files {
+            hasher.update(path.strip_prefix(dir)?.as_os_str().as_encoded_bytes());
+            hasher.update(blake3::hash(&std::fs::read(&path)?).as_bytes());
+        }
+    }
+    Ok(hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_differ_by_name_and_content_and_nothing_else_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        std::fs::create_dir(dir.join("part")).unwrap();
+        let hash = || objects(dir, &["part"]);
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+        write("tool.o", "1");
+        assert!(hash().is_err());
+        write("part/a.o", "1");
+        let first = hash().unwrap();
+        write("part/a.c", "1");
+        write("tool.o", "2");
+        assert_eq!(hash().unwrap(), first);
+        write("part/a.o", "2");
+        let second = hash().unwrap();
+        assert_ne!(second, first);
+        std::fs::rename(dir.join("part/a.o"), dir.join("part/b.o")).unwrap();
+        assert_ne!(hash().unwrap(), second);
+    }
+}
