@@ -4,7 +4,8 @@
 //! what it asked is replayed. Verifying the answers is the client's work and metered for nobody;
 //! that they are complete is checked.
 
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,9 @@ use crate::subject::Published;
 
 /// Longest that the reader may take over one operation while it is recorded.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Longest file that is read at one go.
+const WHOLE_BYTES: usize = 16 << 20;
 
 /// One request of a reader.
 #[derive(Debug, Clone)]
@@ -54,7 +58,11 @@ pub struct Place {
 
 /// Publishes a tree and serves it, everything in the page cache.
 pub fn serve(field: &Field, name: &str, tree: &Path) -> Result<(Daemon, Place)> {
-    let published = Published::new(field, name, tree)?;
+    serve_published(field, &Published::new(field, name, tree)?)
+}
+
+/// Serves a volume, everything in the page cache.
+pub fn serve_published(field: &Field, published: &Published) -> Result<(Daemon, Place)> {
     dataset::warm(&published.repo)?;
     let (daemon, port) = published.serve(field)?;
     let volume = published.volume.parse().context("the volume id")?;
@@ -120,6 +128,61 @@ impl Place {
         Ok(recorder.calls())
     }
 
+    /// Everything that a reader with empty caches asks for until it has read all these files, one
+    /// after the other.
+    ///
+    /// # Errors
+    /// When the reader fails, or a file is not there.
+    pub async fn record_all(&self, paths: &[PathBuf], state: &Path) -> Result<Vec<Call>> {
+        let recorder = Arc::new(Recorder {
+            inner: self.connect(),
+            max_around_bytes: usize::MAX,
+            calls: Mutex::default(),
+        });
+        let volume = self.open(recorder.clone(), state, None).await?;
+        let snapshot = volume.snapshot();
+        let how = Fetch::Until(volume.deadline());
+        for path in paths {
+            let shown = path.display();
+            let name = path.as_os_str().as_bytes();
+            let inode = snapshot
+                .resolve(name, how)
+                .await?
+                .with_context(|| format!("the volume has no {shown}"))?;
+            snapshot
+                .read(&inode, 0, WHOLE_BYTES, how)
+                .await
+                .with_context(|| format!("reading {shown}"))?;
+        }
+        Ok(recorder.calls())
+    }
+
+    /// The head and one block over a new connection.
+    ///
+    /// # Errors
+    /// When one of them does not come.
+    pub async fn first_answers(&self, block: Handle) -> Result<()> {
+        let store = self.connect();
+        store.head().await?;
+        let records = store.get_many(&[block], 0).await?;
+        ensure!(records.len() == 1, "{} records came", records.len());
+        Ok(())
+    }
+
+    /// So many clients, each with a connection that has brought it the head.
+    ///
+    /// # Errors
+    /// When one of them cannot be connected.
+    pub async fn clients(&self, count: u32) -> Result<Clients> {
+        let mut stores = Vec::new();
+        for _ in 0..count {
+            let store = Arc::new(self.connect());
+            store.head().await?;
+            stores.push(store);
+        }
+        Ok(Clients { stores })
+    }
+
     /// The handles of the files of a flat directory whose content is one block each.
     ///
     /// # Errors
@@ -181,6 +244,42 @@ impl Place {
                 let (store, handles) = (store.clone(), handles.clone());
                 tasks.push(tokio::spawn(lane_of(store, handles, first, requests)));
             }
+        }
+        for task in tasks {
+            task.await??;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+/// Clients that stay connected.
+pub struct Clients {
+    stores: Vec<Arc<RemoteStore>>,
+}
+
+impl Clients {
+    /// Replays so many calls of a trace that is repeated without end; the seconds.
+    ///
+    /// The calls are dealt out in stretches of equal length, one for each client, so that the same
+    /// calls are made however many clients there are. Each makes its own in order, the next one when
+    /// the last was answered.
+    ///
+    /// # Errors
+    /// When an answer is not complete.
+    pub async fn replay(&self, trace: &Arc<[Call]>, calls: usize) -> Result<f64> {
+        let start = Instant::now();
+        let mut tasks = Vec::new();
+        for (at, store) in self.stores.iter().enumerate() {
+            let bound = |at: usize| at * calls / self.stores.len();
+            let (stretch, trace) = (bound(at)..bound(at + 1), trace.clone());
+            let store = store.clone();
+            tasks.push(tokio::spawn(async move {
+                for at in stretch {
+                    let at = at.checked_rem(trace.len()).context("an empty trace")?;
+                    replay(&store, trace.get(at).context("no such call")?).await?;
+                }
+                anyhow::Ok(())
+            }));
         }
         for task in tasks {
             task.await??;
@@ -378,6 +477,16 @@ mod tests {
         assert!(wrong.is_err(), "a file of another length was taken");
         assert!(record("two", 0, "5").await.is_err());
 
+        let paths = ["one", "a/b/c/one"].map(PathBuf::from);
+        let both = served.place.record_all(&paths, &state("6")).await.unwrap();
+        let both: Arc<[Call]> = both.into();
+        let clients = served.place.clients(3).await.unwrap();
+        clients.replay(&both, 10).await.unwrap();
+        assert!(clients.replay(&Arc::new([]), 10).await.is_err());
+        let gone = [PathBuf::from("two")];
+        let gone = served.place.record_all(&gone, &state("7")).await;
+        assert!(gone.unwrap_err().to_string().contains("no two"));
+
         served.place.new_connections(&four, 3).await.unwrap();
         let nowhere = [Call::Data {
             want: vec![Handle::from_bytes([9; 32])],
@@ -409,6 +518,9 @@ mod tests {
             requests: 64,
         };
         let handles: Arc<[Handle]> = handles.into();
+        served.place.first_answers(handles[3]).await.unwrap();
+        let nothing = Handle::from_bytes([9; 32]);
+        assert!(served.place.first_answers(nothing).await.is_err());
         served.place.keep_alive(load, handles).await.unwrap();
         served.server.abort();
     }

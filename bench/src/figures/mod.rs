@@ -4,7 +4,9 @@
 //! is not a measurement of this program.
 
 mod blocks;
+mod clients;
 mod getdata;
+mod growth;
 mod large;
 mod lookup;
 mod publish;
@@ -26,9 +28,11 @@ pub const ALL: &[Figure] = &[
     large::WARM,
     small::FIGURE,
     blocks::FIGURE,
+    clients::FIGURE,
     lookup::FIGURE,
     getdata::FIGURE,
     start::FAR,
+    growth::FIGURE,
     recovery::FIGURE,
     start::CACHED,
 ];
