@@ -124,7 +124,7 @@ impl Replayed {
             let first = place.clients(1).await?;
             first.replay(&self.trace, WARMING * self.trace.len()).await
         })?;
-        let (before_bytes, before_kernel) = (resident(server.pid()), sockets());
+        let (before_bytes, before_pages) = (resident(server.pid()), pages());
         ensure!(before_bytes > 0, "the server's memory is not told");
         let clients = runtime.block_on(place.clients(count))?;
         let idle_bytes = resident(server.pid()).saturating_sub(before_bytes);
@@ -133,16 +133,17 @@ impl Replayed {
         let before_s = server.cpu_s()?;
         let load = || runtime.block_on(clients.replay(&self.trace, calls));
         let pid = server.pid();
-        let ((seconds, kernel), most) =
-            memory::most(|| resident(pid), || memory::most(sockets, load));
+        let ((seconds, most_pages), most_bytes) =
+            memory::most(|| resident(pid), || memory::most(pages, load));
         let cpu_s = server.cpu_s()? - before_s;
+        let kernel_bytes = most_pages.saturating_sub(before_pages) * memory::page_bytes()?;
         let each = |bytes: u64| bytes as f64 / f64::from(count);
         Ok(vec![
             (CPU.name, cpu_s * 1e6 / calls as f64),
             (RATE.name, calls as f64 / seconds?),
-            (BUSY.name, each(most.saturating_sub(before_bytes))),
+            (BUSY.name, each(most_bytes.saturating_sub(before_bytes))),
             (IDLE.name, each(idle_bytes)),
-            (KERNEL.name, each(kernel.saturating_sub(before_kernel))),
+            (KERNEL.name, each(kernel_bytes)),
         ])
     }
 }
@@ -151,8 +152,8 @@ fn resident(pid: u32) -> u64 {
     memory::resident_bytes(pid).unwrap_or(0)
 }
 
-fn sockets() -> u64 {
-    memory::socket_bytes().unwrap_or(0)
+fn pages() -> u64 {
+    memory::socket_pages().unwrap_or(0)
 }
 
 /// Our row: the dearest request and the lowest rate from ten clients up, the highest rate of all, and
