@@ -10,6 +10,7 @@ mod environment;
 mod field;
 mod figure;
 mod figures;
+mod load;
 mod memory;
 mod mounts;
 mod network;

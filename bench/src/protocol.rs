@@ -77,7 +77,8 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 impl Place {
-    fn connect(&self) -> RemoteStore {
+    /// A client of the product; it connects when it is first asked.
+    pub fn connect(&self) -> RemoteStore {
         let address = format!("127.0.0.1:{}", self.port);
         RemoteStore::new(&address, *self.volume.as_bytes(), RemoteOptions::default())
     }
@@ -169,20 +170,6 @@ impl Place {
         Ok(())
     }
 
-    /// So many clients, each with a connection that has brought it the head.
-    ///
-    /// # Errors
-    /// When one of them cannot be connected.
-    pub async fn clients(&self, count: u32) -> Result<Clients> {
-        let mut stores = Vec::new();
-        for _ in 0..count {
-            let store = Arc::new(self.connect());
-            store.head().await?;
-            stores.push(store);
-        }
-        Ok(Clients { stores })
-    }
-
     /// The handles of the files of a flat directory whose content is one block each.
     ///
     /// # Errors
@@ -244,42 +231,6 @@ impl Place {
                 let (store, handles) = (store.clone(), handles.clone());
                 tasks.push(tokio::spawn(lane_of(store, handles, first, requests)));
             }
-        }
-        for task in tasks {
-            task.await??;
-        }
-        Ok(start.elapsed().as_secs_f64())
-    }
-}
-
-/// Clients that stay connected.
-pub struct Clients {
-    stores: Vec<Arc<RemoteStore>>,
-}
-
-impl Clients {
-    /// Replays so many calls of a trace that is repeated without end; the seconds.
-    ///
-    /// The calls are dealt out in stretches of equal length, one for each client, so that the same
-    /// calls are made however many clients there are. Each makes its own in order, the next one when
-    /// the last was answered.
-    ///
-    /// # Errors
-    /// When an answer is not complete.
-    pub async fn replay(&self, trace: &Arc<[Call]>, calls: usize) -> Result<f64> {
-        let start = Instant::now();
-        let mut tasks = Vec::new();
-        for (at, store) in self.stores.iter().enumerate() {
-            let bound = |at: usize| at * calls / self.stores.len();
-            let (stretch, trace) = (bound(at)..bound(at + 1), trace.clone());
-            let store = store.clone();
-            tasks.push(tokio::spawn(async move {
-                for at in stretch {
-                    let at = at.checked_rem(trace.len()).context("an empty trace")?;
-                    replay(&store, trace.get(at).context("no such call")?).await?;
-                }
-                anyhow::Ok(())
-            }));
         }
         for task in tasks {
             task.await??;
@@ -386,6 +337,7 @@ impl Replica for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::{self, Clients};
     use serve::{Limits, Server};
     use sim::model::Model;
     use store::{Repository, Writer};
@@ -479,10 +431,19 @@ mod tests {
 
         let paths = ["one", "a/b/c/one"].map(PathBuf::from);
         let both = served.place.record_all(&paths, &state("6")).await.unwrap();
-        let both: Arc<[Call]> = both.into();
-        let clients = served.place.clients(3).await.unwrap();
-        clients.replay(&both, 10).await.unwrap();
-        assert!(clients.replay(&Arc::new([]), 10).await.is_err());
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let script = load::script(&served.place, &both).await.unwrap();
+                let clients = Clients::connect(&served.place, 3).await.unwrap();
+                clients.play(&script, 10).await.unwrap();
+                let denied = [Call::Data {
+                    want: vec![Handle::from_bytes([9; 32])],
+                    around_bytes: 0,
+                }];
+                assert!(load::script(&served.place, &denied).await.is_err());
+                assert!(load::script(&served.place, &[]).await.is_err());
+            })
+            .await;
         let gone = [PathBuf::from("two")];
         let gone = served.place.record_all(&gone, &state("7")).await;
         assert!(gone.unwrap_err().to_string().contains("no two"));

@@ -7,17 +7,19 @@
 //! what it holds for all clients is not counted as any client's.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use anyhow::{Result, ensure};
+use tokio::task::LocalSet;
 
 use crate::dataset;
 use crate::field::{Field, Scale};
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
+use crate::load::{self, Clients};
 use crate::outcome::Outcome;
 use crate::protocol::{self, Call, runtime};
 use crate::subject::Published;
-use crate::{compile, memory, process, stats};
+use crate::{compile, cpu, memory, process, stats};
 
 const BOUND: &str = "what we said";
 /// What more clients are compared with, at both scales.
@@ -29,6 +31,8 @@ const OTHER_FILES: u64 = 256;
 const WARMING: usize = 3;
 
 const CPU: Metric = Metric::server_cpu("cpu");
+/// What the load generator itself takes: where it is as long as a request, it is what is measured.
+const LOAD: Metric = metric("load", "client µs each");
 const RATE: Metric = Metric::rate("rate");
 const PEAK: Metric = Metric::rate("peak");
 const BUSY: Metric = metric("busy", "bytes a client");
@@ -41,7 +45,7 @@ pub const FIGURE: Figure = Figure {
     title: "a compile's requests from 1 to 3,000 clients",
     rounds: (3, 1),
     placements: &[UNPINNED],
-    metrics: &[CPU, RATE, PEAK, BUSY, IDLE, KERNEL],
+    metrics: &[CPU, LOAD, RATE, PEAK, BUSY, IDLE, KERNEL],
     reaches: &[
         Reach::new("cpu", UNPINNED, FEW, Bound::AtMost(1.1)),
         Reach {
@@ -78,7 +82,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let mut line_up = LineUp::new();
     line_up.add(BOUND, Ok(|_| Ok(vec![(BUSY.name, f64::from(32 << 10))])));
     // One publication and one trace for all rows.
-    let replayed = Replayed::new(field, &tree).map(Arc::new);
+    let replayed = Replayed::new(field, &tree).map(Rc::new);
     for count in clients(field.scale) {
         let name = name_of(*count);
         match &replayed {
@@ -96,7 +100,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
 struct Replayed {
     field: Field,
     published: Published,
-    trace: Arc<[Call]>,
+    trace: Vec<Call>,
 }
 
 impl Replayed {
@@ -112,7 +116,7 @@ impl Replayed {
         Ok(Replayed {
             field: field.clone(),
             published,
-            trace: trace.into(),
+            trace,
         })
     }
 
@@ -120,27 +124,31 @@ impl Replayed {
         process::raise_open_files(u64::from(count) + OTHER_FILES)?;
         let (server, place) = protocol::serve_published(&self.field, &self.published)?;
         let runtime = runtime()?;
-        runtime.block_on(async {
-            let first = place.clients(1).await?;
-            first.replay(&self.trace, WARMING * self.trace.len()).await
+        let tasks = LocalSet::new();
+        let script = tasks.block_on(&runtime, async {
+            let script = load::script(&place, &self.trace).await?;
+            let first = Clients::connect(&place, 1).await?;
+            first.play(&script, WARMING * script.len()).await?;
+            anyhow::Ok(script)
         })?;
         let (before_bytes, before_pages) = (resident(server.pid()), pages());
         ensure!(before_bytes > 0, "the server's memory is not told");
-        let clients = runtime.block_on(place.clients(count))?;
+        let clients = tasks.block_on(&runtime, Clients::connect(&place, count))?;
         let idle_bytes = resident(server.pid()).saturating_sub(before_bytes);
 
-        let calls = self.field.pick((60_000, 600));
-        let before_s = server.cpu_s()?;
-        let load = || runtime.block_on(clients.replay(&self.trace, calls));
+        let requests = self.field.pick((60_000_u32, 600));
+        let (before_s, load_before_s) = (server.cpu_s()?, cpu::own_s());
+        let load = || tasks.block_on(&runtime, clients.play(&script, requests as usize));
         let pid = server.pid();
         let ((seconds, most_pages), most_bytes) =
             memory::most(|| resident(pid), || memory::most(pages, load));
-        let cpu_s = server.cpu_s()? - before_s;
+        let (cpu_s, load_s) = (server.cpu_s()? - before_s, cpu::own_s() - load_before_s);
         let kernel_bytes = most_pages.saturating_sub(before_pages) * memory::page_bytes()?;
         let each = |bytes: u64| bytes as f64 / f64::from(count);
         Ok(vec![
-            (CPU.name, cpu_s * 1e6 / calls as f64),
-            (RATE.name, calls as f64 / seconds?),
+            (CPU.name, cpu_s * 1e6 / f64::from(requests)),
+            (LOAD.name, load_s * 1e6 / f64::from(requests)),
+            (RATE.name, f64::from(requests) / seconds?),
             (BUSY.name, each(most_bytes.saturating_sub(before_bytes))),
             (IDLE.name, each(idle_bytes)),
             (KERNEL.name, each(kernel_bytes)),
@@ -171,6 +179,7 @@ fn worst(outcome: &mut Outcome, placement: Placement) {
     let most = rows.get(rows.len() - 1..).unwrap_or_default();
     let ours = [
         (CPU, samples(many, CPU, f64::max)),
+        (LOAD, samples(many, LOAD, f64::max)),
         (RATE, samples(many, RATE, f64::min)),
         (PEAK, samples(rows, RATE, f64::max)),
         (BUSY, samples(most, BUSY, f64::max)),
