@@ -136,7 +136,7 @@ impl Replayed {
         let clients = tasks.block_on(&runtime, Clients::connect(&place, count))?;
         let idle_bytes = resident(server.pid()).saturating_sub(before_bytes);
 
-        let requests = self.field.pick((60_000_u32, 600));
+        let requests = self.field.pick((200_000_u32, 600));
         let (before_s, load_before_s) = (server.cpu_s()?, cpu::own_s());
         let load = || tasks.block_on(&runtime, clients.play(&script, requests as usize));
         let pid = server.pid();

@@ -295,23 +295,21 @@ fn name(number: usize) -> Handle {
 
 /// Our row: the worst that any size gave, round by round.
 fn worst(outcome: &mut Outcome, placement: Placement) {
+    // A size that failed may be the worst one.
+    if !outcome.not_measured.is_empty() {
+        return;
+    }
     for metric in FIGURE.metrics {
-        let rows: Vec<&[f64]> = outcome
-            .series
-            .iter()
-            .filter(|s| s.contestant != BOUND && s.metric == metric.name)
-            .map(|s| s.samples.as_slice())
-            .collect();
-        // A size that failed may be the worst one.
-        let complete = outcome.not_measured.is_empty();
+        let rows = outcome.series.iter().filter(|s| {
+            s.contestant != BOUND && s.placement == placement && s.metric == metric.name
+        });
+        let rows: Vec<&[f64]> = rows.map(|s| s.samples.as_slice()).collect();
         let choose = match metric.name {
             name if name == PUBLISH.name || name == VERIFY.name => f64::min,
             _ => f64::max,
         };
         let samples = stats::round_by_round(&rows, choose);
-        if complete && !samples.is_empty() {
-            outcome.derived(OURS, placement, *metric, samples);
-        }
+        outcome.derived(OURS, placement, *metric, samples);
     }
 }
 
