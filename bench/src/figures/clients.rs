@@ -196,6 +196,41 @@ fn worst(outcome: &mut Outcome, placement: Placement) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
+    use crate::runner;
+
+    fn rows(field: &Field) -> Result<LineUp> {
+        let mut line_up = LineUp::new();
+        let told = [(9.0, 100.0), (2.0, 80.0), (3.0, 90.0)];
+        for (count, (cpu, rate)) in clients(field.scale).iter().zip(told) {
+            let readings = vec![(CPU.name, cpu), (RATE.name, rate), (BUSY.name, cpu)];
+            line_up.add(&name_of(*count), Ok(move |_| Ok(readings.clone())));
+        }
+        Ok(line_up)
+    }
+
+    #[test]
+    fn ours_is_the_worst_from_ten_clients_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let field = Field::new(dir.path(), Scale::Quick, dir.path()).unwrap();
+        let figure = Figure {
+            line_up: rows,
+            ..FIGURE
+        };
+        let outcome = runner::run(&figure, &field, Environment::default()).unwrap();
+        let ours = |metric: Metric| outcome.samples(OURS, UNPINNED, metric.name);
+        assert_eq!(ours(CPU), Some(&[3.0][..]));
+        assert_eq!(ours(RATE), Some(&[80.0][..]));
+        assert_eq!(ours(PEAK), Some(&[100.0][..]));
+        assert_eq!(ours(BUSY), Some(&[3.0][..]));
+        assert!(ours(KERNEL).is_none());
+        let ratios: Vec<_> = outcome
+            .verdicts
+            .iter()
+            .map(|v| v.ratio.map(|r| r[0]))
+            .collect();
+        assert_eq!(ratios, [Some(1.5), Some(0.8), None]);
+    }
 
     #[test]
     fn both_scales_have_the_row_that_others_are_compared_with() {

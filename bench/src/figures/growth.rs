@@ -316,12 +316,49 @@ fn worst(outcome: &mut Outcome, placement: Placement) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
+    use crate::runner;
 
     #[test]
     fn rows_are_named_as_people_write_numbers() {
         assert_eq!(name_of(1_000, "names"), SMALLEST);
         assert_eq!(name_of(10_000_000, "blocks"), "10,000,000 blocks");
         assert_eq!(name_of(100, "files"), "100 files");
+    }
+
+    fn rows(_: &Field) -> Result<LineUp> {
+        let mut line_up = LineUp::new();
+        line_up.add(BOUND, Ok(|_| Ok(bounds())));
+        for (name, calls, publish) in [("a", 3.0, 9e4), ("b", 4.0, 3e4), ("c", 2.0, 5e4)] {
+            let readings = vec![(CALLS.name, calls), (PUBLISH.name, publish)];
+            line_up.add(name, Ok(move |_| Ok(readings.clone())));
+        }
+        Ok(line_up)
+    }
+
+    #[test]
+    fn ours_is_the_worst_of_all_sizes_or_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let field = Field::new(dir.path(), Scale::Quick, dir.path()).unwrap();
+        let figure = Figure {
+            line_up: rows,
+            ..FIGURE
+        };
+        let outcome = runner::run(&figure, &field, Environment::default()).unwrap();
+        let ours = |metric: Metric| outcome.samples(OURS, UNPINNED, metric.name);
+        assert_eq!(ours(CALLS), Some(&[4.0][..]));
+        assert_eq!(ours(PUBLISH), Some(&[3e4][..]));
+
+        let figure = Figure {
+            line_up: |field| {
+                let mut line_up = rows(field)?;
+                line_up.missing("d", "no room");
+                Ok(line_up)
+            },
+            ..FIGURE
+        };
+        let outcome = runner::run(&figure, &field, Environment::default()).unwrap();
+        assert!(outcome.samples(OURS, UNPINNED, CALLS.name).is_none());
     }
 
     #[test]
