@@ -25,9 +25,19 @@ pub const OBJECT_BYTES: usize = 8 << 10;
 
 /// Makes all of them.
 pub fn all(field: &Field) -> Result<()> {
-    for make in [
-        linux, package, large, small, blocks, names, objects, program,
-    ] {
+    let makers = [
+        linux,
+        package,
+        large,
+        small,
+        blocks,
+        names,
+        objects,
+        program,
+        directories,
+        many_files,
+    ];
+    for make in makers {
         eprintln!("{}", make(field)?.display());
     }
     Ok(())
@@ -229,6 +239,84 @@ pub fn program_start(field: &Field) -> Vec<PathBuf> {
     order
 }
 
+/// Figure 13: how many names each of [`directories`] has.
+pub fn directory_sizes(field: &Field) -> [usize; 3] {
+    field.pick(([1_000, 100_000, 1_000_000], [1_000, 3_000, 10_000]))
+}
+
+/// A directory of each of these sizes, named after it. One name in the middle is a file of 1 KiB; the
+/// others are symbolic links, which the local file system keeps at a fraction of a file's cost and
+/// whose entries in a volume are as large as those of files.
+pub fn directories(field: &Field) -> Result<PathBuf> {
+    let name = field.pick(("directories", "directories-quick"));
+    once(field, name, |dir| {
+        for size in directory_sizes(field) {
+            let middle = in_the_middle(size);
+            fs::create_dir(dir.join(size.to_string()))?;
+            for at in 0..size {
+                let path = in_a_directory(size, at);
+                if path == middle {
+                    random_file(&dir.join(path), 1 << 10)?;
+                } else {
+                    std::os::unix::fs::symlink(format!("{at:040x}"), dir.join(path))?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The one file in the directory of this size.
+pub fn in_the_middle(size: usize) -> PathBuf {
+    in_a_directory(size, size / 2)
+}
+
+fn in_a_directory(size: usize, at: usize) -> PathBuf {
+    PathBuf::from(format!("{size}/{at:07}"))
+}
+
+/// Figure 13: how many files are published.
+pub fn file_counts(field: &Field) -> [usize; 3] {
+    field.pick(([10_000, 100_000, 1_000_000], [1_000, 2_000, 5_000]))
+}
+
+const FILES_IN_A_DIRECTORY: usize = 1_000;
+/// Holds the smaller trees.
+const INNER: &str = "inner";
+
+/// Files of 100 to 400 bytes in directories of a thousand, as many as the greatest of [`file_counts`].
+/// A tree of each smaller count lies within the next larger one.
+pub fn many_files(field: &Field) -> Result<PathBuf> {
+    let name = field.pick(("many-files", "many-files-quick"));
+    once(field, name, |dir| {
+        let (mut source, mut dice) = (File::open("/dev/urandom")?, Dice::new(13));
+        let mut content = [0; 400];
+        let mut inside = 0;
+        for count in file_counts(field) {
+            let tree = dir.join(many_files_within(field, count));
+            fs::create_dir_all(&tree)?;
+            for at in 0..count - inside {
+                let directory = tree.join(format!("{:03}", at / FILES_IN_A_DIRECTORY));
+                let within = at % FILES_IN_A_DIRECTORY;
+                if within == 0 {
+                    fs::create_dir(&directory)?;
+                }
+                let content = &mut content[..100 + dice.below(301)];
+                source.read_exact(content)?;
+                fs::write(directory.join(format!("{within:03}")), content)?;
+            }
+            inside = count;
+        }
+        Ok(())
+    })
+}
+
+/// Where in [`many_files`] the tree of this many files is.
+pub fn many_files_within(field: &Field, count: usize) -> PathBuf {
+    let larger = file_counts(field).into_iter().filter(|c| *c > count);
+    larger.map(|_| INNER).collect()
+}
+
 /// Reads every file below a directory, so that the page cache holds it.
 pub fn warm(dir: &Path) -> Result<()> {
     if !dir.is_dir() {
@@ -347,6 +435,23 @@ mod tests {
         assert_eq!((order.len(), paths.len()), (600, 600));
         let parents: std::collections::BTreeSet<_> = paths.iter().map(|p| p.parent()).collect();
         assert_eq!(parents.len(), 30);
+    }
+
+    #[test]
+    fn trees_of_growing_size_hold_what_they_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let field = Field::new(dir.path(), crate::field::Scale::Quick, Path::new("none")).unwrap();
+        let tree = many_files(&field).unwrap();
+        for count in file_counts(&field) {
+            let found = files(&tree.join(many_files_within(&field, count))).unwrap();
+            assert_eq!(found.len(), count);
+        }
+        let tree = directories(&field).unwrap();
+        for size in directory_sizes(&field) {
+            let names = fs::read_dir(tree.join(size.to_string())).unwrap();
+            assert_eq!(names.count(), size);
+            assert!(tree.join(in_the_middle(size)).is_file());
+        }
     }
 
     #[test]

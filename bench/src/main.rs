@@ -3,12 +3,15 @@
 //! One command, resumable figure by figure: `bulla-bench all` runs what has no result for this build
 //! yet, `run 1 2` runs these again, `table` prints what there is. Method: `docs/benchmarks.md`.
 
+mod compile;
 mod cpu;
 mod dataset;
 mod environment;
 mod field;
 mod figure;
 mod figures;
+mod load;
+mod memory;
 mod mounts;
 mod network;
 mod outcome;
@@ -35,7 +38,7 @@ use crate::outcome::Outcome;
 #[derive(Parser)]
 #[command(name = "bulla-bench", about = "Compares bulla with its peers", version)]
 struct Arguments {
-    /// Where data, repositories, mounts and results lie; some 20 GB at full scale.
+    /// Where data, repositories, mounts and results lie; some 30 GB at full scale.
     #[arg(long, global = true, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/work"))]
     work: PathBuf,
     /// The binary under test [default: `bulla` beside this program].

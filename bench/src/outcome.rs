@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::field::Scale;
-use crate::figure::{Bound, Figure, OURS, Placement};
+use crate::figure::{Bound, Figure, Metric, OURS, Placement};
 use crate::stats;
 
 /// The number of this form of the file; a file of another number is measured again.
@@ -108,6 +108,23 @@ impl Outcome {
             .iter()
             .find(|s| s.contestant == contestant && s.placement == placement && s.metric == metric)
             .map(|s| s.samples.as_slice())
+    }
+
+    /// Adds what follows from other samples.
+    pub fn derived(
+        &mut self,
+        contestant: &str,
+        placement: Placement,
+        metric: Metric,
+        samples: Vec<f64>,
+    ) {
+        self.series.push(Series {
+            contestant: contestant.to_owned(),
+            placement,
+            metric: metric.name.to_owned(),
+            unit: metric.unit.to_owned(),
+            samples,
+        });
     }
 
     /// Judges every reach of the figure.

@@ -7,15 +7,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
-use crate::cpu;
+use crate::{cpu, memory};
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
@@ -41,6 +41,30 @@ pub struct Cost {
 /// # Errors
 /// When it cannot be started or does not succeed: the message carries the end of what it said.
 pub fn run(command: &mut Command, disk: &Path) -> Result<Cost> {
+    run_and(command, disk, Child::wait_with_output)
+}
+
+/// The same, and the most bytes of it that were in memory at a time.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched(command: &mut Command, disk: &Path) -> Result<(Cost, u64)> {
+    let mut peak_bytes = 0;
+    let cost = run_and(command, disk, |child| {
+        let pid = child.id();
+        let sample = || memory::peak_bytes(pid).unwrap_or(0);
+        let (output, most) = memory::most(sample, || child.wait_with_output());
+        peak_bytes = most;
+        output
+    })?;
+    Ok((cost, peak_bytes))
+}
+
+fn run_and(
+    command: &mut Command,
+    disk: &Path,
+    wait: impl FnOnce(Child) -> std::io::Result<Output>,
+) -> Result<Cost> {
     check_stop()?;
     let shown = show(command);
     let disk = File::open(disk).with_context(|| format!("opening {}", disk.display()))?;
@@ -56,7 +80,7 @@ pub fn run(command: &mut Command, disk: &Path) -> Result<Cost> {
         .spawn()
         .with_context(|| format!("starting {shown}"))?;
     let group = Group::of(&child)?;
-    let output = child.wait_with_output().context("waiting")?;
+    let output = wait(child).context("waiting")?;
     let ran_s = start.elapsed().as_secs_f64();
     rustix::fs::syncfs(&disk).context("syncfs")?;
     let wall_s = start.elapsed().as_secs_f64();
@@ -252,6 +276,22 @@ pub fn check_stop() -> Result<()> {
     Ok(())
 }
 
+/// Lets this program and what it starts have as many files open as the system allows.
+///
+/// # Errors
+/// When that is fewer than `files`.
+pub fn raise_open_files(files: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < files) {
+        bail!("{files} open files are needed: raise the hard limit (ulimit -Hn)");
+    }
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised).context("raising the limit on open files")
+}
+
 /// A port of 127.0.0.1 that is free now.
 pub fn free_port() -> Result<u16> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
@@ -298,6 +338,19 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("no space") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn the_memory_of_a_command_is_seen() {
+        // The shell holds what it has read in a variable.
+        let bytes = 32 << 20;
+        let script =
+            format!("x=$(head -c {bytes} /dev/zero | tr '\\0' x); sleep 0.1; echo ${{#x}}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let (cost, peak_bytes) = run_watched(&mut command, Path::new("/tmp")).unwrap();
+        assert_eq!(cost.stdout.trim(), bytes.to_string());
+        assert!(peak_bytes > bytes, "{peak_bytes}");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! what it asked is replayed. Verifying the answers is the client's work and metered for nobody;
 //! that they are complete is checked.
 
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,9 @@ use crate::subject::Published;
 
 /// Longest that the reader may take over one operation while it is recorded.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Longest file that is read at one go.
+const WHOLE_BYTES: usize = 16 << 20;
 
 /// One request of a reader.
 #[derive(Debug, Clone)]
@@ -54,7 +58,11 @@ pub struct Place {
 
 /// Publishes a tree and serves it, everything in the page cache.
 pub fn serve(field: &Field, name: &str, tree: &Path) -> Result<(Daemon, Place)> {
-    let published = Published::new(field, name, tree)?;
+    serve_published(field, &Published::new(field, name, tree)?)
+}
+
+/// Serves a volume, everything in the page cache.
+pub fn serve_published(field: &Field, published: &Published) -> Result<(Daemon, Place)> {
     dataset::warm(&published.repo)?;
     let (daemon, port) = published.serve(field)?;
     let volume = published.volume.parse().context("the volume id")?;
@@ -69,7 +77,8 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 impl Place {
-    fn connect(&self) -> RemoteStore {
+    /// A client of the product; it connects when it is first asked.
+    pub fn connect(&self) -> RemoteStore {
         let address = format!("127.0.0.1:{}", self.port);
         RemoteStore::new(&address, *self.volume.as_bytes(), RemoteOptions::default())
     }
@@ -118,6 +127,47 @@ impl Place {
         let length: usize = content.iter().map(Bytes::len).sum();
         ensure!(length == file_bytes, "{path} has {length} bytes");
         Ok(recorder.calls())
+    }
+
+    /// Everything that a reader with empty caches asks for until it has read all these files, one
+    /// after the other.
+    ///
+    /// # Errors
+    /// When the reader fails, or a file is not there.
+    pub async fn record_all(&self, paths: &[PathBuf], state: &Path) -> Result<Vec<Call>> {
+        let recorder = Arc::new(Recorder {
+            inner: self.connect(),
+            max_around_bytes: usize::MAX,
+            calls: Mutex::default(),
+        });
+        let volume = self.open(recorder.clone(), state, None).await?;
+        let snapshot = volume.snapshot();
+        let how = Fetch::Until(volume.deadline());
+        for path in paths {
+            let shown = path.display();
+            let name = path.as_os_str().as_bytes();
+            let inode = snapshot
+                .resolve(name, how)
+                .await?
+                .with_context(|| format!("the volume has no {shown}"))?;
+            snapshot
+                .read(&inode, 0, WHOLE_BYTES, how)
+                .await
+                .with_context(|| format!("reading {shown}"))?;
+        }
+        Ok(recorder.calls())
+    }
+
+    /// The head and one block over a new connection.
+    ///
+    /// # Errors
+    /// When one of them does not come.
+    pub async fn first_answers(&self, block: Handle) -> Result<()> {
+        let store = self.connect();
+        store.head().await?;
+        let records = store.get_many(&[block], 0).await?;
+        ensure!(records.len() == 1, "{} records came", records.len());
+        Ok(())
     }
 
     /// The handles of the files of a flat directory whose content is one block each.
@@ -287,6 +337,7 @@ impl Replica for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::{self, Clients};
     use serve::{Limits, Server};
     use sim::model::Model;
     use store::{Repository, Writer};
@@ -378,6 +429,25 @@ mod tests {
         assert!(wrong.is_err(), "a file of another length was taken");
         assert!(record("two", 0, "5").await.is_err());
 
+        let paths = ["one", "a/b/c/one"].map(PathBuf::from);
+        let both = served.place.record_all(&paths, &state("6")).await.unwrap();
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let script = load::script(&served.place, &both).await.unwrap();
+                let clients = Clients::connect(&served.place, 3).await.unwrap();
+                clients.play(&script, 10).await.unwrap();
+                let denied = [Call::Data {
+                    want: vec![Handle::from_bytes([9; 32])],
+                    around_bytes: 0,
+                }];
+                assert!(load::script(&served.place, &denied).await.is_err());
+                assert!(load::script(&served.place, &[]).await.is_err());
+            })
+            .await;
+        let gone = [PathBuf::from("two")];
+        let gone = served.place.record_all(&gone, &state("7")).await;
+        assert!(gone.unwrap_err().to_string().contains("no two"));
+
         served.place.new_connections(&four, 3).await.unwrap();
         let nowhere = [Call::Data {
             want: vec![Handle::from_bytes([9; 32])],
@@ -409,6 +479,9 @@ mod tests {
             requests: 64,
         };
         let handles: Arc<[Handle]> = handles.into();
+        served.place.first_answers(handles[3]).await.unwrap();
+        let nothing = Handle::from_bytes([9; 32]);
+        assert!(served.place.first_answers(nothing).await.is_err());
         served.place.keep_alive(load, handles).await.unwrap();
         served.server.abort();
     }

@@ -73,6 +73,18 @@ pub fn ratio(ours: &[f64], peers: &[f64]) -> Option<Ratio> {
     })
 }
 
+/// The least or the greatest of several interleaved series in each round (`f64::min`, `f64::max`);
+/// empty if one of them is, or there are none.
+pub fn round_by_round(series: &[&[f64]], choose: fn(f64, f64) -> f64) -> Vec<f64> {
+    let rounds = series.iter().map(|samples| samples.len()).min();
+    (0..rounds.unwrap_or(0))
+        .filter_map(|round| {
+            let samples = series.iter().filter_map(|samples| samples.get(round));
+            samples.copied().reduce(choose)
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +114,15 @@ mod tests {
         assert_eq!(interval(&first(20)), Some((6.0, 15.0)));
         let reversed: Vec<_> = first(20).into_iter().rev().collect();
         assert_eq!(interval(&reversed), Some((6.0, 15.0)));
+    }
+
+    #[test]
+    fn the_worst_is_chosen_round_by_round() {
+        let series: [&[f64]; 2] = [&[1.0, 5.0, 3.0], &[2.0, 4.0, 9.0]];
+        assert_eq!(round_by_round(&series, f64::max), [2.0, 5.0, 9.0]);
+        assert_eq!(round_by_round(&series, f64::min), [1.0, 4.0, 3.0]);
+        assert!(round_by_round(&[&[1.0], &[]], f64::max).is_empty());
+        assert!(round_by_round(&[], f64::max).is_empty());
     }
 
     #[test]

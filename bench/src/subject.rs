@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::field::Field;
 use crate::mounts::Mounted;
-use crate::process::{self, Daemon};
+use crate::process::{self, Cost, Daemon};
 
 /// `bulla` with its state below `home`.
 fn bulla(binary: &Path, home: &Path) -> Command {
@@ -59,17 +59,49 @@ pub struct Published {
 impl Published {
     /// Publishes a tree into a fresh repository named after the figure.
     pub fn new(field: &Field, name: &str, tree: &Path) -> Result<Published> {
+        let published = Self::made(field, name, tree, |command, disk| {
+            Ok((process::run(command, disk)?, 0))
+        });
+        Ok(published?.0)
+    }
+
+    /// The same, with what that cost and the most bytes of the publisher in memory.
+    pub fn watched(field: &Field, name: &str, tree: &Path) -> Result<(Published, Cost, u64)> {
+        Self::made(field, name, tree, process::run_watched)
+    }
+
+    fn made(
+        field: &Field,
+        name: &str,
+        tree: &Path,
+        run: impl FnOnce(&mut Command, &Path) -> Result<(Cost, u64)>,
+    ) -> Result<(Published, Cost, u64)> {
         let binary = field.bulla()?.to_owned();
         let home = field.fresh(&format!("bulla-{name}"))?;
         let repo = home.join("repo");
         process::run(&mut new_key(&binary, &home), field.work())?;
-        let cost = process::run(&mut publish(&binary, &home, tree, &repo), field.work())?;
-        Ok(Published {
-            volume: volume_of(&cost.stdout)?,
+        let (cost, peak_bytes) = run(&mut publish(&binary, &home, tree, &repo), field.work())?;
+        let volume = volume_of(&cost.stdout)?;
+        let published = Published {
+            volume,
             binary,
             home,
             repo,
-        })
+        };
+        Ok((published, cost, peak_bytes))
+    }
+
+    /// Reads and checks everything, straight from the repository; the files that were found whole.
+    pub fn verify(&self, field: &Field) -> Result<(Cost, u64)> {
+        let mut command = bulla(&self.binary, &self.home);
+        command.args(["verify", "--json"]);
+        command.arg(format!("{}@{}", self.volume, self.repo.display()));
+        let cost = process::run(&mut command, field.work())?;
+        let files = last_record(&cost.stdout)?
+            .get("files")
+            .and_then(serde_json::Value::as_u64);
+        let files = files.context("verify --json counted no files")?;
+        Ok((cost, files))
     }
 
     /// The same volume with the blocks of another copy of its repository.
@@ -166,13 +198,16 @@ impl Published {
 
 /// The volume id in the closing record that `publish --json` prints.
 fn volume_of(stdout: &str) -> Result<String> {
-    let last = stdout.trim().lines().next_back().unwrap_or_default();
-    let record: serde_json::Value =
-        serde_json::from_str(last).context("publish --json printed no JSON")?;
+    let record = last_record(stdout)?;
     let volume = record.get("volume").and_then(|v| v.as_str());
     Ok(volume
         .ok_or_else(|| anyhow!("publish --json named no volume"))?
         .to_owned())
+}
+
+fn last_record(stdout: &str) -> Result<serde_json::Value> {
+    let last = stdout.trim().lines().next_back().unwrap_or_default();
+    serde_json::from_str(last).context("--json printed no JSON")
 }
 
 #[cfg(test)]

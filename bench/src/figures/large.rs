@@ -13,7 +13,7 @@ use crate::cpu;
 use crate::dataset;
 use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
-use crate::outcome::{Outcome, Series};
+use crate::outcome::Outcome;
 use crate::peers::nginx::Nginx;
 use crate::peers::view::Viewer;
 use crate::process;
@@ -122,13 +122,7 @@ fn hashing(outcome: &mut Outcome, placement: Placement) {
         return;
     };
     let samples = with.iter().zip(without).map(|(w, wo)| w - wo).collect();
-    outcome.series.push(Series {
-        contestant: OURS.to_owned(),
-        placement,
-        metric: HASHING.name.to_owned(),
-        unit: HASHING.unit.to_owned(),
-        samples,
-    });
+    outcome.derived(OURS, placement, HASHING, samples);
 }
 
 fn cold_round(viewer: &Viewer, field: &Field) -> Result<Vec<Reading>> {

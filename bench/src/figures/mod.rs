@@ -4,8 +4,10 @@
 //! is not a measurement of this program.
 
 mod blocks;
+mod clients;
 mod compile;
 mod getdata;
+mod growth;
 mod large;
 mod lookup;
 mod publish;
@@ -28,9 +30,11 @@ pub const ALL: &[Figure] = &[
     small::FIGURE,
     blocks::FIGURE,
     compile::FIGURE,
+    clients::FIGURE,
     lookup::FIGURE,
     getdata::FIGURE,
     start::FAR,
+    growth::FIGURE,
     recovery::FIGURE,
     start::CACHED,
 ];
