@@ -66,15 +66,11 @@ pub(crate) async fn data_handles(
     how: Fetch,
 ) -> Result<Vec<Handle<Data>>, ReadError> {
     let pieces = pieces(blocks, root, 0, root.len, how).await?;
-    Ok(data_of(&pieces).collect())
-}
-
-/// The data blocks among them.
-pub(crate) fn data_of(pieces: &[Piece]) -> impl Iterator<Item = Handle<Data>> {
-    pieces.iter().filter_map(|piece| match piece.extent {
+    let data = |piece: &Piece| match piece.extent {
         Extent::Data { handle, .. } => Some(handle),
         Extent::Hole { .. } => None,
-    })
+    };
+    Ok(pieces.iter().filter_map(data).collect())
 }
 
 /// How many pieces go into the next request, and the handles of those that are data.

@@ -23,7 +23,7 @@ use trust::map::MapRoot;
 use crate::around::{Around, Expect, Tally, Worth};
 use crate::blocks::Fetch;
 use crate::error::ReadError;
-use crate::pieces::{data_handles, data_of, pieces};
+use crate::pieces::data_handles;
 use crate::snapshot::Snapshot;
 
 /// Names that are remembered.
@@ -36,7 +36,7 @@ const PROVEN_WAITS: u32 = 2;
 const LONG: Duration = Duration::from_millis(5);
 /// Bytes under way at most, where the cache has room for them.
 const MOST_UNDER_WAY_BYTES: u64 = 16 << 20;
-/// Bytes that are fetched for one directory at a time, and of one request.
+/// Bytes that are fetched for one directory at a time, at most, and of one request.
 const BATCH_BYTES: u64 = 4 << 20;
 const REQUEST_BYTES: u64 = 256 << 10;
 /// Larger files are a sequential reader's affair, bytes.
@@ -96,6 +96,8 @@ pub(crate) struct Siblings {
     around: Around,
     under_way_bytes: AtomicU64,
     most_bytes: u64,
+    /// What is fetched for one directory at a time.
+    batch_bytes: u64,
 }
 
 /// What a directory or file is known by.
@@ -112,11 +114,13 @@ fn top_of(inode: &Inode) -> Option<([u8; 32], Alike)> {
 impl Siblings {
     /// With an eighth of this budget, at most.
     pub(crate) fn new(cache_bytes: u64) -> Self {
+        let most_bytes = (cache_bytes / 8).min(MOST_UNDER_WAY_BYTES);
         Siblings {
             state: Mutex::default(),
             around: Around::default(),
             under_way_bytes: AtomicU64::new(0),
-            most_bytes: (cache_bytes / 8).min(MOST_UNDER_WAY_BYTES),
+            most_bytes,
+            batch_bytes: most_bytes.min(BATCH_BYTES),
         }
     }
 
@@ -168,9 +172,23 @@ impl Siblings {
         self.take(&mut state, others)
     }
 
+    /// Notes that a reader had to wait long for a directory in which it looks up a name. Gives the files
+    /// of it to fetch, as [`Siblings::wanted`].
+    fn entered(&self, directory: &MapRoot, name: &[u8]) -> Option<Others> {
+        if self.around.worth() != Worth::Much {
+            return None;
+        }
+        let others = Others {
+            directory: *directory,
+            alike: Alike::Files,
+            behind: Bytes::copy_from_slice(name),
+        };
+        self.take(&mut self.state(), others)
+    }
+
     fn take(&self, state: &mut State, others: Others) -> Option<Others> {
         let under_way = &self.under_way_bytes;
-        if under_way.load(Ordering::Relaxed) + BATCH_BYTES > self.most_bytes {
+        if under_way.load(Ordering::Relaxed) + self.batch_bytes > self.most_bytes {
             return None;
         }
         let place = state.place(&others);
@@ -179,7 +197,7 @@ impl Siblings {
         }
         place.under_way = true;
         place.waits = 0;
-        under_way.fetch_add(BATCH_BYTES, Ordering::Relaxed);
+        under_way.fetch_add(self.batch_bytes, Ordering::Relaxed);
         Some(others)
     }
 
@@ -201,7 +219,7 @@ impl Siblings {
     /// The fetch has ended, however it ended.
     fn done(&self, others: &Others, tally: Option<Arc<Tally>>) {
         self.under_way_bytes
-            .fetch_sub(BATCH_BYTES, Ordering::Relaxed);
+            .fetch_sub(self.batch_bytes, Ordering::Relaxed);
         self.state().place(others).under_way = false;
         if let Some(tally) = tally {
             self.around.keep(tally);
@@ -238,15 +256,39 @@ impl State {
 }
 
 impl Snapshot {
-    /// Something is wanted: what lies beside it may be fetched meanwhile. Whether it is.
-    pub(crate) fn go_to(&self, top: &[u8; 32], how: Fetch) -> bool {
-        let will_wait = how != Fetch::Cached && !self.blocks().holds(&Handle::from_bytes(*top));
+    /// A directory is wanted: what lies beside it may be fetched meanwhile.
+    pub(crate) fn go_to_directory(&self, map: &MapRoot, how: Fetch) {
+        let will_wait = how != Fetch::Cached && !self.blocks().holds(&map.handle.any());
+        self.go_to(map.handle.as_bytes(), will_wait);
+    }
+
+    /// The same for a file's content. Whether what lies beside it is fetched.
+    pub(crate) async fn go_to_file(&self, root: &ArrayRoot, how: Fetch) -> bool {
+        let will_wait = how != Fetch::Cached
+            && (!self.blocks().holds(&Handle::from_bytes(root.top))
+                // What is wrong with the content, its reader will see.
+                || (root.len <= MAX_FILE_BYTES
+                    && matches!(self.holds_content(root).await, Ok(false))));
+        self.go_to(&root.top, will_wait)
+    }
+
+    fn go_to(&self, top: &[u8; 32], will_wait: bool) -> bool {
         let others = self.blocks().siblings().wanted(top, will_wait);
         let is_fetched = others.is_some();
         others
             .into_iter()
             .for_each(|others| self.fetch_others(others));
         is_fetched
+    }
+
+    /// The first node of a directory is there, where a name is looked up.
+    pub(crate) fn arrived_at(&self, directory: &MapRoot, name: &[u8], waited: Duration) {
+        self.arrived(directory.handle.as_bytes(), waited);
+        if waited >= LONG
+            && let Some(others) = self.blocks().siblings().entered(directory, name)
+        {
+            self.fetch_others(others);
+        }
     }
 
     /// It is there.
@@ -303,7 +345,7 @@ impl Snapshot {
                 _ => continue,
             };
             bytes += len;
-            if bytes > BATCH_BYTES {
+            if bytes > self.blocks().siblings().batch_bytes {
                 break;
             }
             match &inode.content {
@@ -328,13 +370,11 @@ impl Snapshot {
         Ok(tally)
     }
 
-    /// Whether the first block of a content whose top is in memory is there as well: the top may have come
-    /// with the directory.
+    /// Whether a content whose top is in memory is there whole: the top may have come with the directory.
     async fn holds_content(&self, root: &ArrayRoot) -> Result<bool, ReadError> {
-        let first = pieces(self.blocks(), root, 0, 1, Fetch::Cached).await;
-        match first {
+        match data_handles(self.blocks(), root, Fetch::Cached).await {
             Err(ReadError::NotCached) => Ok(false),
-            first => Ok(data_of(&first?).all(|data| self.blocks().holds(&data.any()))),
+            all => Ok(all?.iter().all(|data| self.blocks().holds(&data.any()))),
         }
     }
 

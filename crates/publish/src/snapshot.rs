@@ -150,13 +150,13 @@ impl Snapshot {
         name: &[u8],
         how: Fetch,
     ) -> Result<Option<Inode>, ReadError> {
-        let (top, began) = (root.handle.as_bytes(), Instant::now());
-        self.go_to(top, how);
+        let began = Instant::now();
+        self.go_to_directory(root, how);
         let mut child = root.child_ref();
         loop {
             let node = self.map_node(&child, how).await?;
             if child.handle == root.handle {
-                self.arrived(top, began.elapsed());
+                self.arrived_at(root, name, began.elapsed());
             }
             child = match node.find(name, &child.interval) {
                 Find::Absent => return Ok(None),
@@ -262,7 +262,7 @@ impl Snapshot {
         let late = how != Fetch::Cached;
         let began = Instant::now();
         // The neighbours come another way where they are fetched already.
-        let expect = match self.go_to(&root.top, how) {
+        let expect = match self.go_to_file(root, how).await {
             true => Expect::Nothing,
             false => Expect::Near,
         };

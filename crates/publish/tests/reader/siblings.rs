@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use publish::Volume;
+use publish::blocks::Fetch;
 use sim::liar::Lie;
 
 use crate::world::{World, noise, now, read};
@@ -62,8 +63,31 @@ async fn go_through(world: &World, files: usize) -> (u64, usize) {
 async fn a_directory_that_is_read_through_costs_few_requests() {
     let world = world();
     let (_, asked) = go_through(&world, FILES).await;
-    // Each of 800 files is of an array node and two blocks, so 1,640 requests one by one.
-    assert!(asked < 16 * DIRECTORIES, "{asked}");
+    // Each of 800 files is of an array node and two blocks: 1,640 requests one by one, and half of what
+    // they are with read-around alone.
+    assert!(asked < 8 * DIRECTORIES, "{asked}");
+}
+
+#[tokio::test]
+async fn files_of_which_only_the_node_is_there_are_fetched_ahead_as_well() {
+    let world = world();
+    let liar = world.liar(Lie::None);
+    let volume: Arc<Volume> = world.open(vec![liar.clone()]).await.unwrap();
+    let snapshot = volume.snapshot();
+    let how = Fetch::Until(Instant::now() + Duration::from_secs(60));
+    let names = |d: usize| (0..FILES).map(move |f| format!("d{d:02}/f{f:02}"));
+    for name in (0..DIRECTORIES).flat_map(names) {
+        let file = snapshot.resolve(name.as_bytes(), how).await.unwrap();
+        let runs = snapshot.data_runs(&file.unwrap(), 0, 3000, how).await;
+        assert_eq!(runs.unwrap().data.first(), Some(&(0..3000)), "{name}");
+    }
+    liar.tell(FAR);
+    let before = liar.asked();
+    for name in (0..DIRECTORIES).flat_map(names) {
+        read(&volume, &name).await.unwrap();
+    }
+    let asked = liar.asked() - before;
+    assert!(asked < 8 * DIRECTORIES, "{asked}");
 }
 
 #[tokio::test]
