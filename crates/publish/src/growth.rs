@@ -76,9 +76,9 @@ pub(crate) async fn show(
         if why.class() == Class::Fork {
             tracing::error!(replica = %place, %why, "the publisher signed two histories");
             let locked = state.lock()?;
-            // Together they convince anybody who finds the record that the floor names.
+            // Together they convince anybody.
             locked.keep_evidence(&floor.encode())?;
-            locked.keep_evidence(head)?;
+            locked.keep_contradiction(head)?;
             for tile in &tiles {
                 locked.keep_evidence(tile)?;
             }

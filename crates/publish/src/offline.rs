@@ -1,5 +1,5 @@
-//! A start without any place: the head that was adopted last, kept beside the floor by readers with a
-//! cache on disk.
+//! A start without any place: the head that was adopted last, kept beside the floor. Only readers with a
+//! cache on disk begin with it; for the others it is one half of the evidence, should a place contradict it.
 //!
 //! It is judged by the floor and the clock like a mirror's, so it is believed in nothing: a damaged or
 //! foreign one is refused, an older one than the floor too, one whose time has passed too. It is looked
@@ -94,9 +94,6 @@ impl Asker<'_> {
     /// Keeps the head of the version in use, if it is still the floor's: another process may have
     /// gone on.
     pub(crate) fn keep(&self, head: &Bytes, offer: &Offer) -> Result<(), ReadError> {
-        if self.options.disk_cache.is_none() {
-            return Ok(());
-        }
         let locked = self.state.lock()?;
         let floor = locked.load()?;
         let in_use = |hash: &[u8; 32]| *hash == offer.record_hash;

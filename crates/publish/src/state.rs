@@ -4,7 +4,7 @@
 //! fsync, rename, fsync, under a lock that all processes of the user take. Losing it forgets which
 //! versions were seen; nothing else may lower it. Beside it lie the head that
 //! a publisher here signed last with the last leaves of the log that it made, the head that a reader
-//! with a cache adopted last (which nothing depends on), and evidence of forks and rollbacks.
+//! adopted last (which nothing depends on), and evidence of forks and rollbacks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -143,8 +143,8 @@ impl LockedState {
         self.head("signed")
     }
 
-    /// The head that a reader with a cache adopted last, if there ever was one. Whoever uses it
-    /// judges it like a stranger's.
+    /// The head that was adopted last, if there ever was one. Whoever uses it judges it like a
+    /// stranger's.
     ///
     /// # Errors
     /// [`ReadError::State`] when the file is there but not readable.
@@ -217,6 +217,18 @@ impl LockedState {
             Some((index, bytes.into()))
         };
         (first..until).filter_map(read).collect()
+    }
+
+    /// Keeps a head that contradicts the version adopted last, and that version's head with it: each is
+    /// signed, and together they convince people who have neither.
+    ///
+    /// # Errors
+    /// [`ReadError::State`].
+    pub fn keep_contradiction(&self, head: &[u8]) -> Result<(), ReadError> {
+        if let Ok(Some(adopted)) = self.kept() {
+            self.keep_evidence(&adopted)?;
+        }
+        self.keep_evidence(head)
     }
 
     /// Keeps a piece of evidence (two contradicting heads, a rolled-back head) for people to look at.

@@ -439,7 +439,7 @@ impl Asker<'_> {
                     let place = told.place;
                     tracing::error!(replica = %place, %why, "head refused");
                     if matches!(why.class(), Class::Fork | Class::Rollback) {
-                        locked.keep_evidence(&told.bytes)?;
+                        locked.keep_contradiction(&told.bytes)?;
                     }
                     match why.class() {
                         // Who lags has old blocks all the same.
@@ -584,11 +584,10 @@ impl Asker<'_> {
         if adopted != floor {
             locked.store(&adopted)?;
         }
-        if self.options.disk_cache.is_some()
-            && let Some(head) = &candidate.head
+        if let Some(head) = &candidate.head
             && let Err(error) = locked.keep(head)
         {
-            tracing::warn!(%error, "the head is not kept for a start without any place");
+            tracing::warn!(%error, "the head is kept neither for a start without any place nor as evidence");
         }
         Ok(candidate.snapshot)
     }

@@ -149,7 +149,7 @@ pub(crate) fn judge(
                     errors.push(ReadError::Statement { place, why });
                 }
                 if grave && told.place.is_some() {
-                    locked.keep_evidence(&told.bytes)?;
+                    locked.keep_contradiction(&told.bytes)?;
                 }
             }
         }

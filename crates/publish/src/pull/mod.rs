@@ -417,6 +417,9 @@ impl Pull<'_> {
         self.written_bytes += committed.segment_bytes + committed.index_bytes;
         let (locked, adopted) = self.adopted(offered)?;
         locked.store(&adopted)?;
+        if let Err(error) = locked.keep(&offered.bytes) {
+            tracing::warn!(%error, "the head is not kept as evidence");
+        }
         Ok(())
     }
 

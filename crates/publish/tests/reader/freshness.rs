@@ -64,11 +64,16 @@ async fn an_update_is_adopted_as_one_and_never_taken_back() {
         Some(Class::Rollback)
     );
     assert_eq!(read(&volume, "new").await.unwrap(), noise(50, 5000));
-    // Another process of the same user has the same floor, and the evidence is kept.
-    let again = world.open(vec![world.liar(Lie::Head(old))]).await;
+    // Another process of the same user has the same floor, and the evidence is kept: both heads.
+    let again = world.open(vec![world.liar(Lie::Head(old.clone()))]).await;
     assert_eq!(again.unwrap_err().class(), Some(Class::Rollback));
-    let evidence = kept(&world).join("evidence");
-    assert_eq!(std::fs::read_dir(evidence).unwrap().count(), 1);
+    let evidence = std::fs::read_dir(kept(&world).join("evidence")).unwrap();
+    let heads: Vec<_> = evidence
+        .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+        .collect();
+    assert_eq!(heads.len(), 2);
+    assert!(heads.contains(&old.to_vec()), "the older one");
+    assert!(heads.contains(&world.head.to_vec()), "the newer one");
 }
 
 #[tokio::test]

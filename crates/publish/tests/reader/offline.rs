@@ -178,7 +178,8 @@ async fn a_kept_head_hides_no_rollback_and_no_fork() {
     let class = refused(&world, world.liar(Lie::Head(other)), cache.path()).await;
     assert_eq!(class, Some(Class::Fork));
     let evidence = std::fs::read_dir(state(&world, "evidence")).unwrap();
-    assert_eq!(evidence.count(), 2);
+    // With the head that both contradict.
+    assert_eq!(evidence.count(), 3);
     // With nobody there to contradict it, it is what it was.
     let alone = open(&world, vec![Arc::new(Dead)], cache.path()).await;
     assert!(alone.unwrap().is_offline());
