@@ -203,6 +203,8 @@ async fn a_kept_head_that_is_damaged_foreign_old_or_over_is_none() {
     let mut world = World::new();
     let cache = tempfile::tempdir().unwrap();
     let first = world.head.to_vec();
+    // Its blocks lie in the cache, too.
+    fill(&world, world.liar(Lie::None), cache.path(), "big").await;
     world.head = next(&mut world, now(), 3600);
     fill(&world, world.liar(Lie::None), cache.path(), "new").await;
     let kept = state(&world, "adopted");

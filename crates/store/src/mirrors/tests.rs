@@ -257,14 +257,20 @@ async fn hedges_are_at_most_one_in_twenty_and_a_few() {
     let one = Fake::new("one", Does::Answer(10 * MS));
     let two = Fake::new("two", Does::Answer(10 * MS));
     let both = mirrors(&[&one, &two]);
-    for round in 0..2000_u64 {
-        // Every fourth answer is slow, wherever it is asked for.
-        let does = Does::Answer(if round % 4 == 0 { 60 * MS } else { 10 * MS });
+    for round in 0..2000 {
+        // Slower and slower than it ever was lately, wherever it is asked for; then as usual, for so long
+        // that it is forgotten.
+        let step = match round % 82 {
+            step @ 0..18 => step,
+            _ => 0,
+        };
+        let does = Does::Answer((10 * MS).mul_f64(1.3_f64.powi(step)));
         one.now_does(does);
         two.now_does(does);
         get(&both).await.unwrap();
     }
     let asked = one.asked() + two.asked();
+    assert!(asked > 2000 + 80, "{asked} requests for 2000");
     assert!(asked <= 2000 + 100 + 4, "{asked} requests for 2000");
 }
 
