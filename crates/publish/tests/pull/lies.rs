@@ -92,8 +92,7 @@ async fn blocks_under_false_names_are_dropped() {
 async fn an_old_head_is_a_rollback_also_where_the_floor_was_lost() {
     let (publisher, follower) = behind().await;
     let old = Follower::new();
-    let first = Publisher::new(5);
-    let first_head = first.head.clone();
+    let first_head = follower.repository().statements();
     follower
         .pull(&publisher, &[publisher.source()])
         .await
