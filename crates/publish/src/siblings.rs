@@ -41,9 +41,10 @@ const BATCH_BYTES: u64 = 4 << 20;
 const REQUEST_BYTES: u64 = 256 << 10;
 /// Larger files are a sequential reader's affair, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// What a directory's first node counts for, bytes, and how many are one request (and how many of the
-/// nearest are a request each).
+/// What a directory's first node counts for, bytes; how many of the nearest are a request each, with what
+/// their files begin with; how many of the others are one request.
 const NODE_BYTES: u64 = 8 << 10;
+const NEAREST_NODES: usize = 32;
 const NODES: usize = 32;
 /// Names that are looked through for one fetch.
 const MAX_NAMES: usize = 1024;
@@ -357,7 +358,7 @@ impl Snapshot {
         }
         let tally = self.blocks().siblings().coming(others, &coming);
         // The nearest each with what its files begin with, the others together.
-        let (near, far) = nodes.split_at(nodes.len().min(NODES));
+        let (near, far) = nodes.split_at(nodes.len().min(NEAREST_NODES));
         let near = near
             .iter()
             .map(|node| self.blocks().get(node, Expect::Next, how));

@@ -119,7 +119,7 @@ async fn a_fork_stops_the_replica() {
     let (mut publisher, follower) = behind().await;
     let told = publisher.head.clone();
     publisher.model.fork(Some(&told)).unwrap();
-    let other = Publisher::new(5).head;
+    let other = follower.repository().statements();
     publisher.model.fork(Some(&other)).unwrap();
     publisher.edit();
     let root = publisher.model.directory(Vec::new()).unwrap();

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use publish::{ReadError, Refreshed};
+use publish::{ReadError, Refreshed, Volume, VolumeOptions};
 use sim::liar::Lie;
 use store::Replica;
 use trust::error::Class;
+use trust::judge::Freshness;
 
 use crate::world::{World, noise, now, read, tree};
 
@@ -230,4 +231,33 @@ async fn the_floor_of_another_volume_is_an_error() {
     std::fs::write(&floor, other.encode()).unwrap();
     let error = refused(&world, vec![Arc::new(world.replica())]).await;
     assert!(matches!(error, ReadError::State { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn who_pins_an_old_version_does_not_displace_the_head_kept_as_evidence() {
+    let mut world = World::new();
+    let first = world.open(vec![world.liar(Lie::None)]).await.unwrap();
+    let old = world.replica();
+    let snapshot = first.snapshot();
+    let (version, record_hash) = (snapshot.record().version, *snapshot.record_hash());
+    let root = tree(&mut world.model);
+    world.head = world.model.publish(&root, now(), 3600).unwrap();
+    world.open(vec![world.liar(Lie::None)]).await.unwrap();
+    assert_eq!(
+        std::fs::read(kept(&world).join("adopted")).unwrap(),
+        world.head
+    );
+    let options = VolumeOptions {
+        freshness: Freshness::Pinned {
+            version,
+            record_hash,
+        },
+        ..world.options()
+    };
+    let pinned = Volume::over(world.model.id(), vec![Arc::new(old)], options).await;
+    assert_eq!(pinned.unwrap().snapshot().record().version, version);
+    assert_eq!(
+        std::fs::read(kept(&world).join("adopted")).unwrap(),
+        world.head
+    );
 }

@@ -245,7 +245,7 @@ async fn a_kept_head_that_is_damaged_foreign_old_or_over_is_none() {
     let honest = world.liar(Lie::Head(Bytes::from(good.clone())));
     fill(&world, honest, cache.path(), "new").await;
     assert_eq!(std::fs::read(&kept).unwrap(), good);
-    // Without a cache nothing is kept, and what was kept is not looked at.
+    // Without a cache what was kept is not begun with.
     let error = world.open(vec![Arc::new(Dead)]).await.unwrap_err();
     assert_eq!(error.class(), Some(Class::Unavailable));
 }
