@@ -584,12 +584,7 @@ impl Asker<'_> {
         if adopted != floor {
             locked.store(&adopted)?;
         }
-        // A pinned version is not what the floor names, and is kept only to begin with.
-        let is_floors = adopted
-            .adopted()
-            .is_some_and(|it| it.record_hash == candidate.offer.record_hash);
-        if (is_floors || self.options.disk_cache.is_some())
-            && let Some(head) = &candidate.head
+        if let Some(head) = &candidate.head
             && let Err(error) = locked.keep(head)
         {
             tracing::warn!(%error, "the head is kept neither for a start without any place nor as evidence");
