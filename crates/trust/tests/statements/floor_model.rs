@@ -160,8 +160,10 @@ proptest! {
                         // Whoever has adopted a forged record does not find it in the log, and the log
                         // of a forged record is none that anybody has tiles of.
                         if let Err(why) = play.world.show_growth(&floor, &mut offer) {
-                            let seen = floor.adopted().unwrap().record_hash;
-                            let both = [seen, offer.record_hash];
+                            // The record to grow from: the one adopted, or what a policy that is
+                            // new to this reader names as `last`.
+                            let under = floor.observe(&offer).unwrap();
+                            let both = [under.adopted().unwrap().record_hash, offer.record_hash];
                             let is_lie = matches!(why.class(), Class::Fork | Class::Integrity);
                             prop_assert!(is_lie, "{}", why);
                             prop_assert!(!both.iter().all(|hash| play.honest.contains(hash)));
