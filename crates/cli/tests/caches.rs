@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{Home, Mounted, Ran, noise, skipped};
+use support::{Home, Mounted, Ran, Tmpfs, noise, skipped};
 
 const BIG: &str = "sub/deep/big";
 
@@ -147,6 +147,43 @@ fn the_bounds_of_a_cache_hold() {
     by_setting.env("BULLA_CACHE_KEEP_FREE", "1000000TiB");
     Ran::of(by_setting.output().unwrap()).ends(0);
     assert_eq!(used("nought"), 0);
+}
+
+#[test]
+fn a_cache_on_a_full_disk_costs_nobody_a_byte() {
+    let home = Home::new();
+    home.published();
+    let server = home.serve("repo");
+    let Some(small) = Tmpfs::of(&home, "small", 4 << 20) else {
+        return skipped("a cache on a full disk", "a tmpfs cannot be mounted here");
+    };
+    let cat = [
+        "cat",
+        &server.source,
+        BIG,
+        "--cache",
+        "small/cache",
+        "--cache-keep-free",
+        "0B",
+    ];
+    let big = noise(700_000, 1);
+    let mut partial = 0;
+    for step in 0..10 {
+        small.leave_free(if step == 0 { 0 } else { 100_000 });
+        assert_eq!(bytes_of(&home, &cat), big, "{step}");
+        let blocks = kept(&home.path("small/cache"));
+        let bytes: u64 = blocks.iter().map(|it| it.metadata().unwrap().len()).sum();
+        partial += u64::from((1..700_000).contains(&bytes));
+        // Nothing is left of the block that did not fit.
+        let new = fs::read_dir(home.path("small/cache/new")).unwrap();
+        assert_eq!(new.count(), 0, "{step}");
+    }
+    assert!(partial > 3, "the disk was never full: {partial}");
+    // There is space again: the rest is kept, and what had been kept was whole.
+    small.leave_free(u64::MAX);
+    assert_eq!(bytes_of(&home, &cat), big);
+    lose_blocks(&home.path("repo"));
+    assert_eq!(bytes_of(&home, &cat), big);
 }
 
 #[test]

@@ -5,10 +5,10 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use support::{Home, noise, skipped};
+use support::{Home, Tmpfs, noise, skipped};
 
 /// A published volume whose tree has some more files, and SOURCE of its server.
 fn served(home: &Home) -> (String, support::Server) {
@@ -180,28 +180,16 @@ fn a_full_disk_is_told_and_costs_nothing() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
-    let mount = home.path("small");
-    std::fs::create_dir(&mount).unwrap();
-    let made = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4m", "bulla-test"])
-        .arg(&mount)
-        .stderr(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
+    let Some(small) = Tmpfs::of(&home, "small", 4 << 20) else {
         return skipped("full disk", "a tmpfs cannot be mounted here");
-    }
-    let _unmount = Tmpfs(mount.clone());
+    };
     home.run(&["pull", &source, "small/replica"]).ends(0);
     let replica = home.source(&volume, "small/replica");
     grow(&home, 1);
     home.publish().ends(0);
     let mut failures = 0;
     for step in 0..10u64 {
-        let fill = mount.join("fill");
-        let _ = std::fs::remove_file(&fill);
-        let free = rustix::fs::statvfs(&mount).unwrap();
-        let fill_bytes = (free.f_bavail * free.f_bsize).saturating_sub(step * 100 * 1024);
-        std::fs::write(&fill, vec![0; fill_bytes as usize]).unwrap();
+        small.leave_free(step * 100 * 1024);
         let ran = home.run(&["pull", &source, "small/replica"]);
         if ran.code != 0 {
             failures += 1;
@@ -211,17 +199,9 @@ fn a_full_disk_is_told_and_costs_nothing() {
         home.run(&["verify", &replica]).ends(0);
     }
     assert!(failures > 3, "the disk was never full: {failures}");
-    std::fs::remove_file(mount.join("fill")).unwrap();
+    small.leave_free(u64::MAX);
     home.run(&["pull", &source, "small/replica"]).ends(0);
     home.run(&["verify", &replica]).ends(0);
-}
-
-struct Tmpfs(std::path::PathBuf);
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

@@ -23,10 +23,11 @@ use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
 
+use crate::asker::{Asker, HEADS_PATIENCE, Judged};
 use crate::blocks::Fetch;
 use crate::error::{ReadError, gravest};
 use crate::snapshot::Snapshot;
-use crate::volume::{Asker, HEADS_PATIENCE, Judged, Volume};
+use crate::volume::Volume;
 
 /// Leaves that are asked for at once.
 const LEAVES_AT_ONCE: usize = 64;

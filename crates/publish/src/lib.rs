@@ -38,6 +38,7 @@
 
 mod ahead;
 pub mod around;
+mod asker;
 mod assemble;
 mod attributes;
 pub mod blocks;

@@ -13,8 +13,9 @@ use trust::error::{Class, Reject};
 use trust::head::Head;
 use trust::judge::{Offer, Terms};
 
+use crate::asker::Asker;
 use crate::error::ReadError;
-use crate::volume::{Asker, Candidate};
+use crate::volume::Candidate;
 
 impl Asker<'_> {
     /// The version that a reader begins with, and whether no place was needed for it.

@@ -409,3 +409,99 @@ fn requests(files: &[ArrayRoot]) -> Vec<&[ArrayRoot]> {
     }
     requests
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(number: u8) -> MapRoot {
+        MapRoot {
+            handle: Handle::from_bytes([number; 32]),
+            height: 1,
+            entries: 9,
+            salt: Default::default(),
+        }
+    }
+
+    fn file(number: u8) -> Inode {
+        let root = ArrayRoot {
+            len: 3000,
+            height: 1,
+            top: [number; 32],
+        };
+        let content = Content::Regular(FileContent::Array(root));
+        Inode::new(0o644, Mtime::default(), content)
+    }
+
+    /// Two waits in each of some directories, and of what was fetched then all was wanted, or nothing.
+    fn taught(siblings: &Siblings, all_wanted: bool) {
+        for round in 0..4u8 {
+            let directory = directory(100 + round);
+            let first = 10 * round;
+            siblings.found(&directory, b"a", &file(first));
+            siblings.found(&directory, b"b", &file(first + 1));
+            siblings.waited(&[first; 32]);
+            let Some(others) = siblings.waited(&[first + 1; 32]) else {
+                continue;
+            };
+            let came = [first + 2, first + 3].map(|n| ([n; 32], Bytes::new(), 3000));
+            let tally = siblings.coming(&others, &came);
+            siblings.done(&others, Some(tally));
+            for (top, ..) in came.iter().filter(|_| all_wanted) {
+                siblings.wanted(top, false);
+            }
+        }
+    }
+
+    #[test]
+    fn one_wait_in_a_directory_is_no_reason_and_two_are() {
+        let siblings = Siblings::new(256 << 20);
+        siblings.found(&directory(1), b"a", &file(1));
+        siblings.found(&directory(1), b"b", &file(2));
+        siblings.found(&directory(2), b"c", &file(3));
+        assert!(siblings.waited(&[1; 32]).is_none());
+        assert!(siblings.waited(&[3; 32]).is_none(), "another directory");
+        let others = siblings.waited(&[2; 32]).unwrap();
+        assert_eq!(others.directory, directory(1));
+        assert_eq!(others.alike, Alike::Files);
+        assert_eq!(others.behind, b"b".as_slice());
+    }
+
+    #[test]
+    fn who_enters_a_directory_gets_its_files_while_files_are_wanted() {
+        let siblings = Siblings::new(256 << 20);
+        let at_first = siblings.entered(&directory(1), b"m");
+        assert!(at_first.is_none(), "nothing is known yet");
+        taught(&siblings, true);
+        let others = siblings.entered(&directory(1), b"m").unwrap();
+        assert_eq!(others.directory, directory(1));
+        assert_eq!(others.alike, Alike::Files);
+        assert_eq!(others.behind, b"m".as_slice());
+        let again = siblings.entered(&directory(1), b"n");
+        assert!(again.is_none(), "it is under way");
+        siblings.done(&others, None);
+        assert!(siblings.entered(&directory(1), b"n").is_some());
+    }
+
+    #[test]
+    fn who_wanted_nothing_of_it_gets_nothing_more() {
+        let siblings = Siblings::new(256 << 20);
+        taught(&siblings, false);
+        assert!(siblings.entered(&directory(1), b"m").is_none());
+        siblings.found(&directory(1), b"a", &file(90));
+        assert!(siblings.wanted(&[90; 32], true).is_none());
+    }
+
+    #[test]
+    fn what_is_under_way_is_bounded_and_given_back() {
+        let siblings = Siblings::new(256 << 20);
+        taught(&siblings, true);
+        let enter = |number| siblings.entered(&directory(number), b"m");
+        let taken: Vec<Others> = (1..=20).filter_map(enter).collect();
+        assert_eq!(taken.len() as u64, MOST_UNDER_WAY_BYTES / BATCH_BYTES);
+        for others in &taken {
+            siblings.done(others, None);
+        }
+        assert!(enter(30).is_some());
+    }
+}

@@ -1,30 +1,26 @@
 //! A volume as its readers hold it: replicas, floor, and the one version that is adopted.
 //!
-//! Carries out the client's half of SFSRO 3.2 (freshness) and 3.4 (updates): ask for heads, judge
-//! each against the floor, take the newest whose root can really be had, remember it durably, and let
-//! nobody read from a statement whose time has passed.
+//! Carries out the client's half of SFSRO 3.2 (freshness) and 3.4 (updates): take the newest version
+//! that the places have (`asker`), remember it durably, and let nobody read from a statement whose time
+//! has passed.
 
-use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::Replica;
 use store::cache::DiskCache;
 use store::mirrors::Mirrors;
-use trust::error::Class;
-use trust::head::Head;
-use trust::judge::{Freshness, Offer, Terms};
+use trust::judge::{Freshness, Offer};
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use wire::http::Tls;
 
-use crate::blocks::{Blocks, Fetch};
+use crate::asker::{Asker, Judged};
 use crate::clock::Clock;
-use crate::error::{ReadError, gravest, is_fork};
-use crate::growth;
+use crate::error::ReadError;
 use crate::snapshot::Snapshot;
 use crate::source::{Location, Source};
 use crate::state::{self, State};
@@ -48,9 +44,6 @@ pub struct VolumeOptions {
     /// Who vouches for https servers.
     pub tls: Tls,
 }
-
-/// How long the other mirrors' heads are waited for once one has come.
-pub(crate) const HEADS_PATIENCE: Duration = Duration::from_millis(1000);
 
 impl Default for VolumeOptions {
     fn default() -> Self {
@@ -109,22 +102,6 @@ pub enum Refreshed {
     Unchanged,
     /// A newer version, now adopted.
     Adopted(Arc<Snapshot>),
-}
-
-/// A head that passed the floor, and which mirror told it.
-pub(crate) struct Judged {
-    pub mirror: usize,
-    pub place: String,
-    pub offer: Offer,
-    /// The head itself; none for a record that was found in a log.
-    pub head: Option<Bytes>,
-}
-
-/// A head as a mirror told it.
-struct Told {
-    mirror: usize,
-    place: String,
-    bytes: Bytes,
 }
 
 impl Volume {
@@ -326,269 +303,5 @@ impl Volume {
             None => Ok(Refreshed::Unchanged),
             Some(candidate) => self.adopt(candidate).map(Refreshed::Adopted),
         }
-    }
-}
-
-/// One round of asking for heads.
-pub(crate) struct Asker<'a> {
-    pub mirrors: &'a Arc<Mirrors>,
-    pub options: &'a VolumeOptions,
-    pub state: &'a State,
-    pub signatures: &'a Mutex<Signatures>,
-    pub now: u64,
-    /// Where the reader goes first.
-    pub toward: Option<&'a [u8]>,
-}
-
-impl Asker<'_> {
-    pub(crate) fn signatures(&self) -> MutexGuard<'_, Signatures> {
-        let signatures = self.signatures.lock();
-        signatures.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The newest version that some place has.
-    pub(crate) async fn newest(&self, deadline: Instant) -> Result<Candidate, ReadError> {
-        let judged = self.judged_heads(deadline).await?;
-        self.first_adoptable(judged, None, deadline).await
-    }
-
-    /// The heads that pass the floor, newest first; those that only the grace keeps alive come last.
-    async fn judged_heads(&self, deadline: Instant) -> Result<Vec<Judged>, ReadError> {
-        if matches!(self.options.freshness, Freshness::Pinned { .. }) {
-            return self.pinned(deadline).await;
-        }
-        let places: Vec<String> = self.places();
-        let place = |mirror: usize| places.get(mirror).cloned().unwrap_or_default();
-        let mut errors = Vec::new();
-        let mut heads = Vec::new();
-        let asked = self.mirrors.heads(self.toward, HEADS_PATIENCE);
-        match tokio::time::timeout_at(deadline.into(), asked).await {
-            Ok(answers) => {
-                for (mirror, answer) in answers {
-                    match answer {
-                        Ok(bytes) => heads.push(Told {
-                            mirror,
-                            place: place(mirror),
-                            bytes,
-                        }),
-                        Err(error) => errors.push(ReadError::from_store("the head", &error)),
-                    }
-                }
-            }
-            Err(_) => errors.push(ReadError::Unavailable {
-                what: "the head".to_owned(),
-                cause: format!("{} did not answer before the deadline", places.join(", ")),
-            }),
-        }
-        let mut judged = self.judge(heads, &mut errors)?;
-        judged.sort_by_key(|j| {
-            let version = Reverse(j.offer.record.version);
-            (j.offer.stale, version, j.offer.record_hash)
-        });
-        let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
-        if judged.is_empty() || fork {
-            return Err(gravest(errors));
-        }
-        for error in &errors {
-            tracing::warn!(%error, "a place was set aside");
-        }
-        Ok(judged)
-    }
-
-    /// Judges heads together, under the lock of the floor, so that two processes see one order of
-    /// events. What they teach (policies, the newest start) is kept at once; adoption comes later.
-    fn judge(
-        &self,
-        told: Vec<Told>,
-        errors: &mut Vec<ReadError>,
-    ) -> Result<Vec<Judged>, ReadError> {
-        let mut heads = Vec::new();
-        let mut tellers = Vec::new();
-        for told in told {
-            match Head::decode(&told.bytes) {
-                Ok(head) => {
-                    heads.push(head);
-                    tellers.push(told);
-                }
-                Err(why) => {
-                    self.mirrors.told_wrong(told.mirror, format!("head: {why}"));
-                    let place = told.place;
-                    errors.push(ReadError::Statement { place, why });
-                }
-            }
-        }
-        let locked = self.state.lock()?;
-        let before = locked.load()?;
-        let terms = Terms {
-            freshness: self.options.freshness,
-            ..Terms::strict(self.now)
-        };
-        let mut signatures = self.signatures();
-        let verdict = before.judge_all(&heads, &terms, &mut signatures);
-        drop(signatures);
-        let mut judged = Vec::new();
-        for (told, offer) in tellers.into_iter().zip(verdict.offers) {
-            match offer {
-                Ok(offer) => judged.push(Judged {
-                    mirror: told.mirror,
-                    place: told.place,
-                    offer,
-                    head: Some(told.bytes),
-                }),
-                Err(why) => {
-                    let place = told.place;
-                    tracing::error!(replica = %place, %why, "head refused");
-                    if matches!(why.class(), Class::Fork | Class::Rollback) {
-                        locked.keep_contradiction(&told.bytes)?;
-                    }
-                    match why.class() {
-                        // Who lags has old blocks all the same.
-                        Class::Rollback | Class::Expired => {
-                            self.mirrors.set_behind(told.mirror, true);
-                        }
-                        _ => self.mirrors.told_wrong(told.mirror, format!("head: {why}")),
-                    }
-                    errors.push(ReadError::Statement { place, why });
-                }
-            }
-        }
-        if verdict.floor != before {
-            locked.store(&verdict.floor)?;
-        }
-        Ok(judged)
-    }
-
-    /// The newest judged version whose root and top directory can be had; who withholds them is
-    /// logged and passed over.
-    async fn first_adoptable(
-        &self,
-        judged: Vec<Judged>,
-        old: Option<&Snapshot>,
-        deadline: Instant,
-    ) -> Result<Candidate, ReadError> {
-        let mut errors = Vec::new();
-        let mut left = judged.as_slice();
-        while let Some((first, _)) = left.split_first() {
-            let told = |j: &Judged| j.offer.record_hash == first.offer.record_hash;
-            let (same, others) = left.split_at(left.iter().take_while(|j| told(j)).count());
-            left = others;
-            // Whoever announces something and then stalls takes no time from what others offer.
-            let now = Instant::now();
-            let until = match others {
-                [] => deadline,
-                _ => now + deadline.saturating_duration_since(now) / 2,
-            };
-            let longest = same.iter().max_by_key(|j| j.offer.valid_until);
-            let longest = longest.unwrap_or(first);
-            let (mut offer, head) = (longest.offer.clone(), longest.head.clone());
-            let told = head.as_deref().unwrap_or_default();
-            match self.grown(&mut offer, told, same, until).await {
-                Ok(()) => {}
-                Err(error) if is_fork(&error) => return Err(error),
-                Err(error) => {
-                    tracing::warn!(version = offer.record.version, %error, "is not adopted");
-                    errors.push(error);
-                    continue;
-                }
-            }
-            match self.open_offer(&offer, old, until).await {
-                Ok(snapshot) => {
-                    self.compare(&judged, offer.record.version);
-                    return Ok(Candidate {
-                        snapshot,
-                        offer,
-                        head,
-                    });
-                }
-                Err(error) => {
-                    for Judged { mirror, place, .. } in same {
-                        tracing::error!(replica = %place, %error, "announces a version and withholds it");
-                        let words = format!("withholds version {}", offer.record.version);
-                        self.mirrors.told_wrong(*mirror, words);
-                    }
-                    errors.push(error);
-                }
-            }
-        }
-        Err(gravest(errors))
-    }
-
-    /// Shows that the log of `offer` only grew; who told it is asked first.
-    async fn grown(
-        &self,
-        offer: &mut Offer,
-        head: &[u8],
-        same: &[Judged],
-        deadline: Instant,
-    ) -> Result<(), ReadError> {
-        let mut places: Vec<_> = self.mirrors.replicas().cloned().enumerate().collect();
-        places.sort_by_key(|(mirror, _)| !same.iter().any(|j| j.mirror == *mirror));
-        let blame = |mirror, words| self.mirrors.told_wrong(mirror, words);
-        growth::show(self.state, offer, head, &places, deadline, blame).await
-    }
-
-    pub(crate) async fn open_offer(
-        &self,
-        offer: &Offer,
-        old: Option<&Snapshot>,
-        deadline: Instant,
-    ) -> Result<Snapshot, ReadError> {
-        let blocks = match old {
-            Some(old) => old.blocks().clone(),
-            None => Arc::new(Blocks::new(
-                offer.chain.hasher(),
-                self.mirrors.clone(),
-                self.options.cache_bytes,
-                self.options.disk_cache.clone(),
-            )),
-        };
-        let how = Fetch::Until(deadline);
-        let snapshot = Snapshot::open(blocks, offer, how).await?;
-        self.enter(&snapshot, how).await?;
-        Ok(snapshot)
-    }
-
-    /// Tells the mirrors which of them are behind the version in use.
-    fn compare(&self, judged: &[Judged], version: u64) {
-        for judged in judged {
-            let behind = judged.offer.record.version < version;
-            self.mirrors.set_behind(judged.mirror, behind);
-        }
-    }
-
-    fn places(&self) -> Vec<String> {
-        let replicas = self.mirrors.replicas();
-        replicas.map(|r| r.place().to_owned()).collect()
-    }
-
-    /// Goes into the top directory: where the reader is going, or anywhere.
-    async fn enter(&self, snapshot: &Snapshot, how: Fetch) -> Result<(), ReadError> {
-        let first = self
-            .toward
-            .and_then(|path| path.split(|b| *b == b'/').next());
-        match first {
-            Some(name) => snapshot.lookup(snapshot.root(), name, how).await.map(drop),
-            None => snapshot.list(snapshot.root(), None, 1, how).await.map(drop),
-        }
-    }
-
-    fn adopt(&self, candidate: Candidate) -> Result<Snapshot, ReadError> {
-        let locked = self.state.lock()?;
-        let floor = locked.load()?;
-        let adopted = floor
-            .adopt(&candidate.offer)
-            .map_err(|why| ReadError::Statement {
-                place: "what was to be adopted".to_owned(),
-                why,
-            })?;
-        if adopted != floor {
-            locked.store(&adopted)?;
-        }
-        if let Some(head) = &candidate.head
-            && let Err(error) = locked.keep(head)
-        {
-            tracing::warn!(%error, "the head is kept neither for a start without any place nor as evidence");
-        }
-        Ok(candidate.snapshot)
     }
 }

@@ -5,9 +5,11 @@
 //! | [`disk`] | a disk that crashes, and one that fills up |
 //! | [`liar`] | a replica that tells one named lie |
 //! | [`model`] | a publisher in memory, honest or malformed |
+//! | [`network`] | hosts far apart: delay, loss, partition |
 //! | [`nginx`] | a real web server |
 
 pub mod disk;
 pub mod liar;
 pub mod model;
+pub mod network;
 pub mod nginx;

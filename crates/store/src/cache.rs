@@ -6,8 +6,8 @@
 //! when it is read, and fetched again. The cache is never needed for security and may be deleted at
 //! any time.
 //!
-//! Writing is done by one thread behind a bounded queue. A reader who is faster than the disk waits for it,
-//! but only briefly ([`room`]): what does not fit then is not kept. The quota and the space that must stay
+//! Writing is done by one thread behind a bounded queue. A reader who is faster than the disk waits for it
+//! a little ([`room`]): what does not fit then is not kept. The quota and the space that must stay
 //! free are held by removing what was not used for longest ([`tending`]). Design: `publish.md`, *Client*.
 
 mod files;
@@ -170,8 +170,8 @@ impl DiskCache {
         self.shared.full.load(Ordering::Relaxed)
     }
 
-    /// Keeps a block that was checked. Waits for the disk 50 ms at most; when there is no room then, it
-    /// is not kept.
+    /// Keeps a block that was checked. Waits for the disk 50 ms at most, and in all a tenth of the time;
+    /// when there is no room then, it is not kept.
     pub fn put(&self, handle: Handle, frame: &Frame) {
         if !self.shared.room.take(queued_bytes(frame)) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);

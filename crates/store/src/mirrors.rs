@@ -119,6 +119,8 @@ struct Tallies {
     breaker: Breaker,
     counts: Counts,
     last_fault: Option<String>,
+    /// Why it brought no head that could be used, when last asked.
+    refused: Option<String>,
     /// The requests under way, by ticket.
     outstanding: BTreeMap<u64, Sent>,
     tickets: u64,
@@ -272,6 +274,18 @@ impl Mirrors {
         {
             mirror.tallies().score.forget_denials();
         }
+    }
+
+    /// Says why the head of the `index`th mirror cannot be used, or that it can. Whether that was
+    /// different before.
+    pub fn is_news(&self, index: usize, refused: Option<String>) -> bool {
+        let Some(mirror) = self.mirrors.get(index) else {
+            return false;
+        };
+        let mut tallies = mirror.tallies();
+        let is_news = tallies.refused != refused;
+        tallies.refused = refused;
+        is_news
     }
 
     /// Says that the `index`th mirror told something refused, or promised what it does not give.

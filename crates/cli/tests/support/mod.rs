@@ -127,8 +127,14 @@ impl Home {
     }
 
     pub fn serve(&self, repo: &str) -> Server {
+        self.serve_at(repo, &["--listen", "127.0.0.1:0"])
+    }
+
+    /// Serves at one place.
+    pub fn serve_at(&self, repo: &str, place: &[&str]) -> Server {
+        let args = ["--json", "serve", repo];
         let mut child = self
-            .command(&["--json", "serve", repo, "--listen", "127.0.0.1:0"])
+            .command(&[&args, place].concat())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -196,6 +202,41 @@ pub struct Mounted<'a> {
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         self.home.run(&["umount", self.dir]);
+    }
+}
+
+/// A small disk of its own in a home, which can be full.
+pub struct Tmpfs {
+    path: PathBuf,
+}
+
+impl Tmpfs {
+    /// Makes it as the directory `name`. `None` where none can be mounted.
+    pub fn of(home: &Home, name: &str, bytes: u64) -> Option<Tmpfs> {
+        let path = home.path(name);
+        std::fs::create_dir(&path).unwrap();
+        let made = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "bulla-test"])
+            .arg(&path)
+            .stderr(Stdio::null())
+            .status();
+        let made = made.is_ok_and(|status| status.success());
+        made.then(|| Tmpfs { path })
+    }
+
+    /// Fills it but for so many bytes, or less where less is free.
+    pub fn leave_free(&self, bytes: u64) {
+        let fill = self.path.join("fill");
+        let _ = std::fs::remove_file(&fill);
+        let disk = rustix::fs::statvfs(&self.path).unwrap();
+        let fill_bytes = (disk.f_bavail * disk.f_bsize).saturating_sub(bytes);
+        std::fs::write(&fill, vec![0; fill_bytes as usize]).unwrap();
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }
 

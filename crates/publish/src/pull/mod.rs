@@ -321,11 +321,14 @@ impl Pull<'_> {
             self.tally.clone(),
         ));
         let repository = self.writer.repository().clone();
-        let (stock, (leaves, log_whole)) = join(
+        let ahead = join(
             lay_in(&sources, offered, &repository, self.options),
             history::carry(&sources, &repository, self.here.as_ref(), offered),
-        )
-        .await;
+        );
+        let (stock, (leaves, log_whole)) = tokio::select! {
+            ahead = ahead => ahead,
+            () = self.options.stop.notified() => return Err(PullError::Interrupted),
+        };
         let base = proved.filter(|base| covers(base, scope));
         let base = self.here.as_ref().filter(|_| base.is_some());
         let base = base.map(|here| here.record.root);
@@ -460,12 +463,8 @@ async fn lay_in(
     let (Some(objects), Some(files)) = (objects, &offered.files) else {
         return Stock::default();
     };
-    let work = stock::lay_in(sources, objects, files, repository, 1);
     // A place that stalls here is not waited for long: the walk asks others too.
-    let patience = options.deadline / 2;
-    tokio::time::timeout(patience, work)
-        .await
-        .unwrap_or_default()
+    stock::lay_in(sources, objects, files, repository, options.deadline / 2).await
 }
 
 /// Whether a version held as far as `base` is whole as far as `scope`.

@@ -7,6 +7,7 @@
 //! costs this much and no more, and nothing of it touches the disk.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -29,6 +30,15 @@ const MAX_SEGMENTS: usize = 64;
 const MAX_REMEMBERED: usize = 1 << 17;
 /// Requests under way at a time.
 const REQUESTS: usize = 16;
+/// What one asks for, bytes; and how many of a segment are made before its length is known.
+const PIECE_BYTES: u64 = 1 << 20;
+const FIRST_PIECES: u64 = 4;
+/// Time after which nothing more is asked for: over a slow network round trips do not matter, and what
+/// was fetched ahead is lost when the pull is interrupted.
+const MOST_TIME: Duration = Duration::from_secs(3);
+
+/// The requests that came before: for the head, and for what the index says of segments.
+const FIRST_WAVE: u32 = 2;
 
 const MAGIC: &[u8; 16] = b"bulla followed\0\n";
 
@@ -112,14 +122,14 @@ impl SplitChecked for Bytes {
     }
 }
 
-/// Fetches what is new in the files of a source whose head file is `files`. Whatever goes wrong, the
-/// walk will do without.
+/// Fetches what is new in the files of a source whose head file is `files`, which may take `patience` for
+/// an answer. Whatever goes wrong, the walk will do without.
 pub(crate) async fn lay_in(
     sources: &Sources,
     objects: &dyn Objects,
     files: &[u8],
     repository: &Repository,
-    wave: u32,
+    patience: Duration,
 ) -> Stock {
     let mut stock = Stock::default();
     let Ok(head) = Head::decode(files) else {
@@ -139,9 +149,13 @@ pub(crate) async fn lay_in(
     let tails = stream::iter(
         unknown
             .into_iter()
-            .map(|run| segments_of(sources, objects, run)),
+            .map(|run| tokio::time::timeout(patience, segments_of(sources, objects, run))),
     );
-    let tails: Vec<Option<Vec<FileId>>> = tails.buffered(REQUESTS).collect().await;
+    let tails: Vec<Option<Vec<FileId>>> = tails
+        .buffered(REQUESTS)
+        .map(|tail| tail.ok().flatten())
+        .collect()
+        .await;
     stock.waves = 1;
     // Newest first: the newest run names what its own commit wrote before what it took over.
     let mut fresh = Vec::new();
@@ -155,7 +169,7 @@ pub(crate) async fn lay_in(
     if fresh.is_empty() || fresh.len() > MAX_SEGMENTS {
         return stock;
     }
-    let (records, waves) = fetch(sources, objects, &fresh, wave + 1).await;
+    let (records, waves) = fetch(sources, objects, &fresh, patience).await;
     stock.waves += waves;
     for (record, wave) in records {
         // The walk asks for nothing that is here; the first of two under one name stays.
@@ -202,14 +216,15 @@ struct Piecewise {
     ended: bool,
 }
 
-/// Fetches segments piece by piece, all at once, as far as the bound goes.
+/// Fetches segments piece by piece, all at once, as far as the bounds go.
 async fn fetch(
     sources: &Sources,
     objects: &dyn Objects,
     fresh: &[FileId],
-    first_wave: u32,
+    patience: Duration,
 ) -> (Vec<(Record, u32)>, u32) {
-    let piece_bytes = sources.limit.request_bytes(MAX_RANGE_BYTES as u64) as usize;
+    let began = Instant::now();
+    let piece_bytes = sources.limit.request_bytes(PIECE_BYTES) as usize;
     let mut segments: Vec<Piecewise> = fresh
         .iter()
         .map(|_| Piecewise {
@@ -221,8 +236,11 @@ async fn fetch(
     let mut records = Vec::new();
     let (mut total, mut waves) = (0, 0);
     // Twice as many pieces of each segment with every wave: its length is not known before its end.
-    let mut pieces = 1;
-    while total < MAX_STOCK_BYTES && segments.iter().any(|s| !s.ended) {
+    let mut pieces = FIRST_PIECES;
+    while total < MAX_STOCK_BYTES
+        && began.elapsed() < MOST_TIME
+        && segments.iter().any(|s| !s.ended)
+    {
         waves += 1;
         let mut asked: Vec<(usize, u64)> = Vec::new();
         for (i, segment) in segments.iter().enumerate().filter(|(_, s)| !s.ended) {
@@ -237,9 +255,14 @@ async fn fetch(
             let id = fresh.get(i).copied().unwrap_or(FileId([0; 16]));
             async move {
                 sources.limit.wait().await;
+                if began.elapsed() >= MOST_TIME {
+                    return (i, Bytes::new());
+                }
                 let name = ObjectName::Segment(id.0);
-                let range = objects.range(name, offset, piece_bytes).await;
-                let bytes = range.ok().flatten().unwrap_or_default();
+                let range = objects.range(name, offset, piece_bytes);
+                let range = tokio::time::timeout(patience, range).await;
+                let bytes = range.ok().and_then(|range| range.ok().flatten());
+                let bytes = bytes.unwrap_or_default();
                 sources.received(bytes.len() as u64);
                 (i, bytes)
             }
@@ -252,7 +275,7 @@ async fn fetch(
             }
         }
         for segment in &mut segments {
-            segment.cut(first_wave + waves, &mut records);
+            segment.cut(FIRST_WAVE + waves, &mut records);
         }
         pieces *= 2;
     }

@@ -1,32 +1,54 @@
 //! Room in the queue of blocks that wait to be written, bytes.
 //!
 //! A reader who is faster than the disk waits until some is given back, so that what was read is kept; but
-//! only briefly, and for a while not at all after that was in vain: a disk that is stuck stops no reader.
+//! each time only briefly, and in all for a small part of the time that passes: a slow disk slows no reader
+//! by much, and one that is stuck stops none.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long nobody waits again after somebody did in vain.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// Waiting that may be saved up, for what a fast reader reads now and then.
+const MOST_SAVED: Duration = Duration::from_secs(2);
+/// Of the time that passes, one part in so many is saved up.
+const SAVED_PART: u32 = 10;
+/// Less than this is not worth waiting.
+const STEP: Duration = Duration::from_millis(1);
 
 pub(super) struct Room {
     max_bytes: usize,
     patience: Duration,
     taken_bytes: AtomicUsize,
-    began: Instant,
-    /// Until when nobody waits, milliseconds since it began.
-    hasty_until_ms: AtomicU64,
+    allowance: Mutex<Allowance>,
+}
+
+/// How long readers may still wait, all together.
+struct Allowance {
+    left: Duration,
+    since: Instant,
+}
+
+impl Allowance {
+    fn refill(&mut self) -> Duration {
+        let now = Instant::now();
+        let saved = now.duration_since(self.since) / SAVED_PART;
+        self.since = now;
+        self.left = (self.left + saved).min(MOST_SAVED);
+        self.left
+    }
 }
 
 impl Room {
-    /// Room for so many bytes, for which a reader waits so long.
+    /// Room for so many bytes, for which a reader waits so long at a time.
     pub(super) fn new(max_bytes: usize, patience: Duration) -> Room {
         Room {
             max_bytes,
             patience,
             taken_bytes: AtomicUsize::new(0),
-            began: Instant::now(),
-            hasty_until_ms: AtomicU64::new(0),
+            allowance: Mutex::new(Allowance {
+                left: MOST_SAVED,
+                since: Instant::now(),
+            }),
         }
     }
 
@@ -35,21 +57,27 @@ impl Room {
         if self.take_now(bytes) {
             return true;
         }
-        let hasty_until = Duration::from_millis(self.hasty_until_ms.load(Ordering::Relaxed));
-        if self.began.elapsed() < hasty_until {
-            return false;
-        }
+        let patience = self.allow(|allowance| allowance.refill().min(self.patience));
         let since = Instant::now();
-        while since.elapsed() < self.patience {
-            std::thread::sleep(Duration::from_millis(1));
-            if self.take_now(bytes) {
-                return true;
-            }
+        let mut taken = false;
+        while !taken && since.elapsed() + STEP <= patience {
+            std::thread::sleep(STEP);
+            taken = self.take_now(bytes);
         }
-        let until = (self.began.elapsed() + PAUSE).as_millis();
-        let until = u64::try_from(until).unwrap_or(u64::MAX);
-        self.hasty_until_ms.fetch_max(until, Ordering::Relaxed);
-        false
+        let waited = since.elapsed();
+        self.allow(|allowance| {
+            // Who waited in vain waits no more for a while: the disk may be stuck.
+            let left = allowance.left.saturating_sub(waited);
+            allowance.left = if taken { left } else { Duration::ZERO };
+        });
+        taken
+    }
+
+    fn allow<T>(&self, act: impl FnOnce(&mut Allowance) -> T) -> T {
+        act(&mut self
+            .allowance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner))
     }
 
     fn take_now(&self, bytes: usize) -> bool {
@@ -87,15 +115,50 @@ mod tests {
     }
 
     #[test]
-    fn one_waits_in_vain_and_the_others_go_on() {
+    fn a_stuck_disk_takes_little_of_the_readers_time() {
         let patience = Duration::from_millis(50);
         let room = Room::new(100, patience);
         assert!(room.take(100));
         let began = Instant::now();
-        for _ in 0..1000 {
+        assert!(!room.take(1));
+        assert!(began.elapsed() >= patience / 2);
+        for _ in 0..10_000 {
             assert!(!room.take(1));
         }
-        assert!(began.elapsed() >= patience);
-        assert!(began.elapsed() < PAUSE);
+        assert!(began.elapsed() < MOST_SAVED);
+    }
+
+    #[test]
+    fn a_slow_disk_takes_what_was_saved_up_and_then_little() {
+        let room = Room::new(100, Duration::from_millis(50));
+        assert!(room.take(100));
+        let saved = Duration::from_millis(300);
+        room.allow(|allowance| allowance.left = saved);
+        let (began, lasts) = (Instant::now(), Duration::from_millis(1500));
+        std::thread::scope(|scope| {
+            // One block is written every 10 ms, and a reader has always more.
+            scope.spawn(|| {
+                while began.elapsed() < lasts {
+                    std::thread::sleep(Duration::from_millis(10));
+                    room.give(1);
+                }
+            });
+            let (mut kept, mut refused, mut waited) = (0, 0, Duration::ZERO);
+            while began.elapsed() < lasts {
+                let since = Instant::now();
+                *(if room.take(1) {
+                    &mut kept
+                } else {
+                    &mut refused
+                }) += 1;
+                waited += since.elapsed();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            assert!(waited < saved + lasts / SAVED_PART * 3, "{waited:?}");
+            assert!(
+                refused > kept && kept > 20,
+                "{refused} refused, {kept} kept"
+            );
+        });
     }
 }
