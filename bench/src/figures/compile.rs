@@ -22,7 +22,6 @@ use crate::process::{self, Cost};
 const TARGETS: (&[&str], &[&str]) = (&["init/", "kernel/", "mm/", "lib/", "fs/"], &["init/"]);
 /// Compilations that fill the disk cache: the second finds what the first read faster than it was kept.
 const FILLS: u32 = 2;
-const SSHFS_ROUNDS: u32 = 2;
 const UNPINNED: Placement = Placement::Unpinned;
 
 /// The two columns of a state of the caches: elapsed and processor time.
@@ -71,7 +70,8 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let mut line_up = LineUp::new();
     for (name, viewer) in &shown {
         match viewer {
-            Ok(viewer) => line_up.add(name, Ok(in_rounds_of(name, cold(&build, viewer)))),
+            Ok(viewer) if *name == SSHFS => line_up.add(name, Ok(once(cold(&build, viewer)))),
+            Ok(viewer) => line_up.add(name, Ok(cold(&build, viewer))),
             Err(error) => line_up.missing(name, &format!("{error:#}")),
         }
         if let Ok(viewer) = viewer
@@ -86,30 +86,21 @@ fn line_up(field: &Field) -> Result<LineUp> {
             Ok(viewer) if matches!(*viewer, Viewer::Local(_)) => {
                 line_up.add(name, warm(&build, &Viewer::Local(tree.clone())));
             }
-            Ok(viewer) => {
-                let warm = warm(&build, &viewer);
-                line_up.add(name, warm.map(|warm| in_rounds_of(name, warm)));
-            }
-            Err(_) => {}
+            Ok(viewer) if name != SSHFS => line_up.add(name, warm(&build, &viewer)),
+            _ => {}
         }
     }
     Ok(line_up)
 }
 
-/// Measures a peer to which nothing is promised in the first rounds only: sshfs takes as long as all
-/// others together.
-fn in_rounds_of(
-    name: &str,
+/// Measures in the first round only: nothing is promised beside sshfs, which takes as long as all others
+/// together.
+fn once(
     mut measure: impl FnMut(u32) -> Result<Vec<Reading>>,
 ) -> impl FnMut(u32) -> Result<Vec<Reading>> {
-    let rounds = if name == SSHFS {
-        SSHFS_ROUNDS
-    } else {
-        u32::MAX
-    };
-    move |round| match round < rounds {
-        true => measure(round),
-        false => Ok(Vec::new()),
+    move |round| match round {
+        0 => measure(round),
+        _ => Ok(Vec::new()),
     }
 }
 

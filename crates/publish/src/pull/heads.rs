@@ -130,7 +130,7 @@ pub(crate) fn judge(
     let locked = state.lock()?;
     let before = locked.load()?;
     let verdict = before.judge_all(&heads, terms, &mut Signatures::default());
-    let mut offered = Vec::new();
+    let (mut offered, mut refused) = (Vec::new(), Vec::new());
     for ((told, head), offer) in tellers.into_iter().zip(heads).zip(verdict.offers) {
         match offer {
             Ok(offer) => offered.push(Offered {
@@ -140,19 +140,23 @@ pub(crate) fn judge(
                 offer,
                 files: told.files,
             }),
-            Err(why) => {
-                // What the replica itself tells may well have expired: that is why it is pulled.
-                let grave = matches!(why.class(), Class::Fork | Class::Rollback);
-                if told.place.is_some() || why.class() == Class::Fork {
-                    tracing::error!(replica = told.name(), %why, "head refused");
-                    let place = told.name().to_owned();
-                    errors.push(ReadError::Statement { place, why });
-                }
-                if grave && told.place.is_some() {
-                    locked.keep_contradiction(&told.bytes)?;
-                }
-            }
+            Err(why) => refused.push((told, why)),
         }
+    }
+    let nobody = offered.iter().all(|offered| offered.place.is_none());
+    for (told, why) in refused {
+        // What the replica itself tells may well have expired: that is why it is pulled.
+        if told.place.is_none() && why.class() != Class::Fork {
+            continue;
+        }
+        tracing::error!(replica = told.name(), %why, "head refused");
+        // Somebody who lags beside others who do not attacks nobody.
+        let grave = why.class() == Class::Fork || (nobody && why.class() == Class::Rollback);
+        if grave && told.place.is_some() {
+            locked.keep_contradiction(&told.bytes)?;
+        }
+        let place = told.name().to_owned();
+        errors.push(ReadError::Statement { place, why });
     }
     if verdict.floor != before {
         locked.store(&verdict.floor)?;
