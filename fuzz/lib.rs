@@ -27,6 +27,14 @@ pub fn plant(seeds: impl IntoIterator<Item = Vec<u8>>) {
     }
 }
 
+/// The bytes with the checksum that their last 32 should be: otherwise nothing gets past it.
+pub fn with_checksum(data: &[u8]) -> Vec<u8> {
+    let body = data
+        .get(..data.len().saturating_sub(32))
+        .unwrap_or_default();
+    [body, blake3::hash(body).as_bytes()].concat()
+}
+
 /// The hash function of all seeds.
 pub fn hasher() -> Hasher {
     Hasher::new(&[3; 32])

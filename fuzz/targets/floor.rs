@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use bulla_fuzz::{NOW, honest_head, plant};
+use bulla_fuzz::{NOW, honest_head, plant, with_checksum};
 use libfuzzer_sys::fuzz_target;
 use trust::floor::Floor;
 use trust::head::Head;
@@ -24,7 +24,9 @@ fuzz_target!(
         plant([fresh.encode(), adopted.encode()]);
     },
     |data: &[u8]| {
-        let Ok(floor) = Floor::decode(data) else {
+        let _ = Floor::decode(data);
+        let data = with_checksum(data);
+        let Ok(floor) = Floor::decode(&data) else {
             return;
         };
         assert_eq!(floor.encode(), data);

@@ -68,10 +68,11 @@ fn seeds() -> Vec<Vec<u8>> {
     let volume = served().volume;
     let mut out = BytesMut::from(&HELLO[..]);
     Request::Head {
-            volume,
-            around_bytes: 4096,
-            toward: b"a/b".to_vec(),
-        }.put(1, &mut out);
+        volume,
+        around_bytes: 4096,
+        toward: b"a/b".to_vec(),
+    }
+    .put(1, &mut out);
     let want = vec![record(1, 50).handle, record(9, 50).handle];
     Request::Data {
         volume,

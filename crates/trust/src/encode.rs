@@ -21,6 +21,13 @@ impl Encoder {
         self.out
     }
 
+    /// The bytes so far and their BLAKE3, 32 bytes: against damage, not against an enemy.
+    pub(crate) fn finish_with_checksum(mut self) -> Vec<u8> {
+        let checksum = blake3::hash(&self.out);
+        self.raw(checksum.as_bytes());
+        self.out
+    }
+
     /// Bytes written so far.
     pub fn len(&self) -> usize {
         self.out.len()
@@ -72,6 +79,13 @@ impl Encoder {
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.varint(bytes.len() as u64).raw(bytes)
     }
+}
+
+/// What stands before the checksum that [`Encoder::finish_with_checksum`] wrote, and whether it
+/// matches. `None` where there is no room for one.
+pub(crate) fn split_checksum(bytes: &[u8]) -> Option<(&[u8], bool)> {
+    let (body, checksum) = bytes.split_last_chunk::<32>()?;
+    Some((body, blake3::hash(body) == *checksum))
 }
 
 /// Length of `v` as a canonical varint.

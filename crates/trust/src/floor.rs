@@ -5,7 +5,7 @@
 //! [`Floor::observe`] and [`Floor::adopt`] give the floor that follows, to be stored by the caller.
 
 use crate::chain::{Chain, MAX_POLICIES};
-use crate::encode::{Decoder, Encoder};
+use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
 use crate::head::{Head, MAX_HEAD_BYTES};
@@ -19,6 +19,7 @@ use crate::statement::{Signed, VolumeId};
 pub const MAX_FLOOR_BYTES: usize = MAX_HEAD_BYTES + 1024;
 
 const FORMAT: u16 = 0;
+const WHAT: &str = "floor";
 
 /// The newest record that a reader adopted, or that a policy named as `last`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl Floor {
                 e.raw(root.as_bytes());
             }
         }
-        e.finish()
+        e.finish_with_checksum()
     }
 
     /// Reads a floor back.
@@ -100,16 +101,21 @@ impl Floor {
     /// # Errors
     /// [`Reject::Malformed`] for a damaged one: its owner must stop, not begin anew.
     pub fn decode(bytes: &[u8]) -> Result<Floor, Reject> {
-        let mut d = Decoder::new(bytes, "floor");
+        let bad = |why| Reject::Malformed { what: WHAT, why };
         if bytes.len() > MAX_FLOOR_BYTES {
-            return Err(d.bad("too long"));
+            return Err(bad("too long"));
         }
+        let (body, intact) = split_checksum(bytes).ok_or_else(|| bad("truncated"))?;
+        let mut d = Decoder::new(body, WHAT);
         let format = d.u16()?;
         if format != FORMAT {
             return Err(Reject::Unsupported {
-                what: "floor",
+                what: WHAT,
                 why: format!("format {format}"),
             });
+        }
+        if !intact {
+            return Err(bad("damaged: the checksum does not match"));
         }
         let volume = VolumeId::from_bytes(d.array()?);
         let newest_start = d.u64()?;
@@ -123,6 +129,9 @@ impl Floor {
             false => None,
         };
         d.finish()?;
+        if policies.is_empty() && adopted.is_some() {
+            return Err(bad("a record that no policy allows"));
+        }
         Ok(Floor {
             volume,
             policies,

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use crate::encode::{Decoder, Encoder};
+use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
 use crate::floor::Floor;
 use crate::head::{Head, MAX_HEAD_BYTES, first_log};
@@ -25,7 +25,6 @@ pub const MAX_REQUEST_BYTES: usize = MAX_HEAD_BYTES + MAX_SIGNED_BYTES + 64;
 
 const MAGIC: &[u8; 8] = b"bullareq";
 const FORMAT: u16 = 0;
-const CHECKSUM_BYTES: usize = 32;
 const WHAT: &str = "signing request";
 
 /// What the version builds on.
@@ -83,9 +82,7 @@ impl Request {
             }
         }
         self.record.encode(&mut e);
-        let mut bytes = e.finish();
-        let checksum = blake3::hash(&bytes);
-        bytes.extend_from_slice(checksum.as_bytes());
+        let bytes = e.finish_with_checksum();
         if bytes.len() > MAX_REQUEST_BYTES {
             return Err(bad("too long"));
         }
@@ -101,9 +98,7 @@ impl Request {
         if bytes.len() > MAX_REQUEST_BYTES {
             return Err(bad("too long"));
         }
-        let body_bytes = bytes.len().checked_sub(CHECKSUM_BYTES);
-        let split = body_bytes.and_then(|n| bytes.split_at_checked(n));
-        let (body, checksum) = split.ok_or_else(|| bad("truncated"))?;
+        let (body, intact) = split_checksum(bytes).ok_or_else(|| bad("truncated"))?;
         let mut d = Decoder::new(body, WHAT);
         if d.raw(MAGIC.len())? != MAGIC {
             return Err(d.bad("another kind of file"));
@@ -116,7 +111,7 @@ impl Request {
             });
         }
         // Not for security, which the signatures give: a file that suffered on its way says so.
-        if blake3::hash(body).as_bytes() != checksum {
+        if !intact {
             return Err(d.bad("damaged: the checksum does not match"));
         }
         let base = match d.u8()? {

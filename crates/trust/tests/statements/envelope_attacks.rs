@@ -489,30 +489,55 @@ fn a_damaged_floor_is_refused() {
         Floor::decode(&world.floor().encode()).unwrap(),
         world.floor()
     );
-    refused_as(
-        Floor::decode(&[&bytes[..], &[0]].concat()),
-        "trailing bytes",
-    );
-    refused_as(Floor::decode(&bytes[..bytes.len() - 1]), "truncated");
+    refused_as(Floor::decode(&bytes[..31]), "truncated");
+    refused_as(Floor::decode(&bytes[..bytes.len() - 1]), "damaged");
     refused_as(Floor::decode(&vec![0; MAX_HEAD_BYTES + 1025]), "too long");
+    for at in 2..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1;
+        refused_as(Floor::decode(&flipped), "damaged");
+    }
     let mut later = bytes.clone();
     later[0] = 1;
     refused_as(Floor::decode(&later), "needs a newer bulla");
-    let mut odd = bytes;
+    let (body, _) = bytes.split_last_chunk::<32>().unwrap();
+    let trailing = with_checksum([body, &[0]].concat());
+    refused_as(Floor::decode(&trailing), "trailing bytes");
+    let mut odd = body.to_vec();
     let at = odd.len() - 33;
     assert_eq!(odd[at], 1);
     odd[at] = 2;
-    refused_as(Floor::decode(&odd), "a flag is 0 or 1");
+    refused_as(Floor::decode(&with_checksum(odd)), "a flag is 0 or 1");
+    refused_as(
+        Floor::decode(&with_checksum(body[..body.len() - 1].to_vec())),
+        "truncated",
+    );
+}
+
+/// Whoever adopted a record knows the policy that allows it: a floor that lost its policies would
+/// take any chain for news and forget the record.
+#[test]
+fn a_floor_with_a_record_and_no_policy_is_refused() {
+    let mut world = World::new();
+    let floor = adopted(&world.floor(), &[&world.publish(1)]).encode();
+    let fresh = world.floor().encode();
+    // The fields before the policies, none of them, and the record as it was.
+    let policies = fresh.len() - 32 - 2;
+    let record = floor.len() - 32 - (1 + 8 + 32 + 48 + 1 + 32);
+    let mut body = fresh[..=policies].to_vec();
+    body.extend_from_slice(&floor[record..floor.len() - 32]);
+    refused_as(Floor::decode(&with_checksum(body)), "no policy allows");
 }
 
 #[test]
 fn a_floor_with_another_volumes_policies_believes_nothing() {
     let mut world = World::new();
     let head = world.publish(1);
-    let mut bytes = adopted(&world.floor(), &[&head]).encode();
+    let bytes = adopted(&world.floor(), &[&head]).encode();
     let other = World::with_genesis(roles(), 1, &[1]);
-    bytes[2..34].copy_from_slice(other.volume.as_bytes());
-    let floor = Floor::decode(&bytes).unwrap();
+    let mut body = bytes[..bytes.len() - 32].to_vec();
+    body[2..34].copy_from_slice(other.volume.as_bytes());
+    let floor = Floor::decode(&with_checksum(body)).unwrap();
     let theirs = Head {
         policies: other.policies,
         ..head

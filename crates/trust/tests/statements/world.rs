@@ -268,3 +268,10 @@ pub fn rotated() -> (World, Head) {
     };
     (world, last)
 }
+
+/// A file with the checksum that it should have.
+pub fn with_checksum(mut body: Vec<u8>) -> Vec<u8> {
+    let checksum = blake3::hash(&body);
+    body.extend_from_slice(checksum.as_bytes());
+    body
+}
