@@ -13,7 +13,7 @@ use trust::judge::{Freshness, Offer, Terms};
 use trust::signatures::Signatures;
 
 use crate::blocks::{Blocks, Fetch};
-use crate::error::{ReadError, gravest, is_fork};
+use crate::error::{ReadError, gravest, is_evidence, is_fork, is_old};
 use crate::growth;
 use crate::snapshot::Snapshot;
 use crate::state::State;
@@ -36,11 +36,6 @@ struct Told {
     mirror: usize,
     place: String,
     bytes: Bytes,
-}
-
-/// Whether a head is merely old.
-fn lags(class: Option<Class>) -> bool {
-    matches!(class, Some(Class::Rollback | Class::Expired))
 }
 
 /// One round of asking for heads.
@@ -119,7 +114,7 @@ impl Asker<'_> {
             if !mirror.is_none_or(|mirror| self.mirrors.is_news(mirror, Some(error.to_string()))) {
                 continue;
             }
-            if lags(error.class()) {
+            if matches!(error, ReadError::Statement { why, .. } if is_old(why)) {
                 tracing::info!(%error, "a place is behind: it is asked for blocks only");
             } else {
                 tracing::warn!(%error, "a place was set aside");
@@ -176,19 +171,16 @@ impl Asker<'_> {
             }
         }
         for (told, why) in refused {
-            let lags = lags(Some(why.class()));
-            if lags {
-                // It has old blocks all the same.
-                self.mirrors.set_behind(told.mirror, true);
-            } else {
-                self.mirrors.told_wrong(told.mirror, format!("head: {why}"));
+            match why.class() {
+                // Who lags has old blocks all the same.
+                Class::Rollback | Class::Expired => self.mirrors.set_behind(told.mirror, true),
+                _ => self.mirrors.told_wrong(told.mirror, format!("head: {why}")),
             }
-            // Somebody who lags beside others who do not attacks nobody.
-            if !lags || judged.is_empty() {
+            if judged.is_empty() || !is_old(&why) {
                 tracing::error!(replica = %told.place, %why, "head refused");
-                if matches!(why.class(), Class::Fork | Class::Rollback) {
-                    locked.keep_contradiction(&told.bytes)?;
-                }
+            }
+            if is_evidence(&why, judged.is_empty()) {
+                locked.keep_contradiction(&told.bytes)?;
             }
             let place = told.place;
             errors.push((Some(told.mirror), ReadError::Statement { place, why }));

@@ -140,6 +140,21 @@ fn rank(class: Class) -> u8 {
     }
 }
 
+/// Whether a refused head is merely old.
+pub(crate) fn is_old(why: &Reject) -> bool {
+    matches!(why, Reject::Rollback { .. } | Reject::Expired { .. })
+}
+
+/// Whether a refused head is evidence against somebody, to be kept: a fork always; a rollback where no
+/// place told anything better, for whoever lags beside others that do not attacks nobody.
+pub(crate) fn is_evidence(why: &Reject, nobody_better: bool) -> bool {
+    match why.class() {
+        Class::Fork => true,
+        Class::Rollback => nobody_better,
+        _ => false,
+    }
+}
+
 /// Whether the publisher, not a place, is to blame.
 pub(crate) fn is_fork(error: &ReadError) -> bool {
     matches!(

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sim::liar::{Liar, Lie};
+use store::Replica;
 use store::memory::MemoryStore;
 
 use crate::fixture::{TestMount, World, errno, eventually, noise, quick};
@@ -53,6 +54,16 @@ impl Log {
     }
 }
 
+/// Another place with the blocks of `world`, which shows `head`.
+fn far(world: &World, head: &Bytes) -> MemoryStore {
+    let far = MemoryStore::new("far");
+    for record in &world.model.records {
+        far.insert(record.clone());
+    }
+    far.set_head(head.clone());
+    far
+}
+
 /// A volume of its own (so that its log lines can be told) with two versions of the file `name`, over
 /// a liar that tells the first; and the two heads.
 async fn over_a_liar(
@@ -66,11 +77,7 @@ async fn over_a_liar(
         let root = world.directory(vec![(name, file)]);
         world.sign(&root, 3600)
     });
-    let far = MemoryStore::new("far");
-    for record in &world.model.records {
-        far.insert(record.clone());
-    }
-    let liar = Arc::new(Liar::new(far, Lie::Head(heads[0].clone())));
+    let liar = Arc::new(Liar::new(far(&world, &heads[0]), Lie::None));
     let volume = world.open_over(vec![liar.clone()]).await;
     let m = TestMount::new(volume, quick()).await;
     (world, m, liar, heads)
@@ -160,4 +167,26 @@ async fn the_end_of_a_statement_is_told_once() {
         .collect();
     let errors = told.iter().filter(|line| line.contains(" ERROR ")).count();
     assert_eq!(errors, 1, "{lines:#?}");
+}
+
+/// A refresh every 100 ms and a place that is never of use must not fill the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_whose_head_is_refused_is_told_once_beside_a_good_one() {
+    let log = Log::begin();
+    let mut world = World::new();
+    world.model = sim::model::Model::new(105).unwrap();
+    let file = world.file(b"x");
+    let root = world.directory(vec![("f", file)]);
+    let head = world.sign(&root, 3600);
+    world.supply(head.clone());
+    let bad = Liar::new(far(&world, &head), Lie::CutHead(105));
+    let places: Vec<Arc<dyn Replica>> = vec![Arc::new(bad), world.store.clone()];
+    let m = TestMount::new(world.open_over(places).await, quick()).await;
+    let told = || log.lines("liar(CutHead(105))");
+    eventually("word of it", || !told().is_empty());
+    // As many refreshes as it may take.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(told().len(), 1, "{:#?}", told());
+    assert!(told()[0].contains(" WARN "), "{:#?}", told());
+    assert_eq!(m.read("f"), b"x");
 }

@@ -15,7 +15,7 @@ use trust::head::Head;
 use trust::judge::{Offer, Terms};
 use trust::signatures::Signatures;
 
-use crate::error::{ReadError, gravest};
+use crate::error::{ReadError, gravest, is_evidence, is_old};
 use crate::state::State;
 
 /// How long the other places' heads are waited for once one has come.
@@ -149,10 +149,12 @@ pub(crate) fn judge(
         if told.place.is_none() && why.class() != Class::Fork {
             continue;
         }
-        tracing::error!(replica = told.name(), %why, "head refused");
-        // Somebody who lags beside others who do not attacks nobody.
-        let grave = why.class() == Class::Fork || (nobody && why.class() == Class::Rollback);
-        if grave && told.place.is_some() {
+        if is_old(&why) && !nobody {
+            tracing::warn!(replica = told.name(), %why, "a source is behind: passed over");
+        } else {
+            tracing::error!(replica = told.name(), %why, "head refused");
+        }
+        if is_evidence(&why, nobody) && told.place.is_some() {
             locked.keep_contradiction(&told.bytes)?;
         }
         let place = told.name().to_owned();

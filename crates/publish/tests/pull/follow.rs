@@ -94,6 +94,25 @@ async fn an_update_costs_about_what_is_new_and_few_waves() {
     }
 }
 
+/// Whose files together take longer than a place may be silent is not silent: nothing comes twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_fetched_ahead_over_a_slow_network_is_not_fetched_again() {
+    let publisher = Publisher::new(21);
+    let mut follower = Follower::new();
+    follower.options.bytes_per_second = Some(300_000);
+    let deadline = follower.options.deadline;
+    let began = Instant::now();
+    let pulled = follower.pull(&publisher, &[publisher.source()]).await;
+    let pulled = pulled.unwrap();
+    assert!(
+        began.elapsed() > deadline,
+        "too fast: {:?}",
+        began.elapsed()
+    );
+    let allowed = pulled.block_bytes + pulled.block_bytes / 5;
+    assert!(pulled.received_bytes <= allowed, "{pulled:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_that_is_cut_off_goes_on_where_it_was() {
     let publisher = Publisher::new(30);

@@ -2,6 +2,8 @@
 //! nothing that no signed root reaches is written.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use publish::ReadError;
@@ -107,11 +109,49 @@ async fn an_old_head_is_a_rollback_also_where_the_floor_was_lost() {
     let error = forgetful.pull(&publisher, &[stale()]).await.unwrap_err();
     assert_eq!(class(&error), Some(Class::Rollback), "{error}");
     assert_eq!(follower.proved(&publisher, "").await, 2);
-    // Beside a place that is up to date it does no harm.
-    follower
-        .pull(&publisher, &[stale(), honest(&publisher)])
-        .await
-        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_behind_beside_a_good_place_does_no_harm_and_is_accused_of_nothing() {
+    let (publisher, follower) = behind().await;
+    let first_head = follower.repository().statements();
+    let stale = || liar(&publisher, Lie::Head(first_head.clone()));
+    let volumes = follower.state.path().join("volumes");
+    let evidence = volumes
+        .join(publisher.model.id().to_string())
+        .join("evidence");
+    for _ in 0..2 {
+        let places = [stale(), honest(&publisher)];
+        let pulled = follower.pull(&publisher, &places).await.unwrap();
+        assert_eq!(pulled.version, 2);
+        assert!(!evidence.exists());
+    }
+    follower.pull(&publisher, &[stale()]).await.unwrap_err();
+    assert!(evidence.exists());
+}
+
+/// Who presses Ctrl-C while a place stalls does not wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_is_interrupted_while_a_place_withholds_its_files() {
+    let (publisher, mut follower) = behind().await;
+    follower.options.deadline = Duration::from_secs(60);
+    let stalling = Arc::new(Lying::new(&publisher, Files::Stall));
+    let began = Instant::now();
+    let stop = async {
+        while stalling.given.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        follower.options.stop.notify_one();
+    };
+    let sources = [stalling.clone() as Arc<dyn Replica>];
+    let (pulled, ()) = tokio::join!(follower.pull(&publisher, &sources), stop);
+    let error = pulled.unwrap_err();
+    assert!(matches!(error, PullError::Interrupted), "{error}");
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,7 +271,7 @@ struct Lying {
     honest: Repository,
     junk: Bytes,
     files: Files,
-    given: std::sync::atomic::AtomicU64,
+    given: AtomicU64,
 }
 
 impl Lying {
@@ -299,17 +339,20 @@ impl Objects for Lying {
         let noise = move |len: usize| Ok(Some(Dice::new(offset).noise(len).into()));
         Box::pin(async move {
             match (self.files, name) {
-                (Files::Stall, ObjectName::Segment(_)) => std::future::pending().await,
+                (Files::Stall, ObjectName::Segment(_)) => {
+                    self.given.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending().await
+                }
                 (Files::NoiseHead, ObjectName::Head) => noise(5000),
                 (Files::NoiseIndex, ObjectName::Index(_)) => noise(len_bytes),
                 (Files::NoiseSegments, ObjectName::Segment(_)) => {
                     let given = &self.given;
-                    given.fetch_add(len_bytes as u64, std::sync::atomic::Ordering::Relaxed);
+                    given.fetch_add(len_bytes as u64, Ordering::Relaxed);
                     Ok(Some(vec![7; len_bytes].into()))
                 }
                 (Files::Endless, ObjectName::Segment(_)) => {
                     let given = &self.given;
-                    given.fetch_add(len_bytes as u64, std::sync::atomic::Ordering::Relaxed);
+                    given.fetch_add(len_bytes as u64, Ordering::Relaxed);
                     let (header, records) = self.junk.split_at(16);
                     let at = |i: u64| match header.get(i as usize) {
                         Some(byte) => *byte,
@@ -358,7 +401,7 @@ async fn files_that_lie_cost_time_and_nothing_else() {
             pulled.blocks <= by_handle.repository().index_entries(),
             "{files:?}"
         );
-        let given = lying.given.load(std::sync::atomic::Ordering::Relaxed);
+        let given = lying.given.load(Ordering::Relaxed);
         assert!(given <= 80 << 20, "{files:?}: {given}");
     }
 }

@@ -78,6 +78,36 @@ async fn an_update_is_adopted_as_one_and_never_taken_back() {
 }
 
 #[tokio::test]
+async fn who_is_behind_beside_a_good_place_is_asked_for_blocks_and_accused_of_nothing() {
+    let mut world = World::new();
+    let stale = world.liar(Lie::Head(world.head.clone()));
+    world.head = next(&mut world, 55);
+    let fresh = world.liar(Lie::None);
+    for _ in 0..2 {
+        let volume = world
+            .open(vec![stale.clone(), fresh.clone()])
+            .await
+            .unwrap();
+        assert_eq!(volume.snapshot().record().version, 2);
+        for _ in 0..3 {
+            let refreshed = volume.refresh().await.unwrap();
+            assert!(matches!(refreshed, Refreshed::Unchanged));
+        }
+        let behind = volume
+            .mirrors()
+            .status()
+            .into_iter()
+            .map(|mirror| mirror.behind);
+        assert_eq!(behind.collect::<Vec<_>>(), [true, false]);
+        assert!(!kept(&world).join("evidence").exists());
+    }
+    // Alone it is what takes the newer version away.
+    let error = refused(&world, vec![stale]).await;
+    assert_eq!(error.class(), Some(Class::Rollback), "{error}");
+    assert!(kept(&world).join("evidence").exists());
+}
+
+#[tokio::test]
 async fn two_records_of_one_version_are_a_fork() {
     let mut world = World::new();
     let first = world.head.clone();

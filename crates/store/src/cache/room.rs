@@ -129,6 +129,18 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_the_time_that_passes_is_saved_up_and_no_more_than_so_much() {
+        let saved = |passed: Duration, left: Duration| {
+            let since = Instant::now().checked_sub(passed).unwrap();
+            Allowance { left, since }.refill()
+        };
+        let ten = saved(Duration::from_secs(10), Duration::ZERO);
+        assert!(ten >= Duration::from_secs(1) && ten < Duration::from_millis(1100));
+        assert_eq!(saved(Duration::from_secs(60), Duration::ZERO), MOST_SAVED);
+        assert_eq!(saved(Duration::from_secs(1), MOST_SAVED), MOST_SAVED);
+    }
+
+    #[test]
     fn a_slow_disk_takes_what_was_saved_up_and_then_little() {
         let room = Room::new(100, Duration::from_millis(50));
         assert!(room.take(100));

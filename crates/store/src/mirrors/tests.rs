@@ -316,6 +316,22 @@ async fn whoever_is_behind_is_asked_last() {
     assert_eq!(get(&both).await.unwrap(), MS);
 }
 
+#[test]
+fn why_a_head_cannot_be_used_is_news_when_it_begins_changes_or_ends() {
+    let fake = |name| Fake::new(name, Does::Deny);
+    let two = mirrors(&[&fake("one"), &fake("two")]);
+    let told = |index, why: Option<&str>| two.is_news(index, why.map(str::to_owned));
+    assert!(!told(0, None), "all is well, as it was");
+    assert!(told(0, Some("old")));
+    assert!(!told(0, Some("old")));
+    assert!(told(1, Some("old")), "of another mirror");
+    assert!(told(0, Some("forged")));
+    assert!(told(0, None));
+    assert!(!told(0, None));
+    assert!(told(0, Some("old")), "again");
+    assert!(!told(2, Some("old")), "there is none");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lie_that_lost_the_race_is_evidence_all_the_same() {
     struct LateLiar;
