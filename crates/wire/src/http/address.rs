@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use reqwest::Url;
 
-/// Longest address, bytes.
+/// Longest address, bytes, with the slash at its end.
 const MAX_ADDRESS_BYTES: usize = 2048;
 
 /// The URL of a repository's directory.
@@ -42,9 +42,6 @@ impl FromStr for HttpAddress {
         if !text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
             return Err("percent-encode what is not plain ASCII".to_owned());
         }
-        if text.len() > MAX_ADDRESS_BYTES {
-            return Err(format!("longer than {MAX_ADDRESS_BYTES} bytes"));
-        }
         let rest = text.strip_prefix("http://");
         let Some(rest) = rest.or_else(|| text.strip_prefix("https://")) else {
             return Err("a web address begins with http:// or https://".to_owned());
@@ -61,6 +58,10 @@ impl FromStr for HttpAddress {
         }
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{path}/"));
+        // In the one spelling: percent-encoding may have made it longer than what was written.
+        if url.as_str().len() > MAX_ADDRESS_BYTES {
+            return Err(format!("longer than {MAX_ADDRESS_BYTES} bytes"));
+        }
         Ok(HttpAddress { url })
     }
 }
@@ -134,6 +135,7 @@ mod tests {
             "http://mirror.example/\u{1b}[2J",
             "http://münchen.example/",
             &format!("http://mirror.example/{}", "a".repeat(2048)),
+            &format!("http://mirror.example/{}", "`".repeat(700)),
         ] {
             assert!(text.parse::<HttpAddress>().is_err(), "{text:?} was taken");
         }
