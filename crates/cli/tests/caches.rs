@@ -8,16 +8,14 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use support::{Home, Mounted, Ran, Tmpfs, noise, skipped};
+use support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait};
 
 const BIG: &str = "sub/deep/big";
 
 /// What the server has left of its blocks: nothing, at the places where the index says that they are.
 fn lose_blocks(repo: &Path) {
-    for entry in fs::read_dir(repo.join("segments")).unwrap() {
-        let path = entry.unwrap().path();
+    for path in segments(repo) {
         let mut bytes = fs::read(&path).unwrap();
         bytes.iter_mut().skip(64).for_each(|byte| *byte = 0);
         fs::write(&path, bytes).unwrap();
@@ -266,13 +264,4 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
     let server = home.serve("repo");
     let refused = home.run(&["mount", &server.source, "mnt", "--deadline", "2s"]);
     assert!(matches!(refused.code, 20 | 30), "{}", refused.err);
-}
-
-#[track_caller]
-fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -5,10 +5,10 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use support::{Home, noise, skipped};
+use support::{Home, Tmpfs, noise, skipped};
 
 /// Kills at random moments; many more with BULLA_LONG.
 #[test]
@@ -65,30 +65,17 @@ fn a_killed_publisher_leaves_the_last_version_whole() {
 fn a_full_disk_is_told_and_costs_nothing() {
     let home = Home::new();
     let volume = home.published();
-    let mount = home.path("small");
-    std::fs::create_dir(&mount).unwrap();
-    let made = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4m", "bulla-test"])
-        .arg(&mount)
-        .stderr(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
+    let Some(small) = Tmpfs::of(&home, "small", 4 << 20) else {
         return skipped("full disk", "a tmpfs cannot be mounted here");
-    }
-    let _unmount = Tmpfs(mount.clone());
-    support::copy(&home.path("repo"), &mount.join("repo"));
+    };
+    support::copy(&home.path("repo"), &home.path("small/repo"));
     let source = home.source(&volume, "small/repo");
     let publish = ["publish", "tree", "small/repo", "--key", "key"];
     let mut failures = 0;
     for step in 0..16u64 {
         // Something else fills the disk, leaving a little more room each time.
-        let fill = mount.join("fill");
-        let _ = std::fs::remove_file(&fill);
         std::fs::write(home.path("tree/more"), noise(600_000, 1000 + step)).unwrap();
-        let room_bytes = step * 48 * 1024;
-        let free = rustix::fs::statvfs(&mount).unwrap();
-        let fill_bytes = (free.f_bavail * free.f_bsize).saturating_sub(room_bytes);
-        std::fs::write(&fill, vec![0; fill_bytes as usize]).unwrap();
+        small.leave_free(step * 48 * 1024);
         let ran = home.run(&publish);
         if ran.code != 0 {
             failures += 1;
@@ -101,15 +88,7 @@ fn a_full_disk_is_told_and_costs_nothing() {
         }
     }
     assert!(failures > 3, "the disk was never full: {failures}");
-    std::fs::remove_file(mount.join("fill")).unwrap();
+    small.free();
     home.run(&publish).ends(0);
     home.run(&["verify", &source]).ends(0);
-}
-
-struct Tmpfs(std::path::PathBuf);
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }

@@ -9,12 +9,12 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Home, Mounted, Ran, Server, noise, skipped};
+use support::{Home, Mounted, Ran, Server, corrupt, noise, segments, skipped, wait};
 
 const FILES: usize = 480;
 const FILE_BYTES: usize = 20_000;
@@ -31,22 +31,6 @@ fn fill(home: &Home) {
         let path = home.path("tree").join(name(n));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, noise(FILE_BYTES, n as u64)).unwrap();
-    }
-}
-
-fn segments(repo: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(repo.join("segments")).unwrap();
-    entries.map(|entry| entry.unwrap().path()).collect()
-}
-
-/// One bit in each 2 KiB: the server answers, wrongly.
-fn corrupt(repo: &Path) {
-    for path in segments(repo) {
-        let mut bytes = fs::read(&path).unwrap();
-        for at in (1500..bytes.len()).step_by(2048) {
-            bytes[at] ^= 1;
-        }
-        fs::write(&path, bytes).unwrap();
     }
 }
 
@@ -108,15 +92,6 @@ impl Reader<'_> {
             self.slowest = self.slowest.max(took);
         }
         self.next += files;
-    }
-}
-
-#[track_caller]
-fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

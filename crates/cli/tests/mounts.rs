@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Home, Mounted, skipped};
+use support::{Home, Mounted, skipped, wait};
 
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists();
@@ -76,15 +76,6 @@ impl Drop for Daemon<'_> {
 
 fn mount_table() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap()
-}
-
-#[track_caller]
-fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A million names with BULLA_LONG, which is what the bound on memory is for; some thousands without,

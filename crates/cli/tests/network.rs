@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sim::network::{Host, Network};
-use support::{Home, Mounted, Ran, Server, noise, skipped};
+use support::{Home, Mounted, Ran, Server, corrupt, noise, skipped, wait};
 
 const ONE_WAY: Duration = Duration::from_millis(25);
 const LOST_IN_1000: u64 = 20;
 const FILES: usize = 120;
 const FILE_BYTES: usize = 20_000;
-const HUGE_BYTES: usize = 30_000_000;
+const HUGE_BYTES: usize = 40_000_000;
 /// What any read may take while mirrors are lost: the deadline, and time for what lies before it.
 const DEADLINE: &str = "4s";
 const LONGEST: Duration = Duration::from_secs(8);
@@ -85,15 +85,6 @@ fn mount(home: &Home, host: &Host, source: &str, mirrors: &[&str]) -> Child {
     child
 }
 
-#[track_caller]
-fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// Reads files of the mount, all right and each in time.
 #[track_caller]
 fn read(home: &Home, files: std::ops::Range<usize>, what: &str) {
@@ -104,18 +95,6 @@ fn read(home: &Home, files: std::ops::Range<usize>, what: &str) {
         let bytes = bytes.unwrap_or_else(|e| panic!("{what}: {}: {e} after {took:?}", name(n)));
         assert!(bytes == content(n), "{what}: {}", name(n));
         assert!(took < LONGEST, "{what}: {} took {took:?}", name(n));
-    }
-}
-
-/// One bit in each 2 KiB of the segments.
-fn corrupt(repo: &Path) {
-    for entry in fs::read_dir(repo.join("segments")).unwrap() {
-        let path = entry.unwrap().path();
-        let mut bytes = fs::read(&path).unwrap();
-        for at in (1500..bytes.len()).step_by(2048) {
-            bytes[at] ^= 1;
-        }
-        fs::write(&path, bytes).unwrap();
     }
 }
 
@@ -217,7 +196,7 @@ fn a_replica_that_is_cut_off_while_it_pulls_goes_on_later() {
 
     // Cut off when what was fetched ahead is through, and some of the rest has come.
     let child = pull("2s");
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(7));
     network.cut_off(&publisher);
     let began = Instant::now();
     let cut = ran(child).ends(30);

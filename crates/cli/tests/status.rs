@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Home, Mounted, Ran, noise, skipped};
+use support::{Home, Mounted, Ran, noise, skipped, wait};
 
 const BIG: &str = "sub/deep/big";
 
@@ -57,15 +57,6 @@ fn record(home: &Home) -> Value {
     let mut records = status(home).ends(0).records("mount");
     assert_eq!(records.len(), 1);
     records.remove(0)
-}
-
-#[track_caller]
-fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

@@ -56,6 +56,29 @@ fn analyze() -> Option<Command> {
     None
 }
 
+/// A socket that is enabled while its service runs is opened when that starts anew, which is when the
+/// service can be given it.
+#[test]
+fn a_further_socket_opens_with_the_service_that_it_is_for() {
+    let mut further = Vec::new();
+    for entry in fs::read_dir(contrib()).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = fs::read_to_string(&path) else {
+            continue;
+        };
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+        let Some(service) = value("Service=") else {
+            continue;
+        };
+        let wanted = value("WantedBy=").unwrap_or_default();
+        let wanted: Vec<&str> = wanted.split_whitespace().collect();
+        assert!(wanted.contains(&"sockets.target"), "{path:?}: {wanted:?}");
+        assert!(wanted.contains(&service), "{path:?}: {wanted:?}");
+        further.push(path);
+    }
+    assert!(further.len() >= 2, "{further:?}");
+}
+
 /// What systemd has to say about units.
 fn verify(home: &Home, units: &[PathBuf]) -> Option<Ran> {
     let mut command = analyze()?;

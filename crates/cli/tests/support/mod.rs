@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -226,11 +227,16 @@ impl Tmpfs {
 
     /// Fills it but for so many bytes, or less where less is free.
     pub fn leave_free(&self, bytes: u64) {
+        self.free();
         let fill = self.path.join("fill");
-        let _ = std::fs::remove_file(&fill);
         let disk = rustix::fs::statvfs(&self.path).unwrap();
         let fill_bytes = (disk.f_bavail * disk.f_bsize).saturating_sub(bytes);
         std::fs::write(&fill, vec![0; fill_bytes as usize]).unwrap();
+    }
+
+    /// Gives the room back.
+    pub fn free(&self) {
+        let _ = std::fs::remove_file(self.path.join("fill"));
     }
 }
 
@@ -262,6 +268,33 @@ pub fn copy(from: &Path, to: &Path) {
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The segments of a repository.
+pub fn segments(repo: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(repo.join("segments")).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Flips one bit in each 2 KiB of the segments: a server of them answers, wrongly.
+pub fn corrupt(repo: &Path) {
+    for path in segments(repo) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        for at in (1500..bytes.len()).step_by(2048) {
+            bytes[at] ^= 1;
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
 }
 
 /// Flips a bit in the middle of the largest file below `dir`.
