@@ -224,3 +224,20 @@ fn a_signed_version_that_lay_about_too_long_is_refused() {
     std::thread::sleep(std::time::Duration::from_secs(2));
     two.install("s1").ends(24);
 }
+
+/// A stick that is not plugged in, or was never a repository, beside a place that is well.
+#[test]
+fn a_mirror_on_disk_that_is_not_there_is_one_that_does_not_answer() {
+    let home = Home::new();
+    let volume = home.published();
+    std::fs::create_dir(home.path("empty")).unwrap();
+    copy(&home.path("repo"), &home.path("damaged"));
+    std::fs::write(home.path("damaged/head"), b"junk").unwrap();
+    let good = home.source(&volume, "repo");
+    for place in ["nowhere", "empty", "damaged"] {
+        home.run(&["verify", &good, "--mirror", place]).ends(0);
+        let bad = home.source(&volume, place);
+        home.run(&["verify", &bad, "--mirror", "repo"]).ends(0);
+        home.run(&["verify", &bad]).ends(30);
+    }
+}

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use publish::volume::Candidate;
+use publish::volume::Demands;
 use publish::{Fetch, ReadError, Snapshot};
+use store::BoxFuture;
 use trust::error::Class;
 
 use crate::names::KernelNames;
@@ -161,21 +162,19 @@ impl Keeper {
 
     async fn try_refresh(&self) -> Result<(), ReadError> {
         let old = self.core.view();
-        let expired = self.core.current().is_err();
-        match self.core.volume.check().await? {
-            None => {
-                let snapshot = self.core.volume.snapshot();
-                let sooner = snapshot.valid_until() < old.snapshot.valid_until();
-                self.core.show(snapshot, false);
-                if sooner {
-                    self.recall().await;
-                }
+        let checked = self.core.volume.check_for(&InUse(&self.core)).await;
+        if !matches!(checked, Ok(Some(_))) {
+            // It may hold for longer, or be over at once.
+            let snapshot = self.core.volume.snapshot();
+            let sooner = snapshot.valid_until() < old.snapshot.valid_until();
+            self.core.show(snapshot, false);
+            if sooner {
+                self.recall().await;
             }
+        }
+        match checked? {
+            None => {}
             Some(candidate) => {
-                // With the old version gone there is nothing to hold on to.
-                if !expired {
-                    self.fetch_ahead(&candidate).await?;
-                }
                 let snapshot = self.core.volume.adopt(candidate)?;
                 let version = snapshot.record().version;
                 self.core.show(snapshot, true);
@@ -184,30 +183,6 @@ impl Keeper {
             }
         }
         Ok(())
-    }
-
-    /// Fetches the directories in use before a version is adopted: who announces a version and
-    /// withholds it must not take away what is still served.
-    async fn fetch_ahead(&self, candidate: &Candidate) -> Result<(), ReadError> {
-        let how = Fetch::Until(self.core.volume.deadline());
-        let snapshot = candidate.snapshot();
-        let mut paths = paths_of_directories(&self.core.nodes);
-        paths.sort_by_key(Vec::len);
-        paths.truncate(MAX_FETCHED_AHEAD);
-        let fetches = paths
-            .iter()
-            .map(|path| fetch_directory(snapshot, path, how));
-        let fetched: Result<(), ReadError> = join_all(fetches).await.into_iter().collect();
-        if let Err(error) = &fetched {
-            let version = snapshot.record().version;
-            tracing::error!(
-                volume = %self.core.volume.id(),
-                version,
-                %error,
-                "a version is announced and its directories cannot be had: the old one stays"
-            );
-        }
-        fetched
     }
 
     /// Makes the kernel ask again for every name and for what it knows of directories.
@@ -233,6 +208,29 @@ impl Keeper {
         if let Err(error) = made_stale {
             tracing::debug!(%error, "the kernel was not told; the mount has ended");
         }
+    }
+}
+
+/// The directories in use: who announces a version and withholds these must not take away what is
+/// still served.
+struct InUse<'a>(&'a Core);
+
+impl Demands for InUse<'_> {
+    fn fetch<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<(), ReadError>> {
+        let mut paths = paths_of_directories(&self.0.nodes);
+        paths.sort_by_key(Vec::len);
+        paths.truncate(MAX_FETCHED_AHEAD);
+        Box::pin(async move {
+            let how = Fetch::Until(deadline);
+            let fetches = paths
+                .iter()
+                .map(|path| fetch_directory(snapshot, path, how));
+            join_all(fetches).await.into_iter().collect()
+        })
     }
 }
 

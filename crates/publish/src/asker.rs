@@ -17,7 +17,7 @@ use crate::error::{ReadError, gravest, is_evidence, is_fork, is_old};
 use crate::growth;
 use crate::snapshot::Snapshot;
 use crate::state::State;
-use crate::volume::{Candidate, VolumeOptions};
+use crate::volume::{Candidate, Demands, VolumeOptions};
 
 /// How long the other mirrors' heads are waited for once one has come.
 pub(crate) const HEADS_PATIENCE: Duration = Duration::from_millis(1000);
@@ -36,6 +36,15 @@ struct Told {
     mirror: usize,
     place: String,
     bytes: Bytes,
+}
+
+/// What is in use while something newer is looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pub snapshot: &'a Snapshot,
+    /// Its statement is over: what comes next need not be as complete.
+    pub is_over: bool,
+    pub demands: &'a dyn Demands,
 }
 
 /// One round of asking for heads.
@@ -172,8 +181,9 @@ impl Asker<'_> {
         }
         for (told, why) in refused {
             match why.class() {
-                // Who lags has old blocks all the same.
-                Class::Rollback | Class::Expired => self.mirrors.set_behind(told.mirror, true),
+                // Who lags has old blocks all the same; where all have ended, nobody lags.
+                Class::Rollback => self.mirrors.set_behind(told.mirror, true),
+                Class::Expired => self.mirrors.set_behind(told.mirror, !judged.is_empty()),
                 _ => self.mirrors.told_wrong(told.mirror, format!("head: {why}")),
             }
             if judged.is_empty() || !is_old(&why) {
@@ -191,15 +201,15 @@ impl Asker<'_> {
         Ok(judged)
     }
 
-    /// The newest judged version whose root and top directory can be had; who withholds them is
-    /// logged and passed over.
+    /// The newest judged version whose root and top directory can be had, and what else is demanded;
+    /// who withholds them is logged and passed over.
     pub(crate) async fn first_adoptable(
         &self,
         judged: Vec<Judged>,
-        old: Option<&Snapshot>,
+        held: Option<Held<'_>>,
         deadline: Instant,
     ) -> Result<Candidate, ReadError> {
-        let mut errors = Vec::new();
+        let (mut errors, mut incomplete) = (Vec::new(), None);
         let mut left = judged.as_slice();
         while let Some((first, _)) = left.split_first() {
             let told = |j: &Judged| j.offer.record_hash == first.offer.record_hash;
@@ -224,26 +234,59 @@ impl Asker<'_> {
                     continue;
                 }
             }
-            match self.open_offer(&offer, old, until).await {
-                Ok(snapshot) => {
-                    self.compare(&judged, offer.record.version);
-                    return Ok(Candidate {
-                        snapshot,
-                        offer,
-                        head,
-                    });
+            let old = held.map(|held| held.snapshot);
+            let snapshot = match self.open_offer(&offer, old, until).await {
+                Ok(snapshot) => snapshot,
+                Err(error) => {
+                    self.withheld(same, &error);
+                    errors.push(error);
+                    continue;
+                }
+            };
+            let fetched = match held {
+                Some(held) => held.demands.fetch(&snapshot, until).await,
+                None => Ok(()),
+            };
+            let candidate = Candidate {
+                snapshot,
+                offer,
+                head,
+            };
+            let version = candidate.offer.record.version;
+            match fetched {
+                Ok(()) => {
+                    self.compare(&judged, version);
+                    return Ok(candidate);
                 }
                 Err(error) => {
-                    for Judged { mirror, place, .. } in same {
-                        tracing::error!(replica = %place, %error, "announces a version and withholds it");
-                        let words = format!("withholds version {}", offer.record.version);
-                        self.mirrors.told_wrong(*mirror, words);
-                    }
+                    tracing::error!(version, %error, "a version is announced and what is in use of it cannot be had");
                     errors.push(error);
+                    incomplete.get_or_insert(candidate);
                 }
             }
         }
-        Err(gravest(errors))
+        match incomplete {
+            Some(candidate) if held.is_some_and(|held| held.is_over) => {
+                self.compare(&judged, candidate.offer.record.version);
+                Ok(candidate)
+            }
+            _ => Err(gravest(errors)),
+        }
+    }
+
+    /// Says that a version cannot be had from those who told it.
+    fn withheld(&self, tellers: &[Judged], error: &ReadError) {
+        for teller in tellers {
+            let (replica, version) = (&teller.place, teller.offer.record.version);
+            if matches!(error, ReadError::Malformed(_)) {
+                // It is what was signed: no place is to blame.
+                tracing::error!(%replica, version, %error, "announces a version that is malformed");
+                continue;
+            }
+            tracing::error!(%replica, version, %error, "announces a version and withholds it");
+            let words = format!("withholds version {version}");
+            self.mirrors.told_wrong(teller.mirror, words);
+        }
     }
 
     /// Shows that the log of `offer` only grew; who told it is asked first.

@@ -44,6 +44,8 @@ pub struct Snapshot {
     record_hash: [u8; 32],
     valid_until: u64,
     fresh_until: u64,
+    /// The newest policy under which that was judged.
+    policy: u64,
     root: Arc<Inode>,
 }
 
@@ -80,15 +82,29 @@ impl Snapshot {
             record_hash: offer.record_hash,
             valid_until: offer.valid_until,
             fresh_until: offer.fresh_until,
+            policy: offer.chain.newest().number(),
             root,
         })
     }
 
-    /// The same version under a statement that holds until another time.
-    pub(crate) fn until(&self, offer: &Offer) -> Self {
-        Snapshot {
+    /// The same version under a statement that holds longer, or that a newer policy shortens: what was
+    /// proved once is not taken back by whoever tells less. `None` where nothing changes.
+    pub(crate) fn renewed(&self, offer: &Offer) -> Option<Self> {
+        let policy = offer.chain.newest().number();
+        let counts = offer.valid_until > self.valid_until || policy > self.policy;
+        counts.then(|| Snapshot {
             valid_until: offer.valid_until,
             fresh_until: offer.fresh_until,
+            policy,
+            ..self.clone()
+        })
+    }
+
+    /// The same version, over at `end` (unix seconds) at the latest.
+    pub(crate) fn ended(&self, end: u64) -> Self {
+        Snapshot {
+            valid_until: self.valid_until.min(end),
+            fresh_until: self.fresh_until.min(end),
             ..self.clone()
         }
     }
@@ -112,6 +128,11 @@ impl Snapshot {
     /// [`Snapshot::valid_until`] is grace.
     pub fn fresh_until(&self) -> u64 {
         self.fresh_until
+    }
+
+    /// The number of the newest policy under which it was judged.
+    pub(crate) fn policy(&self) -> u64 {
+        self.policy
     }
 
     /// The root directory.

@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use store::Replica;
 use store::cache::DiskCache;
+use store::late::LateRepository;
 use store::mirrors::Mirrors;
+use store::{BoxFuture, Replica};
 use trust::judge::{Freshness, Offer};
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use wire::http::Tls;
 
-use crate::asker::{Asker, Judged};
+use crate::asker::{Asker, Held, Judged};
 use crate::clock::Clock;
 use crate::error::ReadError;
 use crate::snapshot::Snapshot;
@@ -95,6 +96,28 @@ impl Candidate {
     }
 }
 
+/// What of a version must be there before it takes the place of another.
+pub trait Demands: Send + Sync {
+    /// Fetches it.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    fn fetch<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<(), ReadError>>;
+}
+
+/// Demands nothing.
+struct Nothing;
+
+impl Demands for Nothing {
+    fn fetch<'a>(&'a self, _: &'a Snapshot, _: Instant) -> BoxFuture<'a, Result<(), ReadError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
 /// What a refresh found.
 #[derive(Debug)]
 pub enum Refreshed {
@@ -117,7 +140,14 @@ impl Volume {
     ) -> Result<Arc<Volume>, ReadError> {
         let mut replicas = Vec::new();
         for location in std::iter::once(&source.location).chain(mirrors) {
-            replicas.push(location.open_with(source.volume, &options.tls)?);
+            match (location, location.open_with(source.volume, &options.tls)) {
+                (_, Ok(replica)) => replicas.push(replica),
+                // Beside others it is one more place that does not answer.
+                (Location::Directory(path), Err(_)) if !mirrors.is_empty() => {
+                    replicas.push(Arc::new(LateRepository::new(path)));
+                }
+                (_, Err(error)) => return Err(error),
+            }
         }
         Volume::over(source.volume, replicas, options).await
     }
@@ -235,13 +265,25 @@ impl Volume {
     /// # Errors
     /// As [`Volume::open`]; the adopted version stays.
     pub async fn check(&self) -> Result<Option<Candidate>, ReadError> {
+        self.check_for(&Nothing).await
+    }
+
+    /// The same for a reader who must have more of a version than its top directory before it takes
+    /// the place of the one in use. While that holds, a version of which this cannot be had is passed
+    /// over for the next; once it is over, any is better than none.
+    ///
+    /// # Errors
+    /// As [`Volume::check`].
+    pub async fn check_for(&self, demands: &dyn Demands) -> Result<Option<Candidate>, ReadError> {
         if matches!(self.options.freshness, Freshness::Pinned { .. }) {
             // Nothing is newer than the one that is wanted.
             return Ok(None);
         }
         let asker = self.asker();
         let deadline = self.deadline();
-        let judged = asker.judged_heads(deadline).await?;
+        let judged = asker.judged_heads(deadline).await;
+        self.end_if_withdrawn(&asker)?;
+        let judged = judged?;
         self.offline.store(false, Ordering::Relaxed);
         let old = self.snapshot();
         if let Some(newest) = judged.first() {
@@ -264,16 +306,20 @@ impl Volume {
             asker.compare(&judged, old.record().version);
             return Ok(None);
         }
-        let candidate = asker.first_adoptable(judged, Some(&old), deadline).await?;
-        Ok(Some(candidate))
+        let held = Held {
+            snapshot: &old,
+            is_over: self.current().is_err(),
+            demands,
+        };
+        let found = asker.first_adoptable(judged, Some(held), deadline).await;
+        found.map(Some)
     }
 
     /// The same record under another timestamp.
     fn renew(&self, old: &Snapshot, judged: &Judged) {
         let offer = &judged.offer;
-        if offer.valid_until != old.valid_until() {
-            let snapshot = old.until(offer);
-            *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        if let Some(renewed) = old.renewed(offer) {
+            self.show(renewed);
         }
         if offer.valid_until > old.valid_until()
             && let Some(head) = &judged.head
@@ -289,9 +335,35 @@ impl Volume {
     /// [`ReadError::State`]; [`ReadError::Statement`] when another process has adopted something
     /// newer in the meantime.
     pub fn adopt(&self, candidate: Candidate) -> Result<Arc<Snapshot>, ReadError> {
-        let snapshot = Arc::new(self.asker().adopt(candidate)?);
+        let snapshot = self.asker().adopt(candidate)?;
+        Ok(self.show(snapshot))
+    }
+
+    fn show(&self, snapshot: Snapshot) -> Arc<Snapshot> {
+        let snapshot = Arc::new(snapshot);
         *self.adopted.write().unwrap_or_else(PoisonError::into_inner) = snapshot.clone();
-        Ok(snapshot)
+        snapshot
+    }
+
+    /// Ends the version in use where the policies known by now do not allow it: the owners revoked the
+    /// volume, or went on from another record (rules 3 and 5).
+    fn end_if_withdrawn(&self, asker: &Asker<'_>) -> Result<(), ReadError> {
+        let floor = self.state.lock()?.load()?;
+        let old = self.snapshot();
+        if floor
+            .policy()
+            .is_none_or(|(number, _)| number <= old.policy())
+        {
+            return Ok(());
+        }
+        let allowed = floor.still_allows(old.record(), old.record_hash(), &mut asker.signatures());
+        if let Err(why) = allowed
+            && self.current().is_ok()
+        {
+            tracing::error!(volume = %self.id, version = old.record().version, %why, "the version in use was withdrawn");
+            self.show(old.ended(self.now()));
+        }
+        Ok(())
     }
 
     /// Checks for a newer version and adopts it.

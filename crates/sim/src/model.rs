@@ -13,7 +13,7 @@ use trust::history::leaf_hash;
 use trust::inode::{Content, Entry, FileContent, Inode, Mtime};
 use trust::key::SecretKey;
 use trust::map::{self, MapRoot};
-use trust::policy::{Genesis, Roles};
+use trust::policy::{Genesis, Last, Revocation, Roles, Successor};
 use trust::root::{RootRecord, Totals};
 use trust::statement::{Signed, VolumeId};
 use trust::tiles::{Edge, TileName};
@@ -243,6 +243,33 @@ impl Model {
         self.leaves.push(head.record.statement().bytes().clone());
         self.last = Some(head);
         Ok(bytes.into())
+    }
+
+    /// What the owners do after a publisher's key was stolen: a policy with the same keys that names the
+    /// record of `last` as the last one, or ends the volume. Told with the record of `shown`.
+    ///
+    /// # Errors
+    /// None for heads of this volume.
+    pub fn succeed(&self, last: &Bytes, shown: &Bytes, revokes: bool) -> Result<Bytes, Reject> {
+        let last = Head::decode(last)?;
+        let record: RootRecord = last.record.statement().read(self.id())?;
+        let successor = Successor {
+            number: 1,
+            previous: self.genesis_signed.hash(),
+            not_after: u64::MAX,
+            log_epoch: 0,
+            roles: Roles::single(self.key.public()),
+            last: Some(Last {
+                version: record.version,
+                record_hash: last.record.hash(),
+                log: last.next_log(self.id())?.0,
+            }),
+            revoked: revokes.then_some(Revocation { successor: None }),
+        };
+        let mut head = Head::decode(shown)?;
+        let successor = successor.statement(self.id()).sign(&[&self.key]);
+        head.policies.push(successor);
+        Ok(head.encode()?.into())
     }
 
     /// The tiles of the log, as a replica that saw every version keeps them.

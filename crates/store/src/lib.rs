@@ -17,6 +17,7 @@
 //! | [`notes`] | small files for whoever looks after it |
 //! | [`disk`] | the file system under it, as a trait |
 //! | [`memory`] | a replica in memory |
+//! | [`late`] | a repository that may not be there yet |
 //! | [`cache`] | blocks that were fetched before, on the reader's disk |
 //! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
@@ -37,6 +38,7 @@ pub mod format;
 pub mod gather;
 pub mod head;
 pub mod index;
+pub mod late;
 pub mod log;
 pub mod memory;
 pub mod mirrors;

@@ -10,8 +10,9 @@ use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
 use crate::head::{Head, MAX_HEAD_BYTES};
 use crate::history::LogPoint;
-use crate::judge::Offer;
+use crate::judge::{Offer, check_revoked};
 use crate::prefix::{self, Prefix};
+use crate::root::RootRecord;
 use crate::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
@@ -184,6 +185,22 @@ impl Floor {
         Ok(floor)
     }
 
+    /// Whether a record that was adopted once may still be shown under the policies known by now.
+    ///
+    /// # Errors
+    /// [`Reject::Revoked`]; [`Reject::NotSigned`] under a superseded policy whose successor does not
+    /// name it (rule 3).
+    pub fn still_allows(
+        &self,
+        record: &RootRecord,
+        record_hash: &[u8; 32],
+        signatures: &mut Signatures,
+    ) -> Result<(), Reject> {
+        let chain = Chain::verify(self.volume, &self.policies, signatures)?;
+        check_revoked(&chain)?;
+        check_superseded(&chain, record, record_hash)
+    }
+
     /// What must be shown before `offer` can be adopted: that its log has this floor's record in it.
     /// `None` where that is plain, or nothing is to be shown.
     ///
@@ -292,7 +309,7 @@ impl Floor {
                 floor: floor_version,
             });
         }
-        check_superseded(offer)?;
+        check_superseded(&offer.chain, record, &offer.record_hash)?;
         let Some(floor) = floor else {
             return Ok(None);
         };
@@ -307,14 +324,18 @@ impl Floor {
 }
 
 /// Rule 3: under an older policy only what the newest names as `last`.
-fn check_superseded(offer: &Offer) -> Result<(), Reject> {
-    let newest = offer.chain.newest();
-    if offer.record.policy_number == newest.number() {
+fn check_superseded(
+    chain: &Chain,
+    record: &RootRecord,
+    record_hash: &[u8; 32],
+) -> Result<(), Reject> {
+    let newest = chain.newest();
+    if record.policy_number == newest.number() {
         return Ok(());
     }
-    let named = newest.last().is_some_and(|last| {
-        last.version == offer.record.version && last.record_hash == offer.record_hash
-    });
+    let named = newest
+        .last()
+        .is_some_and(|last| last.version == record.version && last.record_hash == *record_hash);
     if !named {
         return Err(Reject::NotSigned(
             "root record, under a superseded policy whose successor does not name it",

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use publish::{ReadError, Refreshed, Volume, VolumeOptions};
+use publish::volume::{Candidate, Demands};
+use publish::{ReadError, Refreshed, Snapshot, Volume, VolumeOptions};
 use sim::liar::Lie;
 use store::Replica;
 use trust::error::Class;
@@ -218,6 +219,102 @@ async fn a_start_in_the_future_is_refused_and_not_recorded() {
     let error = refused(&world, vec![world.liar(Lie::Head(future))]).await;
     assert_eq!(error.class(), Some(Class::Expired));
     world.open(vec![Arc::new(world.replica())]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_that_is_revoked_ends_for_those_who_read_it() {
+    let world = World::new();
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    volume.current().unwrap();
+    let ended = world.model.succeed(&world.head, &world.head, true).unwrap();
+    liar.tell(Lie::Head(ended));
+    let error = volume.refresh().await.unwrap_err();
+    assert!(error.to_string().contains("revoked"), "{error}");
+    assert!(matches!(volume.current(), Err(ReadError::Expired { .. })));
+    // Nor does the old head bring it back.
+    liar.tell(Lie::None);
+    volume.refresh().await.unwrap_err();
+    assert!(volume.current().is_err());
+}
+
+/// What a thief signed is not shown until it expires, when the owners have gone on from before it.
+#[tokio::test]
+async fn a_record_that_a_newer_policy_leaves_out_ends_for_those_who_read_it() {
+    let mut world = World::new();
+    let honest = world.head.clone();
+    world.head = next(&mut world, 56);
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    assert_eq!(volume.current().unwrap().record().version, 2);
+    let succeed = |shown| world.model.succeed(&honest, shown, false).unwrap();
+    liar.tell(Lie::Head(succeed(&world.head)));
+    volume.refresh().await.unwrap_err();
+    assert!(matches!(volume.current(), Err(ReadError::Expired { .. })));
+    liar.tell(Lie::Head(succeed(&honest)));
+    volume.refresh().await.unwrap();
+    assert_eq!(volume.current().unwrap().record().version, 1);
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+}
+
+/// Wants something that a version of this number lacks.
+struct NotOf(u64);
+
+impl Demands for NotOf {
+    fn fetch<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        _: std::time::Instant,
+    ) -> store::BoxFuture<'a, Result<(), ReadError>> {
+        Box::pin(async move {
+            if snapshot.record().version != self.0 {
+                return Ok(());
+            }
+            Err(ReadError::Unavailable {
+                what: "what is in use".to_owned(),
+                cause: "withheld".to_owned(),
+            })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_version_without_what_is_in_use_is_passed_over_for_the_next() {
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    let held = world.model.publish(&root, now(), 3).unwrap();
+    let (lagging, newest) = (next(&mut world, 57), next(&mut world, 58));
+    let places = [(); 2].map(|()| world.liar(Lie::Head(held.clone())));
+    let replicas = places.each_ref().map(|it| it.clone() as Arc<dyn Replica>);
+    let volume = world.open(replicas.to_vec()).await.unwrap();
+    let version = |found: Option<Candidate>| found.map(|it| it.snapshot().record().version);
+
+    places[0].tell(Lie::Head(newest.clone()));
+    places[1].tell(Lie::Head(lagging));
+    let found = volume.check_for(&NotOf(4)).await.unwrap();
+    assert_eq!(version(found), Some(3));
+    assert_eq!(version(volume.check().await.unwrap()), Some(4));
+    // Nobody has anything else: what is in use stays until it is over, then any is better than none.
+    places[1].tell(Lie::Head(newest));
+    let error = volume.check_for(&NotOf(4)).await.unwrap_err();
+    assert_eq!(error.class(), Some(Class::Unavailable), "{error}");
+    tokio::time::sleep(std::time::Duration::from_millis(3100)).await;
+    let found = volume.check_for(&NotOf(4)).await.unwrap();
+    assert_eq!(version(found), Some(4));
+}
+
+/// Where every statement has ended, a place that shows the newest is not behind.
+#[tokio::test]
+async fn nobody_is_behind_because_the_statement_ended() {
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    world.head = world.model.publish(&root, now(), 1).unwrap();
+    let place = world.liar(Lie::None);
+    let volume = world.open(vec![place]).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    let error = volume.refresh().await.unwrap_err();
+    assert_eq!(error.class(), Some(Class::Expired), "{error}");
+    assert!(!volume.mirrors().status()[0].behind);
 }
 
 #[tokio::test]
