@@ -206,9 +206,16 @@ pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Ou
     runtime.block_on(async {
         tokio::select! {
             outcome = future => outcome,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Kind::Interrupted, "interrupted")),
+            _ = tokio::signal::ctrl_c() => Err(interrupted()),
         }
     })
+}
+
+/// Ctrl-C while a volume was read: there is nothing half-finished to go on with but what was printed.
+fn interrupted() -> Failure {
+    Failure::new(Kind::Interrupted, "interrupted").with_hint(
+        "run the command again, which begins anew; what it has printed so far may not be all",
+    )
 }
 
 /// Names the path that was asked for, where the reader's error does not know it.
