@@ -59,6 +59,9 @@ pub struct Mount {
     /// Let other users read the mount
     #[arg(long)]
     pub allow_other: bool,
+    /// Let no program be started from the mount
+    #[arg(long)]
+    pub no_exec: bool,
     /// Who files belong to: `mounter`, `published`, or numbers `UID:GID`
     #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
     pub owner: Ownership,
