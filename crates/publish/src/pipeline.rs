@@ -383,6 +383,7 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         version: succession.version,
         record_hash: None,
         valid_until: (options.clock)().saturating_add(options.valid.as_secs()),
+        previous_until: previous.map(|record| record.until()),
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,
         skipped_count: tree.skipped_count,
