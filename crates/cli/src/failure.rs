@@ -87,6 +87,8 @@ kinds! {
     RecordOver => Expired, "the publisher's own key must make a new version: `bulla renew REPO --key FILE`, or publish again";
     /// A file that is no signing request, or breaks a rule of one.
     BadRequest => Integrity, "the file was damaged or altered on its way; make it again with `bulla publish --unsigned`";
+    /// A request where what was signed is expected.
+    NotYetSigned => Integrity, "this is the request itself: `bulla sign` it where the key is, and install the file that comes of it";
     /// Nobody agreed.
     NotConfirmed => Usage, "look at what is shown and answer yes, or say --yes where no person is to be asked";
     /// A later version was signed.

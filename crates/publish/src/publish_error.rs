@@ -101,6 +101,12 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
+    /// The request itself is to be installed, and not what a signer made of it.
+    #[error("nobody has signed {} yet", path.display())]
+    NotYetSigned {
+        /// The file.
+        path: PathBuf,
+    },
     /// A request cannot be read or written.
     #[error("{}", path.display())]
     RequestFile {
