@@ -59,8 +59,8 @@ kinds! {
     NoKey => NotFound, "name the publisher's key file with --key FILE (or the setting `key`); `bulla key new --out FILE` makes one";
     /// No repository where one was expected.
     NoRepository => NotFound, "check the path; `bulla publish DIR REPO --key FILE` makes a repository";
-    /// Another publisher is at work.
-    Locked => Locked, "wait until the other publisher has finished; a lock is never left behind by a dead one";
+    /// Another process is at work in the repository.
+    Locked => Locked, "wait until the other publication, pull or collection has finished; a lock is never left behind by a dead one";
     /// The repository is another volume's.
     OtherVolume => Usage, "name another repository: each holds one volume; an empty or missing directory makes a new replica";
     /// The key is not the volume's.

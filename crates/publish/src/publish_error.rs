@@ -148,8 +148,8 @@ pub enum PublishError {
     /// What this machine has signed cannot be read or kept.
     #[error(transparent)]
     State(#[from] ReadError),
-    /// Another publisher is at work.
-    #[error("{} is locked by another publisher", path.display())]
+    /// Another publication, pull or collection is at work.
+    #[error("{} is locked by another process", path.display())]
     Locked {
         /// The repository.
         path: PathBuf,
