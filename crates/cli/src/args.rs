@@ -53,8 +53,8 @@ pub struct Global {
     /// When to colour messages [default: auto]
     #[arg(long, global = true, value_name = "WHEN")]
     pub color: Option<Color>,
-    /// Read this file instead of ~/.config/bulla/config.toml
-    #[arg(long, global = true, value_name = "FILE", env = "BULLA_CONFIG")]
+    /// Read this file instead of ~/.config/bulla/config.toml (variable BULLA_CONFIG)
+    #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// How log lines look [default: text]
     #[arg(long, global = true, value_name = "FORMAT")]

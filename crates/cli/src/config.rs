@@ -194,12 +194,17 @@ pub struct Config {
 /// Where the machine's file lies.
 const SYSTEM_FILE: &str = "/etc/bulla/config.toml";
 
+/// Names the user's file; empty, it is as if unset.
+const FILE_VARIABLE: &str = "BULLA_CONFIG";
+
 impl Config {
     /// Reads everything. `--config FILE` stands in the place of the user's file, and must exist.
     pub fn load(explicit: Option<&Path>) -> Outcome<Config> {
         let mut config = Config::built_in();
         config.file(Path::new(SYSTEM_FILE), false)?;
-        match explicit {
+        let variable = std::env::var_os(FILE_VARIABLE).filter(|value| !value.is_empty());
+        let named = explicit.or(variable.as_deref().map(Path::new));
+        match named {
             Some(path) => config.file(path, true)?,
             None => config.file(&user_file(), false)?,
         }

@@ -112,6 +112,7 @@ fn publish_kind(error: &PublishError) -> Kind {
             Kind::Integrity | Kind::Malformed => Kind::BadRequest,
             kind => kind,
         },
+        PublishError::NotYetSigned { .. } => Kind::NotYetSigned,
         PublishError::RequestFile { source, .. } => io_kind(source),
         PublishError::Contradiction { why, .. } => match why {
             Reject::Rollback { .. } => Kind::SignedLater,

@@ -59,8 +59,8 @@ kinds! {
     NoKey => NotFound, "name the publisher's key file with --key FILE (or the setting `key`); `bulla key new --out FILE` makes one";
     /// No repository where one was expected.
     NoRepository => NotFound, "check the path; `bulla publish DIR REPO --key FILE` makes a repository";
-    /// Another publisher is at work.
-    Locked => Locked, "wait until the other publisher has finished; a lock is never left behind by a dead one";
+    /// Another process is at work in the repository.
+    Locked => Locked, "wait until the other publication, pull or collection has finished; a lock is never left behind by a dead one";
     /// The repository is another volume's.
     OtherVolume => Usage, "name another repository: each holds one volume; an empty or missing directory makes a new replica";
     /// The key is not the volume's.
@@ -87,6 +87,8 @@ kinds! {
     RecordOver => Expired, "the publisher's own key must make a new version: `bulla renew REPO --key FILE`, or publish again";
     /// A file that is no signing request, or breaks a rule of one.
     BadRequest => Integrity, "the file was damaged or altered on its way; make it again with `bulla publish --unsigned`";
+    /// A request where what was signed is expected.
+    NotYetSigned => Integrity, "this is the request itself: `bulla sign` it where the key is, and install the file that comes of it";
     /// Nobody agreed.
     NotConfirmed => Usage, "look at what is shown and answer yes, or say --yes where no person is to be asked";
     /// A later version was signed.

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// Options that say nothing to this program: mount(8)'s and the service manager's own, and those that
-/// a bulla mount always has. `rw` is what mount(8) says when nobody said anything.
+/// Options that say nothing to this program: mount(8)'s and the service manager's own, those that a bulla
+/// mount always has, and those about writing and times, which mean nothing where nothing is written. `rw`
+/// is what mount(8) says when nobody said anything.
 const IGNORED: &[&str] = &[
     "_netdev",
     "async",
@@ -15,24 +16,56 @@ const IGNORED: &[&str] = &[
     "auto",
     "defaults",
     "diratime",
-    "dev",
+    "dirsync",
     "exec",
     "group",
+    "iversion",
+    "lazytime",
+    "loud",
+    "mand",
     "noatime",
     "noauto",
     "nodev",
     "nodiratime",
     "nofail",
+    "nogroup",
+    "noiversion",
+    "nolazytime",
+    "nomand",
+    "noowner",
+    "norelatime",
+    "nostrictatime",
     "nosuid",
     "nouser",
+    "nousers",
     "owner",
     "relatime",
     "ro",
     "rw",
+    "silent",
     "strictatime",
-    "suid",
+    "symfollow",
+    "sync",
     "user",
     "users",
+];
+
+/// Options that mount(8) knows and a bulla mount cannot have, and why. To ignore them would give less, or
+/// guard less, than was asked for.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        "suid",
+        "set-user-id programs of a volume never work: a bulla mount is nosuid",
+    ),
+    (
+        "dev",
+        "device files of a volume never work: a bulla mount is nodev",
+    ),
+    (
+        "nosymfollow",
+        "the symbolic links of a bulla mount are followed",
+    ),
+    ("remount", "a bulla mount keeps the options it has"),
 ];
 
 /// Options of ours, and the flags that they become.
@@ -95,7 +128,7 @@ pub fn translate(words: &[OsString]) -> Outcome<Option<Vec<OsString>>> {
         if let Some(flag) = flag(option) {
             out.extend(flag);
         } else if !sloppy {
-            return Err(unknown(option));
+            return Err(refused(option).unwrap_or_else(|| unknown(option)));
         }
     }
     Ok(Some(out).filter(|_| !fake))
@@ -104,11 +137,13 @@ pub fn translate(words: &[OsString]) -> Outcome<Option<Vec<OsString>>> {
 /// The words that one option becomes; `None` for an option that nobody knows.
 fn flag(option: &str) -> Option<Vec<OsString>> {
     let known = option.is_empty() || IGNORED.contains(&option);
-    if known || option.starts_with("x-") || option.starts_with("comment=") {
+    let not_ours = ["x-", "X-", "comment=", "user="];
+    if known || not_ours.iter().any(|begin| option.starts_with(begin)) {
         return Some(Vec::new());
     }
     match option {
         "allow_other" => return Some(vec!["--allow-other".into()]),
+        "noexec" => return Some(vec!["--no-exec".into()]),
         "tls_unverified" => return Some(vec!["--tls-unverified".into()]),
         _ => {}
     }
@@ -118,9 +153,20 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
     Some(vec![format!("{flag}={value}").into()])
 }
 
+/// What to say of an option that is known and cannot be had.
+fn refused(option: &str) -> Option<Failure> {
+    let (_, why) = REFUSED.iter().find(|(name, _)| *name == option)?;
+    let mut failure = Failure::new(
+        Kind::Usage,
+        format!("the mount option `{option}` cannot be had"),
+    );
+    failure.push_cause((*why).to_owned());
+    Some(failure.with_hint(format!("leave `{option}` out of the options")))
+}
+
 fn unknown(option: &str) -> Failure {
     let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, freshness=, memory=, cache=, \
-                cache-size=, cache-keep-free=, config=, ca=, tls_unverified, x-* and what mount(8) \
+                cache-size=, cache-keep-free=, config=, ca=, tls_unverified, noexec, x-* and what mount(8) \
                 itself understands";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }
@@ -154,6 +200,30 @@ mod tests {
         let line = "mount.bulla s d -o sunshine";
         assert_eq!(translate(&words(line)).unwrap_err().kind, Kind::Usage);
         assert!(translate(&words("mount.bulla s d -s -o sunshine")).is_ok());
+    }
+
+    #[test]
+    fn what_mount_says_of_any_file_system_is_understood() {
+        let line = "mount.bulla s d -o rw,sync,dirsync,lazytime,relatime,norelatime,strictatime,iversion,\
+                    silent,noatime,nodiratime,user=me,X-mount.mkdir,nosuid,nodev,exec";
+        assert_eq!(
+            translate(&words(line)).unwrap(),
+            Some(words("bulla mount s d"))
+        );
+        assert_eq!(
+            translate(&words("mount.bulla s d -o noexec,nosuid,nodev,user")).unwrap(),
+            Some(words("bulla mount s d --no-exec"))
+        );
+    }
+
+    #[test]
+    fn what_a_mount_cannot_have_is_refused_with_the_reason() {
+        for (option, why) in REFUSED {
+            let line = format!("mount.bulla s d -o ro,{option}");
+            let refused = translate(&words(&line)).unwrap_err();
+            assert_eq!(refused.kind, Kind::Usage);
+            assert_eq!(refused.causes, [*why]);
+        }
     }
 
     #[test]
@@ -218,7 +288,7 @@ mod tests {
                 let text = word.to_string_lossy();
                 let name = text.split('=').next().unwrap_or_default();
                 let ours = WITH_VALUE.iter().any(|(_, flag)| *flag == name)
-                    || matches!(&*text, "-v" | "--allow-other");
+                    || matches!(&*text, "-v" | "--allow-other" | "--no-exec");
                 prop_assert!(ours || !text.starts_with('-') || text == "-", "{text}");
             }
         }

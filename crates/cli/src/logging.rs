@@ -27,6 +27,8 @@ pub fn start(format: LogFormat, verbose: u8, quiet: bool, color: bool) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // What cannot be logged is lost: to complain of it on stderr would panic.
+        .log_internal_errors(false)
         .with_ansi(color && std::io::stderr().is_terminal());
     let started = match format {
         LogFormat::Text => builder.with_target(false).try_init(),

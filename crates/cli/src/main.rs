@@ -14,6 +14,9 @@
 //!
 //! Design: *Command line, configuration, output*.
 
+// They panic where the stream cannot be written to.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -116,7 +119,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let rendered = error.render().to_string();
     let json = words.iter().any(|word| word == "--json");
     if !json && error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprint!("{rendered}");
+        output::say(&rendered);
         return ExitCode::from(exit::Exit::Usage.code());
     }
     let mut lines = rendered

@@ -119,14 +119,14 @@ impl Output {
     /// A word to the person, not part of the result.
     pub fn note(&self, note: &str) {
         if !self.quiet {
-            eprintln!("{}", text::printable_message(note));
+            say(&format!("{}\n", text::printable_message(note)));
         }
     }
 
     /// A warning, not part of the result, not silenced by `-q`.
     pub fn warn(&self, warning: &str) {
         let label = self.paint("33", "warning:");
-        eprintln!("{label} {}", text::printable_message(warning));
+        say(&format!("{label} {}\n", text::printable_message(warning)));
     }
 
     /// Warns that the statement ended at `ended` and that only the grace lets it be used.
@@ -214,12 +214,21 @@ impl Output {
 
     fn print(&self, failure: &Failure) {
         let safe = text::printable_message;
-        eprintln!("{} {}", self.paint("31", "error:"), safe(&failure.error));
+        let line = |color, label, words| {
+            say(&format!("{} {}\n", self.paint(color, label), safe(words)));
+        };
+        line("31", "error:", &failure.error);
         for cause in &failure.causes {
-            eprintln!("{} {}", self.paint("33", "cause:"), safe(cause));
+            line("33", "cause:", cause);
         }
-        eprintln!("{} {}", self.paint("36", "hint:"), safe(failure.hint()));
+        line("36", "hint:", failure.hint());
     }
+}
+
+/// Says something on stderr. Where nobody can hear it (the disk is full, the reader has gone) the command
+/// goes on: its exit code tells more than its last words, and the macros for stderr would panic.
+pub fn say(words: &str) {
+    let _ = std::io::stderr().write_all(words.as_bytes());
 }
 
 /// A command that ended well, or well but for a part.

@@ -6,10 +6,12 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use crate::args::Passphrase;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::{output, session};
 
 /// Longest passphrase, bytes: whoever gives a whole file by mistake is told so.
 const MAX_BYTES: u64 = 4096;
@@ -85,17 +87,53 @@ fn ask(no_input: bool, prompt: &str, twice: bool) -> Outcome<Secret> {
             format!("{prompt}: a passphrase is needed, and there is nobody to ask"),
         ));
     }
-    let prompt_once = |text: String| {
-        rpassword::prompt_password(text)
-            .map(|typed| Secret::new(typed.into_bytes()))
-            .map_err(|e| Failure::io("cannot ask for the passphrase", &e))
-    };
     let first = prompt_once(format!("{prompt}: "))?;
     if twice && *prompt_once(format!("{prompt}, again: "))? != *first {
         return Err(Failure::new(Kind::NoInput, "the two passphrases differ")
             .with_hint("run the command again and type the same one twice"));
     }
     Ok(first)
+}
+
+/// Asks once. A signal meanwhile gives the terminal its echo back before the command ends.
+fn prompt_once(text: String) -> Outcome<Secret> {
+    let failed = |e: std::io::Error| Failure::io("cannot ask for the passphrase", &e);
+    let terminal = Terminal::now();
+    let typed = session::unless_interrupted(move || {
+        let cut_off = |e: &std::io::Error| e.kind() == std::io::ErrorKind::Interrupted;
+        Some(rpassword::prompt_password(text)).filter(|typed| !typed.as_ref().is_err_and(cut_off))
+    })?;
+    match typed {
+        Some(typed) => {
+            let typed = typed.map_err(failed)?;
+            Ok(Secret::new(typed.into_bytes()))
+        }
+        None => {
+            terminal.map_err(failed)?.restore();
+            // The prompt's line is still open.
+            output::say("\n");
+            Err(Failure::new(Kind::Interrupted, "interrupted"))
+        }
+    }
+}
+
+/// The terminal as it was.
+struct Terminal {
+    file: File,
+    modes: Termios,
+}
+
+impl Terminal {
+    fn now() -> std::io::Result<Terminal> {
+        let file = File::open("/dev/tty")?;
+        let modes = tcgetattr(&file)?;
+        Ok(Terminal { file, modes })
+    }
+
+    fn restore(&self) {
+        // A terminal that has gone needs no echo.
+        let _ = tcsetattr(&self.file, OptionalActions::Now, &self.modes);
+    }
 }
 
 #[cfg(test)]

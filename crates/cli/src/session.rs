@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use publish::error::ReadError;
@@ -12,6 +13,7 @@ use publish::source::{Location, Source};
 use publish::volume::{Volume, VolumeOptions};
 use store::Replica;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use trust::judge::Freshness;
 use trust::statement::VolumeId;
 use wire::http::Tls;
@@ -206,9 +208,16 @@ pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Ou
     runtime.block_on(async {
         tokio::select! {
             outcome = future => outcome,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Kind::Interrupted, "interrupted")),
+            _ = tokio::signal::ctrl_c() => Err(interrupted()),
         }
     })
+}
+
+/// Ctrl-C while a volume was read: there is nothing half-finished to go on with but what was printed.
+fn interrupted() -> Failure {
+    Failure::new(Kind::Interrupted, "interrupted").with_hint(
+        "run the command again, which begins anew; what it has printed so far may not be all",
+    )
 }
 
 /// Names the path that was asked for, where the reader's error does not know it.
@@ -233,38 +242,89 @@ async fn claimed_id(location: &Location, tls: &Tls) -> Result<VolumeId, ReadErro
     publish::source::claimed_id(location, tls).await
 }
 
+/// Whether [`on_interrupt`] decides what a signal means.
+static MINDED: AtomicBool = AtomicBool::new(false);
+
+/// Does what waits for a person, on a thread of its own; `None` when Ctrl-C or SIGTERM comes first, or
+/// when `work` says so because a signal cut off its waiting. Later signals end the program at once, unless [`on_interrupt`] minds them.
+pub fn unless_interrupted<T: Send + 'static>(
+    work: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Outcome<Option<T>> {
+    let runtime = small_runtime()?;
+    let mut ending = runtime.block_on(async { Ending::listen() })?;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    spawn("prompt", move || drop(tell.send(work())))?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = told => done.ok().flatten(),
+            () = ending.comes() => None,
+        }
+    });
+    if done.is_some() {
+        // From now on the system's own way to end this program is gone.
+        let listen = move || {
+            runtime.block_on(ending.comes());
+            if !MINDED.load(Ordering::SeqCst) {
+                std::process::exit(Kind::Interrupted.exit().code().into());
+            }
+        };
+        spawn("signals", listen)?;
+    }
+    Ok(done)
+}
+
+/// The signals that end a program.
+struct Ending([Signal; 2]);
+
+impl Ending {
+    /// Listens from now on; within a runtime.
+    fn listen() -> Outcome<Ending> {
+        let on = |kind| signal(kind).map_err(|e| Failure::io("cannot listen for signals", &e));
+        let interrupt = on(SignalKind::interrupt())?;
+        Ok(Ending([interrupt, on(SignalKind::terminate())?]))
+    }
+
+    /// Waits for one.
+    async fn comes(&mut self) {
+        let [interrupt, terminate] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+}
+
 /// Calls `action` on the first Ctrl-C or SIGTERM; a second one ends the program at once. The thread
 /// ends with the program.
 pub fn on_interrupt(action: impl FnOnce() + Send + 'static) -> Outcome<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let failed = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed)?;
-    let (mut interrupt, mut terminate) = runtime.block_on(async {
-        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        Ok::<_, Failure>((interrupt, signal(SignalKind::terminate()).map_err(failed)?))
-    })?;
+    MINDED.store(true, Ordering::SeqCst);
+    let runtime = small_runtime()?;
+    let mut ending = runtime.block_on(async { Ending::listen() })?;
     let listen = move || {
         runtime.block_on(async {
-            let mut either = async || {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-            };
-            either().await;
+            ending.comes().await;
             action();
-            either().await;
+            ending.comes().await;
             std::process::exit(Kind::Interrupted.exit().code().into());
         });
     };
+    spawn("signals", listen)
+}
+
+/// A runtime of one thread, for signals.
+fn small_runtime() -> Outcome<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::io("cannot listen for signals", &e))
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Outcome<()> {
     std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(listen)
+        .name(name.to_owned())
+        .spawn(work)
         .map(drop)
-        .map_err(failed)
+        .map_err(|e| Failure::io("cannot start a thread", &e))
 }
 
 /// A place that stays the same when this process changes its directory.

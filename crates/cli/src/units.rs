@@ -1,5 +1,6 @@
 //! Durations (`2s`, `10m`, `7d`), sizes (`512MiB`) and times as people write and read them.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use trust::judge::Freshness;
@@ -45,6 +46,12 @@ pub fn parse_version(text: &str) -> Result<u64, String> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     let number = text.parse().ok().filter(|number| digits && *number > 0);
     number.ok_or_else(|| format!("`{text}` is no version; they are numbered from 1"))
+}
+
+/// Reads how many, at least one: none would serve, keep or show nothing.
+pub fn parse_count<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| *number >= T::from(1));
+    number.ok_or_else(|| format!("`{text}` is no number from 1"))
 }
 
 /// Units of size, largest first within a family.
@@ -95,14 +102,16 @@ pub fn size(bytes: u64) -> String {
 pub fn totals(totals: &Totals) -> String {
     let other = match totals.other {
         0 => String::new(),
-        other => format!("{other} links and special files, "),
+        other => count(other, "link or special file, ", "links and special files, "),
     };
-    format!(
-        "{} files, {other}{} directories, {}",
-        totals.files,
-        totals.directories,
-        size(totals.bytes)
-    )
+    let files = count(totals.files, "file", "files");
+    let directories = count(totals.directories, "directory", "directories");
+    format!("{files}, {other}{directories}, {}", size(totals.bytes))
+}
+
+/// One thing, or many.
+pub fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// A time for people and machines: RFC 3339, seconds.
@@ -147,6 +156,31 @@ mod tests {
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn a_count_is_at_least_one() {
+        assert_eq!(parse_count::<u64>("1"), Ok(1));
+        for bad in ["0", "-1", "", "x", "1.5", "99999999999999999999"] {
+            assert!(parse_count::<u64>(bad).is_err(), "{bad}");
+            assert!(parse_count::<usize>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let totals = |files, other, directories| Totals {
+            files,
+            other,
+            directories,
+            bytes: 0,
+        };
+        let one = super::totals(&totals(1, 1, 1));
+        assert_eq!(one, "1 file, 1 link or special file, 1 directory, 0 B");
+        assert_eq!(
+            super::totals(&totals(0, 0, 2)),
+            "0 files, 2 directories, 0 B"
+        );
     }
 
     #[test]

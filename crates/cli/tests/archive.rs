@@ -34,6 +34,15 @@ fn tar(home: &Home, args: &[&str]) -> Vec<u8> {
 }
 
 #[test]
+fn an_archive_that_is_refused_leaves_no_repository() {
+    let home = Home::new();
+    home.run(&["key", "new", "--out", "key", "--no-passphrase"])
+        .ends(0);
+    publish(&home, b"this is no archive").ends(1);
+    assert!(!home.path("repo").exists());
+}
+
+#[test]
 fn an_archive_is_published_as_its_tree() {
     let home = Home::new();
     let volume = home.published();

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use support::{Home, Mounted, copy, damage_largest, noise, skipped};
+use support::{Home, Mounted, Ran, copy, damage_largest, noise, skipped};
 
 #[test]
 fn a_tree_goes_through_publish_serve_and_mount_unchanged() {
@@ -322,6 +322,37 @@ fn wrong_words_are_usage_errors_in_text_and_in_records() {
     for later in ["gateway", "share", "vol", "disk"] {
         home.run(&[later]).ends(2);
     }
+}
+
+#[test]
+fn none_is_no_number_of_things() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    for args in [
+        &["serve", "repo", "--max-connections", "0"][..],
+        &["serve", "repo", "--max-per-client", "0"],
+        &["prune", "repo", "--keep", "0"],
+        &["pull", &source, "copy", "--keep", "0"],
+        &["log", &source, "--max", "0"],
+    ] {
+        let mut command = home.command(args);
+        // A server that starts after all must not be waited for.
+        let ran = command.env("BULLA_LISTEN", "nowhere").output().unwrap();
+        let ran = Ran::of(ran).ends(2);
+        assert!(ran.err.contains("`0` is no number"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn an_empty_variable_names_no_configuration() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    let with = |value: &str| {
+        let mut command = home.command(&["ls", &source]);
+        Ran::of(command.env("BULLA_CONFIG", value).output().unwrap())
+    };
+    with("").ends(0);
+    with("nowhere").ends(2);
 }
 
 #[test]

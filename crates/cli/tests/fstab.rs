@@ -116,3 +116,32 @@ fn mount_is_told_what_is_wrong_with_a_line() {
     let ran = with_fstab(&home, &wrong, script).unwrap().ends(0);
     assert_eq!(ran.out, "2\n0\n", "{}", ran.err);
 }
+
+#[test]
+fn noexec_is_minded_and_what_cannot_be_had_is_refused() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    let program = home.path("tree/program");
+    fs::write(&program, "#!/bin/sh\necho ran\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    home.publish().ends(0);
+    let script = r#"
+        mount --fstab "$fstab" "$mnt" || exit
+        "$mnt/program"; echo "$?"
+        cat "$mnt/a"
+        umount "$mnt"
+    "#;
+    let Some(ran) = with_fstab(
+        &home,
+        &line(&home, &source, "sync,relatime,lazytime"),
+        script,
+    ) else {
+        return;
+    };
+    assert_eq!(ran.ends(0).out, "ran\n0\nhello\n");
+    let ran = with_fstab(&home, &line(&home, &source, "noexec"), script).unwrap();
+    assert_eq!(ran.ends(0).out, "126\nhello\n");
+    let ran = with_fstab(&home, &line(&home, &source, "nosymfollow"), script).unwrap();
+    let ran = ran.ends(2);
+    assert!(ran.err.contains("cannot be had"), "{}", ran.err);
+}

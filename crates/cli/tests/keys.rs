@@ -4,9 +4,12 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use support::{Home, Ran};
+use support::{Home, Ran, skipped};
 
 /// File names of the records of a kind.
 fn names(ran: &Ran, kind: &str) -> Vec<String> {
@@ -89,4 +92,47 @@ fn without_a_path_the_users_own_keys_are_listed() {
     command.env("BULLA_KEY_DIR", home.path("no-such-directory"));
     let listed = Ran::of(command.output().unwrap()).ends(0);
     assert_eq!(listed.field("keys"), 0);
+}
+
+#[test]
+fn ctrl_c_at_the_prompt_leaves_the_terminal_its_echo() {
+    let home = Home::new();
+    // The shell outlives the Ctrl-C that its terminal gets.
+    let inside = format!(
+        "trap : INT; {} key new --out key; echo code $?; stty -a",
+        env!("CARGO_BIN_EXE_bulla")
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &inside, "/dev/null"]);
+    for (name, value) in home.command::<&str>(&[]).get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
+    let started = command
+        .current_dir(home.path(""))
+        .stdin(stdin)
+        .stdout(stdout)
+        .spawn();
+    let Ok(mut child) = started else {
+        return skipped("the prompt", "no script(1)");
+    };
+    let mut told = child.stdout.take().unwrap();
+    let mut seen = Vec::new();
+    let mut byte = [0];
+    while !seen.ends_with(b": ") && told.read(&mut byte).unwrap() == 1 {
+        seen.push(byte[0]);
+    }
+    let mut keyboard = child.stdin.take().unwrap();
+    // The prompt comes before the echo goes, or after: neither may matter.
+    std::thread::sleep(Duration::from_millis(500));
+    keyboard.write_all(b"\x03").unwrap();
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).unwrap();
+    drop(keyboard);
+    child.wait().unwrap();
+    assert!(rest.contains("code 130"), "{rest}");
+    assert!(rest.contains("interrupted"), "{rest}");
+    assert!(rest.contains(" echo "), "{rest}");
+    assert!(!rest.contains(" -echo "), "{rest}");
+    assert!(!home.path("key").exists());
 }

@@ -86,6 +86,9 @@ fn the_key_never_meets_the_tree() {
     assert!(std::fs::metadata(two.tree.path("r1")).unwrap().len() < 1000);
     let source = two.tree.source(&volume, "repo");
     two.tree.run(&["ls", &source]).ends(30);
+    // The request itself is not what is installed.
+    let unsigned = two.install("r1").ends(20);
+    assert!(unsigned.err.contains("`bulla sign` it"), "{}", unsigned.err);
     two.to_key("r1");
     // Nobody is there to look at it, so it takes a word.
     let sign = ["sign", "r1", "--key", "key", "--out", "s1"];

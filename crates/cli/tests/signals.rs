@@ -1,4 +1,4 @@
-//! Signals that meet a mount at the wrong moment: none leaves a dead mount behind.
+//! Signals at the wrong moment: none leaves a dead mount behind, and what is left is told.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Home, Mounted, skipped};
+use support::{Home, Mounted, Ran, skipped};
 
 fn is_mounted(directory: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -49,4 +49,42 @@ fn a_signal_as_soon_as_the_mount_stands_takes_it_away() {
         assert!(!is_mounted(&dir), "{signal:?} left a dead mount");
         assert_eq!(status.code(), Some(0), "{signal:?}");
     }
+}
+
+#[test]
+fn an_interrupted_extraction_says_what_to_do() {
+    let home = Home::new();
+    home.run(&["key", "new", "--out", "key", "--no-passphrase"])
+        .ends(0);
+    std::fs::create_dir(home.path("tree")).unwrap();
+    for n in 0..64 {
+        let file = home.path(&format!("tree/{n}"));
+        std::fs::write(file, support::noise(1 << 20, n)).unwrap();
+    }
+    let published = home.publish().ends(0).field("volume");
+    let server = home.serve("repo");
+    let extract = home
+        .command(&["extract", &server.source, "out"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = home.path("out");
+    support::wait("the first file", || {
+        std::fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some())
+    });
+    // What is left cannot be had in the meantime.
+    server.stall();
+    kill_process(Pid::from_child(&extract), Signal::INT).unwrap();
+    let ran = Ran::of(extract.wait_with_output().unwrap()).ends(130);
+    assert!(
+        ran.err.contains("lies in out; remove it and run"),
+        "{}",
+        ran.err
+    );
+    let source = home.source(published.as_str().unwrap(), "repo");
+    // It is as the hint says: the same command alone does not go on.
+    home.run(&["extract", &source, "out"]).ends(1);
+    std::fs::remove_dir_all(&out).unwrap();
+    home.run(&["extract", &source, "out"]).ends(0);
 }

@@ -54,6 +54,27 @@ fn a_version_that_is_over_is_read_under_grace_or_a_pin_only() {
 }
 
 #[test]
+fn a_publication_that_shortens_the_validity_says_so() {
+    let home = Home::new();
+    home.published();
+    let renew = ["--json", "renew", "repo", "--key", "key", "--valid", "30d"];
+    let long = home.run(&renew).ends(0).field("valid_until");
+    let publish = ["publish", "tree", "repo", "--key", "key"];
+    let shorter = home.run(&publish).ends(0);
+    let until = long.as_str().unwrap();
+    assert!(shorter.err.contains(until), "{}", shorter.err);
+    assert!(shorter.err.contains("--valid"), "{}", shorter.err);
+    // From 7 days to 7 days is no change that anybody needs to hear of, nor is one to more.
+    let same = home.run(&publish).ends(0);
+    assert!(!same.err.contains("--valid"), "{}", same.err);
+    let longer = home.run(&[&publish[..], &["--valid", "8d"]].concat());
+    assert!(!longer.err.contains("--valid"), "{}", longer.err);
+    let before = home.run(&["--json", "renew", "repo", "--key", "key"]);
+    let before = before.ends(0).field("valid_until");
+    assert_eq!(home.publish().ends(0).field("previous_valid_until"), before);
+}
+
+#[test]
 fn a_pin_reads_an_older_version_and_moves_no_floor() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");

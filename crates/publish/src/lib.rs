@@ -21,7 +21,7 @@
 //! | `assemble` | directories from the bottom up |
 //! | `statcache` | files that need not be read again |
 //! | [`changes`] | how a tree differs from the version before |
-//! | `destination` | where new blocks go |
+//! | `destination`, `beginning` | where new blocks go; a repository that is taken back |
 //! | `succession` | which version is next, and the head that makes it stand |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`renewal`], [`signing`] | a version's time made longer; versions signed on another machine |
@@ -41,6 +41,7 @@ pub mod around;
 mod asker;
 mod assemble;
 mod attributes;
+mod beginning;
 pub mod blocks;
 mod blocks_out;
 pub mod changes;

@@ -22,6 +22,7 @@ use trust::statement::VolumeId;
 
 use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
+use crate::beginning::Beginning;
 use crate::blocks_out::{Cutter, Seen};
 use crate::changes::Comparison;
 use crate::clock::wall_seconds;
@@ -190,16 +191,47 @@ fn make(
         let rehearsed = rehearse(input, top.as_ref(), repository, signer, options, observer)?;
         return Ok((rehearsed, None));
     }
-    let opened = Repository::open_or_create(repository)?;
+    let found = Repository::open(repository);
+    let is_new = matches!(found, Err(StoreError::NoRepository { .. }));
+    if is_new && matches!(signer, Signer::Later(None)) {
+        return Err(PublishError::NoPublisher);
+    }
+    let before = is_new.then(|| Beginning::look(repository));
+    let made = found
+        .or_else(|error| match error {
+            StoreError::NoRepository { .. } => Repository::create(repository),
+            other => Err(other),
+        })
+        .map_err(PublishError::from)
+        .and_then(|opened| {
+            let top = top.as_ref();
+            write(input, top, &opened, repository, signer, options, observer)
+        });
+    if let (Err(_), Some(before)) = (&made, before) {
+        before.take_back();
+    }
+    made
+}
+
+/// Does all into a repository that is there.
+fn write(
+    input: Input<'_>,
+    top: Option<&OwnedFd>,
+    opened: &Repository,
+    repository: &Path,
+    signer: Signer<'_>,
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<(Published, Option<Request>), PublishError> {
     let mut writing = Writing {
-        writer: Writer::begin(&opened)?,
+        writer: Writer::begin(opened)?,
         committed_bytes: 0,
     };
     let statements = writing.writer.statements().clone();
     let succession = succession(&statements, repository, signer, options)?;
     let publication = Publication {
         input,
-        top: top.as_ref(),
+        top,
         repository: Some(writing.writer.repository().clone()),
         forbidden: identity(repository),
         succession: &succession,
@@ -351,6 +383,7 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         version: succession.version,
         record_hash: None,
         valid_until: (options.clock)().saturating_add(options.valid.as_secs()),
+        previous_until: previous.map(|record| record.until()),
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,
         skipped_count: tree.skipped_count,

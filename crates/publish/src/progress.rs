@@ -49,6 +49,8 @@ pub struct Published {
     pub record_hash: Option<[u8; 32]>,
     /// End of its validity, unix seconds.
     pub valid_until: u64,
+    /// End of the validity of the version before; of a new volume, none.
+    pub previous_until: Option<u64>,
     /// Whether the tree is exactly that of the version before.
     pub unchanged: bool,
     /// How much there is, as it was signed.

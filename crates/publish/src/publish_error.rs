@@ -101,6 +101,12 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
+    /// The request itself is to be installed, and not what a signer made of it.
+    #[error("nobody has signed {} yet", path.display())]
+    NotYetSigned {
+        /// The file.
+        path: PathBuf,
+    },
     /// A request cannot be read or written.
     #[error("{}", path.display())]
     RequestFile {
@@ -142,8 +148,8 @@ pub enum PublishError {
     /// What this machine has signed cannot be read or kept.
     #[error(transparent)]
     State(#[from] ReadError),
-    /// Another publisher is at work.
-    #[error("{} is locked by another publisher", path.display())]
+    /// Another publication, pull or collection is at work.
+    #[error("{} is locked by another process", path.display())]
     Locked {
         /// The repository.
         path: PathBuf,

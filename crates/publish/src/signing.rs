@@ -249,6 +249,11 @@ pub fn install(
         path: path.to_owned(),
         why,
     };
+    if request.signers(&examined).is_empty() {
+        return Err(PublishError::NotYetSigned {
+            path: path.to_owned(),
+        });
+    }
     let head = request.head(&examined);
     let offer = judge(examined.volume, &head, (options.clock)()).map_err(bad)?;
     let mut installed = Installed {

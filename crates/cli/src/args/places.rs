@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::reading::Reading;
-use crate::units::{parse_duration, parse_rate};
+use crate::units::{parse_count, parse_duration, parse_rate};
 
 /// `bulla serve`.
 #[derive(Debug, Args)]
@@ -21,10 +21,10 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
     /// Connections at a time; further ones are told to come back later [default: 16384]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     pub max_connections: Option<usize>,
     /// Connections at a time of one client: an IPv4 address, an IPv6 /64 [default: 4096]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     pub max_per_client: Option<usize>,
     /// Memory for answers that are asked for often, 0B for none [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
@@ -44,7 +44,7 @@ pub struct Pull {
     pub repo: PathBuf,
     /// Keep the newest N versions, and collect what neither they nor valid ones need [default: now
     /// and then, what no valid version needs]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub keep: Option<u64>,
     /// Receive at most so much a second
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
@@ -63,7 +63,7 @@ pub struct Prune {
     /// The repository
     pub repo: PathBuf,
     /// Keep the newest N versions; those that are still valid are kept in any case [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub keep: Option<u64>,
     /// How long readers of the index before find its files [default: 10m]
     #[arg(long, value_name = "D", value_parser = parse_grace)]

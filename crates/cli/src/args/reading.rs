@@ -8,7 +8,7 @@ use clap::Args;
 use trust::judge::Freshness;
 
 use crate::caching::Caching;
-use crate::units::{parse_duration, parse_freshness, parse_version};
+use crate::units::{parse_count, parse_duration, parse_freshness, parse_version};
 
 /// Where a volume is read from.
 #[derive(Debug, Args)]
@@ -59,6 +59,9 @@ pub struct Mount {
     /// Let other users read the mount
     #[arg(long)]
     pub allow_other: bool,
+    /// Let no program be started from the mount
+    #[arg(long)]
+    pub no_exec: bool,
     /// Who files belong to: `mounter`, `published`, or numbers `UID:GID`
     #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
     pub owner: Ownership,
@@ -171,7 +174,7 @@ pub struct Log {
     #[command(flatten)]
     pub reading: Reading,
     /// Entries to list, the newest
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_count::<usize>)]
     pub max: usize,
 }
 

@@ -1,6 +1,7 @@
 //! `bulla extract SOURCE DIR`: a volume as ordinary files.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use publish::extract::{self, ExtractOptions, Extracted};
@@ -10,7 +11,7 @@ use serde_json::{Map, json};
 use crate::args::Extract;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::session::Session;
@@ -27,15 +28,27 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     };
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "extracting");
-    let (made, version) = session.run(async {
+    let extracted = session.run(async {
         let snapshot = volume.current()?;
         bar.signed(&snapshot.record().totals);
         let work = extract::extract(&volume, &snapshot, &args.dir, &options, &tally);
         let made = bar.during(&tally, work).await?;
         Ok((made, snapshot.record().version))
-    })?;
+    });
     bar.end();
+    let (made, version) = extracted.map_err(|failure| cut_off(failure, &args.dir))?;
     tell(&made, version, output)
+}
+
+/// An extraction cannot be gone on with: the same command wants an empty directory.
+fn cut_off(failure: Failure, dir: &Path) -> Failure {
+    match failure.kind {
+        Kind::Interrupted => failure.with_hint(format!(
+            "what was extracted so far lies in {}; remove it and run the command again",
+            text::printable(dir.as_os_str().as_bytes())
+        )),
+        _ => failure,
+    }
 }
 
 fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {

@@ -53,6 +53,9 @@ pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done>
 }
 
 fn offer_none(failure: Failure) -> Failure {
+    if failure.kind == Kind::Interrupted {
+        return failure;
+    }
     let hint = format!(
         "{}, or make a key without one: --no-passphrase",
         failure.hint()

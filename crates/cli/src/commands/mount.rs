@@ -77,6 +77,7 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
         },
         allow_other: args.allow_other,
         ownership: args.owner,
+        no_exec: args.no_exec,
         ..MountOptions::default()
     };
     let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;

@@ -118,6 +118,7 @@ fn tell(
         "new_volume": published.new_volume,
         "version": published.version,
         "valid_until": units::time(published.valid_until),
+        "previous_valid_until": published.previous_until.map(units::time),
         "unchanged": published.unchanged,
         "files": published.totals.files,
         "directories": published.totals.directories,
@@ -192,6 +193,13 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
         output.line(&format!("record   {}", write(Noun::Record, hash)))?;
     }
     output.line(&format!("valid to {}", units::time(published.valid_until)))?;
+    if let Some(until) = shortened(published, args) {
+        output.note(&format!(
+            "The version before was valid to {}, which is later: --valid (or the setting `valid`) says how \
+             long this one is.",
+            units::time(until)
+        ));
+    }
     output.line(&format!("tree     {}", units::totals(&published.totals)))?;
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
     if published.new_volume && !args.dry_run && !args.unsigned {
@@ -201,6 +209,12 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
         );
     }
     Ok(())
+}
+
+/// The end of the version before, where this one ends earlier. Of an unsigned one the signer decides.
+fn shortened(published: &Published, args: &Publish) -> Option<u64> {
+    let until = published.previous_until.filter(|_| !args.unsigned)?;
+    (until > published.valid_until).then_some(until)
 }
 
 /// Draws the bar from the observer's calls.

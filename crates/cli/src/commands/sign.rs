@@ -1,7 +1,7 @@
 //! Publishing by two machines: `bulla publish DIR REPO --unsigned --out RECORD` beside the tree,
 //! `bulla sign RECORD --key FILE --out F` beside the key, `bulla publish --install F REPO`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 
 use publish::pipeline::{self, PublishOptions};
@@ -16,7 +16,7 @@ use super::key;
 use crate::args::{Global, Publish, Sign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::output::{Done, Output, fields};
+use crate::output::{self, Done, Output, fields};
 use crate::{text, units};
 
 /// Shows what is asked for, and signs it.
@@ -126,11 +126,10 @@ fn confirm(global: &Global) -> Outcome<()> {
     if global.no_input || !std::io::stdin().is_terminal() {
         return Err(refused("nobody is there to confirm it"));
     }
-    eprint!("Sign this? Type yes: ");
-    let failed = |e| Failure::io("cannot ask", &e);
-    std::io::stderr().flush().map_err(failed)?;
+    output::say("Sign this? Type yes: ");
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(failed)?;
+    let read = std::io::stdin().read_line(&mut answer);
+    read.map_err(|e| Failure::io("cannot ask", &e))?;
     match answer.trim() {
         "yes" => Ok(()),
         _ => Err(refused("the answer was not yes")),

@@ -72,9 +72,10 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
     if let Some(gravest) = report.gravest() {
         let mut failure = Failure::from(gravest.why.clone());
         let count = report.damage_count;
-        failure.push_cause(format!(
-            "{count} damages were found, the gravest is told here"
-        ));
+        failure.push_cause(match count {
+            1 => "one damage was found".to_owned(),
+            _ => format!("{count} damages were found, the gravest is told here"),
+        });
         failure.fields = record;
         return Err(failure);
     }

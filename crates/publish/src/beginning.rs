@@ -1,0 +1,143 @@
+//! A repository that one publication makes, and takes back where the publication comes to nothing: what a
+//! refused command leaves must not be in the way of the next one, or be published by it.
+//!
+//! Only what this run made is removed, and only while it is empty: the two files that say that it is a
+//! repository, and directories in which nothing lies. So nothing can be lost, whoever else is at work.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use store::names;
+
+/// The directories of a repository.
+const PARTS: [&str; 3] = [names::INDEX_DIR, names::SEGMENT_DIR, names::LOG_DIR];
+
+/// What was there before a publication.
+pub(crate) struct Beginning {
+    repository: PathBuf,
+    /// Whether nothing was in it.
+    was_empty: bool,
+    /// It and the directories above it that were missing, the deepest first.
+    missing: Vec<PathBuf>,
+}
+
+impl Beginning {
+    /// Looks at the place of a repository before it is made.
+    pub(crate) fn look(repository: &Path) -> Beginning {
+        let mut missing: Vec<PathBuf> = Vec::new();
+        for path in repository.ancestors() {
+            let is_missing = |e: io::Error| e.kind() == io::ErrorKind::NotFound;
+            if path.as_os_str().is_empty() || !fs::symlink_metadata(path).is_err_and(is_missing) {
+                break;
+            }
+            missing.push(path.to_owned());
+        }
+        let listed = fs::read_dir(repository).map(|mut entries| entries.next().is_none());
+        Beginning {
+            was_empty: !missing.is_empty() || listed.unwrap_or(false),
+            repository: repository.to_owned(),
+            missing,
+        }
+    }
+
+    /// Removes what was made since, unless anything was committed to it or somebody is at work in it.
+    pub(crate) fn take_back(&self) {
+        match self.remove() {
+            Ok(()) => {}
+            Err(error) => {
+                let repository = self.repository.display();
+                tracing::debug!(%repository, %error, "the repository that was made stays");
+            }
+        }
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        let lock = self.repository.join(names::LOCK_FILE);
+        if !self.was_empty || !lock.exists() {
+            return Ok(());
+        }
+        // Held to the end: until it is gone as well, nobody writes here.
+        let held = File::options().write(true).open(&lock)?;
+        held.try_lock()?;
+        if !self.is_blank()? {
+            return Ok(());
+        }
+        // The format first: from here on it is no repository any more.
+        fs::remove_file(self.repository.join(names::FORMAT_FILE))?;
+        for part in PARTS {
+            fs::remove_dir(self.repository.join(part))?;
+        }
+        fs::remove_file(&lock)?;
+        for directory in &self.missing {
+            fs::remove_dir(directory)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is as it was made.
+    fn is_blank(&self) -> io::Result<bool> {
+        for entry in fs::read_dir(&self.repository)? {
+            let name = entry?.file_name();
+            let is = |known: &str| name == *known;
+            if !is(names::FORMAT_FILE) && !is(names::LOCK_FILE) && !PARTS.into_iter().any(is) {
+                return Ok(false);
+            }
+        }
+        for part in PARTS {
+            if fs::read_dir(self.repository.join(part))?.next().is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::repository::Repository;
+    use store::writer::Writer;
+
+    #[test]
+    fn what_was_made_goes_and_what_was_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b/repo");
+        let before = Beginning::look(&deep);
+        Repository::create(&deep).unwrap();
+        before.take_back();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+
+        let empty = dir.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        let before = Beginning::look(&empty);
+        Repository::create(&empty).unwrap();
+        before.take_back();
+        assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_repository_that_somebody_uses_or_used_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let repo = dir.path().join("repo");
+        let before = Beginning::look(&repo);
+        let repository = Repository::create(&repo).unwrap();
+        let at_work = Writer::begin(&repository).unwrap();
+        before.take_back();
+        drop(at_work);
+        assert!(
+            Repository::open(&repo).is_ok(),
+            "somebody was at work in it"
+        );
+        fs::write(repo.join("segments/of somebody"), "x").unwrap();
+        before.take_back();
+        assert!(repo.join("segments/of somebody").exists());
+        assert!(Repository::open(&repo).is_ok());
+        fs::remove_file(repo.join("segments/of somebody")).unwrap();
+        // It was there before this run began.
+        Beginning::look(&repo).take_back();
+        assert!(Repository::open(&repo).is_ok());
+        before.take_back();
+        assert!(!repo.exists());
+    }
+}
