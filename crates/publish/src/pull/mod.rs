@@ -184,6 +184,8 @@ pub async fn pull(
         });
     }
     let offers = heads::judge(&state, &terms, told, &mut errors)?;
+    let own = offers.iter().find(|offered| offered.place.is_none());
+    let own_until = own.map_or(0, |own| own.offer.valid_until);
     let writer = match writer {
         Some(writer) => writer,
         None => Writer::begin(&Repository::create_on(disk)?)?,
@@ -195,6 +197,7 @@ pub async fn pull(
         state,
         writer,
         here,
+        own_until,
         written_bytes: 0,
     };
     pull.newest(offers, errors).await
@@ -231,6 +234,8 @@ struct Pull<'a> {
     state: State,
     writer: Writer,
     here: Option<Here>,
+    /// Until when the head that is here may be believed, unix seconds; 0 where it may not.
+    own_until: u64,
     written_bytes: u64,
 }
 
@@ -402,7 +407,7 @@ impl Pull<'_> {
 
     /// The version is here already; its statement may hold longer now.
     fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
-        if offered.bytes != self.writer.statements() {
+        if self.replaces(offered) {
             self.commit(offered)?;
         }
         Ok(Pulled {
@@ -412,15 +417,39 @@ impl Pull<'_> {
         })
     }
 
+    /// Whether the head that is here makes room for `offered`. One about the same record must tell no
+    /// fewer policies and hold no shorter: a source that lags takes nothing away.
+    fn replaces(&self, offered: &Offered) -> bool {
+        match self.here_for(offered) {
+            None => true,
+            Some(here) => {
+                offered.bytes != self.writer.statements()
+                    && offered.head.policies.len() >= here.head.policies.len()
+                    && offered.offer.valid_until >= self.own_until
+            }
+        }
+    }
+
+    /// The version at which the replica stands, if it is the one that is offered.
+    fn here_for(&self, offered: &Offered) -> Option<&Here> {
+        let here = self.here.as_ref()?;
+        (here.record_hash == offered.offer.record_hash).then_some(here)
+    }
+
     /// Moves the head, then the floor: were it the other way round, whoever reads from this replica
-    /// with this state would be told of a rollback after a crash in between.
+    /// with this state would be told of a rollback after a crash in between. The better of two heads
+    /// about one record stands.
     fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
         self.adopted(offered)?;
-        let committed = self.writer.commit(&offered.bytes)?;
+        let bytes = match self.replaces(offered) {
+            true => offered.bytes.clone(),
+            false => self.writer.statements().clone(),
+        };
+        let committed = self.writer.commit(&bytes)?;
         self.written_bytes += committed.segment_bytes + committed.index_bytes;
         let (locked, adopted) = self.adopted(offered)?;
         locked.store(&adopted)?;
-        if let Err(error) = locked.keep(&offered.bytes) {
+        if let Err(error) = locked.keep(&bytes) {
             tracing::warn!(%error, "the head is not kept as evidence");
         }
         Ok(())
@@ -438,10 +467,11 @@ impl Pull<'_> {
     }
 
     fn told(&self, offered: &Offered) -> Pulled {
+        let own_until = self.here_for(offered).map_or(0, |_| self.own_until);
         Pulled {
             version: offered.offer.record.version,
             previous: self.here.as_ref().map(|here| here.record.version),
-            valid_until: offered.offer.valid_until,
+            valid_until: offered.offer.valid_until.max(own_until),
             written_bytes: self.written_bytes,
             ..Pulled::default()
         }

@@ -6,5 +6,6 @@
 mod crashes;
 mod follow;
 mod lies;
+mod policies;
 mod prune;
 mod world;
