@@ -175,7 +175,9 @@ pub async fn pull(
         ..Terms::strict((options.clock)())
     };
     let mut errors = Vec::new();
-    let mut told = heads::ask(replicas, Instant::now() + options.deadline, &mut errors).await;
+    let until = Instant::now() + options.deadline;
+    let told = heads::ask(replicas, until, &mut errors);
+    let mut told = unless_stopped(options, told).await?;
     if let (Some(_), Some(writer)) = (&here, &writer) {
         told.push(Told {
             place: None,
@@ -199,8 +201,32 @@ pub async fn pull(
         here,
         own_until,
         written_bytes: 0,
+        owes: None,
     };
-    pull.newest(offers, errors).await
+    // Nothing waits between the first step of a commit and its last, so none is cut off.
+    let pulled = match unless_stopped(options, pull.newest(offers, errors)).await {
+        Ok(pulled) => pulled?,
+        Err(interrupted) => {
+            pull.keep();
+            return Err(interrupted);
+        }
+    };
+    // Whatever is owed of the limit is paid before this is called done; the version is here, though.
+    if let Some(sources) = &pull.owes {
+        let _ = unless_stopped(options, sources.limit.wait()).await;
+    }
+    Ok(pulled)
+}
+
+/// Does what may have to wait, unless told to stop.
+async fn unless_stopped<T>(
+    options: &PullOptions,
+    work: impl Future<Output = T>,
+) -> Result<T, PullError> {
+    tokio::select! {
+        done = work => Ok(done),
+        () = options.stop.notified() => Err(PullError::Interrupted),
+    }
 }
 
 fn here(writer: &Writer, volume: VolumeId) -> Result<Option<Here>, PullError> {
@@ -237,6 +263,8 @@ struct Pull<'a> {
     /// Until when the head that is here may be believed, unix seconds; 0 where it may not.
     own_until: u64,
     written_bytes: u64,
+    /// Those whose limit is still to be paid.
+    owes: Option<Arc<Sources>>,
 }
 
 impl Pull<'_> {
@@ -326,14 +354,13 @@ impl Pull<'_> {
             self.tally.clone(),
         ));
         let repository = self.writer.repository().clone();
-        let ahead = join(
-            lay_in(&sources, offered, &repository, self.options),
-            history::carry(&sources, &repository, self.here.as_ref(), offered),
-        );
-        let (stock, (leaves, log_whole)) = tokio::select! {
-            ahead = ahead => ahead,
-            () = self.options.stop.notified() => return Err(PullError::Interrupted),
-        };
+        // A place that stalls is not waited for long: others are asked, too.
+        let patience = self.options.deadline / 2;
+        let (stock, (leaves, log_whole)) = join(
+            lay_in(&sources, offered, &repository, self.options, patience),
+            history::carry(&sources, &repository, self.here.as_ref(), offered, patience),
+        )
+        .await;
         let base = proved.filter(|base| covers(base, scope));
         let base = self.here.as_ref().filter(|_| base.is_some());
         let base = base.map(|here| here.record.root);
@@ -362,13 +389,13 @@ impl Pull<'_> {
             tracing::debug!(%error, "the source's files will be asked for again");
         }
         let pruned = self.collect();
-        // Whatever is owed of the limit is paid before this is called done.
-        sources.limit.wait().await;
+        let received_bytes = sources.received_bytes.load(Ordering::Relaxed);
+        self.owes = Some(sources);
         Ok(Pulled {
             blocks: done.blocks,
             block_bytes: done.block_bytes,
             healed: done.healed,
-            received_bytes: sources.received_bytes.load(Ordering::Relaxed),
+            received_bytes,
             waves: done.waves.max(1 + stock_waves),
             log_whole,
             pruned,
@@ -484,6 +511,7 @@ async fn lay_in(
     offered: &Offered,
     repository: &Repository,
     options: &PullOptions,
+    patience: Duration,
 ) -> Stock {
     let place = offered
         .place
@@ -493,8 +521,7 @@ async fn lay_in(
     let (Some(objects), Some(files)) = (objects, &offered.files) else {
         return Stock::default();
     };
-    // A place that stalls here is not waited for long: the walk asks others too.
-    stock::lay_in(sources, objects, files, repository, options.deadline / 2).await
+    stock::lay_in(sources, objects, files, repository, patience).await
 }
 
 /// Whether a version held as far as `base` is whole as far as `scope`.

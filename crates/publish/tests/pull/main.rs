@@ -8,4 +8,5 @@ mod follow;
 mod lies;
 mod policies;
 mod prune;
+mod waiting;
 mod world;
