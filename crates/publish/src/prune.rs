@@ -1,10 +1,14 @@
 //! `prune`: what no kept version reaches gives its room back (design `publish.md`, *Replication*).
 //!
 //! Which versions there were, the history log tells: its leaves are the signed records. A version that
-//! is still valid is always kept, and so is the newest; more on request. What they reach is walked and
-//! marked here, each block read, hashed and entered once; `store::collect` does the rest. Whatever
-//! cannot be read for certain ends the work before anything is collected.
+//! is still valid is always kept, and so is the one that the head names; more on request, the newest of
+//! the head's own line first. What owners went back behind (rule 4 of `trees.md`) has higher numbers,
+//! and comes last. What they reach is walked and marked here, each block read, hashed and entered once;
+//! `store::collect` does the rest. Whatever cannot be read for certain ends the work before anything
+//! is collected.
 
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +25,7 @@ use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
 use trust::map::{self, Interval, Item};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
-use trust::statement::{Purpose, Signed, VolumeId};
+use trust::statement::{Purpose, Signed};
 use trust::{Handle, Hasher, InodeBlock, Record, Reject};
 
 use crate::clock::wall_seconds;
@@ -62,7 +66,8 @@ impl Default for PruneOptions {
 /// What was kept and collected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pruned {
-    /// Versions that are kept and here, newest first.
+    /// Versions that are kept and here: the head's, then those before it, newest first, then what
+    /// its policies went back behind.
     pub kept: Vec<u64>,
     /// Versions that are here, at least in part, and are not kept.
     pub dropped: u64,
@@ -95,9 +100,12 @@ pub enum PruneError {
 /// A version that the log names.
 #[derive(Debug, Clone)]
 struct Version {
+    record_hash: [u8; 32],
     number: u64,
     root: Handle<InodeBlock>,
     until: u64,
+    /// Whether the head's record continues it; two versions of one number may be here otherwise.
+    in_line: bool,
 }
 
 /// Collects what the repository on `disk` holds beyond the versions that are kept.
@@ -124,10 +132,9 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
     let head = Head::decode(writer.statements()).map_err(unsure)?;
     let volume = claimed_in(&head).map_err(unsure)?;
     let chain = Chain::verify(volume, &head.policies, &mut Signatures::default());
-    let hasher = chain.map_err(unsure)?.hasher();
-    let mut versions = versions(&repository, &head, volume)?;
-    versions.sort_by_key(|version| std::cmp::Reverse(version.number));
-    versions.dedup_by_key(|version| version.number);
+    let chain = chain.map_err(unsure)?;
+    let hasher = chain.hasher();
+    let versions = versions(&repository, &head, &chain)?;
     // What a replica held only in part may lack blocks; nothing else may.
     let partial = ReplicaNote::load(&repository)?.is_some_and(|note| note.partial);
     let mut marking = Marking {
@@ -141,7 +148,7 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
     for (rank, version) in versions.iter().enumerate() {
         if !repository.contains(&version.root.any())? {
             if rank == 0 {
-                let what = "the newest version's root is not here".to_owned();
+                let what = "the root that its head names is not here".to_owned();
                 return Err(PruneError::Unsure { path, what });
             }
             continue;
@@ -165,12 +172,14 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
     Ok(pruned)
 }
 
-/// All versions that the leaves of the log name, and the one that the head names.
+/// The version that the head names, then all others that the leaves of the log name: those of its
+/// line, newest first, and the rest. Each record counts once.
 fn versions(
     repository: &Repository,
     head: &Head,
-    volume: VolumeId,
+    chain: &Chain,
 ) -> Result<Vec<Version>, PruneError> {
+    let volume = chain.volume();
     let unsure = |what: String| PruneError::Unsure {
         path: repository.disk_shared().path(names::LOG_DIR),
         what,
@@ -185,7 +194,9 @@ fn versions(
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         listed => listed.map_err(|e| unsure(e.to_string())),
     };
-    let mut versions = vec![version(&newest)];
+    let stands = head.record.hash();
+    let line = line(&newest, chain);
+    let mut versions = vec![version(&newest, stands, true)];
     let mut frontier = Frontier::new();
     for epoch in list(names::LOG_DIR)? {
         let Ok(epoch) = epoch.parse::<u64>() else {
@@ -204,7 +215,9 @@ fn versions(
                 frontier.push(statement.bytes()).map_err(bad)?;
             }
             if statement.purpose() == Purpose::Root {
-                versions.push(version(&statement.read(volume).map_err(bad)?));
+                let record = statement.read(volume).map_err(bad)?;
+                let in_line = line.get(&epoch).is_some_and(|size| index < *size);
+                versions.push(version(&record, signed.hash(), in_line));
             }
         }
     }
@@ -214,14 +227,33 @@ fn versions(
             "its leaves are not those that were signed".to_owned(),
         ));
     }
+    versions.sort_by_key(|v| Reverse((v.record_hash == stands, v.in_line, v.number)));
+    let mut seen = HashSet::new();
+    versions.retain(|version| seen.insert(version.record_hash));
     Ok(versions)
 }
 
-fn version(record: &RootRecord) -> Version {
+/// How many leaves of each log the head's record continues. A policy that begins the next log says how
+/// far the one before counts; of several that name a log, the newest knows.
+fn line(newest: &RootRecord, chain: &Chain) -> HashMap<u64, u64> {
+    let mut line = HashMap::from([(newest.log.epoch, newest.log.size)]);
+    for number in (0..=chain.newest().number()).rev() {
+        if let Some((policy, _)) = chain.get(number)
+            && let Some(last) = policy.last()
+        {
+            line.entry(last.log.epoch).or_insert(last.log.size);
+        }
+    }
+    line
+}
+
+fn version(record: &RootRecord, record_hash: [u8; 32], in_line: bool) -> Version {
     Version {
+        record_hash,
         number: record.version,
         root: record.root,
         until: record.until(),
+        in_line,
     }
 }
 

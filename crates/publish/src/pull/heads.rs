@@ -10,6 +10,7 @@ use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
 use store::object::ObjectName;
 use store::{Replica, StoreError};
+use trust::Reject;
 use trust::error::Class;
 use trust::head::Head;
 use trust::judge::{Offer, Terms};
@@ -27,6 +28,7 @@ pub(crate) struct Offered {
     pub place: Option<Arc<dyn Replica>>,
     pub bytes: Bytes,
     pub head: Head,
+    /// Judged under all policies that are known, of which the place may have told fewer.
     pub offer: Offer,
     /// The place's head file, if it shows its files.
     pub files: Option<Bytes>,
@@ -103,7 +105,20 @@ async fn ask_one(
     (place.clone(), head, files)
 }
 
-/// Judges what was told, newest first; of several that tell the same record, the longest valid first.
+impl Offered {
+    /// The head with all policies under which it was judged: what is told on here hides none.
+    fn complete(mut self) -> Result<Offered, Reject> {
+        let known = self.offer.chain.signed();
+        if self.head.policies.len() < known.len() {
+            self.head.policies = known.to_vec();
+            self.bytes = self.head.encode()?.into();
+        }
+        Ok(self)
+    }
+}
+
+/// Judges what was told, newest first; of several that tell the same record, first who tells the most
+/// policies, then the longest valid.
 ///
 /// # Errors
 /// A fork, at once; else the gravest error when no place is left. [`ReadError::State`].
@@ -165,11 +180,19 @@ pub(crate) fn judge(
     }
     offered.sort_by_key(|o| {
         let told_here = o.place.is_none();
+        let policies = o.head.policies.len();
         (
-            std::cmp::Reverse((o.offer.record.version, o.offer.valid_until)),
+            std::cmp::Reverse((o.offer.record.version, policies, o.offer.valid_until)),
             told_here,
         )
     });
+    let offered = offered.into_iter().filter_map(|o| {
+        let place = o.place.as_ref().map_or("", |place| place.place());
+        let place = place.to_owned();
+        let refused = |why| errors.push(ReadError::Statement { place, why });
+        o.complete().map_err(refused).ok()
+    });
+    let offered: Vec<Offered> = offered.collect();
     let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
     let outside = offered.iter().any(|o| o.place.is_some());
     if fork || !outside {

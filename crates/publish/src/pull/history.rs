@@ -1,7 +1,9 @@
 //! The volume's log, carried along: the leaves between what the replica has and what the new record
 //! names are fetched, must bear their signatures (which no log covers), and must hash into the log that
-//! the record was signed with (RFC 6962). A source that has no log, or another, costs the replica its
-//! log and nothing else.
+//! the record was signed with (RFC 6962). A source that has no log, or another, or keeps silent, costs
+//! the replica its log and nothing else.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -30,12 +32,13 @@ const REQUESTS: usize = 64;
 pub(crate) type Leaves = Vec<(u64, u64, Bytes)>;
 
 /// The leaves that the replica lacks for the log of `offered`, the record itself as the last; and
-/// whether the log is whole with them.
+/// whether the log is whole with them. A place may take `patience` for each.
 pub(crate) async fn carry(
     sources: &Sources,
     repository: &Repository,
     here: Option<&Here>,
     offered: &Offered,
+    patience: Duration,
 ) -> (Leaves, bool) {
     let log = offered.offer.record.log;
     let own = Bytes::from(offered.head.record.to_bytes());
@@ -52,7 +55,14 @@ pub(crate) async fn carry(
         let Some(objects) = place.replica.objects() else {
             continue;
         };
-        match between(sources, objects, repository, start.clone(), &offered.offer).await {
+        let fetch = Fetch {
+            sources,
+            objects,
+            repository,
+            epoch: log.epoch,
+            patience,
+        };
+        match fetch.between(start.clone(), &offered.offer).await {
             Ok(mut leaves) => {
                 leaves.push(own);
                 return (leaves, true);
@@ -88,44 +98,59 @@ fn leaves_below(repository: &Repository, epoch: u64, size: u64) -> u64 {
     indexes.filter(|index| *index < size).count() as u64
 }
 
-async fn between(
-    sources: &Sources,
-    objects: &dyn Objects,
-    repository: &Repository,
-    mut frontier: Frontier,
-    offer: &Offer,
-) -> Result<Leaves, Reject> {
-    let log = &offer.record.log;
-    let epoch = log.epoch;
-    let missing = |why| Reject::Malformed { what: "log", why };
-    let fetch = |index: u64| async move {
-        if let Ok(Some(leaf)) = repository.log_leaf(epoch, index)
+/// Where the leaves of a log come from.
+struct Fetch<'a> {
+    sources: &'a Sources,
+    objects: &'a dyn Objects,
+    repository: &'a Repository,
+    epoch: u64,
+    patience: Duration,
+}
+
+impl Fetch<'_> {
+    async fn between(&self, mut frontier: Frontier, offer: &Offer) -> Result<Leaves, Reject> {
+        let log = &offer.record.log;
+        let first = frontier.size();
+        let requests = self.sources.limit.requests(REQUESTS);
+        let leaves = (first..log.size).map(|index| self.leaf(index));
+        let mut answers = stream::iter(leaves).buffered(requests);
+        let mut signatures = Signatures::default();
+        let mut leaves = Vec::new();
+        while let Some(answer) = answers.next().await {
+            let (index, leaf, fetched) = answer?;
+            let signed = Signed::from_bytes(&leaf)?;
+            frontier.push(signed.statement().bytes())?;
+            if fetched {
+                Leaf::read(&signed, &offer.chain, &mut signatures)?;
+                leaves.push((self.epoch, index, leaf));
+            }
+        }
+        if frontier.root() != log.root {
+            return Err(missing("its leaves are not those that the record names"));
+        }
+        Ok(leaves)
+    }
+
+    /// A leaf, and whether it was fetched.
+    async fn leaf(&self, index: u64) -> Result<(u64, Bytes, bool), Reject> {
+        let epoch = self.epoch;
+        if let Ok(Some(leaf)) = self.repository.log_leaf(epoch, index)
             && Signed::from_bytes(&leaf).is_ok()
         {
-            return (index, Some(leaf), false);
+            return Ok((index, leaf, false));
         }
-        sources.limit.wait().await;
-        let range = objects.range(ObjectName::Log { epoch, index }, 0, MAX_LEAF_BYTES);
-        let leaf = range.await.ok().flatten();
-        sources.received(leaf.as_ref().map_or(0, |leaf| leaf.len() as u64));
-        (index, leaf, true)
-    };
-    let first = frontier.size();
-    let requests = sources.limit.requests(REQUESTS);
-    let mut answers = stream::iter((first..log.size).map(fetch)).buffered(requests);
-    let mut signatures = Signatures::default();
-    let mut leaves = Vec::new();
-    while let Some((index, leaf, fetched)) = answers.next().await {
+        self.sources.limit.wait().await;
+        let name = ObjectName::Log { epoch, index };
+        let range = self.objects.range(name, 0, MAX_LEAF_BYTES);
+        let range = tokio::time::timeout(self.patience, range).await;
+        let range = range.map_err(|_| missing("a leaf does not come in time"))?;
+        let leaf = range.ok().flatten();
         let leaf = leaf.ok_or_else(|| missing("a leaf is missing"))?;
-        let signed = Signed::from_bytes(&leaf)?;
-        frontier.push(signed.statement().bytes())?;
-        if fetched {
-            Leaf::read(&signed, &offer.chain, &mut signatures)?;
-            leaves.push((epoch, index, leaf));
-        }
+        self.sources.received(leaf.len() as u64);
+        Ok((index, leaf, true))
     }
-    if frontier.root() != log.root {
-        return Err(missing("its leaves are not those that the record names"));
-    }
-    Ok(leaves)
+}
+
+fn missing(why: &'static str) -> Reject {
+    Reject::Malformed { what: "log", why }
 }

@@ -175,7 +175,9 @@ pub async fn pull(
         ..Terms::strict((options.clock)())
     };
     let mut errors = Vec::new();
-    let mut told = heads::ask(replicas, Instant::now() + options.deadline, &mut errors).await;
+    let until = Instant::now() + options.deadline;
+    let told = heads::ask(replicas, until, &mut errors);
+    let mut told = unless_stopped(options, told).await?;
     if let (Some(_), Some(writer)) = (&here, &writer) {
         told.push(Told {
             place: None,
@@ -184,6 +186,8 @@ pub async fn pull(
         });
     }
     let offers = heads::judge(&state, &terms, told, &mut errors)?;
+    let own = offers.iter().find(|offered| offered.place.is_none());
+    let own_until = own.map_or(0, |own| own.offer.valid_until);
     let writer = match writer {
         Some(writer) => writer,
         None => Writer::begin(&Repository::create_on(disk)?)?,
@@ -195,9 +199,34 @@ pub async fn pull(
         state,
         writer,
         here,
+        own_until,
         written_bytes: 0,
+        owes: None,
     };
-    pull.newest(offers, errors).await
+    // Nothing waits between the first step of a commit and its last, so none is cut off.
+    let pulled = match unless_stopped(options, pull.newest(offers, errors)).await {
+        Ok(pulled) => pulled?,
+        Err(interrupted) => {
+            pull.keep();
+            return Err(interrupted);
+        }
+    };
+    // Whatever is owed of the limit is paid before this is called done; the version is here, though.
+    if let Some(sources) = &pull.owes {
+        let _ = unless_stopped(options, sources.limit.wait()).await;
+    }
+    Ok(pulled)
+}
+
+/// Does what may have to wait, unless told to stop.
+async fn unless_stopped<T>(
+    options: &PullOptions,
+    work: impl Future<Output = T>,
+) -> Result<T, PullError> {
+    tokio::select! {
+        done = work => Ok(done),
+        () = options.stop.notified() => Err(PullError::Interrupted),
+    }
 }
 
 fn here(writer: &Writer, volume: VolumeId) -> Result<Option<Here>, PullError> {
@@ -231,7 +260,11 @@ struct Pull<'a> {
     state: State,
     writer: Writer,
     here: Option<Here>,
+    /// Until when the head that is here may be believed, unix seconds; 0 where it may not.
+    own_until: u64,
     written_bytes: u64,
+    /// Those whose limit is still to be paid.
+    owes: Option<Arc<Sources>>,
 }
 
 impl Pull<'_> {
@@ -264,6 +297,11 @@ impl Pull<'_> {
                 Err(error) => Err(error.into()),
             };
             match followed {
+                // Proved of what the publisher signed: no place is to blame, and none knows better.
+                Err(PullError::Read(error @ ReadError::NotFound { .. })) => {
+                    self.keep();
+                    return Err(error.into());
+                }
                 Err(PullError::Read(error)) => {
                     self.keep();
                     let replica = place.place();
@@ -321,14 +359,13 @@ impl Pull<'_> {
             self.tally.clone(),
         ));
         let repository = self.writer.repository().clone();
-        let ahead = join(
-            lay_in(&sources, offered, &repository, self.options),
-            history::carry(&sources, &repository, self.here.as_ref(), offered),
-        );
-        let (stock, (leaves, log_whole)) = tokio::select! {
-            ahead = ahead => ahead,
-            () = self.options.stop.notified() => return Err(PullError::Interrupted),
-        };
+        // A place that stalls is not waited for long: others are asked, too.
+        let patience = self.options.deadline / 2;
+        let (stock, (leaves, log_whole)) = join(
+            lay_in(&sources, offered, &repository, self.options, patience),
+            history::carry(&sources, &repository, self.here.as_ref(), offered, patience),
+        )
+        .await;
         let base = proved.filter(|base| covers(base, scope));
         let base = self.here.as_ref().filter(|_| base.is_some());
         let base = base.map(|here| here.record.root);
@@ -357,13 +394,13 @@ impl Pull<'_> {
             tracing::debug!(%error, "the source's files will be asked for again");
         }
         let pruned = self.collect();
-        // Whatever is owed of the limit is paid before this is called done.
-        sources.limit.wait().await;
+        let received_bytes = sources.received_bytes.load(Ordering::Relaxed);
+        self.owes = Some(sources);
         Ok(Pulled {
             blocks: done.blocks,
             block_bytes: done.block_bytes,
             healed: done.healed,
-            received_bytes: sources.received_bytes.load(Ordering::Relaxed),
+            received_bytes,
             waves: done.waves.max(1 + stock_waves),
             log_whole,
             pruned,
@@ -402,7 +439,7 @@ impl Pull<'_> {
 
     /// The version is here already; its statement may hold longer now.
     fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
-        if offered.bytes != self.writer.statements() {
+        if self.replaces(offered) {
             self.commit(offered)?;
         }
         Ok(Pulled {
@@ -412,15 +449,39 @@ impl Pull<'_> {
         })
     }
 
+    /// Whether the head that is here makes room for `offered`. One about the same record must tell no
+    /// fewer policies and hold no shorter: a source that lags takes nothing away.
+    fn replaces(&self, offered: &Offered) -> bool {
+        match self.here_for(offered) {
+            None => true,
+            Some(here) => {
+                offered.bytes != self.writer.statements()
+                    && offered.head.policies.len() >= here.head.policies.len()
+                    && offered.offer.valid_until >= self.own_until
+            }
+        }
+    }
+
+    /// The version at which the replica stands, if it is the one that is offered.
+    fn here_for(&self, offered: &Offered) -> Option<&Here> {
+        let here = self.here.as_ref()?;
+        (here.record_hash == offered.offer.record_hash).then_some(here)
+    }
+
     /// Moves the head, then the floor: were it the other way round, whoever reads from this replica
-    /// with this state would be told of a rollback after a crash in between.
+    /// with this state would be told of a rollback after a crash in between. The better of two heads
+    /// about one record stands.
     fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
         self.adopted(offered)?;
-        let committed = self.writer.commit(&offered.bytes)?;
+        let bytes = match self.replaces(offered) {
+            true => offered.bytes.clone(),
+            false => self.writer.statements().clone(),
+        };
+        let committed = self.writer.commit(&bytes)?;
         self.written_bytes += committed.segment_bytes + committed.index_bytes;
         let (locked, adopted) = self.adopted(offered)?;
         locked.store(&adopted)?;
-        if let Err(error) = locked.keep(&offered.bytes) {
+        if let Err(error) = locked.keep(&bytes) {
             tracing::warn!(%error, "the head is not kept as evidence");
         }
         Ok(())
@@ -438,10 +499,11 @@ impl Pull<'_> {
     }
 
     fn told(&self, offered: &Offered) -> Pulled {
+        let own_until = self.here_for(offered).map_or(0, |_| self.own_until);
         Pulled {
             version: offered.offer.record.version,
             previous: self.here.as_ref().map(|here| here.record.version),
-            valid_until: offered.offer.valid_until,
+            valid_until: offered.offer.valid_until.max(own_until),
             written_bytes: self.written_bytes,
             ..Pulled::default()
         }
@@ -454,6 +516,7 @@ async fn lay_in(
     offered: &Offered,
     repository: &Repository,
     options: &PullOptions,
+    patience: Duration,
 ) -> Stock {
     let place = offered
         .place
@@ -463,8 +526,7 @@ async fn lay_in(
     let (Some(objects), Some(files)) = (objects, &offered.files) else {
         return Stock::default();
     };
-    // A place that stalls here is not waited for long: the walk asks others too.
-    stock::lay_in(sources, objects, files, repository, options.deadline / 2).await
+    stock::lay_in(sources, objects, files, repository, patience).await
 }
 
 /// Whether a version held as far as `base` is whole as far as `scope`.

@@ -22,8 +22,10 @@ use trust::{Handle, Record};
 
 use super::sources::Sources;
 
-/// Most that is fetched ahead, bytes.
+/// Most that is fetched ahead, and most that it takes in memory, bytes.
 pub(crate) const MAX_STOCK_BYTES: u64 = 64 << 20;
+/// What a record takes besides its own bytes: a place in the map, and what names its bytes.
+const RECORD_OVERHEAD_BYTES: u64 = 256;
 /// Most segments that are fetched ahead; where more are new, the walk is better.
 const MAX_SEGMENTS: usize = 64;
 /// Most segments that are remembered.
@@ -233,11 +235,12 @@ async fn fetch(
             ended: false,
         })
         .collect();
-    let mut records = Vec::new();
+    let mut records = Records::default();
     let (mut total, mut waves) = (0, 0);
     // Twice as many pieces of each segment with every wave: its length is not known before its end.
     let mut pieces = FIRST_PIECES;
     while total < MAX_STOCK_BYTES
+        && !records.is_full()
         && began.elapsed() < MOST_TIME
         && segments.iter().any(|s| !s.ended)
     {
@@ -279,7 +282,26 @@ async fn fetch(
         }
         pieces *= 2;
     }
-    (records, waves)
+    (records.records, waves)
+}
+
+/// Records that were cut, and the wave that brought each.
+#[derive(Default)]
+struct Records {
+    records: Vec<(Record, u32)>,
+    /// What they take in memory: many small ones take more than their bytes.
+    held_bytes: u64,
+}
+
+impl Records {
+    fn is_full(&self) -> bool {
+        self.held_bytes >= MAX_STOCK_BYTES
+    }
+
+    fn push(&mut self, record: Record, wave: u32) {
+        self.held_bytes += record.len() as u64 + RECORD_OVERHEAD_BYTES;
+        self.records.push((record, wave));
+    }
 }
 
 impl Piecewise {
@@ -292,8 +314,8 @@ impl Piecewise {
         self.ended = piece.len() < asked_bytes;
     }
 
-    /// Cuts off the whole records; the footer is none, and ends them.
-    fn cut(&mut self, wave: u32, records: &mut Vec<(Record, u32)>) {
+    /// Cuts off the whole records, as far as there is room; the footer is none, and ends them.
+    fn cut(&mut self, wave: u32, records: &mut Records) {
         let mut rest = std::mem::take(&mut self.bytes).freeze();
         if self.taken == 0 {
             if rest.len() < segment::HEADER_BYTES {
@@ -303,11 +325,11 @@ impl Piecewise {
             rest.advance(segment::HEADER_BYTES);
             self.taken = segment::HEADER_BYTES as u64;
         }
-        loop {
+        while !records.is_full() {
             match Record::take(&mut rest) {
                 Ok(Some(record)) => {
                     self.taken += record.len() as u64;
-                    records.push((record, wave));
+                    records.push(record, wave);
                 }
                 Ok(None) => break,
                 Err(_) => {
@@ -316,7 +338,10 @@ impl Piecewise {
                 }
             }
         }
-        self.bytes = BytesMut::from(rest.as_ref());
+        // What there is no room for is not kept, either.
+        if !records.is_full() {
+            self.bytes = BytesMut::from(rest.as_ref());
+        }
     }
 }
 
@@ -337,5 +362,56 @@ mod tests {
         }
         let longer = [&good[..], &[0]].concat();
         assert_eq!(Followed::decode(longer.into()), None);
+    }
+
+    /// One segment without end, of the smallest records.
+    struct Crumbs(BytesMut);
+
+    impl Crumbs {
+        fn new() -> Crumbs {
+            let frame = trust::frame::Packer::new().pack(trust::Kind::Data, b"tiny");
+            let record = Record {
+                handle: Handle::from_bytes([9; 32]),
+                frame: frame.unwrap(),
+            };
+            let mut bytes = BytesMut::new();
+            record.put(&mut bytes);
+            Crumbs(bytes)
+        }
+    }
+
+    impl Objects for Crumbs {
+        fn range(
+            &self,
+            _: ObjectName,
+            offset: u64,
+            len_bytes: usize,
+        ) -> store::BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+            let header = segment::HEADER_BYTES;
+            let byte = |at: usize| match at.checked_sub(header) {
+                Some(at) => self.0[at % self.0.len()],
+                None => 0,
+            };
+            let offset = offset as usize;
+            let bytes: Vec<u8> = (offset..offset + len_bytes).map(byte).collect();
+            Box::pin(std::future::ready(Ok(Some(bytes.into()))))
+        }
+    }
+
+    #[tokio::test]
+    async fn many_small_records_count_for_what_they_take() {
+        let hasher = trust::Hasher::new(&[0; 32]);
+        let limit = super::super::limit::Limit::new(None);
+        let patience = Duration::from_secs(1);
+        let sources = Sources::new(hasher, &[], patience, limit, Default::default());
+        let crumbs = Crumbs::new();
+        for segments in [1, 16] {
+            let fresh: Vec<FileId> = (0..segments).map(|i| FileId([i; 16])).collect();
+            let (records, _) = fetch(&sources, &crumbs, &fresh, patience).await;
+            assert!(records.len() > 1000, "{segments}: {}", records.len());
+            let most = MAX_STOCK_BYTES / (256 + crumbs.0.len() as u64) + 1;
+            let held = records.len() as u64;
+            assert!(held <= most, "{segments}: {held} of {most}");
+        }
     }
 }

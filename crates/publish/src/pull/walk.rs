@@ -144,11 +144,7 @@ impl<'a> Walk<'a> {
                 let why = "the walk waits for nothing and is not done";
                 return Err(ReadError::Malformed(Reject::BadTree { what: "tree", why }).into());
             }
-            let got = tokio::select! {
-                got = self.under_way.join_next() => got,
-                () = self.options.stop.notified() => return Err(PullError::Interrupted),
-            };
-            match got {
+            match self.under_way.join_next().await {
                 Some(Ok(got)) => self.take(got)?,
                 Some(Err(died)) => {
                     let what = "a block".to_owned();

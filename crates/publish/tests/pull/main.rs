@@ -6,5 +6,7 @@
 mod crashes;
 mod follow;
 mod lies;
+mod policies;
 mod prune;
+mod waiting;
 mod world;

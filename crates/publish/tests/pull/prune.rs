@@ -10,8 +10,14 @@ use publish::prune::{PruneError, PruneOptions, Pruned, prune};
 use sim::disk::CrashDisk;
 use store::disk::Disk;
 use store::{Repository, Writer};
+use trust::InodeBlock;
+use trust::head::Head;
+use trust::history::Frontier;
+use trust::roles::Roles;
+use trust::root::RootRecord;
 
-use crate::world::{Follower, Publisher, now, prove, proved};
+use crate::policies::{key, record, successor};
+use crate::world::{Dice, Follower, Publisher, now, prove, proved};
 
 fn options(keep: u64) -> PruneOptions {
     PruneOptions {
@@ -132,6 +138,96 @@ async fn a_valid_version_is_never_collected_and_publishing_goes_on() {
     };
     let error = collect(&publisher.disk, &also).unwrap_err();
     assert!(matches!(error, PruneError::Unsure { .. }), "{error}");
+}
+
+/// The record of a tree with one file in it, signed as `spoil` will have it, and no head's.
+fn signed(
+    publisher: &mut Publisher,
+    seed: u64,
+    before: &RootRecord,
+    spoil: impl FnOnce(&mut RootRecord),
+) -> RootRecord {
+    let content = Dice::new(seed).noise(20_000);
+    let file = publisher.model.file(&content, 8192).unwrap();
+    let top = publisher.model.directory(vec![(b"file".to_vec(), file)]);
+    let top = top.unwrap();
+    let totals = publisher.model.totals(&top);
+    let root = publisher.model.block::<InodeBlock>(&top.encode()).unwrap();
+    let mut record = RootRecord {
+        root,
+        totals,
+        ..before.clone()
+    };
+    spoil(&mut record);
+    record
+}
+
+/// Owners went back behind what a thief had signed: what stands is collected last, and what is valid
+/// not at all, whatever numbers the thief chose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_thief_signed_displaces_nothing() {
+    let mut publisher = Publisher::new(11);
+    let volume = publisher.model.id();
+    let first = Head::decode(&publisher.head).unwrap();
+    let mut thief = Vec::new();
+    for (seed, version) in [(1, 2), (2, 9)] {
+        let before = record(&publisher, &first);
+        let told = signed(&mut publisher, seed, &before, |_| ());
+        let spoil = |record: &mut RootRecord| record.version = version;
+        let model = &mut publisher.model;
+        let head = model.publish_handle(told.root, now() - 5000, 10, spoil);
+        publisher.head = head.unwrap();
+        publisher.commit();
+        thief.push(publisher.head.clone());
+    }
+    let mut policy = successor(&publisher, &first, Roles::single(key().public()));
+    policy.log_epoch = 1;
+    let policy = policy.statement(volume).sign(&[&key()]);
+    let mut writer = Writer::begin(&publisher.repository).unwrap();
+    writer.put_log_leaf(1, 0, &policy.to_bytes()).unwrap();
+    writer.commit(&publisher.head).unwrap();
+    drop(writer);
+    let mut frontier = Frontier::new();
+    frontier.push(policy.statement().bytes()).unwrap();
+    let mut honest = Vec::new();
+    // The second version is valid for an hour; the third, which stands, has expired.
+    for (version, start, duration) in [(2, now(), 3600), (3, now() - 5000, 10)] {
+        let before = record(&publisher, &first);
+        let record = signed(&mut publisher, 10 + version, &before, |record| {
+            record.version = version;
+            (record.start, record.duration) = (start, duration);
+            (record.policy_number, record.policy_hash) = (1, policy.hash());
+            record.log = frontier.point(1);
+        });
+        let head = Head {
+            policies: vec![first.policies[0].clone(), policy.clone()],
+            record: record.statement(volume).sign(&[&key()]),
+            frontier: frontier.clone(),
+            ..first.clone()
+        };
+        frontier.push(head.record.statement().bytes()).unwrap();
+        publisher.head = head.encode().unwrap().into();
+        publisher.commit();
+        honest.push(publisher.head.clone());
+    }
+    let disk = publisher.disk.clone();
+    let pruned = collect(&disk, &options(1)).unwrap();
+    // The first version is valid for an hour, too.
+    assert_eq!((pruned.kept, pruned.dropped), (vec![3, 2, 1], 2));
+    assert!(pruned.collected.freed_bytes > 0);
+    for head in &honest {
+        assert!(whole(&publisher, &disk, head).await);
+    }
+    for head in &thief {
+        assert!(!whole(&publisher, &disk, head).await);
+    }
+    // Nor when all has expired and several are asked for.
+    let later = PruneOptions {
+        clock: || now() + 10_000,
+        ..options(3)
+    };
+    let pruned = collect(&disk, &later).unwrap();
+    assert_eq!((pruned.kept, pruned.dropped), (vec![3, 2, 1], 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
