@@ -1,11 +1,12 @@
 //! The files of a disk cache: `HH/HANDLE` holds the record of the block of that name (64 hexadecimal
-//! digits, `HH` the first two), `new/PID.N` is being written, `lock` is held while room is made.
+//! digits, `HH` the first two), `new/PID.RANDOM.N` is being written, `lock` is held while room is made.
 //!
 //! A cache removes files, and a user may name any directory. So `new` is what tells a cache, a directory
 //! with something else in it is refused, and what is not named as above is neither counted nor removed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Error, ErrorKind, IoSliceMut, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -60,6 +61,8 @@ pub(super) struct Entry {
 pub(super) struct Files {
     root: PathBuf,
     place: String,
+    /// Of this process alone: those of two containers may bear one number.
+    random: u64,
     next: AtomicU64,
 }
 
@@ -80,6 +83,7 @@ impl Files {
         let files = Files {
             root: directory.to_owned(),
             place: format!("cache {}", directory.display()),
+            random: RandomState::new().build_hasher().finish(),
             next: AtomicU64::new(0),
         };
         // A directory that cannot be written is told now and not at each block.
@@ -108,7 +112,7 @@ impl Files {
 
     fn temporary(&self) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}.{number}", std::process::id());
+        let name = format!("{}.{:016x}.{number}", std::process::id(), self.random);
         self.root.join(NEW).join(name)
     }
 
@@ -165,13 +169,14 @@ impl Files {
         let mut bytes = bytes::BytesMut::with_capacity(record.len());
         record.put(&mut bytes);
         let temporary = self.temporary();
+        // What could not be made is not ours to remove.
+        let mut file = create(&temporary)?;
         let written = (|| {
-            let mut file = create(&temporary)?;
             file.write_all(&bytes)?;
             fs::rename(&temporary, &path)
         })();
         if written.is_err() {
-            // If it was made at all, it is in nobody's way for more than an hour.
+            // If it stays, it is in nobody's way for more than an hour.
             let _ = fs::remove_file(&temporary);
         }
         written.map(|()| true)
@@ -307,8 +312,13 @@ fn is_block_of(part: &str, name: &OsStr) -> bool {
 /// Whether a file of `new` is named as [`Files::temporary`] names what is being written.
 fn is_temporary(name: &OsStr) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let parts = name.to_str().and_then(|name| name.split_once('.'));
-    parts.is_some_and(|(process, number)| is_number(process) && is_number(number))
+    let is_random = |text: &str| text.len() == 16 && u64::from_str_radix(text, 16).is_ok();
+    let mut parts = name.to_str().unwrap_or_default().split('.');
+    let (process, random, number) = (parts.next(), parts.next(), parts.next());
+    process.is_some_and(is_number)
+        && random.is_some_and(is_random)
+        && number.is_some_and(is_number)
+        && parts.next().is_none()
 }
 
 fn read_whole(file: File, len: usize) -> std::io::Result<Vec<u8>> {

@@ -89,7 +89,7 @@ fn only_leftovers_of_our_own_are_cleared() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::open(dir.path()).unwrap();
     let ours = files.temporary();
-    let theirs = ["1753000000.M7P3.host", "note", "7.x", ".8", "9."];
+    let theirs = ["1753000000.M7P3.host", "note", "7.x", ".8", "9.", "7.0.8"];
     let theirs = theirs.map(|name| dir.path().join("new").join(name));
     for path in theirs.iter().chain([&ours]) {
         fs::write(path, b"dear").unwrap();
@@ -104,6 +104,34 @@ fn only_leftovers_of_our_own_are_cleared() {
 }
 
 #[test]
+fn two_that_bear_one_process_number_are_not_in_each_others_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, other] = [(); 2].map(|()| Files::open(dir.path()).unwrap());
+    for _ in 0..3 {
+        fs::write(one.temporary(), b"being written").unwrap();
+        assert!(!other.temporary().exists());
+    }
+}
+
+#[test]
+fn what_another_is_writing_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Files::open(dir.path()).unwrap();
+    let last = files.temporary().to_str().unwrap().to_owned();
+    let (rest, number) = last.rsplit_once('.').unwrap();
+    let next = format!("{rest}.{}", number.parse::<u64>().unwrap() + 1);
+    fs::write(&next, b"being written").unwrap();
+    let frame = trust::frame::Packer::new().pack(trust::Kind::Data, b"block");
+    let record = Record {
+        handle: Handle::from_bytes([7; 32]),
+        frame: frame.unwrap(),
+    };
+    assert!(files.write(&record).is_err());
+    assert_eq!(fs::read(&next).unwrap(), b"being written");
+    assert!(files.write(&record).unwrap());
+}
+
+#[test]
 fn opening_writes_through_no_link() {
     let dir = tempfile::tempdir().unwrap();
     let dear = dir.path().join("dear");
@@ -112,8 +140,7 @@ fn opening_writes_through_no_link() {
     fs::create_dir_all(cache.join("new")).unwrap();
     let first = format!("{}.0", std::process::id());
     symlink(&dear, cache.join("new").join(first)).unwrap();
-    // Whether it opens is not the point.
-    let _ = Files::open(&cache);
+    Files::open(&cache).unwrap();
     assert_eq!(fs::read(&dear).unwrap(), b"dear");
 }
 
