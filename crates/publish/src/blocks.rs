@@ -9,7 +9,7 @@ mod flight;
 mod form;
 mod known;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -204,9 +204,9 @@ impl Blocks {
         };
         let mut have: HashMap<Handle, K::Form> = HashMap::with_capacity(handles.len());
         loop {
-            let mut missing = Vec::new();
+            let (mut missing, mut seen) = (Vec::new(), HashSet::new());
             for handle in handles {
-                if have.contains_key(&handle.any()) || missing.contains(handle) {
+                if have.contains_key(&handle.any()) || !seen.insert(handle.any()) {
                     continue;
                 }
                 match self.cached(handle)? {
@@ -221,7 +221,10 @@ impl Blocks {
                     .collect());
             }
             let (flight, others) = Flight::begin(&self.flights, &missing);
-            missing.retain(|h| flight.names.contains(&h.any()));
+            let ours = flight.names.iter();
+            missing = ours
+                .map(|name| Handle::from_bytes(*name.as_bytes()))
+                .collect();
             if !missing.is_empty() {
                 self.look_on_disk(&mut missing, &mut have, deadline).await?;
             }

@@ -1,5 +1,7 @@
 //! The extents of a content, and how they are asked for.
 
+use std::ops::Range;
+
 use trust::array::{ArrayRoot, Child, Extent};
 use trust::{Data, Handle};
 
@@ -10,7 +12,7 @@ use crate::error::ReadError;
 /// Data blocks asked for in one request: bytes of plaintext, and how many. A publisher may cut a file
 /// into blocks of a few bytes, and work and memory for a request go by their number.
 const BATCH_BYTES: u64 = 4 << 20;
-const BATCH_BLOCKS: usize = 1024;
+pub(crate) const BATCH_BLOCKS: usize = 1024;
 
 /// What stands between a snapshot and a stretch of a file's content.
 #[derive(Debug, Clone)]
@@ -28,6 +30,21 @@ pub(crate) async fn pieces(
     until: u64,
     how: Fetch,
 ) -> Result<Vec<Piece>, ReadError> {
+    let all = pieces_up_to(blocks, root, offset..until, usize::MAX, how).await?;
+    Ok(all.unwrap_or_default())
+}
+
+/// The same, unless there are more than so many.
+async fn pieces_up_to(
+    blocks: &Blocks,
+    root: &ArrayRoot,
+    Range {
+        start: offset,
+        end: until,
+    }: Range<u64>,
+    most: usize,
+    how: Fetch,
+) -> Result<Option<Vec<Piece>>, ReadError> {
     let mut pieces = Vec::new();
     let mut stack = vec![(0u64, root.top())];
     while let Some((start, child)) = stack.pop() {
@@ -52,25 +69,32 @@ pub(crate) async fn pieces(
             }
             below.push((at, child));
             at = at.saturating_add(child.len());
+            // Each child is at least one extent.
+            if pieces.len() + stack.len() + below.len() > most {
+                return Ok(None);
+            }
         }
         below.reverse();
         stack.append(&mut below);
     }
-    Ok(pieces)
+    Ok(Some(pieces))
 }
 
-/// The data blocks of a whole content.
+/// The data blocks of a whole content, unless it is in more than so many pieces.
 pub(crate) async fn data_handles(
     blocks: &Blocks,
     root: &ArrayRoot,
+    most: usize,
     how: Fetch,
-) -> Result<Vec<Handle<Data>>, ReadError> {
-    let pieces = pieces(blocks, root, 0, root.len, how).await?;
+) -> Result<Option<Vec<Handle<Data>>>, ReadError> {
+    let Some(pieces) = pieces_up_to(blocks, root, 0..root.len, most, how).await? else {
+        return Ok(None);
+    };
     let data = |piece: &Piece| match piece.extent {
         Extent::Data { handle, .. } => Some(handle),
         Extent::Hole { .. } => None,
     };
-    Ok(pieces.iter().filter_map(data).collect())
+    Ok(Some(pieces.iter().filter_map(data).collect()))
 }
 
 /// How many pieces go into the next request, and the handles of those that are data.

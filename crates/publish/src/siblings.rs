@@ -8,7 +8,7 @@
 //! fetched. So who wants little of what lies together does not download a tree. What is under way is
 //! bounded by an eighth of the cache's budget.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use trust::map::MapRoot;
 use crate::around::{Around, Expect, Tally, Worth};
 use crate::blocks::Fetch;
 use crate::error::ReadError;
-use crate::pieces::data_handles;
+use crate::pieces::{BATCH_BLOCKS, data_handles};
 use crate::snapshot::Snapshot;
 
 /// Names that are remembered.
@@ -325,16 +325,17 @@ impl Snapshot {
             entries.extend(self.list(&directory, None, MAX_NAMES, how).await?);
         }
         let (mut files, mut nodes, mut coming) = (Vec::new(), Vec::new(), Vec::new());
-        let mut bytes = 0;
+        let (mut bytes, mut seen) = (0, HashSet::new());
         for (name, inode) in entries {
+            // What follows may be no more than looks into memory, and many of them.
+            tokio::task::consume_budget().await;
             let Some((top, alike)) = top_of(&inode) else {
                 continue;
             };
-            let seen = |(other, ..): &([u8; 32], Bytes, u64)| *other == top;
-            let holds = self.blocks().holds(&Handle::from_bytes(top));
-            if alike != others.alike || coming.iter().any(seen) {
+            if alike != others.alike || !seen.insert(top) {
                 continue;
             }
+            let holds = self.blocks().holds(&Handle::from_bytes(top));
             let len = match &inode.content {
                 Content::Regular(FileContent::Array(root)) if root.len <= MAX_FILE_BYTES => {
                     if holds && self.holds_content(root).await? {
@@ -372,13 +373,19 @@ impl Snapshot {
     }
 
     /// Whether a content whose top is in memory is there whole: the top may have come with the directory.
+    /// One that is cut into too many pieces is as good as there: it is not fetched ahead.
     async fn holds_content(&self, root: &ArrayRoot) -> Result<bool, ReadError> {
-        match data_handles(self.blocks(), root, Fetch::Cached).await {
+        match data_handles(self.blocks(), root, BATCH_BLOCKS, Fetch::Cached).await {
             Err(ReadError::NotCached) => Ok(false),
-            all => Ok(all?.iter().all(|data| self.blocks().holds(&data.any()))),
+            all => Ok(all?
+                .iter()
+                .flatten()
+                .all(|data| self.blocks().holds(&data.any()))),
         }
     }
 
+    /// Fetches these files, but for those that would make it more than one request's blocks: a publisher
+    /// may cut a small file into very many.
     async fn contents(&self, files: &[ArrayRoot], how: Fetch) -> Result<(), ReadError> {
         let node = |root: &ArrayRoot| match root.top() {
             Child::Node { handle, .. } => Some(handle),
@@ -388,7 +395,9 @@ impl Snapshot {
         self.blocks().get_many(&nodes, how).await?;
         let mut handles = Vec::new();
         for root in files {
-            handles.extend(data_handles(self.blocks(), root, how).await?);
+            let most = BATCH_BLOCKS - handles.len();
+            let data = data_handles(self.blocks(), root, most, how).await?;
+            handles.extend(data.into_iter().flatten());
         }
         self.blocks().get_many(&handles, how).await.map(drop)
     }

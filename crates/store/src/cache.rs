@@ -16,6 +16,7 @@ mod tending;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -262,9 +263,9 @@ impl BlockStore for CacheStore {
         let (cache, want) = (self.0.clone(), want.to_vec());
         Box::pin(async move {
             let read = move || {
-                let mut found: Vec<Record> = Vec::new();
+                let (mut found, mut asked) = (Vec::new(), HashSet::new());
                 for handle in want {
-                    if found.iter().all(|record| record.handle != handle)
+                    if asked.insert(handle)
                         && let Some(frame) = cache.get(&handle, Patience::Wait)
                     {
                         found.push(Record { handle, frame });

@@ -17,13 +17,15 @@ use crate::error::ReadError;
 /// same.
 pub(super) struct Answers<K: Open> {
     known: Arc<Known>,
+    /// In the order in which they are asked for.
+    order: Vec<Handle>,
     wanted: HashSet<Handle>,
     expect: Expect,
     got: Mutex<Got<K>>,
 }
 
 struct Got<K: Open> {
-    missing: Vec<Handle>,
+    missing: HashSet<Handle>,
     forms: HashMap<Handle, K::Form>,
     /// A block is what was signed, and breaks a rule: no other mirror has a better one.
     malformed: Option<ReadError>,
@@ -33,10 +35,12 @@ struct Got<K: Open> {
 
 impl<K: Open> Answers<K> {
     pub(super) fn new(known: Arc<Known>, wanted: &[Handle<K>], expect: Expect) -> Arc<Answers<K>> {
-        let missing: Vec<Handle> = wanted.iter().map(Handle::any).collect();
+        let order: Vec<Handle> = wanted.iter().map(Handle::any).collect();
+        let missing: HashSet<Handle> = order.iter().copied().collect();
         Arc::new(Answers {
             known,
-            wanted: missing.iter().copied().collect(),
+            order,
+            wanted: missing.clone(),
             expect,
             got: Mutex::new(Got {
                 missing,
@@ -111,7 +115,7 @@ impl<K: Open> Taker for Answers<K> {
                     known.counters.fetched.fetch_add(1, Ordering::Relaxed);
                     known.keep_on_disk(replica, *handle, frame);
                     let mut got = self.got();
-                    got.missing.retain(|missing| missing != handle);
+                    got.missing.remove(handle);
                     got.forms.extend(form.map(|form| (*handle, form)));
                 }
                 Ok(Err(why)) => {
@@ -136,6 +140,8 @@ impl<K: Open> Taker for Answers<K> {
     }
 
     fn missing(&self) -> Vec<Handle> {
-        self.got().missing.clone()
+        let got = self.got();
+        let is_missing = |handle: &&Handle| got.missing.contains(*handle);
+        self.order.iter().filter(is_missing).copied().collect()
     }
 }

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use publish::Volume;
 use publish::blocks::Fetch;
 use sim::liar::Lie;
+use sim::model::inode;
+use trust::array::Extent;
+use trust::inode::{Content, FileContent, Inode};
 
 use crate::world::{World, noise, now, read};
 
@@ -88,6 +91,39 @@ async fn files_of_which_only_the_node_is_there_are_fetched_ahead_as_well() {
     }
     let asked = liar.asked() - before;
     assert!(asked < 8 * DIRECTORIES, "{asked}");
+}
+
+#[tokio::test]
+async fn a_file_of_very_many_very_short_blocks_is_not_fetched_ahead() {
+    let mut world = World::new();
+    let extents: Vec<Extent> = (0..20_000u16)
+        .map(|n| {
+            let handle = world.model.block(&n.to_le_bytes()).unwrap();
+            Extent::Data { handle, len: 2 }
+        })
+        .collect();
+    let shreds = world.model.extents(&extents).unwrap().unwrap();
+    let shreds = inode(0o644, Content::Regular(FileContent::Array(shreds)));
+    let mut files: Vec<(Vec<u8>, Inode)> = (0..FILES)
+        .map(|f| {
+            let file = world.model.file(&noise(seed(0, f), 3000), 2048).unwrap();
+            (format!("f{f:02}").into_bytes(), file)
+        })
+        .collect();
+    files.push((b"f01-shreds".to_vec(), shreds));
+    let root = world.model.directory(files).unwrap();
+    world.head = world.model.publish(&root, now(), 3600).unwrap();
+    let liar = world.liar(Lie::None);
+    let volume: Arc<Volume> = world.open(vec![liar.clone()]).await.unwrap();
+    liar.tell(FAR);
+    for name in ["f00", "f01"] {
+        read(&volume, name).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The others came, and of that one no more than its nodes.
+    let snapshot = volume.snapshot();
+    let fetched = snapshot.blocks().counters().fetched.load(Ordering::Relaxed) as usize;
+    assert!((2 * FILES..200).contains(&fetched), "{fetched}");
 }
 
 #[tokio::test]
