@@ -382,7 +382,7 @@ async fn a_path_that_is_not_there_is_no_place_s_fault() {
         matches!(error, PullError::Read(ReadError::NotFound { .. })),
         "{error}"
     );
-    let heard = heard.0.lock().unwrap();
+    let heard = std::mem::take(&mut *heard.0.lock().unwrap());
     assert!(heard.is_empty(), "{heard:?}");
     // Who lags beside it is not accused, either.
     let lagging = Lie::Head(first);
