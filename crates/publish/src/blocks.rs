@@ -5,6 +5,7 @@
 //! wrong answers ([`answers`]). Which mirror is asked and when is decided by `store::mirrors`.
 
 mod answers;
+mod disk;
 mod flight;
 mod form;
 mod known;
@@ -26,6 +27,7 @@ use crate::around::Expect;
 use crate::error::ReadError;
 use crate::siblings::Siblings;
 use answers::Answers;
+use disk::{Answering, LOOK_BLOCKS};
 use flight::{Flight, Flights};
 pub use form::{Open, Verified};
 pub use known::Counters;
@@ -50,6 +52,7 @@ pub struct Blocks {
     /// Where fetching ahead runs; none outside of a runtime.
     runtime: Option<Runtime>,
     flights: Flights,
+    disk: Answering,
 }
 
 impl std::fmt::Debug for Blocks {
@@ -73,6 +76,7 @@ impl Blocks {
             known: Arc::new(Known::new(hasher, cache_bytes, disk)),
             mirrors,
             flights: Flights::default(),
+            disk: Answering::default(),
             ahead: Ahead::new(cache_bytes),
             siblings: Siblings::new(cache_bytes),
             runtime: Runtime::try_current().ok(),
@@ -176,6 +180,7 @@ impl Blocks {
         }
         let name = handle.any();
         if let Some(disk) = self.known.disk()
+            && self.disk.may_ask()
             && let Some(frame) = disk.try_cached(&name)
             && let Some(form) = self.known.admit_from_disk(handle, &frame)?
         {
@@ -255,16 +260,21 @@ impl Blocks {
         let Some(disk) = self.known.disk() else {
             return Ok(());
         };
-        let names: Vec<Handle> = missing.iter().map(Handle::any).collect();
-        let store = CacheStore(disk.clone());
-        let look = tokio::time::timeout_at(deadline.into(), store.get_many(&names, 0));
-        let Ok(Ok(records)) = look.await else {
-            return Ok(());
-        };
-        for record in records {
-            let handle = Handle::<K>::from_bytes(*record.handle.as_bytes());
-            if let Some(form) = self.known.admit_from_disk(&handle, &record.frame)? {
-                have.insert(record.handle, form);
+        for some in missing.chunks(LOOK_BLOCKS) {
+            if !self.disk.may_ask() {
+                break;
+            }
+            let names: Vec<Handle> = some.iter().map(Handle::any).collect();
+            let store = CacheStore(disk.clone());
+            let look = Box::pin(async move { store.get_many(&names, 0).await });
+            let Some(Ok(records)) = self.disk.wait(look, deadline).await else {
+                break;
+            };
+            for record in records {
+                let handle = Handle::<K>::from_bytes(*record.handle.as_bytes());
+                if let Some(form) = self.known.admit_from_disk(&handle, &record.frame)? {
+                    have.insert(record.handle, form);
+                }
             }
         }
         missing.retain(|handle| !have.contains_key(&handle.any()));

@@ -149,6 +149,10 @@ impl Known {
             .and_then(|plain| self.hasher.check(handle, own_memory(frame, plain)));
         let verified = match checked {
             Ok(block) => K::decode(block).map_err(ReadError::Malformed)?,
+            Err(Reject::WrongKind { .. }) if self.bears(frame, &handle.any()) => {
+                let (what, why) = ("tree", "it refers to a block as one of another kind");
+                return Err(ReadError::Malformed(Reject::BadTree { what, why }));
+            }
             Err(why) => return Ok(Err(why)),
         };
         let form = K::form(&verified);
@@ -175,6 +179,12 @@ impl Known {
                 Ok(None)
             }
         }
+    }
+
+    /// Whether a frame is that of the block of this name, as what it says to be itself.
+    fn bears(&self, frame: &Frame, name: &Handle) -> bool {
+        let plain = frame.unpack();
+        plain.is_ok_and(|plain| self.hasher.name(frame.kind(), &plain) == *name)
     }
 
     /// Keeps a frame that was admitted on the reader's own disk, unless it lies there anyway.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use publish::{Volume, VolumeOptions};
+use publish::{Fetch, Volume, VolumeOptions};
 use sim::liar::{Liar, Lie};
 use store::MemoryStore;
 use store::cache::{CacheLimits, DiskCache};
@@ -82,6 +83,29 @@ async fn a_damaged_block_on_the_own_disk_heals() {
     // The damage is gone from the disk.
     let volume = open(&world, world.liar(Lie::DenyBlocks), directory.path()).await;
     assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+}
+
+#[test]
+fn a_stuck_disk_leaves_mirrors_the_time_to_answer() {
+    // What reads the disk has one thread, and that is busy.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let outcome = runtime.block_on(async {
+        let volume = open(&world, world.liar(Lie::None), directory.path()).await;
+        tokio::task::spawn_blocking(move || ended.recv());
+        let snapshot = volume.snapshot();
+        let how = Fetch::Until(Instant::now() + Duration::from_secs(4));
+        let big = snapshot.resolve(b"big", how).await?.unwrap();
+        snapshot.read(&big, 0, 300_000, how).await
+    });
+    drop(end);
+    assert_eq!(outcome.unwrap().concat(), noise(1, 300_000));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use trust::array::{ArrayRoot, Extent};
 use trust::error::Class;
 use trust::inode::{Content, FileContent, Inode};
 use trust::map::MapRoot;
-use trust::{ArrayNode, InodeBlock, Kind, MapNode, Reject};
+use trust::{ArrayNode, Data, InodeBlock, Kind, MapNode, Reject};
 
 use crate::world::{World, noise, now, read};
 
@@ -129,6 +129,21 @@ async fn a_single_block_of_another_length_is_refused() {
                     .unwrap()
                     .unwrap(),
             )
+        })
+        .await,
+    );
+}
+
+#[tokio::test]
+async fn a_data_block_in_the_place_of_a_node_is_the_publishers_fault() {
+    is_malformed(
+        &read_bad(|model| {
+            let root = model.array(&noise(3, 100_000), 8192).unwrap().unwrap();
+            let data = model.block::<Data>(&noise(5, 1000)).unwrap();
+            array_file(ArrayRoot {
+                top: *data.as_bytes(),
+                ..root
+            })
         })
         .await,
     );
