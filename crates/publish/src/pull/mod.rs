@@ -297,6 +297,11 @@ impl Pull<'_> {
                 Err(error) => Err(error.into()),
             };
             match followed {
+                // Proved of what the publisher signed: no place is to blame, and none knows better.
+                Err(PullError::Read(error @ ReadError::NotFound { .. })) => {
+                    self.keep();
+                    return Err(error.into());
+                }
                 Err(PullError::Read(error)) => {
                     self.keep();
                     let replica = place.place();

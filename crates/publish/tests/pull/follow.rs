@@ -339,3 +339,58 @@ async fn a_paranoid_pull_finds_rot_and_heals_it() {
         .unwrap();
     assert_eq!(again.healed, 0);
 }
+
+/// Keeps what is told as an error.
+#[derive(Clone, Default)]
+struct Accusations(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Accusations {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        if *event.metadata().level() <= tracing::Level::WARN {
+            self.0.lock().unwrap().push(format!("{event:?}"));
+        }
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// In one thread, in which everything is heard.
+#[tokio::test]
+async fn a_path_that_is_not_there_is_no_place_s_fault() {
+    let mut publisher = Publisher::new(41);
+    let first = publisher.head.clone();
+    publisher.edit();
+    publisher.publish();
+    let mut follower = Follower::new();
+    let whole = follower.pull(&publisher, &[publisher.source()]).await;
+    whole.unwrap();
+    follower.options.scope = Scope::new([b"no/such".to_vec()]);
+    let heard = Accusations::default();
+    let listening = tracing::subscriber::set_default(heard.clone());
+    let two = [by_handle(&publisher), publisher.source()];
+    let error = follower.pull(&publisher, &two).await.unwrap_err();
+    drop(listening);
+    assert!(
+        matches!(error, PullError::Read(ReadError::NotFound { .. })),
+        "{error}"
+    );
+    let heard = std::mem::take(&mut *heard.0.lock().unwrap());
+    assert!(heard.is_empty(), "{heard:?}");
+    // Who lags beside it is not accused, either.
+    let lagging = Lie::Head(first);
+    let lagging = Arc::new(Liar::new(publisher.repository.clone(), lagging));
+    let two = [by_handle(&publisher), lagging];
+    let error = follower.pull(&publisher, &two).await.unwrap_err();
+    assert!(
+        matches!(error, PullError::Read(ReadError::NotFound { .. })),
+        "{error}"
+    );
+}
