@@ -118,7 +118,7 @@ impl Session {
         // A connection is made by a task.
         let _runtime = self.runtime.enter();
         for location in locations {
-            match location.open(source.volume) {
+            match location.open_with(source.volume, &self.tls) {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     tracing::warn!(replica = %location, %error, "is left out");

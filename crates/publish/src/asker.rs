@@ -79,7 +79,10 @@ impl Asker<'_> {
         let place = |mirror: usize| places.get(mirror).cloned().unwrap_or_default();
         let mut errors = Vec::new();
         let mut heads = Vec::new();
-        let asked = self.mirrors.heads(self.toward, HEADS_PATIENCE);
+        // Not so long that the deadline takes away what has come.
+        let left = deadline.saturating_duration_since(Instant::now());
+        let patience = HEADS_PATIENCE.min(left / 2);
+        let asked = self.mirrors.heads(self.toward, patience);
         match tokio::time::timeout_at(deadline.into(), asked).await {
             Ok(answers) => {
                 for (mirror, answer) in answers {

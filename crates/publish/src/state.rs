@@ -75,7 +75,15 @@ impl State {
     /// [`ReadError::State`] when it cannot be made.
     pub fn open(state_directory: &Path, volume: &VolumeId) -> Result<State, ReadError> {
         let directory = state_directory.join("volumes").join(volume.to_string());
+        let is_new = !directory.exists();
         fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
+        if is_new {
+            // A floor in a directory that is gone after a power cut is no floor.
+            for above in directory.ancestors().skip(1).take(2) {
+                let synced = File::open(above).and_then(|above| above.sync_all());
+                synced.map_err(|e| failed(above, e))?;
+            }
+        }
         Ok(State {
             volume: *volume,
             directory,

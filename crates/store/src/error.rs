@@ -45,7 +45,7 @@ pub enum StoreError {
         found: String,
     },
     /// Another process is writing.
-    #[error("{} is locked by another publisher", path.display())]
+    #[error("{} is locked by another process", path.display())]
     Locked {
         /// The repository.
         path: PathBuf,

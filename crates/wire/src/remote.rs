@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use trust::record::MAX_RECORD_BYTES;
-use trust::{Frame, Handle, Record};
+use trust::{Frame, Handle, Record, Reject};
 
 use crate::frame::{MAX_ANSWER_BYTES, MAX_AROUND_BYTES, MAX_RANGE_BYTES};
 use crate::message::{ErrorCode, Refusal, Request, Volume, check_path, put_get_data};
@@ -276,6 +276,12 @@ impl RemoteStore {
             Failure::Closed(cause) | Failure::Stalled(cause) => {
                 StoreError::Unavailable { place, cause }
             }
+            // Another service at a mistyped port is no attack.
+            Failure::Bad(Reject::Malformed { what: "hello", .. }) => StoreError::Unavailable {
+                place,
+                cause: "it does not speak bulla; the HTTP port of a mirror is named by http://"
+                    .to_owned(),
+            },
             Failure::Bad(why) => StoreError::BadAnswer { place, why },
             Failure::Refused(refusal) => match refusal.code {
                 Some(ErrorCode::NoVolume) => StoreError::NoVolume { place },
