@@ -83,3 +83,32 @@ async fn a_statement_that_is_renewed_in_time_is_never_noticed() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_end_when_the_owners_revoke_the_volume() {
+    let mut world = World::new();
+    let content = noise(2, 100_000);
+    let file = world.file(&content);
+    let root = world.directory(vec![("f", file)]);
+    let head = world.sign(&root, 3600);
+    world.supply(head.clone());
+    let m = world.mount().await;
+    assert_eq!(m.read("f"), content);
+    let open = File::open(m.path("f")).unwrap();
+    let listing = fs::read_dir(m.path("")).unwrap();
+
+    let revoked = world.model.succeed(&head, &head, true).unwrap();
+    world.supply(revoked);
+    eventually("the end", || fs::metadata(m.path("f")).is_err());
+    assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO);
+    assert_eq!(errno(fs::read_dir(m.path(""))), libc::EIO);
+    open.metadata().unwrap();
+    let mut whole = vec![0; content.len()];
+    open.read_exact_at(&mut whole, 0).unwrap();
+    assert_eq!(whole, content);
+    assert_eq!(listing.count(), 1);
+    // A mirror that shows the old head again brings nothing back.
+    world.supply(head);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO);
+}
