@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,33 +13,18 @@ use trust::Record;
 
 /// What is asked for at once: a disk that is merely slow gives so many in the time of one look.
 pub(super) const LOOK_BLOCKS: usize = 32;
-/// The longest wait for one look.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// A disk that did not answer is not asked again for so long.
-const PAUSE: Duration = Duration::from_secs(10);
+/// The longest wait for one look: a slow disk is better than none, where no mirror can be reached.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// A look at the disk.
 pub(super) type Look = Pin<Box<dyn Future<Output = Result<Vec<Record>, StoreError>> + Send>>;
 
 /// Whether the disk answers.
+#[derive(Default)]
 pub(super) struct Answering {
-    opened: Instant,
-    /// Not asked before this, milliseconds since `opened`; 0 while it answers.
-    paused_until_ms: AtomicU64,
+    is_stuck: AtomicBool,
     /// The look that did not end in time.
     stuck: Mutex<Option<Look>>,
-    pause: Duration,
-}
-
-impl Default for Answering {
-    fn default() -> Self {
-        Answering {
-            opened: Instant::now(),
-            paused_until_ms: AtomicU64::new(0),
-            stuck: Mutex::new(None),
-            pause: PAUSE,
-        }
-    }
 }
 
 /// How long a look may take of what is left of a read.
@@ -48,25 +33,19 @@ fn patience(left: Duration) -> Duration {
 }
 
 impl Answering {
-    /// Whether the disk may be asked.
+    /// Whether the disk may be asked: not while a look is stuck, which another would be stuck behind.
     pub(super) fn may_ask(&self) -> bool {
-        let until = self.paused_until_ms.load(Ordering::Relaxed);
-        if until == 0 {
+        if !self.is_stuck.load(Ordering::Relaxed) {
             return true;
-        }
-        if self.now_ms() < until {
-            return false;
         }
         let mut stuck = self.stuck();
         if let Some(look) = stuck.as_mut()
             && look.now_or_never().is_none()
         {
-            // Another would be stuck behind it.
-            self.pause();
             return false;
         }
         *stuck = None;
-        self.paused_until_ms.store(0, Ordering::Relaxed);
+        self.is_stuck.store(false, Ordering::Relaxed);
         true
     }
 
@@ -80,25 +59,15 @@ impl Answering {
         if let Ok(found) = tokio::time::timeout(patience(left), &mut look).await {
             return Some(found);
         }
-        if self.paused_until_ms.load(Ordering::Relaxed) == 0 {
-            tracing::warn!("the disk of the cache does not answer and is left alone for a while");
-        }
         *self.stuck() = Some(look);
-        self.pause();
+        if !self.is_stuck.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the disk of the cache does not answer and is left alone until it does");
+        }
         None
     }
 
     fn stuck(&self) -> MutexGuard<'_, Option<Look>> {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pause(&self) {
-        let until = self.now_ms() + self.pause.as_millis() as u64;
-        self.paused_until_ms.store(until.max(1), Ordering::Relaxed);
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.opened.elapsed().as_millis() as u64
     }
 }
 
@@ -118,10 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stuck_disk_is_asked_again_when_it_has_answered_and_not_before() {
-        let answering = Answering {
-            pause: Duration::from_millis(50),
-            ..Answering::default()
-        };
+        let answering = Answering::default();
         let soon = || Instant::now() + Duration::from_millis(400);
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let look = Box::pin(async move {
@@ -131,13 +97,11 @@ mod tests {
         assert!(answering.may_ask());
         assert!(answering.wait(look, soon()).await.is_none());
         assert!(!answering.may_ask());
-        tokio::time::sleep(Duration::from_millis(60)).await;
-        assert!(!answering.may_ask(), "the first look has not ended");
+        assert!(!answering.may_ask(), "it has not ended");
         end.send(()).unwrap();
-        assert!(!answering.may_ask(), "the pause has not ended");
-        tokio::time::sleep(Duration::from_millis(60)).await;
         assert!(answering.may_ask());
         let look = Box::pin(async { Ok(Vec::new()) });
         assert!(answering.wait(look, soon()).await.is_some());
+        assert!(answering.may_ask());
     }
 }
