@@ -398,9 +398,10 @@ impl Asker<'_> {
         };
         let (histories, mut errors) = self.histories(deadline).await?;
         let mut judged = Vec::new();
-        for history in &histories {
+        for (at, history) in histories.iter().enumerate() {
             let place = history.place().to_owned();
-            let find = tokio::time::timeout_at(deadline.into(), history.find(version)).await;
+            let until = share(deadline, at + 1 == histories.len());
+            let find = tokio::time::timeout_at(until.into(), history.find(version)).await;
             let found = find.unwrap_or_else(|_| Err(history.too_slow()));
             let why = match found {
                 Ok(Some(signed)) if signed.hash() == record_hash => {
@@ -471,10 +472,17 @@ impl Volume {
             return Ok(Some(current.as_ref().clone()));
         }
         let deadline = self.deadline();
-        for history in histories {
-            let find = tokio::time::timeout_at(deadline.into(), history.find(version)).await;
-            let Some(signed) = find.unwrap_or_else(|_| Err(history.too_slow()))? else {
-                continue;
+        let mut errors = Vec::new();
+        for (at, history) in histories.iter().enumerate() {
+            let until = share(deadline, at + 1 == histories.len());
+            let find = tokio::time::timeout_at(until.into(), history.find(version)).await;
+            let signed = match find.unwrap_or_else(|_| Err(history.too_slow())) {
+                Ok(Some(signed)) => signed,
+                Ok(None) => continue,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
+                }
             };
             let judged = history.judge(&signed, Freshness::Strict);
             let offer = judged.map_err(|why| ReadError::Statement {
@@ -485,6 +493,18 @@ impl Volume {
             let how = Fetch::Until(deadline);
             return Snapshot::open(blocks, &offer, how).await.map(Some);
         }
-        Ok(None)
+        match errors.is_empty() {
+            true => Ok(None),
+            false => Err(gravest(errors)),
+        }
     }
+}
+
+/// Until when one place may take: whoever stalls leaves time for those after it.
+fn share(deadline: Instant, is_last: bool) -> Instant {
+    if is_last {
+        return deadline;
+    }
+    let now = Instant::now();
+    now + deadline.saturating_duration_since(now) / 2
 }

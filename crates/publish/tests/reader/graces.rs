@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use publish::{ReadError, Refreshed, Volume, VolumeOptions};
 use sim::liar::Lie;
-use store::Replica;
+use store::object::ObjectName;
+use store::{BlockStore, BoxFuture, MemoryStore, Objects, Replica, StoreError};
 use trust::error::Class;
 use trust::judge::Freshness;
+use trust::{Handle, Record};
 
 use crate::world::{World, noise, now, read};
 
@@ -127,4 +129,67 @@ async fn a_pin_is_found_as_a_head_and_looks_for_nothing_newer() {
     assert_eq!(gone.unwrap_err().class(), Some(Class::Unavailable));
     let wrong = open(&world, &[&later], pin([9; 32])).await;
     assert_eq!(wrong.unwrap_err().class(), Some(Class::Unavailable));
+}
+
+/// Never gives a leaf of its log.
+struct WithoutLeaves(MemoryStore);
+
+impl BlockStore for WithoutLeaves {
+    fn place(&self) -> &str {
+        "without leaves"
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        self.0.get_many(want, around)
+    }
+}
+
+impl Replica for WithoutLeaves {
+    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        self.0.head()
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        Some(self)
+    }
+}
+
+impl Objects for WithoutLeaves {
+    fn range(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        len_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        match (name, self.0.objects()) {
+            (ObjectName::Log { .. }, _) | (_, None) => Box::pin(std::future::pending()),
+            (_, Some(objects)) => objects.range(name, offset, len_bytes),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_stalls_leaves_others_the_time_to_show_a_pin() {
+    let mut world = World::new();
+    let first = trust::head::Head::decode(&world.head).unwrap();
+    world.head = version(&mut world, "later", now(), 3600);
+    let honest = world.replica();
+    let leaf = ObjectName::Log { epoch: 0, index: 1 };
+    honest.set_object(leaf, first.record.to_bytes().into());
+    let options = VolumeOptions {
+        freshness: Freshness::Pinned {
+            version: 1,
+            record_hash: first.record.hash(),
+        },
+        deadline: Duration::from_secs(3),
+        ..world.options()
+    };
+    let stalls = Arc::new(WithoutLeaves(world.replica()));
+    let places: Vec<Arc<dyn Replica>> = vec![stalls, Arc::new(honest)];
+    let volume = Volume::over(world.model.id(), places, options).await;
+    assert_eq!(volume.unwrap().snapshot().record().version, 1);
 }
