@@ -246,7 +246,8 @@ async fn claimed_id(location: &Location, tls: &Tls) -> Result<VolumeId, ReadErro
 static MINDED: AtomicBool = AtomicBool::new(false);
 
 /// Does what waits for a person, on a thread of its own; `None` when Ctrl-C or SIGTERM comes first, or
-/// when `work` says so because a signal cut off its waiting. Later signals end the program at once, unless [`on_interrupt`] minds them.
+/// when `work` says so because a signal cut off its waiting. Later signals end the program at once,
+/// unless [`on_interrupt`] minds them.
 pub fn unless_interrupted<T: Send + 'static>(
     work: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Outcome<Option<T>> {
