@@ -1,15 +1,11 @@
 //! `bulla key list`: what lies where keys lie.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Home, Ran, skipped};
+use crate::support::{Home, Ran, skipped};
 
 /// File names of the records of a kind.
 fn names(ran: &Ran, kind: &str) -> Vec<String> {

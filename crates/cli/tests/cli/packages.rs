@@ -1,15 +1,11 @@
 //! What `make install` and `make deb` put in place: complete, working, and gone again.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Home, Ran, skipped};
+use crate::support::{Home, Ran, skipped};
 
 /// Runs one of our scripts with this build's binary.
 fn script(home: &Home, name: &str, prefix: &str, args: &[&str]) -> Ran {

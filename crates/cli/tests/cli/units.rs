@@ -1,17 +1,13 @@
 //! The units of contrib/systemd: systemd understands them, finds them closed enough, and what they start
 //! runs with the binary of this build.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::collections::HashMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{Home, Ran, copy, skipped};
+use crate::support::{Home, Ran, copy, skipped};
 
 /// How exposed a service may be by the judgement of `systemd-analyze security`, in tenths: it calls all
 /// below 2.0 fine.

@@ -1,13 +1,9 @@
 //! `bulla publish - REPO`: a tar stream on stdin, through the real binary.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use support::{Home, Ran};
+use crate::support::{Home, Ran};
 
 /// Publishes what comes on stdin.
 fn publish(home: &Home, archive: &[u8]) -> Ran {

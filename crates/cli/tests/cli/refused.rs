@@ -1,13 +1,9 @@
 //! A publication that is refused leaves nothing behind: no half-made repository that the next one would
 //! publish, or go on with.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 
-use support::Home;
+use crate::support::Home;
 
 #[test]
 fn a_repository_inside_the_tree_is_not_even_begun() {

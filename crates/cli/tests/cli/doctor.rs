@@ -1,10 +1,6 @@
 //! `bulla doctor`: what is well is told to be well, and each thing that can be wrong is found, told with a
 //! hint, and where that is asked for mended.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -12,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Home, Mounted, Ran, skipped};
 use serde_json::Value;
-use support::{Home, Mounted, Ran, skipped};
 
 /// What one check says, as (level, what, hint).
 #[track_caller]

@@ -2,10 +2,6 @@
 //! in, what it reads is that version, whole; it never goes back, and nothing fails. A thousand readers
 //! with BULLA_LONG, some tens without.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
@@ -13,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::Home;
 use publish::volume::VolumeOptions;
 use publish::{Fetch, Refreshed, Snapshot, Source, Volume};
-use support::Home;
 
 /// Directories, each with a file of every version.
 const PLACES: u64 = 6;

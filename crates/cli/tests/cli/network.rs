@@ -1,18 +1,14 @@
 //! Hosts 50 ms apart on a network that loses packets and falls apart, by the real binary: a reader whose
 //! mirrors lie, lag or cannot be reached, and a replica that is cut off while it pulls.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Home, Mounted, Ran, Server, corrupt, noise, skipped, wait};
 use rustix::io::Errno;
 use sim::network::{Host, Network};
-use support::{Home, Mounted, Ran, Server, corrupt, noise, skipped, wait};
 
 const ONE_WAY: Duration = Duration::from_millis(25);
 const LOST_IN_1000: u64 = 20;

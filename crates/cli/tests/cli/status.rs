@@ -1,9 +1,5 @@
 //! `bulla status` on real mounts: what they tell, what is told of the dead, and who is not believed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -11,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Home, Mounted, Ran, noise, skipped, wait};
 use serde_json::Value;
-use support::{Home, Mounted, Ran, noise, skipped, wait};
 
 const BIG: &str = "sub/deep/big";
 

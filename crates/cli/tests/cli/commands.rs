@@ -1,14 +1,10 @@
 //! The real binary from end to end: what it does, and with which exit code and hint it says no.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use support::{Home, Mounted, Ran, copy, damage_largest, noise, skipped};
+use crate::support::{Home, Mounted, Ran, copy, damage_largest, noise, skipped};
 
 #[test]
 fn a_tree_goes_through_publish_serve_and_mount_unchanged() {

@@ -1,10 +1,6 @@
 //! docs/metrics.md and what the daemons hand out, held to be the same, both ways: every metric is in the
 //! document with its type and labels, and everything in the document is handed out.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{Home, Mounted, skipped};
 use serde_json::Value;
-use support::{Home, Mounted, skipped};
 
 /// A metric: its type, the names of its labels, and the values of those whose values are listed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,7 +25,7 @@ type Metrics = BTreeMap<String, Metric>;
 /// The metrics that the document lists.
 fn documented() -> Metrics {
     let mut metrics = Metrics::new();
-    for line in include_str!("../../../docs/metrics.md").lines() {
+    for line in include_str!("../../../../docs/metrics.md").lines() {
         let Some(row) = line.strip_prefix("| `") else {
             continue;
         };

@@ -1,14 +1,10 @@
 //! Replicas with the real binary: pulled over a network, served at once, killed at any moment, on a full
 //! disk, beside a source that vanishes; and what is collected while others read and publish.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::process::Stdio;
 use std::time::Duration;
 
-use support::{Home, Tmpfs, noise, skipped};
+use crate::support::{self, Home, Tmpfs, noise, skipped};
 
 /// A published volume whose tree has some more files, and SOURCE of its server.
 fn served(home: &Home) -> (String, support::Server) {

@@ -1,15 +1,11 @@
 //! The disk cache at the command line: what was read once is read again from it, whatever becomes of the
 //! servers' blocks; it is believed in nothing; its bounds hold; and it survives the kill of a mount.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait};
+use crate::support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait};
 
 const BIG: &str = "sub/deep/big";
 

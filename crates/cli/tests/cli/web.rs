@@ -1,16 +1,12 @@
 //! Repositories over HTTP by the real binary: from `bulla serve --http` and from nginx, with and
 //! without TLS, through a proxy; and what a person is told when a web server is none for this.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
 
+use crate::support::{Home, damage_largest};
 use sim::nginx::{Identity, Nginx, Setup};
-use support::{Home, damage_largest};
 
 /// A `bulla serve --http` and what it said.
 struct Serving {

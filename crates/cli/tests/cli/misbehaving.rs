@@ -2,10 +2,6 @@
 //! stale, lying, stalled, dead, or announce a version and withhold it, one after the other and then all
 //! at once. Programs on the mount see right bytes and no error, and wait a bounded time.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Home, Mounted, Ran, Server, corrupt, noise, segments, skipped, wait};
 use serde_json::Value;
-use support::{Home, Mounted, Ran, Server, corrupt, noise, segments, skipped, wait};
 
 const FILES: usize = 480;
 const FILE_BYTES: usize = 20_000;

@@ -1,14 +1,10 @@
 //! What stays when a publication is cut off: killed at any moment, or out of disk space. The last
 //! acknowledged version stands whole, and the next run goes on.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::process::Stdio;
 use std::time::Duration;
 
-use support::{Home, Tmpfs, noise, skipped};
+use crate::support::{self, Home, Tmpfs, noise, skipped};
 
 /// Kills at random moments; many more with BULLA_LONG.
 #[test]

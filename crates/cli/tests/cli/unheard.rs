@@ -1,15 +1,11 @@
 //! Nobody hears what is said on stderr: the disk is full, or the reader has gone. The command does what it
 //! does, and ends as it would.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 
-use support::{Home, Mounted, damage_largest, skipped};
+use crate::support::{Home, Mounted, damage_largest, skipped};
 
 /// A stderr that cannot be written to: 0 is a full disk, 1 a pipe whose reader has gone.
 fn deaf(which: usize) -> Stdio {

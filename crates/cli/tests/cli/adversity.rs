@@ -1,14 +1,10 @@
 //! What befalls an honest user of the real binary: clocks that are wrong, files that cannot be read, a
 //! key that signs two histories, a rehearsal before the real thing. quality.md, *Adversaries*.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use support::{Home, Ran, copy, noise, skipped};
+use crate::support::{Home, Ran, copy, noise, skipped};
 
 /// Runs the binary through another program, where that is installed.
 fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {

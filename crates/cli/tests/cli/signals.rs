@@ -1,15 +1,11 @@
 //! Signals at the wrong moment: none leaves a dead mount behind, and what is left is told.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Home, Mounted, Ran, skipped};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Home, Mounted, Ran, skipped};
 
 fn is_mounted(directory: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

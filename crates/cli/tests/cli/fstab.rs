@@ -1,16 +1,12 @@
 //! Lines of fstab, mounted by mount(8) itself through `mount.bulla`. It looks for that in /sbin alone, so
 //! this happens in a mount namespace with an /sbin of its own, which ends with the test.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use support::{Home, Ran, skipped};
+use crate::support::{Home, Ran, skipped};
 
 /// Runs a script with `mount.bulla` in /sbin; `$mnt` is a directory, `$fstab` a file with this line.
 fn with_fstab(home: &Home, line: &str, script: &str) -> Option<Ran> {

@@ -1,10 +1,6 @@
 //! Under a service manager: sockets that it passes, and what it is told. The manager is a shell that
 //! passes what it was given as descriptors from 3 on, and systemd's own program where it is installed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,8 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Home, Mounted, Ran, skipped};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Home, Mounted, Ran, skipped};
 
 /// A service that is ended whatever happens.
 struct Service(Child);

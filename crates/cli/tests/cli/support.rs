@@ -1,7 +1,5 @@
 //! What the tests of the real binary share: a home of their own, runs with exit codes and output, a
 //! server and a mount that are always ended.
-#![allow(dead_code)] // each test file uses its part
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,6 @@
 //! Publishing by two machines through the real binary: one has the tree, the other the key.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
-use support::{Home, Ran, copy};
+use crate::support::{Home, Ran, copy};
 
 /// The two machines; what passes between them is copied by hand.
 struct Machines {

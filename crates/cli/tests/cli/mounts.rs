@@ -1,17 +1,13 @@
 //! Mounts by the real binary: very large directories in bounded memory, a statement that ends and is
 //! renewed, and the check at the end of the test script that no mount is left behind.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Home, Mounted, skipped, wait};
+use crate::support::{Home, Mounted, skipped, wait};
 
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists();

@@ -1,14 +1,10 @@
 //! Versions in time, through the real binary: how old one may be (`--freshness`), how it is made to
 //! live longer (`renew`), which there were (`log`), how they differ (`diff`).
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Home, Mounted, Ran, copy, noise, skipped};
 use serde_json::Value;
-use support::{Home, Mounted, Ran, copy, noise, skipped};
 
 /// A new version of this home's tree: its record.
 fn publish(home: &Home, valid: &str) -> (u64, String) {

@@ -6,15 +6,11 @@
 //! that needs another. `$VOLUME` is what `publish` printed last. A block of any language with `file=NAME` is
 //! written into that file.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Home, skipped};
+use crate::support::{Home, skipped};
 
 struct Block {
     fails: i32,
