@@ -117,6 +117,25 @@ impl Diff {
         Ok(())
     }
 
+    /// Goes on without a node that is wanted, as if it had no entries: what only it leads to is in no
+    /// change, or, where the other map has it, in one that says that this map lacks it.
+    pub fn omit(&mut self, handle: &Handle<MapNode>) {
+        let level = self.level();
+        for side in &mut self.sides {
+            if side.level() == level {
+                side.queue.retain(|child| child.handle != *handle);
+                side.open();
+            }
+        }
+        self.descend();
+        self.compare();
+    }
+
+    /// About how much memory the nodes and entries that wait here hold.
+    pub fn weight_bytes(&self) -> usize {
+        self.sides.iter().map(Side::weight_bytes).sum()
+    }
+
     /// The next change in key order, if the nodes supplied so far tell.
     pub fn next_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
@@ -218,6 +237,14 @@ impl Side {
             .iter()
             .take(turn)
             .filter(|child| !self.arrived.contains_key(&child.handle))
+    }
+
+    fn weight_bytes(&self) -> usize {
+        let nodes: usize = self.arrived.values().map(Node::weight_bytes).sum();
+        let children = self.queue.len().saturating_add(self.opened.len());
+        let references = children.saturating_mul(size_of::<ChildRef>());
+        let entries: usize = self.entries.iter().map(|(k, v)| k.len() + v.len()).sum();
+        nodes.saturating_add(references).saturating_add(entries)
     }
 
     /// Opens the nodes at the front of the queue that have come.
