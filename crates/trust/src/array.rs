@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Level 1 lists extents, level n lists nodes of level n - 1. Interior nodes are packed from the
-//! left, [`FAN_OUT`] children each, so one list of extents has one tree.
+//! left, [`FAN_OUT`] children each, so one list of extents has one tree. A tree that was edited in place
+//! ([`splice`]) has nodes that are not full; every reader accepts it.
 
 use bytes::Bytes;
 
@@ -16,6 +17,12 @@ use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::frame::MAX_BLOCK_BYTES;
 use crate::handle::{ArrayNode, Block, Data, Handle, Hasher};
+
+mod splice;
+mod walk;
+
+pub use splice::splice;
+pub use walk::{Edges, Leftover, Nodes, edges};
 
 /// Children of a full node.
 pub const FAN_OUT: usize = 256;
@@ -300,9 +307,12 @@ pub struct Builder<F> {
     levels: Vec<Row>,
 }
 
+/// Length of an extent or subtree, and its handle; a hole has none.
+type Entry = (u64, Option<[u8; 32]>);
+
 #[derive(Default)]
 struct Row {
-    entries: Vec<(u64, Option<[u8; 32]>)>,
+    entries: Vec<Entry>,
     flushed: bool,
 }
 
@@ -424,22 +434,26 @@ impl<F: FnMut(Handle<ArrayNode>, &Bytes)> Builder<F> {
             return Ok(());
         };
         r.flushed = true;
-        let mut e = Encoder::new();
-        e.u8(FORMAT)
-            .u8(row as u8 + 1)
-            .varint(r.entries.len() as u64);
-        let mut sum = 0u64;
-        for (len, handle) in r.entries.drain(..) {
-            sum = sum.saturating_add(len);
-            e.varint(len << 1 | u64::from(handle.is_none()));
-            if let Some(bytes) = handle {
-                e.raw(&bytes);
-            }
-        }
-        let (handle, block) = self.hasher.seal::<ArrayNode>(Bytes::from(e.finish()));
+        let entries = std::mem::take(&mut r.entries);
+        let sum = entries.iter().fold(0u64, |sum, e| sum.saturating_add(e.0));
+        let bytes = node_bytes(row as u8 + 1, &entries);
+        let (handle, block) = self.hasher.seal::<ArrayNode>(bytes);
         (self.sink)(handle, block.bytes());
         self.put(row + 1, sum, Some(*handle.as_bytes()))
     }
+}
+
+/// Encodes a node; the caller keeps the bounds.
+fn node_bytes(level: u8, entries: &[Entry]) -> Bytes {
+    let mut e = Encoder::new();
+    e.u8(FORMAT).u8(level).varint(entries.len() as u64);
+    for (len, handle) in entries {
+        e.varint(len << 1 | u64::from(handle.is_none()));
+        if let Some(bytes) = handle {
+            e.raw(bytes);
+        }
+    }
+    e.finish().into()
 }
 
 #[cfg(test)]
