@@ -30,6 +30,8 @@ pub const MAX_SIGNATURE_LINES: usize = 100;
 const ED25519: u8 = 0x01;
 /// Algorithm byte of a timestamped Ed25519 cosignature in key ids (C2SP signed-note).
 const COSIGNATURE_V1: u8 = 0x04;
+/// Key id, time and signature of a cosignature.
+const PAYLOAD_BYTES: usize = 4 + 8 + SIGNATURE_BYTES;
 const SIGNATURE_PREFIX: &str = "\u{2014} ";
 
 /// The log's name: one log for each volume and epoch.
@@ -92,6 +94,48 @@ pub fn verify(
     log: &LogPoint,
     witnesses: &Threshold,
 ) -> Result<(), Reject> {
+    let (_, signed) = cosigned(note, volume, log, witnesses)?;
+    if signed.len() < usize::from(witnesses.needed()) {
+        return Err(Reject::NotSigned(
+            "too few witnesses cosigned the checkpoint",
+        ));
+    }
+    Ok(())
+}
+
+/// The checkpoint with one line of each witness that cosigned it and nothing else.
+///
+/// # Errors
+/// As [`verify`], whatever the quorum.
+pub(crate) fn reduced(
+    note: &[u8],
+    volume: VolumeId,
+    log: &LogPoint,
+    witnesses: &Threshold,
+) -> Result<Vec<u8>, Reject> {
+    let (mut reduced, signed) = cosigned(note, volume, log, witnesses)?;
+    reduced.push('\n');
+    for cosignature in signed {
+        let Cosignature { name, payload, .. } = cosignature;
+        reduced += &format!("{SIGNATURE_PREFIX}{name} {}\n", base64(&payload));
+    }
+    Ok(reduced.into_bytes())
+}
+
+/// A line that a witness signed.
+struct Cosignature<'a> {
+    name: &'a str,
+    payload: [u8; PAYLOAD_BYTES],
+    witness: &'a PublicKey,
+}
+
+/// The text of a checkpoint and its cosignatures, one of each witness, in the order of the lines.
+fn cosigned<'a>(
+    note: &'a [u8],
+    volume: VolumeId,
+    log: &LogPoint,
+    witnesses: &'a Threshold,
+) -> Result<(String, Vec<Cosignature<'a>>), Reject> {
     let bad = |why| Reject::Malformed {
         what: "checkpoint",
         why,
@@ -107,35 +151,35 @@ pub fn verify(
     else {
         return Err(Reject::NotSigned("the checkpoint is of another log"));
     };
-    let mut signed: Vec<&PublicKey> = Vec::new();
+    let mut signed: Vec<Cosignature<'_>> = Vec::new();
     for line in lines.lines().take(MAX_SIGNATURE_LINES) {
-        if let Some(witness) = cosigner(line, &expected, witnesses)
-            && !signed.contains(&witness)
+        if let Some(found) = cosignature(line, &expected, witnesses)
+            && !signed.iter().any(|before| before.witness == found.witness)
         {
-            signed.push(witness);
+            signed.push(found);
         }
     }
-    if signed.len() < usize::from(witnesses.needed()) {
-        return Err(Reject::NotSigned(
-            "too few witnesses cosigned the checkpoint",
-        ));
-    }
-    Ok(())
+    Ok((expected, signed))
 }
 
-/// The witness who made this signature line.
-fn cosigner<'a>(line: &str, text: &str, witnesses: &'a Threshold) -> Option<&'a PublicKey> {
-    let (name, payload) = line.strip_prefix(SIGNATURE_PREFIX)?.split_once(' ')?;
-    let payload: [u8; 4 + 8 + SIGNATURE_BYTES] = unbase64(payload)?.try_into().ok()?;
+/// The signature line of a witness.
+fn cosignature<'a>(line: &'a str, text: &str, witnesses: &'a Threshold) -> Option<Cosignature<'a>> {
+    let (name, encoded) = line.strip_prefix(SIGNATURE_PREFIX)?.split_once(' ')?;
+    let payload: [u8; PAYLOAD_BYTES] = unbase64(encoded)?.try_into().ok()?;
     let (id, rest) = payload.split_first_chunk::<4>()?;
     let (time, signature) = rest.split_first_chunk::<8>()?;
     let signature: &[u8; SIGNATURE_BYTES] = signature.try_into().ok()?;
     let message = cosigned_message(text, u64::from_be_bytes(*time));
-    witnesses
+    let witness = witnesses
         .keys()
         .iter()
         .filter(|key| key_id(name, COSIGNATURE_V1, key) == *id)
-        .find(|key| key.verify(message.as_bytes(), signature))
+        .find(|key| key.verify(message.as_bytes(), signature))?;
+    Some(Cosignature {
+        name,
+        payload,
+        witness,
+    })
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -23,6 +23,7 @@
 //! | [`history`], [`checkpoint`] | the append-only log and who witnessed it | RFC 6962, C2SP |
 //! | [`tiles`], [`prefix`] | the log's inner hashes, and that it only grew | C2SP, `docs/decisions/0015` |
 //! | [`earlier`] | records that a newer one has replaced, out of the log | |
+//! | [`path_proof`] | that a path is in a volume or is not, for a reader without a network | design `trees.md`, *Proofs* |
 //! | [`request`] | a version on its way to a machine that holds the key, and back | design `publish.md`, *Publishing* |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
@@ -42,6 +43,7 @@ pub mod inode;
 pub mod judge;
 pub mod key;
 pub mod map;
+pub mod path_proof;
 pub mod policy;
 pub mod prefix;
 pub mod reach;

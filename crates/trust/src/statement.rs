@@ -264,6 +264,15 @@ impl Signed {
         self.signatures.iter().find(|s| s.key == *key.as_bytes())
     }
 
+    /// The statement with the signatures of some keys only.
+    pub(crate) fn keep(&self, keep: impl Fn(&[u8; 32]) -> bool) -> Signed {
+        let kept = self.signatures.iter().filter(|s| keep(&s.key));
+        Signed {
+            statement: self.statement.clone(),
+            signatures: kept.cloned().collect(),
+        }
+    }
+
     /// Adds (or replaces) the signature of `key`: how k of n owners sign one after another.
     pub fn add(&mut self, key: &SecretKey) {
         let public = key.public();
