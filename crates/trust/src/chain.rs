@@ -180,6 +180,16 @@ impl Chain {
     }
 }
 
+/// Rule 5: nothing of a revoked volume is accepted.
+pub(crate) fn check_revoked(chain: &Chain) -> Result<(), Reject> {
+    match chain.newest().revocation() {
+        Some(revocation) => Err(Reject::Revoked {
+            successor: revocation.successor,
+        }),
+        None => Ok(()),
+    }
+}
+
 fn bad(why: &'static str) -> Reject {
     Reject::Malformed {
         what: "policy chain",

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Reject;
 use crate::history::LogPoint;
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
-use crate::policy::Threshold;
+use crate::roles::Threshold;
 use crate::statement::VolumeId;
 
 /// Largest checkpoint, bytes.

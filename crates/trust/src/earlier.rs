@@ -5,14 +5,12 @@
 //! statement alone. So each one proves by itself who signed it, and all of them together that they
 //! are the log which the newest record names.
 
-use crate::chain::Chain;
+use crate::chain::{Chain, check_revoked};
 use crate::error::Reject;
 use crate::floor::Floor;
 use crate::head::Head;
 use crate::history::Frontier;
-use crate::judge::{
-    Freshness, Offer, Terms, check_pin, check_pinned_record, check_revoked, signed_record,
-};
+use crate::judge::{Freshness, Offer, Terms, check_pin, check_pinned_record, signed_record};
 use crate::key::PublicKey;
 use crate::root::RootRecord;
 use crate::signatures::Signatures;

@@ -4,14 +4,14 @@
 //! Pure: [`Floor::judge`] (in [`crate::judge`]) weighs a head against it; [`Floor::learn`],
 //! [`Floor::observe`] and [`Floor::adopt`] give the floor that follows, to be stored by the caller.
 
-use crate::chain::{Chain, MAX_POLICIES};
+use crate::chain::{Chain, MAX_POLICIES, check_revoked};
 use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
 use crate::head::{Head, MAX_HEAD_BYTES};
 use crate::history::LogPoint;
-use crate::judge::{Offer, check_revoked};
-use crate::prefix::{self, Prefix};
+use crate::offer::Offer;
+use crate::prefix::Prefix;
 use crate::root::RootRecord;
 use crate::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
@@ -139,24 +139,6 @@ impl Floor {
             adopted,
             newest_start,
         })
-    }
-}
-
-impl Offer {
-    /// A newer record stands in a log that has the older one in it: what tiles must show of that,
-    /// where the head alone does not.
-    pub(crate) fn grows_from(&self, older: &LogPoint) -> Result<Option<Prefix>, Reject> {
-        prefix::grown(older, &self.record.log, &self.before)
-    }
-
-    /// Takes a proof to which every tile was supplied.
-    ///
-    /// # Errors
-    /// [`Reject::Fork`]: the publisher signed two histories. [`Reject::Unproved`] while tiles are
-    /// wanted, or for the proof of another offer.
-    pub fn prove(&mut self, prefix: Prefix) -> Result<(), Reject> {
-        self.proved = Some(prefix.finish(&self.record.log)?);
-        Ok(())
     }
 }
 

@@ -12,16 +12,18 @@
 //! Evidence of an attack thus comes before an outage: a head that is both old and expired is a
 //! rollback.
 
-use crate::chain::Chain;
+use crate::chain::{Chain, check_revoked};
 use crate::checkpoint;
 use crate::error::Reject;
 use crate::floor::Floor;
 use crate::head::Head;
-use crate::history::{Frontier, LogPoint};
+use crate::history::Frontier;
 use crate::root::RootRecord;
 use crate::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 use crate::timestamp::Timestamp;
+
+pub use crate::offer::Offer;
 
 /// How far ahead of the reader's clock a statement may start, seconds.
 pub const MAX_AHEAD_SECONDS: u64 = 600;
@@ -62,40 +64,6 @@ impl Terms {
             policy_pin: None,
         }
     }
-}
-
-/// A root record that may be believed until `valid_until`. Comes only out of [`Floor::judge`].
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Offer {
-    /// The record.
-    pub record: RootRecord,
-    /// Its hash.
-    pub record_hash: [u8; 32],
-    /// The newest policies known, verified.
-    pub chain: Chain,
-    /// Whether it is another record than the one adopted.
-    pub is_new: bool,
-    /// Until when it may be served, unix seconds (exclusive); with the grace where one was asked.
-    pub valid_until: u64,
-    /// What time it was for the judge, unix seconds: the clock's, or the newest start if that is
-    /// later. Whoever watches `valid_until` begins to count here.
-    pub judged_at: u64,
-    /// Until when the statements themselves say so, unix seconds (exclusive): what lies between this
-    /// and `valid_until` is grace.
-    pub fresh_until: u64,
-    /// Whether only the grace keeps it alive: warn, and prefer anything fresher.
-    pub stale: bool,
-    /// The log with this record as its last leaf.
-    pub log_after: LogPoint,
-    /// The log before this record, as the head tells it and the record's signers confirm.
-    pub(crate) before: Frontier,
-    /// An older log that was shown to be the beginning of it.
-    pub(crate) proved: Option<LogPoint>,
-    /// Whether the floor follows it (not for a pinned one).
-    pub(crate) moves_floor: bool,
-    /// The newest start that this judgement vouches for, unix seconds.
-    pub(crate) newest_start: u64,
 }
 
 impl Floor {
@@ -191,16 +159,6 @@ pub(crate) fn check_pin(chain: &Chain, terms: &Terms) -> Result<(), Reject> {
             Err(Reject::NotPinned("the pinned policy is not in the chain"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Rule 5.
-pub(crate) fn check_revoked(chain: &Chain) -> Result<(), Reject> {
-    match chain.newest().revocation() {
-        Some(revocation) => Err(Reject::Revoked {
-            successor: revocation.successor,
-        }),
-        None => Ok(()),
     }
 }
 

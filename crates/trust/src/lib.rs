@@ -5,7 +5,7 @@
 //!
 //! | module | what it settles | source |
 //! |---|---|---|
-//! | [`handle`] | the name of a block: keyed hash of kind and plaintext | SFSRO 3.2 |
+//! | [`handle`], [`kind`] | the name of a block: keyed hash of kind and plaintext | SFSRO 3.2 |
 //! | [`text`] | how handles, volume ids and keys are written and mistyped ones refused | design `trees.md` |
 //! | [`encode`] | the one encoding style: canonical, bounded, never panicking | |
 //! | [`frame`] | a block as it lies in stores and on the wire | |
@@ -15,11 +15,11 @@
 //! | [`reach`] | the one walk of what a root needs, and of one path | design `README.md` |
 //! | [`record`] | a frame beside its claimed handle: the unit of segments and answers | |
 //! | [`key`], [`signatures`] | Ed25519, and who of a role signed | RFC 8032 |
-//! | [`statement`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
+//! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
 //! | [`policy`], [`roles`], [`chain`] | who answers for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`timestamp`] | what the tree is, and that it still is | SFSRO 3.1 |
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
-//! | [`floor`], [`judge`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
+//! | [`floor`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log and who witnessed it | RFC 6962, C2SP |
 //! | [`tiles`], [`prefix`] | the log's inner hashes, and that it only grew | C2SP, `docs/decisions/0015` |
 //! | [`earlier`] | records that a newer one has replaced, out of the log | |
@@ -42,7 +42,9 @@ pub mod history;
 pub mod inode;
 pub mod judge;
 pub mod key;
+pub mod kind;
 pub mod map;
+pub mod offer;
 pub mod path_proof;
 pub mod policy;
 pub mod prefix;
@@ -57,6 +59,7 @@ pub mod text;
 pub mod tiles;
 pub mod timestamp;
 pub mod verdict;
+pub mod volume_id;
 
 pub use error::Reject;
 pub use frame::Frame;

@@ -10,7 +10,6 @@ use crate::handle::Hasher;
 use crate::history::LogPoint;
 use crate::statement::{Body, Purpose, Statement};
 
-pub use crate::chain::{Chain, MAX_POLICIES};
 pub use crate::roles::{MAX_ROLE_KEYS, Roles, Threshold};
 pub use crate::statement::VolumeId;
 

@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::error::Reject;
 use crate::key::{PublicKey, SIGNATURE_BYTES};
-use crate::policy::Threshold;
+use crate::roles::Threshold;
 use crate::statement::Signed;
 
 /// How many verified signatures are remembered by default (about 100 bytes each).

@@ -9,15 +9,13 @@
 //! signed is [`SIGNING_DOMAIN`] before those bytes. A [`Signed`] adds the list of
 //! (algorithm, key, signature), sorted, each key once.
 
-use std::fmt;
-use std::str::FromStr;
-
 use bytes::Bytes;
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
-use crate::text::{self, BadText, Noun};
+
+pub use crate::volume_id::VolumeId;
 
 /// Written before a statement's bytes when it is signed: a bulla key signs nothing else by mistake.
 pub const SIGNING_DOMAIN: &[u8] = b"bulla statement signature 0\n";
@@ -32,45 +30,6 @@ const HEADER_BYTES: usize = 39;
 const ENTRY_BYTES: usize = 1 + 32 + SIGNATURE_BYTES;
 /// Largest signed statement, bytes.
 pub const MAX_SIGNED_BYTES: usize = MAX_STATEMENT_BYTES + MAX_SIGNATURES * ENTRY_BYTES + 16;
-
-/// The self-certifying name of a volume: the hash of its genesis policy. In text `vol1…`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct VolumeId([u8; 32]);
-
-impl VolumeId {
-    /// What stands in the volume field of a genesis policy, whose hash is not known yet.
-    pub const UNBORN: VolumeId = VolumeId([0; 32]);
-
-    /// An id from its 32 bytes.
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        VolumeId(bytes)
-    }
-
-    /// The 32 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text::write(Noun::Volume, &self.0))
-    }
-}
-
-impl fmt::Debug for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for VolumeId {
-    type Err = BadText;
-
-    fn from_str(s: &str) -> Result<Self, BadText> {
-        text::read(Noun::Volume, s).map(VolumeId)
-    }
-}
 
 /// What a statement is for. Signed bytes of one purpose never pass as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -155,7 +114,7 @@ impl Statement {
         if incompatible != 0 {
             return Err(unsupported(format!("flags {incompatible:#06x}")));
         }
-        let volume = VolumeId(d.array()?);
+        let volume = VolumeId::from_bytes(d.array()?);
         let purpose = Purpose::from_byte(purpose).ok_or_else(|| d.bad("unknown purpose"))?;
         Ok(Statement {
             bytes,
