@@ -104,6 +104,16 @@ impl Head {
         })
     }
 
+    /// The volume that the head claims to be of: the hash of its first policy. Nothing is verified; a
+    /// reader who was told a volume id compares.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a head without a policy.
+    pub fn claimed_volume(&self) -> Result<VolumeId, Reject> {
+        let genesis = self.policies.first().ok_or_else(|| bad("no policy"))?;
+        Ok(VolumeId::from_bytes(genesis.hash()))
+    }
+
     /// The log to which the next statement of this volume is appended: what the next record names
     /// as its log, and the frontier for the head that carries it.
     ///

@@ -13,6 +13,7 @@
 //! | [`map`] | the map tree: sorted keys, one root per set, proofs of presence and absence | design `trees.md` |
 //! | [`inode`] | what a directory entry says about a file | SFSRO 3.2.1 |
 //! | [`reach`] | the one walk of what a root needs, and of one path | design `README.md` |
+//! | [`difference`] | what counts as a change between two versions of a path | |
 //! | [`record`] | a frame beside its claimed handle: the unit of segments and answers | |
 //! | [`key`], [`signatures`] | Ed25519, and who of a role signed | RFC 8032 |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
@@ -31,6 +32,7 @@
 pub mod array;
 pub mod chain;
 pub mod checkpoint;
+pub mod difference;
 pub mod earlier;
 pub mod encode;
 pub mod error;
