@@ -1,7 +1,9 @@
 //! What an auditor must read: everything that decides whether bytes are believed.
 //!
 //! Sans-I/O: no clock, no network, no files, no async, no `unsafe`. Every other crate hands bytes
-//! in and gets verified values or a [`Reject`] out. The map of the crate:
+//! in and gets verified values or a [`Reject`] out. The modules lie in directories, each of which
+//! relies on those before it: blocks and their encoding at the top, [`tree`], [`reach`], [`history`],
+//! [`statement`], [`published`]. Each module is also found at the root of the crate:
 //!
 //! | module | what it settles | source |
 //! |---|---|---|
@@ -29,39 +31,27 @@
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
 
-pub mod array;
-pub mod chain;
-pub mod checkpoint;
-pub mod difference;
-pub mod earlier;
 pub mod encode;
 pub mod error;
-pub mod floor;
 pub mod frame;
 pub mod handle;
-pub mod head;
 pub mod history;
-pub mod inode;
-pub mod judge;
 pub mod key;
 pub mod kind;
-pub mod map;
-pub mod offer;
-pub mod path_proof;
-pub mod policy;
-pub mod prefix;
+pub mod published;
 pub mod reach;
 pub mod record;
-pub mod request;
-pub mod roles;
-pub mod root;
-pub mod signatures;
 pub mod statement;
 pub mod text;
-pub mod tiles;
-pub mod timestamp;
-pub mod verdict;
+pub mod tree;
 pub mod volume_id;
+
+pub use history::{prefix, tiles};
+pub use published::{
+    checkpoint, earlier, floor, head, judge, offer, path_proof, request, root, timestamp, verdict,
+};
+pub use statement::{chain, policy, roles, signatures};
+pub use tree::{array, difference, inode, map};
 
 pub use error::Reject;
 pub use frame::Frame;

@@ -1,28 +1,14 @@
-//! A directory against the same directory of a complete base: [`crate::map::Diff`] names the nodes of
+//! A directory against the same directory of a complete base: [`crate::tree::map::Diff`] names the nodes of
 //! both that differ, and only entries that differ are walked.
 
 use std::collections::HashSet;
 
 use super::need::{Need, Task, Wanted};
-use super::walk::{Frame, Reach, Refused};
+use super::walk::{Comparison, Frame, Reach, Refused};
 use crate::error::Reject;
 use crate::handle::{Handle, MapNode};
-use crate::inode::Entry;
-use crate::map::{self, Diff, MapRoot};
-
-/// A directory that is compared with its base.
-#[derive(Debug)]
-pub(super) struct Comparison {
-    pub(super) diff: Diff,
-    /// The top node, until the comparison has come down to its level.
-    top: Option<(Handle<MapNode>, map::Node)>,
-    asked: HashSet<Handle<MapNode>>,
-    directory: u64,
-    round: u32,
-    weight_bytes: usize,
-    /// Not on the stack: waits for a block.
-    waits: bool,
-}
+use crate::tree::inode::Entry;
+use crate::tree::map::{self, Diff, MapRoot};
 
 impl Reach {
     /// Begins to compare an open directory, whose top node was checked, with its base.

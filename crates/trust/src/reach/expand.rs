@@ -3,10 +3,10 @@
 
 use super::need::{Found, Need, Path, Task, Wanted};
 use super::walk::{Frame, MAX_DEPTH, Open, Reach, Refused, Step, bad};
-use crate::array::{self, ArrayRoot, Child, Extent};
 use crate::error::Reject;
-use crate::inode::{Content, Entry, FileContent, Inode, Xattrs, check_name};
-use crate::map::{self, Interval, Item, MapRoot};
+use crate::tree::array::{self, ArrayRoot, Child, Extent};
+use crate::tree::inode::{Content, Entry, FileContent, Inode, Xattrs, check_name};
+use crate::tree::map::{self, Interval, Item, MapRoot};
 
 impl Reach {
     pub(super) fn take(&mut self, need: Need, found: Found) -> Result<(), Reject> {

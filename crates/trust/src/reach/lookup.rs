@@ -1,11 +1,11 @@
 //! Follows one path down, from a root to an inode or to the place that proves that there is none.
-//! Relies on [`crate::map::Node::find`] and on the checks of every reader.
+//! Relies on [`crate::tree::map::Node::find`] and on the checks of every reader.
 
 use super::need::{Found, Wanted};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
-use crate::inode::{Content, Entry, Inode, check_name};
-use crate::map::{ChildRef, Find};
+use crate::tree::inode::{Content, Entry, Inode, check_name};
+use crate::tree::map::{ChildRef, Find};
 
 /// Most names of a path that is followed.
 pub const MAX_COMPONENTS: usize = 256;

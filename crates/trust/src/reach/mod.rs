@@ -1,5 +1,5 @@
 //! The one walk of what a root needs: which blocks make up a tree, which of them are wanted next, and
-//! when all of them have been seen. Relies on [`crate::inode`], [`crate::array`] and [`crate::map`] for
+//! when all of them have been seen. Relies on [`crate::tree::inode`], [`crate::tree::array`] and [`crate::tree::map`] for
 //! the nodes and for the checks of each node against its parent.
 //!
 //! | module | what it does |

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::array;
 use crate::encode::Encoder;
 use crate::error::Reject;
 use crate::handle::{ArrayNode, Data, Handle, Hasher, InodeBlock, Kind, MapNode};
-use crate::inode::Inode;
-use crate::map::{self, ChildRef, MapRoot};
+use crate::tree::array;
+use crate::tree::inode::Inode;
+use crate::tree::map::{self, ChildRef, MapRoot};
 
 /// A block, named as the kind that it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,15 +1,14 @@
 //! The walk of a tree, depth first and in bounded memory: what it tells and what it takes back.
 //! What lies below a block is found in `expand`, what differs from a base in `compare`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::compare::Comparison;
 use super::need::{Found, Need, Path, Task, Wanted};
-use crate::array;
 use crate::error::Reject;
-use crate::handle::{Handle, InodeBlock};
-use crate::inode::Inode;
-use crate::map::{self, Interval};
+use crate::handle::{Handle, InodeBlock, MapNode};
+use crate::tree::array;
+use crate::tree::inode::Inode;
+use crate::tree::map::{self, Diff, Interval};
 
 /// Directories within directories that are walked. A path of Linux has at most 2,048 names.
 pub const MAX_DEPTH: usize = 2048;
@@ -106,6 +105,20 @@ pub(super) struct Open {
     pub path: Path,
     pub parent: Option<u64>,
     pub holders: usize,
+}
+
+/// A directory that is compared with its base.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub diff: Diff,
+    /// The top node, until the comparison has come down to its level.
+    pub top: Option<(Handle<MapNode>, map::Node)>,
+    pub asked: HashSet<Handle<MapNode>>,
+    pub directory: u64,
+    pub round: u32,
+    pub weight_bytes: usize,
+    /// Not on the stack: waits for a block.
+    pub waits: bool,
 }
 
 impl Reach {

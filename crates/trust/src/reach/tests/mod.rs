@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 use self::world::{Attributes, Model, Names, Walked, World, hasher, names, walk};
 use super::*;
-use crate::array::{ArrayRoot, Extent};
 use crate::error::{Class, Reject};
 use crate::handle::{Handle, Kind};
-use crate::inode::{Content, FileContent, Inode, Mtime};
-use crate::map::MapRoot;
-use crate::root::Totals;
+use crate::published::root::Totals;
+use crate::tree::array::{ArrayRoot, Extent};
+use crate::tree::inode::{Content, FileContent, Inode, Mtime};
+use crate::tree::map::MapRoot;
 
 /// Every path of a model with its inode, directories included, and how many directories there are.
 fn paths(

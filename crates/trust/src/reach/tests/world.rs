@@ -6,10 +6,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::{Need, Reach, Refused, Step};
-use crate::array::{Builder as ArrayBuilder, Extent};
 use crate::handle::{ArrayNode, Data, Handle, Hasher, InodeBlock, Kind, MapNode};
-use crate::inode::{Content, Entry, FileContent, Inode, Mtime, Xattrs, encode_xattrs};
-use crate::map::{self, MapRoot};
+use crate::tree::array::{Builder as ArrayBuilder, Extent};
+use crate::tree::inode::{Content, Entry, FileContent, Inode, Mtime, Xattrs, encode_xattrs};
+use crate::tree::map::{self, MapRoot};
 
 pub fn hasher() -> Hasher {
     Hasher::new(&[7; 32])
@@ -139,7 +139,7 @@ impl World {
         FileContent::Array(self.array(&list))
     }
 
-    pub fn array(&mut self, list: &[Extent]) -> crate::array::ArrayRoot {
+    pub fn array(&mut self, list: &[Extent]) -> crate::tree::array::ArrayRoot {
         let mut nodes = Vec::new();
         let sink = |_: Handle<ArrayNode>, bytes: &Bytes| nodes.push(bytes.clone());
         let mut builder = ArrayBuilder::new(&hasher(), sink);

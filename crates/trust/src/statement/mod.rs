@@ -9,6 +9,11 @@
 //! signed is [`SIGNING_DOMAIN`] before those bytes. A [`Signed`] adds the list of
 //! (algorithm, key, signature), sorted, each key once.
 
+pub mod chain;
+pub mod policy;
+pub mod roles;
+pub mod signatures;
+
 use bytes::Bytes;
 
 use crate::encode::{Decoder, Encoder};

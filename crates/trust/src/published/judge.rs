@@ -12,18 +12,18 @@
 //! Evidence of an attack thus comes before an outage: a head that is both old and expired is a
 //! rollback.
 
-use crate::chain::{Chain, check_revoked};
-use crate::checkpoint;
 use crate::error::Reject;
-use crate::floor::Floor;
-use crate::head::Head;
 use crate::history::Frontier;
-use crate::root::RootRecord;
-use crate::signatures::Signatures;
+use crate::published::checkpoint;
+use crate::published::floor::Floor;
+use crate::published::head::Head;
+use crate::published::root::RootRecord;
+use crate::published::timestamp::Timestamp;
+use crate::statement::chain::{Chain, check_revoked};
+use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
-use crate::timestamp::Timestamp;
 
-pub use crate::offer::Offer;
+pub use crate::published::offer::Offer;
 
 /// How far ahead of the reader's clock a statement may start, seconds.
 pub const MAX_AHEAD_SECONDS: u64 = 600;

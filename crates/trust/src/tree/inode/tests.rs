@@ -14,11 +14,11 @@ fn text(range: std::ops::Range<usize>) -> impl Strategy<Value = Bytes> {
 }
 
 fn array(range: std::ops::RangeInclusive<u64>) -> impl Strategy<Value = ArrayRoot> {
-    let height = prop_oneof![1..=16u8, Just(crate::array::HOLE)];
+    let height = prop_oneof![1..=16u8, Just(crate::tree::array::HOLE)];
     (range, height, any::<[u8; 32]>()).prop_map(|(len, height, top)| ArrayRoot {
         len,
         height,
-        top: if height == crate::array::HOLE {
+        top: if height == crate::tree::array::HOLE {
             [0; 32]
         } else {
             top

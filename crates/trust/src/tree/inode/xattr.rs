@@ -1,5 +1,5 @@
 //! Extended attributes: sorted lists of name and value, short ones in the inode, long ones in an
-//! array tree. Relies on [`crate::array`]. Bounds are Linux's.
+//! array tree. Relies on [`crate::tree::array`]. Bounds are Linux's.
 //!
 //! ```text
 //! list = count varint | { name length varint | name | value length varint | value } * count
@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 
-use crate::array::ArrayRoot;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
+use crate::tree::array::ArrayRoot;
 
 /// Longest list that lies in the inode, bytes.
 pub const MAX_INLINE_XATTR_BYTES: usize = 1024;

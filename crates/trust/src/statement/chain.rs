@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 
 use crate::error::Reject;
 use crate::handle::Hasher;
-use crate::policy::{Genesis, Policy};
-use crate::signatures::Signatures;
+use crate::statement::policy::{Genesis, Policy};
+use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
 /// Most policies of a chain.

@@ -1,13 +1,13 @@
-//! A root record that a judge believes, and until when. Comes out of [`crate::judge`]; what the reader's
-//! floor makes of it stands in [`crate::floor`].
+//! A root record that a judge believes, and until when. Comes out of [`crate::published::judge`]; what the reader's
+//! floor makes of it stands in [`crate::published::floor`].
 
-use crate::chain::Chain;
 use crate::error::Reject;
+use crate::history::prefix::{self, Prefix};
 use crate::history::{Frontier, LogPoint};
-use crate::prefix::{self, Prefix};
-use crate::root::RootRecord;
+use crate::published::root::RootRecord;
+use crate::statement::chain::Chain;
 
-/// A root record that may be believed until `valid_until`. Comes only out of [`judge`](crate::judge).
+/// A root record that may be believed until `valid_until`. Comes only out of [`judge`](crate::published::judge).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Offer {

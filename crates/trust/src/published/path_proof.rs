@@ -1,5 +1,5 @@
 //! Proofs for paths: that a path is in a volume, with its inode, or that it is not. A proof is checked
-//! offline, by anybody who knows the volume id and the time. Relies on [`crate::judge`] for the head and
+//! offline, by anybody who knows the volume id and the time. Relies on [`crate::published::judge`] for the head and
 //! on [`crate::reach::Lookup`] for the way down; bytes in docs/formats/path-proof.md.
 //!
 //! ```text
@@ -14,20 +14,20 @@
 
 use bytes::Bytes;
 
-use crate::chain::Chain;
-use crate::checkpoint;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
-use crate::floor::Floor;
 use crate::handle::Hasher;
-use crate::head::{Head, MAX_HEAD_BYTES};
-use crate::judge::{Terms, signed_record};
-use crate::map::{MAX_HEIGHT, MAX_NODE_BYTES};
+use crate::published::checkpoint;
+use crate::published::floor::Floor;
+use crate::published::head::{Head, MAX_HEAD_BYTES};
+use crate::published::judge::{Terms, signed_record};
+use crate::published::root::RootRecord;
 use crate::reach::{Lookup, MAX_COMPONENTS, Outcome, Wanted};
-use crate::roles::Threshold;
-use crate::root::RootRecord;
-use crate::signatures::Signatures;
+use crate::statement::chain::Chain;
+use crate::statement::roles::Threshold;
+use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
+use crate::tree::map::{MAX_HEIGHT, MAX_NODE_BYTES};
 
 /// Largest encoded proof, bytes.
 pub const MAX_PATH_PROOF_BYTES: usize = 16 << 20;

@@ -5,15 +5,17 @@
 //! statement alone. So each one proves by itself who signed it, and all of them together that they
 //! are the log which the newest record names.
 
-use crate::chain::{Chain, check_revoked};
 use crate::error::Reject;
-use crate::floor::Floor;
-use crate::head::Head;
 use crate::history::Frontier;
-use crate::judge::{Freshness, Offer, Terms, check_pin, check_pinned_record, signed_record};
 use crate::key::PublicKey;
-use crate::root::RootRecord;
-use crate::signatures::Signatures;
+use crate::published::floor::Floor;
+use crate::published::head::Head;
+use crate::published::judge::{
+    Freshness, Offer, Terms, check_pin, check_pinned_record, signed_record,
+};
+use crate::published::root::RootRecord;
+use crate::statement::chain::{Chain, check_revoked};
+use crate::statement::signatures::Signatures;
 use crate::statement::{Purpose, Signed};
 
 /// What stands in a leaf.

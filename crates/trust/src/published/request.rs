@@ -9,15 +9,15 @@ use bytes::Bytes;
 
 use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
-use crate::floor::Floor;
-use crate::head::{Head, MAX_HEAD_BYTES, first_log};
+use crate::history::prefix;
 use crate::history::{Frontier, LogPoint};
-use crate::judge::{Freshness, Terms};
 use crate::key::{PublicKey, SecretKey};
-use crate::policy::{Policy, Roles};
-use crate::prefix;
-use crate::root::RootRecord;
-use crate::signatures::Signatures;
+use crate::published::floor::Floor;
+use crate::published::head::{Head, MAX_HEAD_BYTES, first_log};
+use crate::published::judge::{Freshness, Terms};
+use crate::published::root::RootRecord;
+use crate::statement::policy::{Policy, Roles};
+use crate::statement::signatures::Signatures;
 use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
 
 /// Largest request, bytes.

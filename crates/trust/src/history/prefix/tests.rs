@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::history::leaf_hash;
-use crate::tiles::Edge;
+use crate::history::tiles::Edge;
 
 /// A log as a replica that saw every version keeps it.
 struct Kept {

@@ -7,8 +7,8 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::error::Reject;
 use crate::key::{PublicKey, SIGNATURE_BYTES};
-use crate::roles::Threshold;
 use crate::statement::Signed;
+use crate::statement::roles::Threshold;
 
 /// How many verified signatures are remembered by default (about 100 bytes each).
 pub const DEFAULT_CAPACITY: usize = 4096;

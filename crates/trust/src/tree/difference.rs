@@ -1,7 +1,7 @@
 //! How two versions of one path differ. What counts as a change is the same for a rehearsed publication
-//! and for two published versions. Relies on [`crate::inode`].
+//! and for two published versions. Relies on [`crate::tree::inode`].
 
-use crate::inode::{Content, Inode};
+use crate::tree::inode::{Content, Inode};
 
 /// How a path differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,8 +71,8 @@ pub fn alike(before: &Inode, after: &Inode) -> bool {
 mod tests {
     use super::*;
     use crate::handle::Handle;
-    use crate::inode::{FileContent, Mtime};
-    use crate::map::MapRoot;
+    use crate::tree::inode::{FileContent, Mtime};
+    use crate::tree::map::MapRoot;
 
     fn inode(mode: u16, content: Content) -> Inode {
         Inode::new(mode, Mtime::default(), content)

@@ -2,17 +2,17 @@
 //! to judge a volume; the blocks come by handle.
 //!
 //! The head is the replica's word: whatever is wrong with its form is that replica's fault, and what
-//! it carries counts only after [`crate::floor::Floor::judge`].
+//! it carries counts only after [`crate::published::floor::Floor::judge`].
 
 use bytes::Bytes;
 
-use crate::chain::MAX_POLICIES;
-use crate::checkpoint::MAX_CHECKPOINT_BYTES;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::history::{Frontier, LogPoint};
-use crate::policy::Policy;
-use crate::root::RootRecord;
+use crate::published::checkpoint::MAX_CHECKPOINT_BYTES;
+use crate::published::root::RootRecord;
+use crate::statement::chain::MAX_POLICIES;
+use crate::statement::policy::Policy;
 use crate::statement::{Signed, VolumeId};
 
 /// Largest head, bytes.

@@ -6,10 +6,10 @@
 //! where the reader has adopted neither.
 
 use crate::error::Reject;
-use crate::floor::Floor;
-use crate::head::Head;
-use crate::judge::{Offer, Terms};
-use crate::signatures::Signatures;
+use crate::published::floor::Floor;
+use crate::published::head::Head;
+use crate::published::judge::{Offer, Terms};
+use crate::statement::signatures::Signatures;
 
 /// What came of judging several heads.
 #[derive(Debug)]

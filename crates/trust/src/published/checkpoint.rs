@@ -18,8 +18,8 @@ use sha2::{Digest, Sha256};
 use crate::error::Reject;
 use crate::history::LogPoint;
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
-use crate::roles::Threshold;
 use crate::statement::VolumeId;
+use crate::statement::roles::Threshold;
 
 /// Largest checkpoint, bytes.
 pub const MAX_CHECKPOINT_BYTES: usize = 16 << 10;

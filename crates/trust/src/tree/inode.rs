@@ -1,5 +1,5 @@
 //! Inodes: what a directory entry says about a file (SFSRO 3.2.1, with what a POSIX tree needs).
-//! Relies on [`crate::array`] and [`crate::map`] for the roots that an inode names. No ctime: it
+//! Relies on [`crate::tree::array`] and [`crate::tree::map`] for the roots that an inode names. No ctime: it
 //! does not survive a copy, and one tree must have one root on any machine. Bytes in
 //! docs/formats/inode.md.
 //!
@@ -11,11 +11,11 @@
 
 use bytes::Bytes;
 
-use crate::array::ArrayRoot;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::{Block, Handle, Hasher, InodeBlock, Kind};
-use crate::map::{MAX_ENTRY_BYTES, MapRoot};
+use crate::tree::array::ArrayRoot;
+use crate::tree::map::{MAX_ENTRY_BYTES, MapRoot};
 
 mod xattr;
 

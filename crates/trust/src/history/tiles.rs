@@ -1,5 +1,5 @@
 //! The log's inner hashes in tiles (docs/decisions/0015): what a replica keeps so that a reader who
-//! skipped versions can see that the log only grew ([`crate::prefix`]).
+//! skipped versions can see that the log only grew ([`crate::history::prefix`]).
 //!
 //! A tile of level L holds up to 256 roots of perfect subtrees of 256^L leaves each, side by side:
 //! of level 0 leaf hashes, of level 1 the roots of full tiles of level 0, and so on, as C2SP

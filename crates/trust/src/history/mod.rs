@@ -5,6 +5,9 @@
 //! order in which they were made, the genesis policy first. A [`LogPoint`] is a size with its root;
 //! a [`Frontier`] is the little that one must keep of a log to append to it.
 
+pub mod prefix;
+pub mod tiles;
+
 use sha2::{Digest, Sha256};
 
 use crate::encode::{Decoder, Encoder};

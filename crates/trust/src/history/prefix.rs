@@ -6,8 +6,8 @@
 //! one that was seen before, the publisher has signed two histories, and that is a fork.
 
 use crate::error::Reject;
+use crate::history::tiles::{TILE_HASHES, TileName, fold};
 use crate::history::{Frontier, LogPoint};
-use crate::tiles::{TILE_HASHES, TileName, fold};
 
 /// What is known of the older log, and what is still wanted.
 #[derive(Debug, Clone)]

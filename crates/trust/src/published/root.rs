@@ -4,8 +4,8 @@ use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
 use crate::history::LogPoint;
-use crate::inode::{Content, Inode};
 use crate::statement::{Body, Purpose, Statement, VolumeId};
+use crate::tree::inode::{Content, Inode};
 
 /// Most mirrors that a record may name.
 pub const MAX_MIRRORS: usize = 16;

@@ -1,19 +1,19 @@
 //! The floor: what one reader has seen of one volume, so that nobody can show it less. State, not
 //! cache: its owner keeps it on disk, synced and locked, and refuses to go on when it is damaged.
 //!
-//! Pure: [`Floor::judge`] (in [`crate::judge`]) weighs a head against it; [`Floor::learn`],
+//! Pure: [`Floor::judge`] (in [`crate::published::judge`]) weighs a head against it; [`Floor::learn`],
 //! [`Floor::observe`] and [`Floor::adopt`] give the floor that follows, to be stored by the caller.
 
-use crate::chain::{Chain, MAX_POLICIES, check_revoked};
 use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
 use crate::handle::{Handle, InodeBlock};
-use crate::head::{Head, MAX_HEAD_BYTES};
 use crate::history::LogPoint;
-use crate::offer::Offer;
-use crate::prefix::Prefix;
-use crate::root::RootRecord;
-use crate::signatures::Signatures;
+use crate::history::prefix::Prefix;
+use crate::published::head::{Head, MAX_HEAD_BYTES};
+use crate::published::offer::Offer;
+use crate::published::root::RootRecord;
+use crate::statement::chain::{Chain, MAX_POLICIES, check_revoked};
+use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
 /// Largest encoded floor, bytes: its policies came in a head.

@@ -2,7 +2,7 @@
 //!
 //! The [`Genesis`] policy has number 0 and its hash is the volume id, so the name of a volume never
 //! changes while its keys do: each [`Successor`] names the policy before it. How a chain of them is
-//! verified stands in [`crate::chain`].
+//! verified stands in [`crate::statement::chain`].
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
@@ -10,8 +10,8 @@ use crate::handle::Hasher;
 use crate::history::LogPoint;
 use crate::statement::{Body, Purpose, Statement};
 
-pub use crate::roles::{MAX_ROLE_KEYS, Roles, Threshold};
 pub use crate::statement::VolumeId;
+pub use crate::statement::roles::{MAX_ROLE_KEYS, Roles, Threshold};
 
 /// Longest name of a volume, bytes.
 pub const MAX_NAME_BYTES: usize = 64;
