@@ -1,6 +1,6 @@
 //! The shape of map trees and the cost of one edit, for keys as they come and for keys ground
 //! against the boundary hash: the table of docs/decisions/0004.
-//! `cargo bench -p bulla-trust --bench shapes`.
+//! `cargo bench -p bulla-bench --features micro --bench shapes`.
 
 #![allow(clippy::expect_used, missing_docs)] // A benchmark may stop at the first surprise.
 

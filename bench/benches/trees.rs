@@ -1,5 +1,5 @@
 //! What the base costs per block and per entry: hashing, building and searching the map tree,
-//! packing frames. `cargo bench -p bulla-trust --bench trees`.
+//! packing frames. `cargo bench -p bulla-bench --features micro --bench trees`.
 
 #![allow(clippy::expect_used, missing_docs)] // A benchmark may stop at the first surprise.
 
