@@ -15,7 +15,7 @@
 //! | [`map`] | the map tree: sorted keys, one root per set, proofs of presence and absence | design `trees.md` |
 //! | [`inode`] | what a directory entry says about a file | SFSRO 3.2.1 |
 //! | [`reach`] | the one walk of what a root needs, and of one path | design `README.md` |
-//! | [`difference`] | what counts as a change between two versions of a path | |
+//! | [`change`] | how two versions of a tree differ, for people | |
 //! | [`record`] | a frame beside its claimed handle: the unit of segments and answers | |
 //! | [`key`], [`signatures`] | Ed25519, and who of a role signed | RFC 8032 |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
@@ -51,7 +51,7 @@ pub use published::{
     checkpoint, earlier, floor, head, judge, offer, path_proof, request, root, timestamp, verdict,
 };
 pub use statement::{chain, policy, roles, signatures};
-pub use tree::{array, difference, inode, map};
+pub use tree::{array, change, inode, map};
 
 pub use error::Reject;
 pub use frame::Frame;

@@ -104,14 +104,14 @@ impl Head {
         })
     }
 
-    /// The volume that the head claims to be of: the hash of its first policy. Nothing is verified; a
-    /// reader who was told a volume id compares.
+    /// The volume id that the head claims: the hash of its first policy. Nothing is verified; a reader
+    /// who was told a volume id compares.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] for a head without a policy.
-    pub fn claimed_volume(&self) -> Result<VolumeId, Reject> {
+    /// [`Reject::Malformed`] when there is no policy.
+    pub fn volume(&self) -> Result<VolumeId, Reject> {
         let genesis = self.policies.first().ok_or_else(|| bad("no policy"))?;
-        Ok(VolumeId::from_bytes(genesis.hash()))
+        Ok(VolumeId::from_bytes(genesis.statement().hash()))
     }
 
     /// The log to which the next statement of this volume is appended: what the next record names

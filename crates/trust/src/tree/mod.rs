@@ -2,6 +2,6 @@
 //! their roots. Relies on blocks and their encoding alone.
 
 pub mod array;
-pub mod difference;
+pub mod change;
 pub mod inode;
 pub mod map;

@@ -74,7 +74,7 @@ fn a_policy_of_the_next_epoch_is_leaf_nought_of_a_new_log() {
 #[test]
 fn head_claims_the_volume_of_its_first_policy() {
     let (world, mut head) = rotated();
-    assert_eq!(head.claimed_volume(), Ok(world.volume));
+    assert_eq!(head.volume(), Ok(world.volume));
     head.policies.clear();
-    refused_as(head.claimed_volume(), "no policy");
+    refused_as(head.volume(), "no policy");
 }
