@@ -24,6 +24,9 @@ enum Cut {
     ByContent,
 }
 
+/// Level of a node, number of its entries, its name.
+type Row = (u8, usize, Handle<ArrayNode>);
+
 #[derive(Default, Clone)]
 struct Store {
     data: HashMap<Handle<Data>, Vec<u8>>,
@@ -135,7 +138,7 @@ impl Store {
 
     /// Reads all of a tree with the checks of every reader. Nodes with their level and number of
     /// entries, in order; and the extents.
-    fn read(&self, root: Option<&ArrayRoot>) -> (Vec<(u8, usize, Handle<ArrayNode>)>, Vec<Extent>) {
+    fn read(&self, root: Option<&ArrayRoot>) -> (Vec<Row>, Vec<Extent>) {
         let (mut nodes, mut extents) = (Vec::new(), Vec::new());
         let Some(root) = root else {
             return (nodes, extents);
@@ -445,7 +448,8 @@ fn range_that_cuts_a_block_or_leaves_the_content_is_refused() {
         );
     }
     assert!(try_it(7..7, &[data(9)]).is_err());
-    let (backwards, over) = (9..8, Extent::Hole { len: MAX_LEN });
+    let backwards = Range { start: 9, end: 8 };
+    let over = Extent::Hole { len: MAX_LEN };
     assert!(try_it(backwards, &[]).is_err());
     assert!(try_it(0..0, &[over]).is_err(), "over the longest content");
     assert!(try_it(0..len, &[over]).unwrap().is_some());
