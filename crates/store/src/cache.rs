@@ -26,7 +26,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
-use crate::{BlockStore, BoxFuture, Patience, StoreError};
+use crate::disk::Patience;
+use crate::{BlockStore, BoxFuture, StoreError};
 use files::{Files, Found};
 use room::Room;
 use tending::Tending;

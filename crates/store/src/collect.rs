@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::BytesMut;
 use trust::{Handle, Record};
 
-use crate::disk::Disk;
+use crate::StoreError;
+use crate::disk::{Disk, Patience, damaged, io_error};
 use crate::index::Location;
 use crate::index::run::Lookup;
 use crate::names::FileId;
 use crate::notes::{self, Note};
 use crate::repository::View;
-use crate::{Patience, StoreError, damaged, io_error};
 
 /// A segment is written anew when less than this part of it lives, percent.
 const REWRITE_BELOW_PERCENT: u64 = 50;

@@ -2,7 +2,7 @@
 //! must know to read or to write it (design README, law 6).
 
 use crate::StoreError;
-use crate::disk::Disk;
+use crate::disk::{Disk, damaged, read_whole};
 use crate::names::FORMAT_FILE;
 
 /// What a repository made by this build says.
@@ -25,7 +25,7 @@ pub struct Allowed {
 /// incompatible feature that this build does not know, [`StoreError::Damaged`] when it is no such
 /// file.
 pub fn read(disk: &dyn Disk) -> Result<Allowed, StoreError> {
-    let bytes = match super::read_whole(disk, FORMAT_FILE, MAX_BYTES) {
+    let bytes = match read_whole(disk, FORMAT_FILE, MAX_BYTES) {
         Err(StoreError::Io { source, .. })
             if matches!(
                 source.kind(),
@@ -43,7 +43,7 @@ pub fn read(disk: &dyn Disk) -> Result<Allowed, StoreError> {
             path: disk.path(""),
             found,
         },
-        Wrong::Damaged(why) => crate::damaged(disk, FORMAT_FILE, why),
+        Wrong::Damaged(why) => damaged(disk, FORMAT_FILE, why),
     })
 }
 

@@ -11,10 +11,10 @@ use trust::history::{LogPoint, leaf_hash};
 use trust::statement::Signed;
 use trust::tiles::{Edge, MAX_TILE_BYTES, TileName};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, damaged, io_error, read_whole, write_aside};
 use crate::names;
 use crate::repository::{MAX_LEAF_BYTES, Repository};
-use crate::{StoreError, Writer, damaged, io_error, read_whole, write_aside};
+use crate::{StoreError, Writer};
 
 /// Tiles of a log, with their bytes.
 type Tiles = Vec<(TileName, Vec<u8>)>;

@@ -3,9 +3,10 @@
 
 use bytes::Bytes;
 
+use crate::disk::{read_whole, replace_file};
 use crate::repository::Repository;
 use crate::writer::Writer;
-use crate::{StoreError, names, read_whole, replace_file};
+use crate::{StoreError, names};
 
 /// Longest note, bytes.
 pub const MAX_NOTE_BYTES: usize = 4 << 20;

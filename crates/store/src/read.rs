@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use bytes::{Bytes, BytesMut};
 use trust::{Handle, Record};
 
-use crate::disk::Disk;
+use crate::StoreError;
+use crate::disk::{Disk, Patience, damaged, io_error};
 use crate::gather::{self, Group, Near, Pieces, Wanted};
 use crate::index::run::Lookup;
 use crate::repository::{Repository, View};
-use crate::{Patience, StoreError, damaged, io_error};
 
 /// Longest read, bytes, before read-around.
 pub const MAX_READ_BYTES: usize = 1 << 20;

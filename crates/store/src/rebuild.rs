@@ -3,14 +3,14 @@
 
 use std::path::PathBuf;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, io_error, replace_file};
 use crate::head::Head;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::names::{self, FileId};
 use crate::repository::{Repository, read_head};
 use crate::writer::lock_for_writing;
-use crate::{StoreError, io_error, replace_file, segment};
+use crate::{StoreError, segment};
 
 /// What rebuilding found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -12,17 +12,14 @@ use bytes::{Bytes, BytesMut};
 use quick_cache::sync::Cache;
 use trust::{Frame, Handle, Record};
 
-use crate::disk::{Disk, DiskFile, Local};
+use crate::disk::{Disk, DiskFile, Local, Patience, damaged, io_error, read_whole, replace_file};
 use crate::head::{Head, MAX_HEAD_BYTES};
 use crate::index::MAX_SEGMENTS;
 use crate::index::run::{Lookup, Run};
 use crate::names::{self, FileId};
 use crate::object::ObjectName;
 use crate::read::{self, Answer, Sink};
-use crate::{
-    BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Patience, Replica, StoreError, damaged,
-    format, io_error, read_whole,
-};
+use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError, format};
 
 /// Segments that are kept open, at most.
 const OPEN_SEGMENTS: usize = 256;
@@ -112,7 +109,7 @@ impl Repository {
             disk.make_dir(dir).map_err(fail(dir))?;
         }
         // The format file comes last: with it, the directory is a repository.
-        crate::replace_file(
+        replace_file(
             &*disk,
             names::FORMAT_FILE,
             "bulla.tmp",

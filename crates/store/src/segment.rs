@@ -18,10 +18,10 @@ use bytes::{Bytes, BytesMut};
 use trust::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use trust::{Handle, Record};
 
-use crate::disk::{Disk, DiskFile};
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile, damaged, io_error};
 use crate::index::Location;
 use crate::names::FileId;
-use crate::{StoreError, damaged, io_error};
 
 /// Length of the header, bytes.
 pub const HEADER_BYTES: usize = 16;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use trust::{Handle, Record};
 
 use crate::collect::{Collected, CollectedNote, Marks, record_at};
-use crate::disk::{Disk, Lock};
+use crate::disk::{Disk, Lock, damaged, io_error, replace_file};
 use crate::head::{Head, MAX_RUNS, MAX_STATEMENT_BYTES, RunName};
 use crate::index::Location;
 use crate::index::build::{RunWriter, merge};
@@ -26,7 +26,7 @@ use crate::names::{self, FileId};
 use crate::notes::Note;
 use crate::repository::{Repository, View};
 use crate::segment::{self, SegmentWriter, Written};
-use crate::{StoreError, damaged, format, io_error, replace_file};
+use crate::{StoreError, format};
 
 /// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
 const TARGET_RUNS: usize = 12;

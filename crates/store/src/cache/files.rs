@@ -20,7 +20,8 @@ use rustix::io::ReadWriteFlags;
 use trust::record::MAX_RECORD_BYTES;
 use trust::{Frame, Handle, Record};
 
-use crate::{Patience, StoreError};
+use crate::StoreError;
+use crate::disk::Patience;
 
 /// A file's time says when it was last used, to this precision.
 const WORN_AFTER: Duration = Duration::from_secs(3600);

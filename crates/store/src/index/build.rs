@@ -10,10 +10,10 @@ use super::{
     Entry, FORMAT, Location, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BODY_BYTES, PAGE_BYTES,
     page_sum,
 };
-use crate::disk::{Disk, DiskFile};
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile, damaged, io_error};
 use crate::head::RunName;
 use crate::names::FileId;
-use crate::{StoreError, damaged, io_error};
 
 const BUFFER_BYTES: usize = 1 << 20;
 

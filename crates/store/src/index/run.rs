@@ -7,10 +7,10 @@ use trust::Handle;
 
 use super::table::Table;
 use super::{Location, PAGE_BYTES};
-use crate::disk::{Disk, DiskFile};
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile, Patience, damaged, io_error};
 use crate::head::RunName;
 use crate::names::FileId;
-use crate::{Patience, StoreError, damaged, io_error};
 
 type Page = Box<[u8; PAGE_BYTES]>;
 

@@ -1,0 +1,66 @@
+//! Small files on a [`Disk`]: read whole with a bound, replaced in one durable step; and errors that
+//! name the file.
+
+use std::path::PathBuf;
+
+use super::Disk;
+use crate::error::StoreError;
+
+pub(crate) fn io_error(disk: &dyn Disk, name: &str, source: std::io::Error) -> StoreError {
+    let path: PathBuf = disk.path(name);
+    StoreError::Io { path, source }
+}
+
+pub(crate) fn damaged(disk: &dyn Disk, name: &str, why: &str) -> StoreError {
+    StoreError::Damaged {
+        path: disk.path(name),
+        why: why.to_owned(),
+    }
+}
+
+/// Reads a small file whole; one longer than `max_bytes` is damaged.
+pub(crate) fn read_whole(
+    disk: &dyn Disk,
+    name: &str,
+    max_bytes: usize,
+) -> Result<Vec<u8>, StoreError> {
+    let fail = |e| io_error(disk, name, e);
+    let file = disk.open(name).map_err(fail)?;
+    let len = file.len_bytes().map_err(fail)?;
+    if len > max_bytes as u64 {
+        return Err(damaged(disk, name, "longer than such a file can be"));
+    }
+    let mut bytes = vec![0; len as usize];
+    let read = file.read_at(&mut bytes, 0).map_err(fail)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Puts a file in the place of `name` in one durable step: after a crash it is the old or the new.
+pub(crate) fn replace_file(
+    disk: &dyn Disk,
+    name: &str,
+    temporary: &str,
+    dir: &str,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
+    write_aside(disk, name, temporary, bytes)?;
+    disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))
+}
+
+/// The same without the last step: the name is durable once the caller has synced the directory.
+pub(crate) fn write_aside(
+    disk: &dyn Disk,
+    name: &str,
+    temporary: &str,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
+    let write = || {
+        let file = disk.create(temporary)?;
+        file.write_at(bytes, 0)?;
+        file.sync()
+    };
+    write().map_err(|e| io_error(disk, temporary, e))?;
+    disk.rename(temporary, name)
+        .map_err(|e| io_error(disk, name, e))
+}
