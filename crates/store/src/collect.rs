@@ -18,7 +18,7 @@ use crate::index::Location;
 use crate::index::run::Lookup;
 use crate::names::FileId;
 use crate::notes::{self, Note};
-use crate::repository::View;
+use crate::view::View;
 
 /// A segment is written anew when less than this part of it lives, percent.
 const REWRITE_BELOW_PERCENT: u64 = 50;

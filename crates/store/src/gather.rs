@@ -7,7 +7,6 @@ use bytes::Bytes;
 use trust::{Handle, Record};
 
 use crate::index::Location;
-use crate::read::Region;
 
 /// A wanted record: where it lies and by which name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +47,17 @@ pub struct Group<'a> {
     pub end: u64,
     /// How much to read on behind it, bytes.
     pub around: usize,
+}
+
+/// Records back to back, as they lie in a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// Whole records.
+    pub bytes: Bytes,
+    /// How many.
+    pub records: usize,
+    /// False for read-around.
+    pub wanted: bool,
 }
 
 /// What was read, cut into records.

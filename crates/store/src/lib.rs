@@ -31,9 +31,9 @@ pub mod error;
 pub mod format;
 pub mod gather;
 pub mod head;
+mod history_log;
 pub mod index;
 pub mod late;
-pub mod log;
 pub mod memory;
 pub mod mirrors;
 pub mod names;
@@ -44,6 +44,7 @@ pub mod rebuild;
 pub mod repository;
 pub mod segment;
 mod traits;
+mod view;
 pub mod writer;
 
 pub use disk::Patience;

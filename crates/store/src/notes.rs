@@ -3,9 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::disk::{read_whole, replace_file};
-use crate::repository::Repository;
-use crate::writer::Writer;
+use crate::disk::{Disk, read_whole, replace_file};
 use crate::{StoreError, names};
 
 /// Longest note, bytes.
@@ -33,28 +31,14 @@ impl Note {
     }
 }
 
-impl Repository {
-    /// A note, if there is one.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] when it is longer than a note can be; [`StoreError::Io`].
-    pub fn note(&self, note: Note) -> Result<Option<Bytes>, StoreError> {
-        read(self.disk(), note)
-    }
+/// Replaces a note in one durable step.
+pub(crate) fn replace(disk: &dyn Disk, note: Note, bytes: &[u8]) -> Result<(), StoreError> {
+    let temporary = format!("{}{}", note.name(), names::TEMPORARY);
+    replace_file(disk, note.name(), &temporary, "", bytes)
 }
 
-impl Writer {
-    /// Replaces a note in one durable step, at once: it does not wait for a commit.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`].
-    pub fn put_note(&mut self, note: Note, bytes: &[u8]) -> Result<(), StoreError> {
-        let temporary = format!("{}{}", note.name(), names::TEMPORARY);
-        replace_file(self.repository().disk(), note.name(), &temporary, "", bytes)
-    }
-}
-
-pub(crate) fn read(disk: &dyn crate::disk::Disk, note: Note) -> Result<Option<Bytes>, StoreError> {
+/// A note, if there is one.
+pub(crate) fn read(disk: &dyn Disk, note: Note) -> Result<Option<Bytes>, StoreError> {
     match read_whole(disk, note.name(), MAX_NOTE_BYTES) {
         Ok(bytes) => Ok(Some(bytes.into())),
         Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

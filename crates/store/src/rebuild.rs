@@ -8,7 +8,8 @@ use crate::head::Head;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::names::{self, FileId};
-use crate::repository::{Repository, read_head};
+use crate::repository::Repository;
+use crate::view::read_head;
 use crate::writer::lock_for_writing;
 use crate::{StoreError, segment};
 

@@ -4,27 +4,23 @@
 //! directory from hurting the program that reads it; whether a block is the right one is settled by
 //! `trust::Hasher::check`, elsewhere.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
-use quick_cache::sync::Cache;
+use trust::tiles::TileName;
 use trust::{Frame, Handle, Record};
 
-use crate::disk::{Disk, DiskFile, Local, Patience, damaged, io_error, read_whole, replace_file};
-use crate::head::{Head, MAX_HEAD_BYTES};
-use crate::index::MAX_SEGMENTS;
-use crate::index::run::{Lookup, Run};
-use crate::names::{self, FileId};
+use crate::disk::{Disk, Local, Patience, io_error, replace_file};
+use crate::history_log;
+pub use crate::history_log::MAX_LEAF_BYTES;
+use crate::index::run::Lookup;
+use crate::names;
+use crate::notes::{self, Note};
 use crate::object::ObjectName;
-use crate::read::{self, Answer, Sink};
+use crate::read::{Answer, Reading, Sink};
+use crate::view::{OpenSegments, View, read_head};
 use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError, format};
-
-/// Segments that are kept open, at most.
-const OPEN_SEGMENTS: usize = 256;
-/// Longest log leaf, bytes: a signed statement.
-pub const MAX_LEAF_BYTES: usize = trust::statement::MAX_SIGNED_BYTES;
 
 /// A repository that is open for reading. Cheap to clone; all clones share index and open files.
 #[derive(Clone)]
@@ -36,13 +32,7 @@ struct Shared {
     disk: Arc<dyn Disk>,
     view: RwLock<Arc<View>>,
     refreshing: Mutex<()>,
-    segments: Cache<FileId, Arc<dyn DiskFile>>,
-}
-
-/// One state of the head and its index runs. Readers in flight keep theirs when it is replaced.
-pub(crate) struct View {
-    pub head: Head,
-    pub runs: Vec<Arc<Run>>,
+    segments: OpenSegments,
 }
 
 impl Repository {
@@ -125,13 +115,13 @@ impl Repository {
     /// The same.
     pub fn open_on(disk: Arc<dyn Disk>) -> Result<Repository, StoreError> {
         format::read(&*disk)?;
-        let view = load(&*disk, None)?;
+        let view = View::load(&*disk, None)?;
         Ok(Repository {
             shared: Arc::new(Shared {
                 disk,
                 view: RwLock::new(Arc::new(view)),
                 refreshing: Mutex::new(()),
-                segments: Cache::new(OPEN_SEGMENTS),
+                segments: OpenSegments::new(),
             }),
         })
     }
@@ -152,7 +142,7 @@ impl Repository {
         if head == old.head {
             return Ok(false);
         }
-        let new = load(self.disk(), Some(&old))?;
+        let new = View::load(self.disk(), Some(&old))?;
         *self
             .shared
             .view
@@ -195,7 +185,7 @@ impl Repository {
         around: usize,
         sink: &mut Sink<'_>,
     ) -> Result<Vec<Handle>, StoreError> {
-        read::blocking(self, &self.view(), want, around, sink)
+        self.reading(&self.view()).waiting(want, around, sink)
     }
 
     /// Reads records only if that needs no waiting for the disk; `None` where it would, or where the
@@ -208,7 +198,31 @@ impl Repository {
         want: &[Handle],
         around: usize,
     ) -> Result<Option<Answer>, StoreError> {
-        read::if_cached(self, &self.view(), want, around)
+        self.reading(&self.view()).if_cached(want, around)
+    }
+
+    /// A leaf of the history log, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn log_leaf(&self, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
+        history_log::leaf(self.disk(), epoch, index)
+    }
+
+    /// A tile of the history log, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn log_tile(&self, epoch: u64, tile: TileName) -> Result<Option<Bytes>, StoreError> {
+        history_log::tile(self.disk(), epoch, tile)
+    }
+
+    /// A note, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when it is longer than a note can be; [`StoreError::Io`].
+    pub fn note(&self, note: Note) -> Result<Option<Bytes>, StoreError> {
+        notes::read(self.disk(), note)
     }
 
     /// At most `len_bytes` (and [`MAX_RANGE_BYTES`]) of an object from `offset` on, waiting for the
@@ -257,6 +271,14 @@ impl Repository {
         }
     }
 
+    fn reading<'a>(&'a self, view: &'a View) -> Reading<'a> {
+        Reading {
+            disk: self.disk(),
+            view,
+            segments: &self.shared.segments,
+        }
+    }
+
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.shared.disk
     }
@@ -272,97 +294,6 @@ impl Repository {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
-    }
-
-    /// An open segment; a removed one goes on working while it is open.
-    pub(crate) fn segment(&self, id: FileId) -> Result<Arc<dyn DiskFile>, StoreError> {
-        self.shared.segments.get_or_insert_with(&id, || {
-            let name = id.segment();
-            self.disk().open(&name).map_err(|e| {
-                if e.kind() == std::io::ErrorKind::NotFound {
-                    damaged(self.disk(), &name, "the index names it and it is not there")
-                } else {
-                    io_error(self.disk(), &name, e)
-                }
-            })
-        })
-    }
-}
-
-impl View {
-    /// Looks in the runs, newest first.
-    pub fn locate(
-        &self,
-        disk: &dyn Disk,
-        handle: &Handle,
-        patience: Patience,
-    ) -> Result<Lookup, StoreError> {
-        for run in &self.runs {
-            match run.lookup(disk, handle, patience)? {
-                Lookup::Absent => {}
-                found => return Ok(found),
-            }
-        }
-        Ok(Lookup::Absent)
-    }
-
-    /// Every segment that an index run names.
-    pub fn segments(&self) -> HashSet<FileId> {
-        self.runs
-            .iter()
-            .flat_map(|r| r.segments())
-            .copied()
-            .collect()
-    }
-}
-
-pub(crate) fn read_head(disk: &dyn Disk) -> Result<Head, StoreError> {
-    let bytes = match read_whole(disk, names::HEAD_FILE, MAX_HEAD_BYTES) {
-        Ok(bytes) => bytes,
-        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Head::default());
-        }
-        Err(e) => return Err(e),
-    };
-    Head::decode(&bytes).map_err(|why| match why {
-        trust::Reject::Unsupported { why, .. } => StoreError::Format {
-            path: disk.path(names::HEAD_FILE),
-            found: why,
-        },
-        why => damaged(disk, names::HEAD_FILE, &why.to_string()),
-    })
-}
-
-/// Reads the head and opens its runs, taking over those that `old` has open.
-fn load(disk: &dyn Disk, old: Option<&View>) -> Result<View, StoreError> {
-    const ATTEMPTS: usize = 3;
-    let mut attempt = 1;
-    loop {
-        let head = read_head(disk)?;
-        let open = |name: &crate::head::RunName| {
-            let open = old.and_then(|v| v.runs.iter().find(|r| r.name() == *name));
-            match open {
-                Some(run) => Ok(run.clone()),
-                None => Run::open(disk, *name).map(Arc::new),
-            }
-        };
-        let runs: Result<Vec<_>, _> = head.runs.iter().map(open).collect();
-        match runs {
-            Ok(runs) => {
-                let named: usize = runs.iter().map(|r| r.segments().len()).sum();
-                if named > MAX_SEGMENTS as usize {
-                    return Err(damaged(disk, names::HEAD_FILE, "names too many segments"));
-                }
-                return Ok(View { head, runs });
-            }
-            // Two commits passed between reading the head and opening a run that it names.
-            Err(StoreError::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound && attempt < ATTEMPTS =>
-            {
-                attempt += 1;
-            }
-            Err(e) => return Err(e),
-        }
     }
 }
 

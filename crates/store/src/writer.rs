@@ -6,32 +6,34 @@
 //! and tiles likewise; head written aside, synced, renamed, directory synced. A crash before the rename leaves
 //! files that nothing names; the next writer removes them.
 
-use std::collections::{HashSet, VecDeque};
+mod collecting;
+mod leftovers;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bytes::Bytes;
+use trust::history::LogPoint;
 use trust::{Handle, Record};
 
-use crate::collect::{Collected, CollectedNote, Marks, record_at};
+use crate::StoreError;
 use crate::disk::{Disk, Lock, damaged, io_error, replace_file};
 use crate::head::{Head, MAX_RUNS, MAX_STATEMENT_BYTES, RunName};
-use crate::index::Location;
+use crate::history_log::Growth;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::index::run::Run;
-use crate::log::{self, Growth};
 use crate::names::{self, FileId};
-use crate::notes::Note;
-use crate::repository::{Repository, View};
-use crate::segment::{self, SegmentWriter, Written};
-use crate::{StoreError, format};
+use crate::notes::{self, Note};
+use crate::repository::Repository;
+use crate::segment::{SegmentWriter, Written};
+use crate::view::View;
+use leftovers::clear_leftovers;
+pub(crate) use leftovers::lock_for_writing;
 
 /// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
 const TARGET_RUNS: usize = 12;
-/// Index entries that a repository may grow by before anybody thinks of collecting.
-const GROWN: u64 = 4096;
 /// Full segments that are being synced while the next one is filled. Without that the one who appends
 /// would wait for the device and the device for him, by turns.
 const SYNCING_SEGMENTS: usize = 2;
@@ -111,11 +113,6 @@ impl Writer {
     /// The repository that is written.
     pub fn repository(&self) -> &Repository {
         &self.repository
-    }
-
-    /// What the next commit adds to the log.
-    pub(crate) fn growth(&mut self) -> &mut Growth {
-        &mut self.growth
     }
 
     /// The statements of the newest version; empty before the first.
@@ -359,92 +356,27 @@ impl Writer {
         Ok((runs, absorbed.iter().map(|r| r.name().id).collect()))
     }
 
-    /// Whether the index has grown so much since the last collection that much of it may be dead.
-    pub fn has_grown(&self) -> bool {
-        let after = CollectedNote::load(&*self.disk).entries;
-        self.repository.index_entries() > after.saturating_add(after / 2).saturating_add(GROWN)
-    }
-
-    /// Begins to mark what lives.
-    pub fn marks(&self) -> Marks {
-        Marks::new(self.disk.clone(), self.view.clone())
-    }
-
-    /// Collects all that is not marked, in one commit under the statements that stand. The files that
-    /// only readers of the index before need are removed by the first writer after `grace`.
+    /// Adds a leaf of the history log, to be written with the next commit.
     ///
     /// # Errors
-    /// As [`Writer::commit`]; [`StoreError::Damaged`] when blocks were appended and not committed, or
-    /// when somebody committed since the marks were begun.
-    pub fn collect(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
-        self.usable()?;
-        if !self.pending.is_empty() || !marks.are_of(&self.view) {
-            let why = "what was marked is not what is there now";
-            return Err(damaged(&*self.disk, names::HEAD_FILE, why));
-        }
-        self.guard(|w| w.collect_all(marks, grace))
+    /// [`StoreError::Damaged`] when it is longer than [`crate::repository::MAX_LEAF_BYTES`].
+    pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
+        self.growth.put_leaf(&*self.disk, epoch, index, leaf)
     }
 
-    fn collect_all(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
-        let mut plan = marks.plan()?;
-        let mut note = CollectedNote::load(&*self.disk);
-        if plan.drop.is_empty() && plan.rewrite.is_empty() {
-            note.entries = plan.told.entries_before;
-            self.put_note(Note::Collected, note.encode().as_bytes())?;
-            return Ok(plan.told);
-        }
-        for id in std::mem::take(&mut plan.rewrite) {
-            match self.rewrite(id, marks) {
-                Ok(()) => plan.drop.push(id),
-                Err(error @ StoreError::Damaged { .. }) => {
-                    // What is damaged is not moved: there it may still be mended.
-                    tracing::warn!(%error, "a segment stays as it is");
-                    plan.keep.push(id);
-                    plan.told.rewritten -= 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.name_segments()?;
-        let mut segments = self.pending.segments().to_vec();
-        let written: HashSet<FileId> = segments.iter().copied().collect();
-        let kept: HashSet<FileId> = plan.keep.iter().copied().collect();
-        segments.extend(&plan.keep);
-        let old = self.view.runs.clone();
-        let mut writer = RunWriter::begin(&*self.disk, &segments)?;
-        let fresh = std::mem::take(&mut self.pending).into_sorted();
-        let lives = |at: &Location| {
-            written.contains(&at.segment) || (kept.contains(&at.segment) && marks.lives(at))
-        };
-        merge(&*self.disk, fresh, &old, lives, &mut writer)?;
-        let run = writer.finish()?;
-        self.sync_dir(names::INDEX_DIR)?;
-        note.entries = run.map_or(0, |run| run.entries);
-        note.shelter(&plan.drop, grace);
-        self.put_note(Note::Collected, note.encode().as_bytes())?;
-        let head = Head {
-            runs: run.into_iter().collect(),
-            retired: old.iter().map(|run| run.name().id).collect(),
-            statements: self.view.head.statements.clone(),
-        };
-        self.replace_head(&head)?;
-        Ok(plan.told)
+    /// Makes the tiles of the log at `after`, to be written with the next commit, from the leaves
+    /// that were added and those that are here. Gives whether they could be made: the log may have
+    /// been lost in part, and then nothing but the proof that it grew is missing.
+    pub fn tile_log(&mut self, after: &LogPoint) -> bool {
+        self.growth.put_tiles(&*self.disk, after)
     }
 
-    /// Appends the living records of a segment once more.
-    fn rewrite(&mut self, id: FileId, marks: &Marks) -> Result<(), StoreError> {
-        let disk = self.disk.clone();
-        let contents = match segment::by_footer(&*disk, id)? {
-            Some(contents) => contents,
-            None => segment::by_records(&*disk, id)?,
-        };
-        for (handle, at) in contents {
-            if marks.lives(&at) && !self.pending.contains(&handle) {
-                let record = record_at(&*disk, &handle, &at)?;
-                self.append_new(&record)?;
-            }
-        }
-        Ok(())
+    /// Replaces a note in one durable step, at once: it does not wait for a commit.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn put_note(&mut self, note: Note, bytes: &[u8]) -> Result<(), StoreError> {
+        notes::replace(&*self.disk, note, bytes)
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), StoreError> {
@@ -473,21 +405,6 @@ impl Drop for Writer {
     }
 }
 
-/// Takes the writer's lock of a repository that this build may write.
-pub(crate) fn lock_for_writing(disk: &dyn Disk) -> Result<Lock, StoreError> {
-    if !format::read(disk)?.write {
-        return Err(StoreError::Format {
-            path: disk.path(""),
-            found: "features that only a newer one may write".to_owned(),
-        });
-    }
-    disk.lock(names::LOCK_FILE)
-        .map_err(|e| io_error(disk, names::LOCK_FILE, e))?
-        .ok_or_else(|| StoreError::Locked {
-            path: disk.path(""),
-        })
-}
-
 /// How many of the newest runs a commit of `fresh` blocks absorbs.
 fn runs_to_merge(fresh: u64, live: &[Arc<Run>]) -> usize {
     if fresh == 0 {
@@ -504,40 +421,4 @@ fn runs_to_merge(fresh: u64, live: &[Arc<Run>]) -> usize {
         count += 1;
     }
     count
-}
-
-/// Removes temporary files, and segments and index runs that the head does not name. Only under the
-/// writer's lock, and only with a view that was read whole.
-pub(crate) fn clear_leftovers(disk: &dyn Disk, view: &View) -> Result<usize, StoreError> {
-    let mut doomed: Vec<String> = Vec::new();
-    let list = |dir: &str| match disk.list(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.map_err(|e| io_error(disk, dir, e)),
-    };
-    let temporary = |name: &String| name.ends_with(names::TEMPORARY);
-    doomed.extend(list("")?.into_iter().filter(temporary));
-    for epoch in list(names::LOG_DIR)? {
-        doomed.extend(log::leftovers(&epoch, list)?);
-    }
-    let segments = view.segments();
-    let sheltered = CollectedNote::load(disk).shelters();
-    let kept = |id: FileId| segments.contains(&id) || sheltered.contains(&id);
-    for name in list(names::SEGMENT_DIR)? {
-        let id = FileId::parse(&name, names::SEGMENT_ENDING);
-        if temporary(&name) || id.is_some_and(|id| !kept(id)) {
-            doomed.push(format!("{}/{name}", names::SEGMENT_DIR));
-        }
-    }
-    let named =
-        |id: FileId| view.head.retired.contains(&id) || view.head.runs.iter().any(|r| r.id == id);
-    for name in list(names::INDEX_DIR)? {
-        let id = FileId::parse(&name, names::INDEX_ENDING);
-        if temporary(&name) || id.is_some_and(|id| !named(id)) {
-            doomed.push(format!("{}/{name}", names::INDEX_DIR));
-        }
-    }
-    for name in &doomed {
-        disk.remove(name).map_err(|e| io_error(disk, name, e))?;
-    }
-    Ok(doomed.len())
 }

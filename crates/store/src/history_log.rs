@@ -12,9 +12,11 @@ use trust::statement::Signed;
 use trust::tiles::{Edge, MAX_TILE_BYTES, TileName};
 
 use crate::disk::{Disk, damaged, io_error, read_whole, write_aside};
+use crate::error::StoreError;
 use crate::names;
-use crate::repository::{MAX_LEAF_BYTES, Repository};
-use crate::{StoreError, Writer};
+
+/// Longest log leaf, bytes: a signed statement.
+pub const MAX_LEAF_BYTES: usize = trust::statement::MAX_SIGNED_BYTES;
 
 /// Tiles of a log, with their bytes.
 type Tiles = Vec<(TileName, Vec<u8>)>;
@@ -28,6 +30,55 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
+    /// Adds a leaf of the history log, to be written with the next commit.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when it is longer than [`MAX_LEAF_BYTES`].
+    pub fn put_leaf(
+        &mut self,
+        disk: &dyn Disk,
+        epoch: u64,
+        index: u64,
+        leaf: &[u8],
+    ) -> Result<(), StoreError> {
+        if leaf.len() > MAX_LEAF_BYTES {
+            let name = names::log_leaf(epoch, index);
+            let why = "a log leaf is 73,312 bytes at most";
+            return Err(damaged(disk, &name, why));
+        }
+        self.leaves.push((epoch, index, leaf.to_vec()));
+        Ok(())
+    }
+
+    /// Makes the tiles of the log at `after`, to be written with the next commit, from the leaves
+    /// that were added and those that are here. Gives whether they could be made: the log may have
+    /// been lost in part, and then nothing but the proof that it grew is missing.
+    pub fn put_tiles(&mut self, disk: &dyn Disk, after: &LogPoint) -> bool {
+        let new = |index: u64| {
+            let leaf = |(e, i, _): &(u64, u64, Vec<u8>)| (*e, *i) == (after.epoch, index);
+            self.leaves.iter().any(leaf)
+        };
+        let mut start = after.size;
+        while let Some(index) = start.checked_sub(1).filter(|index| new(*index)) {
+            start = index;
+        }
+        let mut made = self.new_tiles(disk, start, after);
+        if made.is_none() && start > 0 {
+            made = self.new_tiles(disk, 0, after);
+        }
+        let Some(tiles) = made else {
+            tracing::warn!(
+                repository = disk.place(),
+                epoch = after.epoch,
+                "the log is not here whole: it cannot be shown that it grew"
+            );
+            return false;
+        };
+        let tiles = tiles.into_iter().map(|(t, bytes)| (after.epoch, t, bytes));
+        self.tiles.extend(tiles);
+        true
+    }
+
     /// Makes leaves and tiles durable under their names.
     pub fn write(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
         let leaves = std::mem::take(&mut self.leaves).into_iter();
@@ -59,16 +110,16 @@ impl Growth {
 
     /// The tiles that are new in the log at `after`, which had `start` leaves before; `None` where
     /// what is here does not come to it.
-    fn tiles(&self, repository: &Repository, start: u64, after: &LogPoint) -> Option<Tiles> {
+    fn new_tiles(&self, disk: &dyn Disk, start: u64, after: &LogPoint) -> Option<Tiles> {
         let epoch = after.epoch;
         let new = self.leaves.iter().filter(|(e, ..)| *e == epoch);
         let new: HashMap<u64, &[u8]> = new.map(|(_, at, leaf)| (*at, leaf.as_slice())).collect();
-        let mut edge = read_edge(repository, epoch, start)?;
+        let mut edge = read_edge(disk, epoch, start)?;
         let mut tiles = Vec::new();
         for index in start..after.size {
             let leaf = match new.get(&index) {
                 Some(leaf) => Bytes::copy_from_slice(leaf),
-                None => repository.log_leaf(epoch, index).ok()??,
+                None => leaf(disk, epoch, index).ok()??,
             };
             let signed = Signed::from_bytes(&leaf).ok()?;
             let hash = leaf_hash(signed.statement().bytes());
@@ -91,87 +142,35 @@ impl Growth {
     }
 }
 
-impl Writer {
-    /// Adds a leaf of the history log, to be written with the next commit.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] when it is longer than [`MAX_LEAF_BYTES`].
-    pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
-        if leaf.len() > MAX_LEAF_BYTES {
-            let name = names::log_leaf(epoch, index);
-            let why = "a log leaf is 73,312 bytes at most";
-            let disk = self.repository().disk_shared();
-            return Err(damaged(&*disk, &name, why));
-        }
-        self.growth().leaves.push((epoch, index, leaf.to_vec()));
-        Ok(())
-    }
-
-    /// Makes the tiles of the log at `after`, to be written with the next commit, from the leaves
-    /// that were added and those that are here. Gives whether they could be made: the log may have
-    /// been lost in part, and then nothing but the proof that it grew is missing.
-    pub fn tile_log(&mut self, after: &LogPoint) -> bool {
-        let repository = self.repository().clone();
-        let growth = self.growth();
-        let new = |index: u64| {
-            let leaf = |(e, i, _): &(u64, u64, Vec<u8>)| (*e, *i) == (after.epoch, index);
-            growth.leaves.iter().any(leaf)
-        };
-        let mut start = after.size;
-        while let Some(index) = start.checked_sub(1).filter(|index| new(*index)) {
-            start = index;
-        }
-        let mut made = growth.tiles(&repository, start, after);
-        if made.is_none() && start > 0 {
-            made = growth.tiles(&repository, 0, after);
-        }
-        let Some(tiles) = made else {
-            tracing::warn!(
-                repository = repository.disk().place(),
-                epoch = after.epoch,
-                "the log is not here whole: it cannot be shown that it grew"
-            );
-            return false;
-        };
-        let tiles = tiles.into_iter().map(|(t, bytes)| (after.epoch, t, bytes));
-        growth.tiles.extend(tiles);
-        true
-    }
+/// A leaf of the history log, if it is there.
+pub(crate) fn leaf(disk: &dyn Disk, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
+    read_file(disk, &names::log_leaf(epoch, index), MAX_LEAF_BYTES)
 }
 
-impl Repository {
-    /// A leaf of the history log, if it is there.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Io`].
-    pub fn log_leaf(&self, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
-        self.log_file(&names::log_leaf(epoch, index), MAX_LEAF_BYTES)
-    }
+/// A tile of the history log, if it is there.
+pub(crate) fn tile(
+    disk: &dyn Disk,
+    epoch: u64,
+    tile: TileName,
+) -> Result<Option<Bytes>, StoreError> {
+    read_file(disk, &names::log_tile(epoch, tile), MAX_TILE_BYTES)
+}
 
-    /// A tile of the history log, if it is there.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Io`].
-    pub fn log_tile(&self, epoch: u64, tile: TileName) -> Result<Option<Bytes>, StoreError> {
-        self.log_file(&names::log_tile(epoch, tile), MAX_TILE_BYTES)
-    }
-
-    fn log_file(&self, name: &str, max_bytes: usize) -> Result<Option<Bytes>, StoreError> {
-        match read_whole(self.disk(), name, max_bytes) {
-            Ok(bytes) => Ok(Some(bytes.into())),
-            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                Ok(None)
-            }
-            Err(e) => Err(e),
+fn read_file(disk: &dyn Disk, name: &str, max_bytes: usize) -> Result<Option<Bytes>, StoreError> {
+    match read_whole(disk, name, max_bytes) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(None)
         }
+        Err(e) => Err(e),
     }
 }
 
 /// The last tiles of the log at `size`. One that has filled since begins as it was.
-fn read_edge(repository: &Repository, epoch: u64, size: u64) -> Option<Edge> {
+fn read_edge(disk: &dyn Disk, epoch: u64, size: u64) -> Option<Edge> {
     let read = |tile: TileName| {
-        let partial = repository.log_tile(epoch, tile).ok()?;
-        let whole = || repository.log_tile(epoch, tile.full()).ok()?;
+        let partial = self::tile(disk, epoch, tile).ok()?;
+        let whole = || self::tile(disk, epoch, tile.full()).ok()?;
         let bytes = partial.or_else(whole)?;
         (bytes.len() >= tile.len_bytes()).then(|| bytes.slice(..tile.len_bytes()))
     };
