@@ -26,6 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
+use crate::blocking::Blocking;
 use crate::disk::Patience;
 use crate::{BlockStore, BoxFuture, StoreError};
 use files::{Files, Found};
@@ -272,14 +273,9 @@ impl BlockStore for CacheStore {
                         found.push(Record { handle, frame });
                     }
                 }
-                found
+                Ok(found)
             };
-            let place = self.place().to_owned();
-            let read = tokio::task::spawn_blocking(read).await;
-            read.map_err(|e| StoreError::Unavailable {
-                place,
-                cause: e.to_string(),
-            })
+            Blocking::Pool.run(self.place(), read).await
         })
     }
 

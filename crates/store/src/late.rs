@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
+use crate::blocking::Blocking;
 use crate::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};
 
 /// Tries to open a repository whenever it is asked for its head, until that succeeds.
@@ -31,8 +32,8 @@ impl LateRepository {
             return Ok(open);
         }
         let path = self.path.clone();
-        let opened = tokio::task::spawn_blocking(move || Repository::open(&path)).await;
-        let opened = opened.map_err(|e| self.silent(&e.to_string()))??;
+        let open = move || Repository::open(&path);
+        let opened = Blocking::Pool.run(&self.place, open).await?;
         Ok(self.open.get_or_init(|| opened))
     }
 

@@ -22,6 +22,7 @@
 //! | [`mirrors`] | several replicas as one place to ask |
 //! | `conformance` | what every replica must do (feature `conformance`) |
 
+pub mod blocking;
 pub mod cache;
 pub mod collect;
 #[cfg(feature = "conformance")]

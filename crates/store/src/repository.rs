@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use trust::tiles::TileName;
 use trust::{Frame, Handle, Record};
 
+use crate::blocking::Blocking;
 use crate::disk::{Disk, Local, Patience, io_error, replace_file};
 use crate::history_log;
 pub use crate::history_log::MAX_LEAF_BYTES;
@@ -26,6 +27,7 @@ use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError
 #[derive(Clone)]
 pub struct Repository {
     shared: Arc<Shared>,
+    blocking: Blocking,
 }
 
 struct Shared {
@@ -123,7 +125,15 @@ impl Repository {
                 refreshing: Mutex::new(()),
                 segments: OpenSegments::new(),
             }),
+            blocking: Blocking::default(),
         })
+    }
+
+    /// The same repository, whose futures wait for the disk where `blocking` says: on the runtime's
+    /// pool, unless this says otherwise.
+    #[must_use]
+    pub fn with_blocking(self, blocking: Blocking) -> Repository {
+        Repository { blocking, ..self }
     }
 
     /// Reads the head file again; true when it has changed. Answers in flight go on with the index
@@ -251,24 +261,14 @@ impl Repository {
         Ok(Some(bytes.freeze()))
     }
 
-    /// Runs what may wait for the disk on a thread that may.
-    async fn blocking<T: Send + 'static>(
+    /// Runs what may wait for the disk where [`Repository::with_blocking`] says.
+    async fn wait_for<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Repository) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let repository = self.clone();
-        match tokio::runtime::Handle::try_current() {
-            Err(_) => read(&repository),
-            Ok(runtime) => {
-                let ended = runtime.spawn_blocking(move || read(&repository)).await;
-                ended.unwrap_or_else(|e| {
-                    Err(StoreError::Unavailable {
-                        place: self.place().to_owned(),
-                        cause: e.to_string(),
-                    })
-                })
-            }
-        }
+        let work = move || read(&repository);
+        self.blocking.run(self.place(), work).await
     }
 
     fn reading<'a>(&'a self, view: &'a View) -> Reading<'a> {
@@ -313,7 +313,7 @@ impl BlockStore for Repository {
                 return answer.records(self.disk());
             }
             let want = want.to_vec();
-            self.blocking(move |repository| {
+            self.wait_for(move |repository| {
                 let mut answer = Answer::default();
                 answer.missing = repository.read_blocking(&want, around, &mut |region| {
                     answer.regions.push(region);
@@ -339,16 +339,16 @@ impl BlockStore for Repository {
 impl Replica for Repository {
     /// Reads the head file anew, so that a version published meanwhile is seen.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
-        Box::pin(async move {
-            self.refresh()?;
-            let statements = self.statements();
+        Box::pin(self.wait_for(|repository| {
+            repository.refresh()?;
+            let statements = repository.statements();
             if statements.is_empty() {
                 return Err(StoreError::NoVolume {
-                    place: self.place().to_owned(),
+                    place: repository.place().to_owned(),
                 });
             }
             Ok(statements)
-        })
+        }))
     }
 
     fn objects(&self) -> Option<&dyn Objects> {
@@ -363,6 +363,6 @@ impl Objects for Repository {
         offset: u64,
         len_bytes: usize,
     ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
-        Box::pin(self.blocking(move |r| r.read_object(name, offset, len_bytes)))
+        Box::pin(self.wait_for(move |r| r.read_object(name, offset, len_bytes)))
     }
 }

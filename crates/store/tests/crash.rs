@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use futures_util::FutureExt;
 use sim::disk::CrashDisk;
+use store::blocking::Blocking;
 use store::conformance::record;
 use store::disk::Disk;
 use store::{BlockStore, Replica, Repository, StoreError, Writer};
@@ -69,7 +70,12 @@ fn check_whole(repo: &Repository, versions: usize) -> Result<(), String> {
     for version in 0..versions {
         let records = added(version);
         let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
-        let got = repo.get_many(&want, 0).now_or_never().unwrap();
+        let got = repo
+            .clone()
+            .with_blocking(Blocking::Inline)
+            .get_many(&want, 0)
+            .now_or_never()
+            .unwrap();
         let got = got.map_err(|e| format!("version {version}: {e}"))?;
         if !records.iter().all(|r| got.contains(r)) {
             return Err(format!("a block of version {version} is missing or wrong"));
@@ -196,7 +202,12 @@ fn a_full_disk_harms_nothing_and_is_given_back() {
         if progress.created {
             let repo = Repository::open_on(disk.clone()).unwrap();
             check_whole(&repo, progress.acknowledged).unwrap();
-            let head = repo.head().now_or_never().unwrap();
+            let head = repo
+                .clone()
+                .with_blocking(Blocking::Inline)
+                .head()
+                .now_or_never()
+                .unwrap();
             assert_eq!(head.is_ok(), progress.acknowledged > 0);
             // The dropped writer has given its space back, except what a failed rename hides.
             let left = disk.files().into_iter().find(|n| n.ends_with(".tmp"));

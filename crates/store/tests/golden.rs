@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use store::blocking::Blocking;
 use store::{BlockStore, Replica, Repository, Writer};
 use trust::{Frame, Handle, Hasher, Kind, Record};
 
@@ -54,11 +55,23 @@ fn only(dir: &Path) -> Vec<u8> {
 #[test]
 fn format_0_is_read() {
     let repo = Repository::open(golden()).unwrap();
-    let head = repo.head().now_or_never().unwrap().unwrap();
+    let head = repo
+        .clone()
+        .with_blocking(Blocking::Inline)
+        .head()
+        .now_or_never()
+        .unwrap()
+        .unwrap();
     assert_eq!(head, Bytes::from_static(b"statements"));
     assert_eq!(repo.log_leaf(0, 0).unwrap().unwrap(), &b"leaf"[..]);
     let want: Vec<Handle> = records().iter().map(|r| r.handle).collect();
-    let got = repo.get_many(&want, 0).now_or_never().unwrap().unwrap();
+    let got = repo
+        .clone()
+        .with_blocking(Blocking::Inline)
+        .get_many(&want, 0)
+        .now_or_never()
+        .unwrap()
+        .unwrap();
     assert_eq!(got, records());
 }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use futures_util::FutureExt;
+use store::blocking::Blocking;
 use store::conformance::{hasher, record};
 use store::{BlockStore, Repository, StoreError, Writer};
 use trust::{Handle, Kind, Record};
@@ -50,7 +51,12 @@ fn ask(dir: &Path) -> Result<usize, StoreError> {
     let want: Vec<Handle> = records().iter().map(|r| r.handle).collect();
     let mut right = 0;
     for (one, around) in want.iter().zip([0, 3000].into_iter().cycle()) {
-        let answer = repo.get_many(&[*one], around).now_or_never().unwrap()?;
+        let answer = repo
+            .clone()
+            .with_blocking(Blocking::Inline)
+            .get_many(&[*one], around)
+            .now_or_never()
+            .unwrap()?;
         if let Some(first) = answer.first() {
             assert_eq!(first.handle, *one);
         }
@@ -60,7 +66,12 @@ fn ask(dir: &Path) -> Result<usize, StoreError> {
         };
         right += answer.iter().filter(good).count();
     }
-    let answer = repo.get_many(&want, 0).now_or_never().unwrap()?;
+    let answer = repo
+        .clone()
+        .with_blocking(Blocking::Inline)
+        .get_many(&want, 0)
+        .now_or_never()
+        .unwrap()?;
     assert!(answer.len() <= want.len());
     Ok(right)
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
+use store::blocking::Blocking;
 use store::conformance::record;
 use store::{BlockStore, Repository, Writer};
 use trust::{Handle, Kind, Record};
@@ -64,7 +65,7 @@ proptest! {
                 }
             }
             let want: Vec<Handle> = (0..=255).map(|s| of(s).handle).collect();
-            let answer = repo.get_many(&want, 0).now_or_never().unwrap().unwrap();
+            let answer = repo.clone().with_blocking(Blocking::Inline).get_many(&want, 0).now_or_never().unwrap().unwrap();
             let got: BTreeMap<Handle, Record> =
                 answer.into_iter().map(|r| (r.handle, r)).collect();
             prop_assert!(got == model, "after {number}: {} of {}", got.len(), model.len());
@@ -92,7 +93,12 @@ fn readers_go_on_while_a_writer_commits() {
                     repo.refresh().unwrap();
                     for seed in 0..known {
                         let r = of(seed as u8);
-                        let got = repo.get_many(&[r.handle], 5000).now_or_never().unwrap();
+                        let got = repo
+                            .clone()
+                            .with_blocking(Blocking::Inline)
+                            .get_many(&[r.handle], 5000)
+                            .now_or_never()
+                            .unwrap();
                         assert_eq!(got.unwrap().first(), Some(&r), "block {seed} of {known}");
                     }
                     Repository::open(repo.place()).unwrap();

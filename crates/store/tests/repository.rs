@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use store::blocking::Blocking;
 use store::{BlockStore, Replica, Repository, StoreError, Writer};
 use trust::frame::Packer;
 use trust::{Handle, Hasher, Kind, Record};
@@ -29,7 +30,12 @@ fn record(seed: u64, len: usize) -> Record {
 }
 
 fn get(repo: &Repository, want: &[Handle], around: usize) -> Vec<Record> {
-    repo.get_many(want, around).now_or_never().unwrap().unwrap()
+    repo.clone()
+        .with_blocking(Blocking::Inline)
+        .get_many(want, around)
+        .now_or_never()
+        .unwrap()
+        .unwrap()
 }
 
 #[test]
@@ -38,7 +44,11 @@ fn what_is_committed_is_there_after_reopening() {
     let path = dir.path().join("repo");
     let repo = Repository::create(&path).unwrap();
     assert!(matches!(
-        repo.head().now_or_never().unwrap(),
+        repo.clone()
+            .with_blocking(Blocking::Inline)
+            .head()
+            .now_or_never()
+            .unwrap(),
         Err(StoreError::NoVolume { .. })
     ));
     let records: Vec<Record> = (0..500).map(|i| record(i, 100 + 37 * i as usize)).collect();
@@ -56,7 +66,13 @@ fn what_is_committed_is_there_after_reopening() {
     drop(writer);
 
     for repo in [repo.clone(), Repository::open(&path).unwrap()] {
-        let head = repo.head().now_or_never().unwrap().unwrap();
+        let head = repo
+            .clone()
+            .with_blocking(Blocking::Inline)
+            .head()
+            .now_or_never()
+            .unwrap()
+            .unwrap();
         assert_eq!(head, Bytes::from_static(b"statements"));
         assert_eq!(repo.log_leaf(0, 1).unwrap().unwrap(), &b"leaf"[..]);
         assert!(repo.log_leaf(0, 2).unwrap().is_none());
