@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use trust::Reject;
+use trust::{Handle, Reject};
 
 /// An error of a store; each variant says where.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,24 @@ pub enum StoreError {
     NoVolume {
         /// The place's name.
         place: String,
+    },
+    /// The place denies a block that it should have.
+    #[error("{place} does not have block {handle}")]
+    NoBlock {
+        /// The place's name.
+        place: String,
+        /// The block.
+        handle: Handle,
+    },
+    /// The place has something else under a block's name.
+    #[error("{place} holds a damaged block {handle}: {why}")]
+    WrongBlock {
+        /// The place's name.
+        place: String,
+        /// The block.
+        handle: Handle,
+        /// Which check failed.
+        why: Reject,
     },
     /// There is no repository here.
     #[error("{} is not a bulla repository", path.display())]

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use bytes::{Bytes, BytesMut};
-use trust::{Handle, Record};
+use trust::{Block, BlockKind, Handle, Hasher, Record, Reject};
 
 use crate::StoreError;
 use crate::disk::{Disk, Patience, damaged, io_error};
@@ -56,6 +56,22 @@ impl Answer {
         }
         Ok(records)
     }
+}
+
+/// Takes the one record out of `region` and proves that it is the block `handle`.
+///
+/// # Errors
+/// [`Reject::BadFrame`] when the region does not hold exactly one record that can be unpacked,
+/// [`Reject::WrongKind`] or [`Reject::WrongBlock`] when it holds another block.
+pub fn verify_region<K: BlockKind>(
+    region: &Bytes,
+    handle: &Handle<K>,
+    hasher: &Hasher,
+) -> Result<Block<K>, Reject> {
+    let mut rest = region.clone();
+    let record = Record::take(&mut rest)?.filter(|_| rest.is_empty());
+    let record = record.ok_or(Reject::BadFrame("not one whole record"))?;
+    hasher.check(handle, record.frame.plaintext::<K>()?)
 }
 
 /// What is where, and what is not here.

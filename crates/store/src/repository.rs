@@ -4,12 +4,13 @@
 //! directory from hurting the program that reads it; whether a block is the right one is settled by
 //! `trust::Hasher::check`, elsewhere.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
 use trust::tiles::TileName;
-use trust::{Frame, Handle, Record};
+use trust::{Block, BlockKind, Frame, Handle, Hasher, Record};
 
 use crate::blocking::Blocking;
 use crate::disk::{Disk, Local, Patience, io_error, replace_file};
@@ -19,7 +20,7 @@ use crate::index::run::Lookup;
 use crate::names;
 use crate::notes::{self, Note};
 use crate::object::ObjectName;
-use crate::read::{Answer, Reading, Sink};
+use crate::read::{self, Answer, Reading, Sink};
 use crate::view::{OpenSegments, View, read_head};
 use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError, format};
 
@@ -198,6 +199,34 @@ impl Repository {
         self.reading(&self.view()).waiting(want, around, sink)
     }
 
+    /// Reads one block and proves it, waiting for the disk if need be.
+    ///
+    /// # Errors
+    /// [`StoreError::NoBlock`] when it is not here; [`StoreError::WrongBlock`] when its record does
+    /// not unpack, is of another kind or does not hash to `handle`; [`StoreError::Damaged`] when the
+    /// index or the segment is damaged; [`StoreError::Io`].
+    pub fn read_verified<K: BlockKind>(
+        &self,
+        handle: &Handle<K>,
+        hasher: &Hasher,
+    ) -> Result<Block<K>, StoreError> {
+        let place = || self.place().to_owned();
+        let mut found = None;
+        self.read_blocking(&[handle.any()], 0, &mut |region| {
+            found = Some(region.bytes);
+            ControlFlow::Break(())
+        })?;
+        let region = found.ok_or_else(|| StoreError::NoBlock {
+            place: place(),
+            handle: handle.any(),
+        })?;
+        read::verify_region(&region, handle, hasher).map_err(|why| StoreError::WrongBlock {
+            place: place(),
+            handle: handle.any(),
+            why,
+        })
+    }
+
     /// Reads records only if that needs no waiting for the disk; `None` where it would, or where the
     /// answer would be over [`read::MAX_CACHED_BYTES`].
     ///
@@ -317,7 +346,7 @@ impl BlockStore for Repository {
                 let mut answer = Answer::default();
                 answer.missing = repository.read_blocking(&want, around, &mut |region| {
                     answer.regions.push(region);
-                    std::ops::ControlFlow::Continue(())
+                    ControlFlow::Continue(())
                 })?;
                 answer.records(repository.disk())
             })
