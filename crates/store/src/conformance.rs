@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a suite fails by panicking
 
+pub mod sink;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

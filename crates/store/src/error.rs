@@ -48,6 +48,14 @@ pub enum StoreError {
         /// Which check failed.
         why: Reject,
     },
+    /// The place has no room for more blocks.
+    #[error("{place} is full: {cause}")]
+    Full {
+        /// The place's name.
+        place: String,
+        /// The system's words, or which quota.
+        cause: String,
+    },
     /// There is no repository here.
     #[error("{} is not a bulla repository", path.display())]
     NoRepository {

@@ -1,13 +1,13 @@
 //! A replica in memory: for tests, and the model that the others are compared with.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
 use crate::object::ObjectName;
-use crate::{BlockStore, BoxFuture, Objects, Replica, StoreError};
+use crate::{BlockSink, BlockStore, BoxFuture, Objects, Replica, StoreError};
 
 /// Blocks and a head in memory. The order of insertion is the order for read-around.
 #[derive(Debug, Default)]
@@ -121,6 +121,34 @@ impl BlockStore for MemoryStore {
         let held = self.held();
         let record = held.records.get(*held.positions.get(handle)?)?;
         Some(record.frame.clone())
+    }
+}
+
+/// Everything is there as soon as it is put, and is lost with the process: `flush` has nothing to do.
+impl BlockSink for MemoryStore {
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            for record in records {
+                self.insert(record.clone());
+            }
+            Ok(())
+        })
+    }
+
+    fn touch<'a>(
+        &'a self,
+        handles: &'a [Handle],
+    ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
+        Box::pin(async move {
+            let held = self.held();
+            let mut asked = HashSet::new();
+            let absent = |h: &&Handle| asked.insert(**h) && !held.positions.contains_key(*h);
+            Ok(handles.iter().filter(absent).copied().collect())
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

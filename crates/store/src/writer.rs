@@ -180,6 +180,18 @@ impl Writer {
         self.commit(&statements)
     }
 
+    /// [`Writer::checkpoint`] if anything was appended since the last commit.
+    ///
+    /// # Errors
+    /// As [`Writer::commit`].
+    pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
+        self.usable()?;
+        match self.pending.is_empty() {
+            true => Ok(()),
+            false => self.checkpoint().map(drop),
+        }
+    }
+
     /// Bytes appended since the last commit, records only.
     pub fn pending_bytes(&self) -> u64 {
         self.bytes
