@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ::serve::metrics::Page;
 use ::serve::{Limits, Listen, Server};
-use publish::pull::note::ReplicaNote;
+use replica::pull::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;
 use tokio::signal::unix::{SignalKind, signal};
@@ -169,7 +169,7 @@ fn claimed(repository: &Repository) -> Outcome<String> {
         return Ok("nothing published yet".to_owned());
     }
     let head = trust::head::Head::decode(&statements);
-    let id = head.and_then(|head| publish::source::claimed_in(&head));
+    let id = head.and_then(|head| head.volume());
     Ok(id
         .map_err(|why| Failure::of(Kind::BadHead, "the repository's head is none", &why))?
         .to_string())
