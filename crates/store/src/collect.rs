@@ -1,9 +1,9 @@
-//! Collection: what no kept version reaches gives its room back (docs/decisions/0020).
+//! Collection: frees the space of blocks that no kept version reaches (docs/decisions/0020).
 //!
-//! Whoever knows the trees marks what lives; here segments without live records are dropped, those
-//! with few are written anew, and a new index names what is left, all in one commit. Readers of the
-//! index before are not disturbed: the files that it names lie here for a grace, listed in the note
-//! `collected`, and are removed by the first writer after that.
+//! The caller, who knows the trees, marks the live blocks. Then segments without live records are
+//! dropped, segments with few are rewritten, and a new index names what is left, all in one commit.
+//! Readers of the old index are not disturbed: the dropped files stay for a grace. The note
+//! `collected` lists them, and the first writer after the grace removes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use crate::names::FileId;
 use crate::notes::{self, Note};
 use crate::view::View;
 
-/// A segment is written anew when less than this part of it lives, percent.
+/// A segment is rewritten when less than this part of it is live, percent.
 const REWRITE_BELOW_PERCENT: u64 = 50;
 
-/// What marking a block found.
+/// Result of marking a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// It is here, and was not marked before.
+    /// The block is here and was not marked before.
     New,
-    /// It was marked before.
+    /// The block was marked before.
     Known,
-    /// It is not here.
+    /// The block is not here.
     Absent,
 }
 
-/// The blocks that live: some 20 bytes each.
+/// The set of live blocks; about 20 bytes each.
 pub struct Marks {
     disk: Arc<dyn Disk>,
     view: Arc<View>,
@@ -44,26 +44,26 @@ pub struct Marks {
     live_bytes: Vec<u64>,
 }
 
-/// What a collection did, or would do.
+/// What a collection did or would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Blocks that live.
+    /// Live blocks.
     pub live_blocks: u64,
     /// Index entries before.
     pub entries_before: u64,
     /// Segments before.
     pub segments: u64,
-    /// Segments that hold nothing alive.
+    /// Segments without live blocks.
     pub dropped: u64,
-    /// Segments that are written anew.
+    /// Segments that are rewritten.
     pub rewritten: u64,
-    /// Room that is given back once the grace is over, bytes.
+    /// Space that is freed after the grace, bytes.
     pub freed_bytes: u64,
-    /// Room that dead blocks go on taking in segments that mostly live, bytes.
+    /// Space that dead blocks still take in segments that are kept, bytes.
     pub dead_bytes: u64,
 }
 
-/// What becomes of the segments.
+/// What is done with each segment.
 pub(crate) struct Plan {
     pub drop: Vec<FileId>,
     pub rewrite: Vec<FileId>,
@@ -84,10 +84,11 @@ impl Marks {
         }
     }
 
-    /// Marks a block as living.
+    /// Marks a block as live.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Io`]: nothing may be collected then.
+    /// [`StoreError::Damaged`], [`StoreError::Io`]. After an error do not collect: live blocks may be
+    /// unmarked.
     pub fn mark(&mut self, handle: &Handle) -> Result<Mark, StoreError> {
         let Lookup::At(at) = self.view.locate(&*self.disk, handle, Patience::Wait)? else {
             return Ok(Mark::Absent);
@@ -104,7 +105,7 @@ impl Marks {
         Ok(Mark::New)
     }
 
-    /// Whether they are about this state of the index.
+    /// Whether these marks belong to this state of the index.
     pub(crate) fn are_of(&self, view: &View) -> bool {
         self.view.head.runs == view.head.runs
     }
@@ -119,7 +120,7 @@ impl Marks {
             .is_some_and(|(_, key)| self.live.contains(&key))
     }
 
-    /// What collecting would do.
+    /// What a collection would do.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -145,7 +146,7 @@ impl Marks {
             let name = id.segment();
             let len = match self.disk.open(&name).and_then(|file| file.len_bytes()) {
                 Ok(len) => len,
-                // Named by an index that was made anew over a lost segment.
+                // A rebuilt index may name a lost segment.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound && live == 0 => 0,
                 Err(e) => return Err(io_error(&*self.disk, &name, e)),
             };
@@ -166,7 +167,7 @@ impl Marks {
     }
 }
 
-/// Reads a record where the index says that it lies.
+/// Reads a record at its location.
 pub(crate) fn record_at(
     disk: &dyn Disk,
     handle: &Handle,
@@ -189,18 +190,18 @@ pub(crate) fn record_at(
     }
 }
 
-/// The note `collected`: how large the index was afterwards, and which segments still lie here for
-/// readers of the index before, until when.
+/// The note `collected`: the size of the index after the last collection, and the collected segments
+/// that stay for readers of the old index, with the end of their grace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CollectedNote {
     /// Index entries after the last collection.
     pub entries: u64,
-    /// Unix seconds, and the segment.
+    /// End of the grace in Unix seconds, and the segment.
     pub sheltered: Vec<(u64, FileId)>,
 }
 
 impl CollectedNote {
-    /// The note of a repository; one that cannot be read shelters nothing.
+    /// The note of a repository. A note that cannot be read protects no segment.
     pub(crate) fn load(disk: &dyn Disk) -> CollectedNote {
         let note = notes::read(disk, Note::Collected).ok().flatten();
         note.and_then(|note| CollectedNote::decode(&note))
@@ -232,7 +233,7 @@ impl CollectedNote {
         })
     }
 
-    /// What may not be removed yet.
+    /// The segments that may not be removed yet.
     pub(crate) fn shelters(&self) -> HashSet<FileId> {
         let now = unix_now();
         let still = self.sheltered.iter().filter(|(until, _)| *until > now);
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_read_back_and_shelters_as_long_as_it_says() {
+    fn collected_note_round_trips_and_protects_until_its_time() {
         let mut note = CollectedNote {
             entries: 17,
             sheltered: Vec::new(),

@@ -1,9 +1,9 @@
-//! The disk under a repository, as a trait: every call that the repository makes of a file system,
-//! and [`Local`], the real one. The trait exists so that a simulator (crate `sim`) can lose, tear and
-//! reorder what was not synced, and run out of space at any write (design `quality.md`, crashes).
+//! The file system under a repository, as a trait: every call that a repository makes, and
+//! [`Local`], the implementation on the real file system. With the trait, a simulator (crate `sim`)
+//! can lose, tear and reorder unsynced writes, and run out of space at any write.
 //!
-//! Names are relative to the repository's directory, with `/` between parts. There is no memory
-//! mapping: a file that somebody truncates would kill a daemon that has it mapped.
+//! Names are relative to the repository's directory, with `/` between parts. Files are not memory
+//! mapped: truncating a mapped file would kill the daemon.
 
 mod files;
 mod local;
@@ -15,24 +15,25 @@ use std::sync::Arc;
 pub(crate) use files::{damaged, io_error, read_whole, replace_file, write_aside};
 pub use local::Local;
 
-/// Held while a repository is written; dropping it releases the lock.
+/// The writer's lock; dropping it releases it.
 pub type Lock = Box<dyn Send + Sync>;
 
 /// A directory with files, as a repository uses it.
 pub trait Disk: Send + Sync + 'static {
-    /// The directory's name for people.
+    /// The directory's name for logs and errors.
     fn place(&self) -> &str;
 
-    /// Where a file lies, for errors.
+    /// The path of a file, for errors.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Makes an empty file, replacing one of that name, for writing.
+    /// Creates an empty file for writing, replacing one of that name.
     ///
     /// # Errors
     /// The system's.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Opens a regular file for reading; anything else (a pipe, a device) is an error, not a wait.
+    /// Opens a regular file for reading. Anything else (a pipe, a device) is an error and never
+    /// blocks.
     ///
     /// # Errors
     /// The system's; `InvalidData` for what is not a regular file.
@@ -50,25 +51,26 @@ pub trait Disk: Send + Sync + 'static {
     /// The system's.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes a directory and those above it, durably; one that exists is fine.
+    /// Creates a directory and its parents durably; an existing one is fine.
     ///
     /// # Errors
     /// The system's.
     fn make_dir(&self, name: &str) -> io::Result<()>;
 
-    /// Makes the names in a directory durable (`""` is the repository itself).
+    /// Makes the names in a directory durable (`""` is the repository's directory).
     ///
     /// # Errors
     /// The system's.
     fn sync_dir(&self, name: &str) -> io::Result<()>;
 
-    /// Names in a directory, in any order; a name that is not UTF-8 is not ours and left out.
+    /// Lists the names in a directory, in any order, without those that are not UTF-8: no file of a
+    /// repository has such a name.
     ///
     /// # Errors
     /// The system's.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
 
-    /// Takes the exclusive lock that this file stands for, without waiting; `None` when it is held.
+    /// Takes an exclusive lock on this file without waiting; `None` when another holds it.
     ///
     /// # Errors
     /// The system's.
@@ -83,20 +85,20 @@ pub trait DiskFile: Send + Sync {
     /// The system's.
     fn len_bytes(&self) -> io::Result<u64>;
 
-    /// Reads until `buf` is full or the file ends; gives the number of bytes read.
+    /// Reads until `buf` is full or the file ends; returns the number of bytes read.
     ///
     /// # Errors
     /// The system's.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The same without waiting for a device: `None` when the page cache does not have it all, or
-    /// when the file system cannot tell.
+    /// Like [`DiskFile::read_at`], without waiting for a device: `None` when the page cache does not
+    /// hold all of it, or when the file system cannot tell.
     ///
     /// # Errors
     /// The system's.
     fn read_at_if_cached(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
 
-    /// Writes all of `bytes` at `offset`.
+    /// Writes all `bytes` at `offset`.
     ///
     /// # Errors
     /// The system's; a part may have been written.
@@ -112,8 +114,8 @@ pub trait DiskFile: Send + Sync {
 /// Whether a read may wait for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// It may.
+    /// It may wait.
     Wait,
-    /// It gives up instead.
+    /// It returns without a result instead.
     Never,
 }

@@ -1,8 +1,8 @@
-//! What a commit adds to the volume's log: leaves, and the tiles of hashes over them
+//! The files of the volume's history log in a repository: leaves, and the tiles of hashes over them
 //! (docs/decisions/0015, docs/formats/repository.md).
 //!
-//! Tiles are made from leaves, so nothing is lost with them but the time to make them anew, and they
-//! are written only where they come to the log that was signed.
+//! Tiles can be computed from leaves again. They are written only when they give the root of the log
+//! that was signed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::disk::{Disk, damaged, io_error, read_whole, write_aside};
 use crate::error::StoreError;
 use crate::names;
 
-/// Longest log leaf, bytes: a signed statement.
+/// Maximum length of a log leaf (a signed statement), bytes.
 pub const MAX_LEAF_BYTES: usize = trust::statement::MAX_SIGNED_BYTES;
 
 /// Tiles of a log, with their bytes.
@@ -50,9 +50,9 @@ impl Growth {
         Ok(())
     }
 
-    /// Makes the tiles of the log at `after`, to be written with the next commit, from the leaves
-    /// that were added and those that are here. Gives whether they could be made: the log may have
-    /// been lost in part, and then nothing but the proof that it grew is missing.
+    /// Computes the tiles of the log at `after` from the added leaves and the stored ones, to be
+    /// written with the next commit. Returns false when a leaf is missing or the root differs; then
+    /// the repository only lacks the proof that its log grew.
     pub fn put_tiles(&mut self, disk: &dyn Disk, after: &LogPoint) -> bool {
         let new = |index: u64| {
             let leaf = |(e, i, _): &(u64, u64, Vec<u8>)| (*e, *i) == (after.epoch, index);
@@ -70,7 +70,7 @@ impl Growth {
             tracing::warn!(
                 repository = disk.place(),
                 epoch = after.epoch,
-                "the log is not here whole: it cannot be shown that it grew"
+                "the history log is incomplete: the repository cannot prove that it grew"
             );
             return false;
         };
@@ -79,7 +79,7 @@ impl Growth {
         true
     }
 
-    /// Makes leaves and tiles durable under their names.
+    /// Writes leaves and tiles durably under their names.
     pub fn write(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
         let leaves = std::mem::take(&mut self.leaves).into_iter();
         let leaf = |(epoch, index, bytes)| {
@@ -101,15 +101,15 @@ impl Growth {
             let temporary = format!("{name}{}", names::TEMPORARY);
             write_aside(disk, &name, &temporary, &bytes)?;
         }
-        // Once for all that lie in a directory: a replica may take over thousands.
+        // One sync for all files of a directory: a replica may copy thousands.
         for dir in &dirs {
             disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))?;
         }
         Ok(())
     }
 
-    /// The tiles that are new in the log at `after`, which had `start` leaves before; `None` where
-    /// what is here does not come to it.
+    /// The tiles that are new in the log at `after`, which had `start` leaves before; `None` when the
+    /// leaves do not give the root of `after`.
     fn new_tiles(&self, disk: &dyn Disk, start: u64, after: &LogPoint) -> Option<Tiles> {
         let epoch = after.epoch;
         let new = self.leaves.iter().filter(|(e, ..)| *e == epoch);
@@ -129,7 +129,7 @@ impl Growth {
             return None;
         }
         if start < after.size {
-            // A level grows where the one below it has filled a tile.
+            // A level grows only where the level below has filled a tile.
             let filled: HashSet<u8> = tiles.iter().map(|(tile, _)| tile.level()).collect();
             let mut last = edge.tiles();
             last.retain(|(tile, _)| {
@@ -166,7 +166,8 @@ fn read_file(disk: &dyn Disk, name: &str, max_bytes: usize) -> Result<Option<Byt
     }
 }
 
-/// The last tiles of the log at `size`. One that has filled since begins as it was.
+/// The last tiles of the log at `size`. Where a partial tile was replaced by the full one, the
+/// beginning of the full one is the same.
 fn read_edge(disk: &dyn Disk, epoch: u64, size: u64) -> Option<Edge> {
     let read = |tile: TileName| {
         let partial = self::tile(disk, epoch, tile).ok()?;
@@ -178,8 +179,8 @@ fn read_edge(disk: &dyn Disk, epoch: u64, size: u64) -> Option<Edge> {
     Edge::read(size, &tiles?).ok()
 }
 
-/// Files of the log that no reader needs any more: those that a crash left half written, and the
-/// beginnings of tiles that have filled (whoever asks for one takes the full tile instead).
+/// Files of the log that no reader needs any more: temporary files that a crash left, and partial
+/// tiles of which the full tile exists.
 pub(crate) fn leftovers(
     epoch: &str,
     list: impl Fn(&str) -> Result<Vec<String>, StoreError>,

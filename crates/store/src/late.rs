@@ -1,5 +1,6 @@
-//! A repository on disk that may not be there yet: a stick that is not plugged in, a file system that
-//! is not mounted, a copy that is damaged. Until it can be opened it is a place that does not answer.
+//! A repository that is opened on first use, because it may not be there yet: a USB stick that is not
+//! plugged in, a file system that is not mounted. Until it can be opened, it is a place that does not
+//! answer.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,7 +11,7 @@ use trust::{Frame, Handle, Record};
 use crate::blocking::Blocking;
 use crate::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};
 
-/// Tries to open a repository whenever it is asked for its head, until that succeeds.
+/// Tries to open a repository each time it is asked for its head, until that succeeds.
 pub struct LateRepository {
     path: PathBuf,
     place: String,
@@ -18,7 +19,7 @@ pub struct LateRepository {
 }
 
 impl LateRepository {
-    /// The repository that may come to be at `path`.
+    /// The repository at `path`, which need not exist yet.
     pub fn new(path: &Path) -> LateRepository {
         LateRepository {
             path: path.to_owned(),
@@ -86,7 +87,7 @@ mod tests {
     use crate::Writer;
 
     #[tokio::test]
-    async fn it_does_not_answer_until_it_is_there() {
+    async fn repository_answers_once_it_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stick");
         let late = LateRepository::new(&path);

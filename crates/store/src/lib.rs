@@ -1,26 +1,33 @@
-//! Where blocks lie, all of it untrusted.
+//! Stores of blocks. None of them is trusted.
 //!
-//! A [`BlockStore`] answers handles with records; nothing that it says is believed before
-//! `trust::Hasher::check` has agreed. A [`Replica`] also has a head. The repository on disk, the
-//! remote client (crate `wire`), memory and later caches and mirrors are all of these two traits, and
-//! pass one conformance suite. The map of the crate:
+//! A [`BlockStore`] returns records for handles; a caller believes a record only after
+//! `trust::Hasher::check` accepts it. A [`Replica`] also has a head. A [`BlockSink`] takes blocks. The
+//! repository on disk, the remote stores (crate `wire`), memory, caches and mirrors implement these
+//! traits and pass the suites in `conformance`.
 //!
-//! | module | what lives there |
+//! | module | content |
 //! |---|---|
-//! | [`repository`], [`read`] | a repository open for reading: index view, batched reads, read-around |
-//! | [`gather`] | many wanted records as few reads, without I/O |
-//! | [`writer`] | the one who appends and commits; what a crash left is cleared here |
-//! | [`collect`] | what no kept version reaches gives its room back |
-//! | [`rebuild`] | an index made anew from the segments |
-//! | [`names`], [`format`], [`head`], [`segment`], [`index`] | the files of a repository |
-//! | [`object`] | the same files as others may ask for them |
-//! | [`notes`] | small files for whoever looks after it |
-//! | [`disk`] | the file system under it, as a trait |
-//! | [`memory`] | a replica in memory |
-//! | [`late`] | a repository that may not be there yet |
-//! | [`cache`] | blocks that were fetched before, on the reader's disk |
-//! | [`mirrors`] | several replicas as one place to ask |
-//! | `conformance` | what every replica must do (feature `conformance`) |
+//! | `traits` | [`BlockStore`], [`BlockSink`], [`Replica`], [`Objects`] |
+//! | [`repository`], [`read`] | a repository that is open for reading; batched reads |
+//! | [`gather`] | read plans: many wanted records become few reads (sans-I/O) |
+//! | `view` | one state of the head with its open index runs |
+//! | [`writer`] | appends records and commits versions; removes what a crash left |
+//! | [`sink`] | a writer as a [`BlockSink`] |
+//! | [`collect`] | frees the space of blocks that no kept version reaches |
+//! | [`rebuild`] | rebuilds the index from the segments |
+//! | [`names`], [`format`], [`head`], [`segment`], [`index`], [`notes`], `history_log` | the files of a repository |
+//! | [`object`] | names under which peers ask for these files |
+//! | [`disk`] | the file system under a repository, as a trait |
+//! | [`blocking`] | where work that waits for a disk runs |
+//! | [`memory`] | a store in memory |
+//! | [`late`] | a repository that is opened on first use |
+//! | [`cache`] | fetched blocks on the reader's own disk |
+//! | [`mirrors`] | several replicas of one volume: order, fail-over, hedging |
+//! | [`error`] | [`StoreError`] |
+//! | `conformance` | suites for replicas and sinks (feature `conformance`) |
+//!
+//! Modules depend on one another in this direction only: `error` and `names` below, then `disk`, the
+//! files, `view`, `read`, `repository`, `writer`, `sink`.
 
 pub mod blocking;
 pub mod cache;

@@ -1,4 +1,4 @@
-//! A replica in memory: for tests, and the model that the others are compared with.
+//! A store in memory: for tests, and as the model that other stores are compared with.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -9,7 +9,7 @@ use trust::{Frame, Handle, Record};
 use crate::object::ObjectName;
 use crate::{BlockSink, BlockStore, BoxFuture, Objects, Replica, StoreError};
 
-/// Blocks and a head in memory. The order of insertion is the order for read-around.
+/// Blocks, a head and objects in memory. Read-around follows the order of insertion.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     place: String,
@@ -25,7 +25,7 @@ struct Held {
 }
 
 impl MemoryStore {
-    /// An empty store of this name.
+    /// An empty store; `place` is its name.
     pub fn new(place: impl Into<String>) -> Self {
         MemoryStore {
             place: place.into(),
@@ -33,7 +33,7 @@ impl MemoryStore {
         }
     }
 
-    /// Adds a record; false when its handle is there already.
+    /// Adds a record; returns false, changing nothing, when its handle is there already.
     pub fn insert(&self, record: Record) -> bool {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         let position = held.records.len();
@@ -45,13 +45,13 @@ impl MemoryStore {
         new
     }
 
-    /// Sets what [`Replica::head`] answers.
+    /// Sets the head that [`Replica::head`] returns.
     pub fn set_head(&self, head: Bytes) {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         held.head = Some(head);
     }
 
-    /// Shows an object under its name. A store that was given none has no names to ask by.
+    /// Adds an object. Without any, [`Replica::objects`] returns `None`.
     pub fn set_object(&self, name: ObjectName, bytes: Bytes) {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         held.objects.insert(name, bytes);
@@ -124,7 +124,7 @@ impl BlockStore for MemoryStore {
     }
 }
 
-/// Everything is there as soon as it is put, and is lost with the process: `flush` has nothing to do.
+/// A record is there as soon as it is put and as long as the process runs, so `flush` does nothing.
 impl BlockSink for MemoryStore {
     fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {

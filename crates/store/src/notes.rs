@@ -1,22 +1,22 @@
-//! Small files beside the head, for whoever looks after a repository: what it holds of its volume, what
-//! it followed, what was collected. Readers need none of them, and a repository without them is whole.
+//! Notes: small files beside the head for the programs that maintain a repository (pull, prune, the
+//! writer). Readers do not need them, and a repository without them is complete.
 
 use bytes::Bytes;
 
 use crate::disk::{Disk, read_whole, replace_file};
 use crate::{StoreError, names};
 
-/// Longest note, bytes.
+/// Maximum length of a note, bytes.
 pub const MAX_NOTE_BYTES: usize = 4 << 20;
 
-/// The notes that there are.
+/// The kinds of notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// Which version a replica was proved to hold, and how much of it.
+    /// Which version a replica provably holds, and which part of it.
     Replica,
-    /// Which files of its sources a replica has seen. Losing it costs time.
+    /// Which files of its sources a replica has seen. Losing it costs only time.
     Followed,
-    /// What was collected lately and lies here a while longer for readers of the index before.
+    /// Segments that were collected but stay for a grace, for readers of the old index.
     Collected,
 }
 

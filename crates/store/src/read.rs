@@ -1,5 +1,4 @@
-//! Batched reads from a repository on a disk, by the plan of [`crate::gather`]
-//! (docs/decisions/0007).
+//! Batched reads from a repository on a disk, by a plan of [`crate::gather`] (docs/decisions/0007).
 
 use std::ops::ControlFlow;
 
@@ -13,13 +12,13 @@ use crate::gather::{self, Group, Near, Pieces, Wanted};
 use crate::index::run::Lookup;
 use crate::view::{OpenSegments, View};
 
-/// Longest read, bytes, before read-around.
+/// Maximum length of one read without read-around, bytes.
 pub const MAX_READ_BYTES: usize = 1 << 20;
-/// Most read-around that is granted, bytes.
+/// Maximum read-around, bytes.
 pub const MAX_AROUND_BYTES: usize = 1 << 20;
-/// Longest answer that is read without leaving the caller's thread, bytes.
+/// Maximum length of an answer that is read on the caller's thread, bytes.
 pub const MAX_CACHED_BYTES: usize = 2 << 20;
-/// Records so near to one another are read in one go, bytes between them.
+/// Records with at most this many bytes between them are read in one go.
 const NEAR_BYTES: u64 = 16 << 10;
 
 const NEAR: Near = Near {
@@ -28,21 +27,21 @@ const NEAR: Near = Near {
     around_bytes: MAX_AROUND_BYTES,
 };
 
-/// Takes regions as they are read; may break off.
+/// Receives regions as they are read; may stop the read.
 pub type Sink<'a> = dyn FnMut(Region) -> ControlFlow<()> + 'a;
 
-/// An answer as a whole.
+/// A whole answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What was found, wanted records first.
+    /// The records that were found, wanted ones first.
     pub regions: Vec<Region>,
-    /// Handles that are not here.
+    /// Handles that are missing.
     pub missing: Vec<Handle>,
 }
 
 impl Answer {
-    /// The records one by one. They share the memory of the reads: a cache that keeps one of many
-    /// must copy it.
+    /// Splits the answer into records. They share the memory of the reads: a cache that keeps one of
+    /// many must copy it.
     pub(crate) fn records(self, disk: &dyn Disk) -> Result<Vec<Record>, StoreError> {
         let count = self.regions.iter().map(|r| r.records).sum();
         let mut records = Vec::with_capacity(count);
@@ -58,7 +57,7 @@ impl Answer {
     }
 }
 
-/// Takes the one record out of `region` and proves that it is the block `handle`.
+/// Verifies that `region` is one record and that the record is the block `handle`.
 ///
 /// # Errors
 /// [`Reject::BadFrame`] when the region does not hold exactly one record that can be unpacked,
@@ -74,13 +73,13 @@ pub fn verify_region<K: BlockKind>(
     hasher.check(handle, record.frame.plaintext::<K>()?)
 }
 
-/// What is where, and what is not here.
+/// The records to read, and the handles that are missing.
 struct Plan {
     found: gather::Plan,
     missing: Vec<Handle>,
 }
 
-/// What a read needs of a repository.
+/// The parts of a repository that a read needs.
 pub(crate) struct Reading<'a> {
     pub disk: &'a dyn Disk,
     pub view: &'a View,
@@ -163,7 +162,7 @@ impl Reading<'_> {
         }))
     }
 
-    /// Reads the group and what lies behind it; `None` when that would mean to wait.
+    /// Reads the group and its read-around; `None` when that would wait and `patience` forbids it.
     fn read(&self, group: &Group<'_>, patience: Patience) -> Result<Option<Bytes>, StoreError> {
         let Some(first) = group.wanted.first() else {
             return Ok(Some(Bytes::new()));
@@ -180,7 +179,7 @@ impl Reading<'_> {
                 .map_err(fail)?,
         };
         if got.is_none() && group.around > 0 {
-            // What was asked for may be at hand though what lies behind it is not.
+            // The wanted records may be in the page cache although the read-around is not.
             buf.truncate(needed);
             got = file
                 .read_at_if_cached(&mut buf, group.start)
@@ -197,7 +196,7 @@ impl Reading<'_> {
             ));
         }
         if got < buf.len() / 2 {
-            // Read-around met the end: what is kept of this must not keep the empty rest.
+            // Read-around reached the end of the file: do not keep a mostly empty buffer alive.
             return Ok(Some(Bytes::copy_from_slice(
                 buf.get(..got).unwrap_or_default(),
             )));
@@ -207,7 +206,7 @@ impl Reading<'_> {
     }
 }
 
-/// Cuts what was read; a record that is another than the index says is damage.
+/// Cuts what was read into regions. A record that is not the one in the index is damage.
 fn split(
     group: &Group<'_>,
     disk: &dyn Disk,

@@ -1,8 +1,8 @@
-//! The repository: one directory of immutable files plus the head (docs/formats/repository.md).
+//! The repository: a directory of immutable files and the head (docs/formats/repository.md).
 //!
-//! Everything in it is the word of whoever wrote it. What is checked here keeps a damaged or hostile
-//! directory from hurting the program that reads it; whether a block is the right one is settled by
-//! `trust::Hasher::check`, elsewhere.
+//! Nothing in it is trusted. The checks here protect the program from a damaged or hostile directory.
+//! Whether a block is the right one, only `trust::Hasher::check` decides;
+//! [`Repository::read_verified`] calls it.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -39,11 +39,11 @@ struct Shared {
 }
 
 impl Repository {
-    /// Makes an empty repository in a directory that is not there, is empty, or holds what an
+    /// Creates an empty repository. The directory must not exist, or be empty, or hold what an
     /// interrupted `create` left.
     ///
     /// # Errors
-    /// [`StoreError::Io`] (`AlreadyExists` when there is a repository or anything else);
+    /// [`StoreError::Io`] (`AlreadyExists` when the directory holds anything else);
     /// [`StoreError::Locked`].
     pub fn create(dir: impl AsRef<Path>) -> Result<Repository, StoreError> {
         Repository::create_on(Arc::new(Local::new(dir.as_ref())))
@@ -58,7 +58,7 @@ impl Repository {
         Repository::open_on(Arc::new(Local::new(dir.as_ref())))
     }
 
-    /// Opens the repository in a directory, making it first when there is none.
+    /// Opens the repository in a directory, creating it when there is none.
     ///
     /// # Errors
     /// Those of [`Repository::open`] and [`Repository::create`].
@@ -101,7 +101,7 @@ impl Repository {
         for dir in parts {
             disk.make_dir(dir).map_err(fail(dir))?;
         }
-        // The format file comes last: with it, the directory is a repository.
+        // The format file comes last: it makes the directory a repository.
         replace_file(
             &*disk,
             names::FORMAT_FILE,
@@ -130,15 +130,15 @@ impl Repository {
         })
     }
 
-    /// The same repository, whose futures wait for the disk where `blocking` says: on the runtime's
-    /// pool, unless this says otherwise.
+    /// Returns the same repository with this choice of where its futures wait for the disk. The
+    /// default is [`Blocking::Pool`].
     #[must_use]
     pub fn with_blocking(self, blocking: Blocking) -> Repository {
         Repository { blocking, ..self }
     }
 
-    /// Reads the head file again; true when it has changed. Answers in flight go on with the index
-    /// that they began with.
+    /// Reads the head file again; true when it has changed. Reads that have begun keep the old index.
+    /// Blocks.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`]; the old state stays in use.
@@ -162,12 +162,12 @@ impl Repository {
         Ok(true)
     }
 
-    /// The newest statements as of the last [`Repository::refresh`]; empty before the first version.
+    /// The statements as of the last [`Repository::refresh`]; empty before the first version.
     pub fn statements(&self) -> Bytes {
         self.view().head.statements.clone()
     }
 
-    /// Whether the block is there.
+    /// Whether the index has the block. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -176,20 +176,20 @@ impl Repository {
         Ok(matches!(found, Lookup::At(_)))
     }
 
-    /// How many index entries there are: the number of blocks, where none was written twice.
+    /// Number of index entries. It is the number of blocks if none was written twice.
     pub fn index_entries(&self) -> u64 {
         self.view().head.runs.iter().map(|r| r.entries).sum()
     }
 
-    /// Reads records, waiting for the disk if need be, and hands them over in regions of a few
-    /// records each, ready to be sent. Gives back the handles that are not here.
+    /// Reads records, waiting for the disk if needed, and passes them to `sink` in regions of one or
+    /// more records, ready to be sent. Returns the handles that are missing.
     ///
-    /// Regions of what was asked for come first, in the order in which they lie; then, out of the
-    /// `around` bytes granted, what lies behind the first handle asked for. `sink` may break off.
+    /// First come the wanted records, in the order of their locations; then at most `around` bytes of
+    /// the records that follow the first wanted one. `sink` may stop the read.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when a record is not where the index says; [`StoreError::Io`]. What
-    /// was handed over before is good.
+    /// [`StoreError::Damaged`] when a record is not where the index says; [`StoreError::Io`]. Regions
+    /// that were passed on before are good.
     pub fn read_blocking(
         &self,
         want: &[Handle],
@@ -199,12 +199,12 @@ impl Repository {
         self.reading(&self.view()).waiting(want, around, sink)
     }
 
-    /// Reads one block and proves it, waiting for the disk if need be.
+    /// Reads one block and verifies it, waiting for the disk if needed.
     ///
     /// # Errors
-    /// [`StoreError::NoBlock`] when it is not here; [`StoreError::WrongBlock`] when its record does
-    /// not unpack, is of another kind or does not hash to `handle`; [`StoreError::Damaged`] when the
-    /// index or the segment is damaged; [`StoreError::Io`].
+    /// [`StoreError::NoBlock`] when the index does not have it; [`StoreError::WrongBlock`] when its
+    /// record does not unpack, is of another kind or does not hash to `handle`;
+    /// [`StoreError::Damaged`] when the index or the segment is damaged; [`StoreError::Io`].
     pub fn read_verified<K: BlockKind>(
         &self,
         handle: &Handle<K>,
@@ -227,8 +227,8 @@ impl Repository {
         })
     }
 
-    /// Reads records only if that needs no waiting for the disk; `None` where it would, or where the
-    /// answer would be over [`read::MAX_CACHED_BYTES`].
+    /// Reads records only if that needs no wait for the disk: `None` when it would, or when the answer
+    /// would exceed [`read::MAX_CACHED_BYTES`].
     ///
     /// # Errors
     /// As [`Repository::read_blocking`].
@@ -240,7 +240,7 @@ impl Repository {
         self.reading(&self.view()).if_cached(want, around)
     }
 
-    /// A leaf of the history log, if it is there.
+    /// Reads a leaf of the history log, if it exists. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -248,7 +248,7 @@ impl Repository {
         history_log::leaf(self.disk(), epoch, index)
     }
 
-    /// A tile of the history log, if it is there.
+    /// Reads a tile of the history log, if it exists. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -256,7 +256,7 @@ impl Repository {
         history_log::tile(self.disk(), epoch, tile)
     }
 
-    /// A note, if there is one.
+    /// Reads a note, if it exists. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when it is longer than a note can be; [`StoreError::Io`].
@@ -264,8 +264,8 @@ impl Repository {
         notes::read(self.disk(), note)
     }
 
-    /// At most `len_bytes` (and [`MAX_RANGE_BYTES`]) of an object from `offset` on, waiting for the
-    /// disk if need be; `None` when there is no such object.
+    /// Reads at most `len_bytes` (and [`MAX_RANGE_BYTES`]) of an object from `offset` on, waiting for
+    /// the disk if needed; `None` when there is no such object.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -290,7 +290,7 @@ impl Repository {
         Ok(Some(bytes.freeze()))
     }
 
-    /// Runs what may wait for the disk where [`Repository::with_blocking`] says.
+    /// Runs `read`, which may wait for the disk, where [`Repository::with_blocking`] says.
     async fn wait_for<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Repository) -> Result<T, StoreError> + Send + 'static,
@@ -312,7 +312,7 @@ impl Repository {
         &*self.shared.disk
     }
 
-    /// The disk that the repository lies on: for whoever serves its files as they are.
+    /// The disk of the repository, for servers that send its files as they are.
     pub fn disk_shared(&self) -> Arc<dyn Disk> {
         self.shared.disk.clone()
     }
@@ -331,7 +331,8 @@ impl BlockStore for Repository {
         self.shared.disk.place()
     }
 
-    /// What the page cache has is read at once; for the rest the runtime's blocking threads wait.
+    /// Answers at once what the page cache holds. Everything else is read where
+    /// [`Repository::with_blocking`] says.
     fn get_many<'a>(
         &'a self,
         want: &'a [Handle],
@@ -366,7 +367,7 @@ impl BlockStore for Repository {
 }
 
 impl Replica for Repository {
-    /// Reads the head file anew, so that a version published meanwhile is seen.
+    /// Reads the head file again, so that a newly published version is seen.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(self.wait_for(|repository| {
             repository.refresh()?;

@@ -9,33 +9,33 @@ use trust::{Frame, Handle, Record};
 use crate::error::StoreError;
 use crate::object::ObjectName;
 
-/// Blocks by handle, from somewhere that may lie.
+/// Blocks by handle, from a place that is not trusted.
 pub trait BlockStore: Send + Sync + 'static {
-    /// The place's name for people: logs, evidence, errors (`/srv/repo`, `bulla://host:port`).
+    /// The place's name for logs, evidence and errors (`/srv/repo`, `bulla://host:port`).
     fn place(&self) -> &str;
 
-    /// Asks for many blocks in one go.
+    /// Asks for many blocks in one request.
     ///
-    /// Gives back the records that the place has, in any order; a handle without a record was
-    /// denied, which proves nothing. `around` is how many bytes of neighbouring records the place
-    /// may add unasked (read-around, 0 for none): they come after the wanted ones. A handle asked for
-    /// twice is answered once.
+    /// Returns the records that the place has, in any order, each once. A handle without a record was
+    /// denied, which does not prove that the block is absent. `around` is the number of bytes of
+    /// neighbouring records that the place may add (read-around, 0 for none); they come after the
+    /// wanted records.
     ///
     /// # Errors
-    /// [`StoreError`] when the place did not answer, or answered with something that is no answer.
-    /// There is no time-out here: the caller holds the deadline and drops the future.
+    /// [`StoreError`] when the place did not answer, or gave an invalid answer. There is no time-out
+    /// here: the caller holds the deadline and drops the future.
     fn get_many<'a>(
         &'a self,
         want: &'a [Handle],
         around: usize,
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>>;
 
-    /// A block that can be had without waiting for a network or a runtime, if there is one.
+    /// Returns the block if that needs no wait for a network, a disk or a runtime.
     fn try_cached(&self, _handle: &Handle) -> Option<Frame> {
         None
     }
 
-    /// Whether its blocks lie on this machine, so that keeping copies of them is of no use.
+    /// Whether the blocks are on this machine, so that caching them on disk gains nothing.
     fn is_local(&self) -> bool {
         false
     }
@@ -95,17 +95,18 @@ pub trait BlockSink: Send + Sync + 'static {
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 }
 
-/// A store that also says what its newest statement is: a repository or a mirror of one.
+/// A store that also has a head: a repository or a mirror of one.
 pub trait Replica: BlockStore {
-    /// The head: policy chain, root record, timestamp (`trust::head`), as this place tells it.
+    /// The head of the volume as this place has it: policy chain, root record and timestamp
+    /// (`trust::head`). Not verified.
     ///
     /// # Errors
     /// As [`BlockStore::get_many`]; [`StoreError::NoVolume`] when the place serves another volume.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>>;
 
-    /// The head, asked for by somebody who is going to read `path` (names with `/` between them)
-    /// next: a place that answers from afar may let blocks on that way come with it, which
-    /// [`BlockStore::try_cached`] and [`BlockStore::get_many`] then give out. Only a hint.
+    /// The head, for a caller who will read `path` (names with `/` between them) next. A remote place
+    /// may send blocks on that path along with the head; [`BlockStore::try_cached`] and
+    /// [`BlockStore::get_many`] then return them. `path` is only a hint.
     ///
     /// # Errors
     /// As [`Replica::head`].
@@ -113,21 +114,22 @@ pub trait Replica: BlockStore {
         self.head()
     }
 
-    /// The files behind it, where this is a repository that shows them.
+    /// The files of the repository, if this place gives access to them.
     fn objects(&self) -> Option<&dyn Objects> {
         None
     }
 }
 
-/// The files of a repository, in place or over a network: what lies together can be had together,
-/// without a question for each block. What they say is a hint; only a hash makes it more.
+/// The files of a repository, local or remote. They let a caller fetch a range of a segment instead
+/// of asking for each block. Their content is a hint until a hash proves it.
 pub trait Objects: Send + Sync {
-    /// At most `len_bytes` of an object from `offset` on: fewer at its end, `None` when there is no
-    /// such object (any more). The head ([`ObjectName::Head`]) comes whole, as of one moment, when
-    /// it is asked for from 0 with [`crate::head::MAX_HEAD_BYTES`]; every other object never changes.
+    /// Reads at most `len_bytes` of an object from `offset` on: fewer at its end, `None` when there
+    /// is no such object. The head ([`ObjectName::Head`]) is consistent when it is read from 0 with
+    /// [`crate::head::MAX_HEAD_BYTES`] in one call; every other object is immutable.
     ///
     /// # Errors
-    /// As [`BlockStore::get_many`]; [`StoreError::BadAnswer`] for more bytes than asked.
+    /// As [`BlockStore::get_many`]; [`StoreError::BadAnswer`] when more bytes come than were asked
+    /// for.
     fn range(
         &self,
         name: ObjectName,
@@ -136,5 +138,5 @@ pub trait Objects: Send + Sync {
     ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
 }
 
-/// Most bytes that one [`Objects::range`] gives.
+/// Maximum number of bytes that one [`Objects::range`] returns.
 pub const MAX_RANGE_BYTES: usize = 4 << 20;

@@ -1,5 +1,5 @@
-//! What readers of a repository share: one state of its head with the index runs that it names
-//! ([`View`]), and the segments that are open.
+//! What the reads of a repository share: one state of the head with its open index runs ([`View`]),
+//! and a cache of open segments ([`OpenSegments`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use crate::index::MAX_SEGMENTS;
 use crate::index::run::{Lookup, Run};
 use crate::names::{self, FileId};
 
-/// Segments that are kept open, at most.
+/// Maximum number of segments that are kept open.
 const OPEN_SEGMENTS: usize = 256;
 
-/// One state of the head and its index runs. Readers in flight keep theirs when it is replaced.
+/// One state of the head and its index runs. A read that has begun keeps its view when a new one
+/// replaces it.
 pub(crate) struct View {
     pub head: Head,
     pub runs: Vec<Arc<Run>>,
 }
 
 impl View {
-    /// Reads the head and opens its runs, taking over those that `old` has open.
+    /// Reads the head and opens its runs, sharing those that `old` has open.
     pub fn load(disk: &dyn Disk, old: Option<&View>) -> Result<View, StoreError> {
         const ATTEMPTS: usize = 3;
         let mut attempt = 1;
@@ -46,7 +47,7 @@ impl View {
                     }
                     return Ok(View { head, runs });
                 }
-                // Two commits passed between reading the head and opening a run that it names.
+                // Two commits passed between reading the head and opening a run: read the head again.
                 Err(StoreError::Io { source, .. })
                     if source.kind() == std::io::ErrorKind::NotFound && attempt < ATTEMPTS =>
                 {
@@ -57,7 +58,7 @@ impl View {
         }
     }
 
-    /// Looks in the runs, newest first.
+    /// Looks a handle up in the runs, newest first.
     pub fn locate(
         &self,
         disk: &dyn Disk,
@@ -108,13 +109,14 @@ impl OpenSegments {
         OpenSegments(Cache::new(OPEN_SEGMENTS))
     }
 
-    /// An open segment; a removed one goes on working while it is open.
+    /// Opens a segment, or takes the open one. An open segment stays readable when its file is
+    /// removed.
     pub fn get(&self, disk: &dyn Disk, id: FileId) -> Result<Arc<dyn DiskFile>, StoreError> {
         self.0.get_or_insert_with(&id, || {
             let name = id.segment();
             disk.open(&name).map_err(|e| {
                 if e.kind() == std::io::ErrorKind::NotFound {
-                    damaged(disk, &name, "the index names it and it is not there")
+                    damaged(disk, &name, "the index names it, but it does not exist")
                 } else {
                     io_error(disk, &name, e)
                 }

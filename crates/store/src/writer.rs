@@ -1,10 +1,14 @@
-//! The one who writes a repository: appends records to new segments and commits them together with
-//! new statements (docs/decisions/0008).
+//! Writing a repository: [`Writer`] appends records to new segments and commits them together with new
+//! statements (docs/decisions/0008).
 //!
-//! Until the head is replaced, nothing that a reader looks at has changed. The order is: segments
-//! synced and named, directory synced; index run synced and named, directory synced; log leaves
-//! and tiles likewise; head written aside, synced, renamed, directory synced. A crash before the rename leaves
-//! files that nothing names; the next writer removes them.
+//! Until the head is replaced, readers see no change. The order of a commit is:
+//!
+//! 1. Sync and rename the segments; sync their directory.
+//! 2. Sync and rename the index run; sync its directory.
+//! 3. The same for log leaves and tiles.
+//! 4. Write the head under a temporary name, sync it, rename it; sync the directory.
+//!
+//! A crash before the last rename leaves files that no head names; the next writer removes them.
 
 mod collecting;
 mod leftovers;
@@ -32,16 +36,17 @@ use crate::view::View;
 use leftovers::clear_leftovers;
 pub(crate) use leftovers::lock_for_writing;
 
-/// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
+/// Maximum number of index runs after a commit. A look-up of an absent block searches all of them.
 const TARGET_RUNS: usize = 12;
-/// Full segments that are being synced while the next one is filled. Without that the one who appends
-/// would wait for the device and the device for him, by turns.
+/// Number of full segments that are synced in the background while the next one is filled, so that
+/// the device and the appending thread do not wait for each other.
 const SYNCING_SEGMENTS: usize = 2;
 
-/// The writer of a repository; there is one at a time, over all processes.
+/// The writer of a repository. There is at most one at a time, over all processes. Its functions
+/// block.
 ///
-/// After an error nothing more can be written: begin anew. What was not committed is removed when the
-/// writer is dropped, or by the next one.
+/// After an error the writer is broken and every further call fails; begin a new one. Files that were
+/// not committed are removed when the writer is dropped, or by the next writer.
 pub struct Writer {
     repository: Repository,
     disk: Arc<dyn Disk>,
@@ -57,7 +62,7 @@ pub struct Writer {
     _lock: Lock,
 }
 
-/// A full segment on its way to the device.
+/// A full segment that is being synced.
 struct Syncing {
     id: FileId,
     thread: JoinHandle<std::io::Result<()>>,
@@ -75,7 +80,7 @@ pub struct Committed {
 }
 
 impl Writer {
-    /// Takes the writer's lock, sees the newest head, and removes what a crash left behind.
+    /// Takes the writer's lock, reads the newest head, and removes what a crash left.
     ///
     /// # Errors
     /// [`StoreError::Locked`] when another process or writer has the lock; [`StoreError::Format`]
@@ -120,7 +125,7 @@ impl Writer {
         &self.view.head.statements
     }
 
-    /// Whether a block is there, committed or appended.
+    /// Whether the block is committed or appended.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -131,11 +136,11 @@ impl Writer {
         self.repository.contains(handle)
     }
 
-    /// Appends a record unless its block is there already; tells whether it did.
+    /// Appends a record unless its block is there already; returns whether it did.
     ///
     /// # Errors
-    /// [`StoreError::Io`] (a full disk, for one), [`StoreError::Damaged`]; the writer is of no more
-    /// use then.
+    /// [`StoreError::Io`] (for example a full disk), [`StoreError::Damaged`]; the writer is broken
+    /// then.
     pub fn append(&mut self, record: &Record) -> Result<bool, StoreError> {
         self.usable()?;
         if self.contains(&record.handle)? {
@@ -145,8 +150,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Appends a record though its block is there already, committed: for a block whose record is
-    /// damaged. The new one is found from the next commit on. Tells whether it did.
+    /// Appends a record although its block is already committed: replaces a damaged record. Readers
+    /// find the new record after the next commit. Returns whether it did.
     ///
     /// # Errors
     /// As [`Writer::append`].
@@ -159,19 +164,19 @@ impl Writer {
         Ok(true)
     }
 
-    /// Makes everything since the last commit durable and visible together with `statements`. On
-    /// return it survives any crash; before, the old version stands whole.
+    /// Makes everything since the last commit durable, and visible together with `statements`. After
+    /// this returns, the new version survives any crash; until then, the old version stays whole.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Damaged`]; the writer is of no more use then, and the old
-    /// version stands (only where the very last step, syncing the directory, failed, the new one may).
+    /// [`StoreError::Io`], [`StoreError::Damaged`]; the writer is broken then, and the old version
+    /// stands. (If the very last step failed, syncing the directory, it may be the new version.)
     pub fn commit(&mut self, statements: &[u8]) -> Result<Committed, StoreError> {
         self.usable()?;
         self.guard(|w| w.commit_all(statements))
     }
 
-    /// Commits the blocks alone, under the statements that stand: a long publication that is cut off
-    /// then finds them again instead of writing them anew.
+    /// Commits the blocks without changing the statements. A long publication that is interrupted then
+    /// finds them again and need not write them again.
     ///
     /// # Errors
     /// As [`Writer::commit`].
@@ -192,7 +197,7 @@ impl Writer {
         }
     }
 
-    /// Bytes appended since the last commit, records only.
+    /// Length of the records that were appended since the last commit, bytes.
     pub fn pending_bytes(&self) -> u64 {
         self.bytes
     }
@@ -202,7 +207,7 @@ impl Writer {
             return Err(io_error(
                 &*self.disk,
                 "",
-                std::io::Error::other("an earlier write failed; begin anew"),
+                std::io::Error::other("an earlier write failed; open a new writer"),
             ));
         }
         Ok(())
@@ -232,13 +237,17 @@ impl Writer {
         };
         let at = segment.append(&*disk, record)?;
         if !self.pending.insert(record.handle, at) {
-            return Err(damaged(&*disk, "", "one commit cannot hold so many blocks"));
+            return Err(damaged(
+                &*disk,
+                "",
+                "one commit cannot hold this many blocks",
+            ));
         }
         self.bytes += record.len() as u64;
         Ok(())
     }
 
-    /// Ends the segment that is being filled, if there is one; it is not yet synced.
+    /// Ends the segment that is being filled, if there is one, without syncing it.
     fn end_segment(&mut self) -> Result<Option<Written>, StoreError> {
         let Some((segment, from)) = self.segment.take() else {
             return Ok(None);
@@ -248,7 +257,7 @@ impl Writer {
         Ok(Some(written))
     }
 
-    /// Ends a full segment and has it synced behind our back.
+    /// Ends a full segment and syncs it in the background.
     fn roll_segment(&mut self) -> Result<(), StoreError> {
         if let Some(Written { id, file, .. }) = self.end_segment()? {
             self.syncing.push_back(Syncing {
@@ -259,14 +268,15 @@ impl Writer {
         self.finish_syncing(SYNCING_SEGMENTS)
     }
 
-    /// Waits until no more than so many segments are being synced.
+    /// Waits until at most `most` segments are being synced.
     fn finish_syncing(&mut self, most: usize) -> Result<(), StoreError> {
         while self.syncing.len() > most {
             let Some(oldest) = self.syncing.pop_front() else {
                 break;
             };
             let ended = oldest.thread.join();
-            let synced = ended.unwrap_or_else(|_| Err(std::io::Error::other("sync broke off")));
+            let synced =
+                ended.unwrap_or_else(|_| Err(std::io::Error::other("the syncing thread panicked")));
             let name = oldest.id.segment_temporary();
             synced.map_err(|e| io_error(&*self.disk, &name, e))?;
         }
@@ -294,7 +304,7 @@ impl Writer {
         Ok(committed)
     }
 
-    /// The one step that makes a commit visible, and what may be cleared away after it.
+    /// Makes the commit visible, then removes the index runs that the commit before it replaced.
     fn replace_head(&mut self, head: &Head) -> Result<(), StoreError> {
         replace_file(
             &*self.disk,
@@ -303,26 +313,26 @@ impl Writer {
             "",
             &head.encode(),
         )?;
-        // Committed. What the commit before this one replaced has had its readers' grace.
+        // Committed. Readers have had the time between two commits to leave the retired runs.
         self.unnamed.clear();
         self.bytes = 0;
         for id in &self.view.head.retired {
             if let Err(e) = self.disk.remove(&id.index()) {
-                tracing::debug!(run = %id, error = %e, "a replaced index run stays");
+                tracing::debug!(run = %id, error = %e, "cannot remove a replaced index run");
             }
         }
         match self.repository.refresh() {
             Ok(_) => self.view = self.repository.view(),
             Err(error) => {
-                // The commit stands; only this writer cannot go on from it.
-                tracing::error!(%error, "cannot read back what was committed");
+                // The commit stands, but this writer cannot continue.
+                tracing::error!(%error, "cannot read the head after a commit");
                 self.broken = true;
             }
         }
         Ok(())
     }
 
-    /// Makes all segments durable and gives them their names; gives the bytes written to them.
+    /// Makes all segments durable under their final names; returns the number of bytes written.
     fn name_segments(&mut self) -> Result<u64, StoreError> {
         if let Some(last) = self.end_segment()? {
             let name = last.id.segment_temporary();
@@ -341,8 +351,9 @@ impl Writer {
         Ok(std::mem::take(&mut self.segment_bytes))
     }
 
-    /// Writes one run of what is new and of those runs that are not much larger, so that sizes grow
-    /// geometrically: few runs to look in, and each entry is rewritten a logarithmic number of times.
+    /// Writes one run of the new entries and of the runs that are not much larger, so that the
+    /// sizes of runs grow geometrically: there are few runs, and an entry is rewritten a
+    /// logarithmic number of times.
     fn write_index(
         &mut self,
         committed: &mut Committed,
@@ -376,14 +387,14 @@ impl Writer {
         self.growth.put_leaf(&*self.disk, epoch, index, leaf)
     }
 
-    /// Makes the tiles of the log at `after`, to be written with the next commit, from the leaves
-    /// that were added and those that are here. Gives whether they could be made: the log may have
-    /// been lost in part, and then nothing but the proof that it grew is missing.
+    /// Computes the tiles of the log at `after` from the added leaves and the stored ones, to be
+    /// written with the next commit. Returns false when a leaf is missing or the root differs; then
+    /// the repository only lacks the proof that its log grew.
     pub fn tile_log(&mut self, after: &LogPoint) -> bool {
         self.growth.put_tiles(&*self.disk, after)
     }
 
-    /// Replaces a note in one durable step, at once: it does not wait for a commit.
+    /// Replaces a note in one durable step, at once, independent of commits.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -399,8 +410,8 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Removes what was not committed, so that a full disk has its space back at once. What cannot be
-    /// removed waits for the next writer.
+    /// Removes what was not committed, so that a full disk has its space back at once. The next writer
+    /// removes what cannot be removed now.
     fn drop(&mut self) {
         if self.unnamed.is_empty() && !self.broken {
             return;
@@ -412,12 +423,12 @@ impl Drop for Writer {
             .refresh()
             .and_then(|_| clear_leftovers(&*self.disk, &self.repository.view()));
         if let Err(error) = cleared {
-            tracing::warn!(%error, "leftovers stay until the next writer");
+            tracing::warn!(%error, "cannot remove uncommitted files; the next writer will");
         }
     }
 }
 
-/// How many of the newest runs a commit of `fresh` blocks absorbs.
+/// How many of the newest runs a commit of `fresh` blocks merges.
 fn runs_to_merge(fresh: u64, live: &[Arc<Run>]) -> usize {
     if fresh == 0 {
         return 0;

@@ -1,5 +1,5 @@
-//! Memory and the repository pass the suite that every replica passes; the suite itself notices
-//! stores that break it.
+//! Memory and the repository pass the suite for replicas, and the suite fails replicas that break a
+//! rule.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

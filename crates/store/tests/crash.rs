@@ -1,6 +1,6 @@
-//! Crashes and full disks at every operation of a small workload (docs/decisions/0008): whatever
-//! survives, the repository holds a version that was committed, whole, and can be written again. The
-//! checker itself is shown to find each sync that a faulty writer would leave out.
+//! Crashes and full disks at every operation of a small workload (docs/decisions/0008). Whatever
+//! survives, the repository holds a whole version that was committed, and can be written again.
+//! Negative control: the checker finds each sync that a faulty writer leaves out.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -180,7 +180,10 @@ fn the_checker_finds_every_sync_left_out() {
     ];
     for (what, ignored) in faults {
         let found = sweep(|| CrashDisk::ignoring_syncs(ignored), 2, 64);
-        assert!(found.is_err(), "nobody misses the sync of the {what}");
+        assert!(
+            found.is_err(),
+            "the checker does not miss the sync of the {what}"
+        );
     }
 }
 

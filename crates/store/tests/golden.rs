@@ -1,5 +1,5 @@
-//! The repository of format 0 that every later version reads (`tests/golden/format-0`, laid out byte
-//! by byte in docs/formats/repository.md), and that this one would write it again.
+//! Every later version reads the golden repository of format 0 (`tests/golden/format-0`, described
+//! byte by byte in docs/formats/repository.md), and this version writes the same bytes.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

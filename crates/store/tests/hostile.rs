@@ -1,6 +1,7 @@
-//! Damaged and hostile repositories: every file cut and flipped at many places, lying lengths, pipes in
-//! the place of files. The answer is the right block, a denial or a clear error; never another
-//! block under a name that the index did not give, never a panic, never a wait. And an index rebuilt.
+//! Damaged and hostile repositories: files cut and with flipped bits at many places, wrong lengths,
+//! pipes instead of files. The answer is the right block, a denial or a clear error; never a record
+//! under another handle than the index says, never a panic, never a hang. Also: rebuilding an index,
+//! and reading verified blocks.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

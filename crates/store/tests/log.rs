@@ -1,5 +1,5 @@
-//! The tiles of the log as commits write them: from what is there, anew where that is no good, and
-//! whole after a crash at any operation of a commit that fills one (docs/decisions/0015).
+//! Tiles of the history log: commits extend them, compute them again where they are lost or damaged,
+//! and leave them whole after a crash at any operation of a commit (docs/decisions/0015).
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

@@ -1,5 +1,5 @@
-//! The repository against its models: a map, under any sequence of commits, abandoned writers,
-//! reopenings and rebuilt indexes; and readers who go on while a writer commits and merges.
+//! The repository behaves as a map under any sequence of commits, abandoned writers, reopenings and
+//! rebuilt indexes; and readers go on while a writer commits and merges.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

@@ -1,5 +1,5 @@
-//! The repository on a real disk: what is committed is there, what is not is not, one writer at a
-//! time, read-around, merging of index runs.
+//! The repository on a real disk: only committed blocks are there, one writer at a time, read-around,
+//! merging of index runs.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

@@ -1,4 +1,4 @@
-//! The cache beside what it may not do: pass its quota, keep what is damaged, need anybody's care.
+//! The disk cache keeps its limits, drops damaged blocks and survives misuse.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! Small files on a [`Disk`]: read whole with a bound, replaced in one durable step; and errors that
-//! name the file.
+//! Functions for small files on a [`Disk`]: read a whole file with a bound, replace a file in one
+//! durable step, and make errors that name the file.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub(crate) fn damaged(disk: &dyn Disk, name: &str, why: &str) -> StoreError {
     }
 }
 
-/// Reads a small file whole; one longer than `max_bytes` is damaged.
+/// Reads a whole file. A file longer than `max_bytes` is damaged.
 pub(crate) fn read_whole(
     disk: &dyn Disk,
     name: &str,
@@ -28,7 +28,7 @@ pub(crate) fn read_whole(
     let file = disk.open(name).map_err(fail)?;
     let len = file.len_bytes().map_err(fail)?;
     if len > max_bytes as u64 {
-        return Err(damaged(disk, name, "longer than such a file can be"));
+        return Err(damaged(disk, name, "longer than this file can be"));
     }
     let mut bytes = vec![0; len as usize];
     let read = file.read_at(&mut bytes, 0).map_err(fail)?;
@@ -36,7 +36,7 @@ pub(crate) fn read_whole(
     Ok(bytes)
 }
 
-/// Puts a file in the place of `name` in one durable step: after a crash it is the old or the new.
+/// Replaces the file `name` in one durable step: after a crash it is the old file or the new one.
 pub(crate) fn replace_file(
     disk: &dyn Disk,
     name: &str,
@@ -48,7 +48,7 @@ pub(crate) fn replace_file(
     disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))
 }
 
-/// The same without the last step: the name is durable once the caller has synced the directory.
+/// Like [`replace_file`], but the caller must sync the directory to make the new name durable.
 pub(crate) fn write_aside(
     disk: &dyn Disk,
     name: &str,

@@ -1,4 +1,4 @@
-//! [`Local`]: a directory of the system that the program runs on.
+//! [`Local`]: a directory of the local file system as a [`Disk`].
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -12,7 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{Disk, DiskFile, Lock};
 
-/// A directory of the system that the program runs on.
+/// A directory of the local file system.
 #[derive(Debug)]
 pub struct Local {
     root: PathBuf,
@@ -20,7 +20,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// The disk that is this directory; it need not exist yet.
+    /// A disk on this directory, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         let place = root.display().to_string();
@@ -52,7 +52,7 @@ impl Disk for Local {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        // O_NONBLOCK: a pipe in the place of a file must not hold the reader for ever.
+        // O_NONBLOCK: opening a named pipe must not block for ever.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits() as i32)
@@ -115,8 +115,8 @@ impl Disk for Local {
     }
 }
 
-/// A lock that ends when it is let go. Closing the file is not enough: a process that another thread is
-/// just starting has the file open as well, until it becomes another program.
+/// Unlocks when dropped. Closing the file is not enough: a child process that another thread is just
+/// forking has the file open too, until it calls exec.
 struct Held(File);
 
 impl Drop for Held {
@@ -132,7 +132,7 @@ struct LocalFile {
 
 impl LocalFile {
     fn new(file: File) -> Self {
-        // A memory file system knows no reads that do not wait, and has none that do.
+        // tmpfs does not support RWF_NOWAIT, and its reads never wait for a device.
         const TMPFS: i64 = 0x0102_1994;
         let system = rustix::fs::fstatfs(&file);
         LocalFile {
@@ -168,7 +168,7 @@ impl DiskFile for LocalFile {
         let mut slices = [io::IoSliceMut::new(buf)];
         match rustix::io::preadv2(&self.file, &mut slices, offset, ReadWriteFlags::NOWAIT) {
             Ok(n) if n == want => Ok(Some(n)),
-            // Short: the file ends here, or the cache does. Only a real read can tell.
+            // A short read: either the file or the cached part ends here.
             Ok(n) => {
                 let end = self.len_bytes()?;
                 Ok((offset.saturating_add(n as u64) == end).then_some(n))

@@ -1,5 +1,5 @@
-//! One request for blocks, at one mirror or several: which are under way, which comes next, and what
-//! their answers are worth.
+//! One request for blocks, sent to one or several mirrors: which requests are under way, which mirror
+//! is next, and how each answer is judged.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -16,22 +16,22 @@ use super::breaker::Cause;
 use super::{Fault, Mirror, Sent, Taker};
 use crate::{BoxFuture, StoreError};
 
-/// What happens next in a race.
+/// What happened next in a race.
 pub(super) enum Event {
     Answer(Answered),
     Slow,
     Nobody,
 }
 
-/// One request for blocks, at one mirror or several.
+/// One request for blocks, sent to one or several mirrors.
 pub(super) struct Race {
     pub(super) taker: Arc<dyn Taker>,
     pub(super) around: usize,
     pub(super) turns: VecDeque<Arc<Mirror>>,
     pub(super) running: FuturesUnordered<Asked>,
-    /// The ticket of the request that was sent last in turn.
+    /// Ticket of the last request that was sent in turn.
     pub(super) newest: u64,
-    /// When that is slow.
+    /// When that request becomes slow.
     pub(super) slow_at: Instant,
     pub(super) faults: Vec<Fault>,
 }
@@ -71,7 +71,7 @@ impl Race {
         self.ask_next();
     }
 
-    /// Tries a mirror again that failed, while another is relied upon.
+    /// Tries a mirror again that failed, beside the one that is asked in turn.
     pub(super) fn ask_beside(&mut self, mirror: Arc<Mirror>) {
         self.turns.retain(|turn| !Arc::ptr_eq(turn, &mirror));
         mirror.tallies().counts.hedges += 1;
@@ -84,7 +84,7 @@ impl Race {
     }
 }
 
-/// A request to one mirror, under way.
+/// A request to one mirror that is under way.
 pub(super) struct Asked {
     ticket: u64,
     mirror: Arc<Mirror>,
@@ -94,7 +94,7 @@ pub(super) struct Asked {
     answer: BoxFuture<'static, Result<Vec<Record>, StoreError>>,
 }
 
-/// Its answer.
+/// The answer of one mirror.
 pub(super) struct Answered {
     pub(super) ticket: u64,
     mirror: Arc<Mirror>,
@@ -138,7 +138,8 @@ impl Future for Asked {
 }
 
 impl Drop for Asked {
-    /// Whoever was dropped long after its answer was due has stalled; else nothing is known.
+    /// A request that is dropped after its answer was overdue counts as a stall; otherwise nothing is
+    /// recorded.
     fn drop(&mut self) {
         if self.ended {
             return;
@@ -153,7 +154,7 @@ impl Drop for Asked {
 }
 
 impl Answered {
-    /// Has the answer checked, and keeps the books. Gives back what was wrong.
+    /// Verifies the answer and records the result; returns what was wrong.
     pub(super) fn settle(self, taker: &dyn Taker) -> Vec<Fault> {
         let place = || self.mirror.place().to_owned();
         let records = match self.answer {

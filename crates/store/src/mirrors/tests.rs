@@ -1,4 +1,4 @@
-//! Mirrors that are fast, slow, dead, stalled, behind, or lie, under a clock that tests turn.
+//! Mirrors that are fast, slow, dead, stalled, behind, or lie, with a simulated clock.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -258,8 +258,8 @@ async fn hedges_are_at_most_one_in_twenty_and_a_few() {
     let two = Fake::new("two", Does::Answer(10 * MS));
     let both = mirrors(&[&one, &two]);
     for round in 0..2000 {
-        // Slower and slower than it ever was lately, wherever it is asked for; then as usual, for so long
-        // that it is forgotten.
+        // Slower and slower than it ever was lately, wherever it is asked for; then as usual, for
+        // so long that it is forgotten.
         let step = match round % 82 {
             step @ 0..18 => step,
             _ => 0,

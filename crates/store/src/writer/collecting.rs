@@ -1,4 +1,4 @@
-//! How a [`Writer`] collects: what [`crate::collect`] plans is carried out in one commit.
+//! Carries out a collection that [`crate::collect`] planned, in one commit of a [`Writer`].
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,31 +14,31 @@ use crate::names::{self, FileId};
 use crate::notes::Note;
 use crate::segment;
 
-/// Index entries that a repository may grow by before anybody thinks of collecting.
+/// A repository that has grown by fewer index entries is not worth collecting.
 const GROWN: u64 = 4096;
 
 impl Writer {
-    /// Whether the index has grown so much since the last collection that much of it may be dead.
+    /// Whether the index has grown so much since the last collection that collecting is worth while.
     pub fn has_grown(&self) -> bool {
         let after = CollectedNote::load(&*self.disk).entries;
         self.repository.index_entries() > after.saturating_add(after / 2).saturating_add(GROWN)
     }
 
-    /// Begins to mark what lives.
+    /// Begins to mark live blocks.
     pub fn marks(&self) -> Marks {
         Marks::new(self.disk.clone(), self.view.clone())
     }
 
-    /// Collects all that is not marked, in one commit under the statements that stand. The files that
-    /// only readers of the index before need are removed by the first writer after `grace`.
+    /// Collects all blocks that are not marked, in one commit that keeps the statements. Files that
+    /// readers of the old index still need are removed by the first writer after `grace`.
     ///
     /// # Errors
     /// As [`Writer::commit`]; [`StoreError::Damaged`] when blocks were appended and not committed, or
-    /// when somebody committed since the marks were begun.
+    /// when there was a commit since the marks were begun.
     pub fn collect(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
         self.usable()?;
         if !self.pending.is_empty() || !marks.are_of(&self.view) {
-            let why = "what was marked is not what is there now";
+            let why = "the repository changed after its blocks were marked";
             return Err(damaged(&*self.disk, names::HEAD_FILE, why));
         }
         self.guard(|w| w.collect_all(marks, grace))
@@ -56,8 +56,8 @@ impl Writer {
             match self.rewrite(id, marks) {
                 Ok(()) => plan.drop.push(id),
                 Err(error @ StoreError::Damaged { .. }) => {
-                    // What is damaged is not moved: there it may still be mended.
-                    tracing::warn!(%error, "a segment stays as it is");
+                    // A damaged segment is not rewritten: it may be repaired later.
+                    tracing::warn!(%error, "a damaged segment is not rewritten");
                     plan.keep.push(id);
                     plan.told.rewritten -= 1;
                 }
@@ -90,7 +90,7 @@ impl Writer {
         Ok(plan.told)
     }
 
-    /// Appends the living records of a segment once more.
+    /// Appends the live records of a segment to a new one.
     fn rewrite(&mut self, id: FileId, marks: &Marks) -> Result<(), StoreError> {
         let disk = self.disk.clone();
         let contents = match segment::by_footer(&*disk, id)? {

@@ -1,4 +1,4 @@
-//! Taking the writer's lock, and clearing what a crashed writer left behind.
+//! Takes the writer's lock, and removes the files that a crashed writer left.
 
 use crate::collect::CollectedNote;
 use crate::disk::{Disk, Lock, io_error};
@@ -7,12 +7,12 @@ use crate::names::{self, FileId};
 use crate::view::View;
 use crate::{format, history_log};
 
-/// Takes the writer's lock of a repository that this build may write.
+/// Takes the writer's lock, if this build may write the repository.
 pub(crate) fn lock_for_writing(disk: &dyn Disk) -> Result<Lock, StoreError> {
     if !format::read(disk)?.write {
         return Err(StoreError::Format {
             path: disk.path(""),
-            found: "features that only a newer one may write".to_owned(),
+            found: "features that this build can read but not write".to_owned(),
         });
     }
     disk.lock(names::LOCK_FILE)
@@ -22,8 +22,8 @@ pub(crate) fn lock_for_writing(disk: &dyn Disk) -> Result<Lock, StoreError> {
         })
 }
 
-/// Removes temporary files, and segments and index runs that the head does not name. Only under the
-/// writer's lock, and only with a view that was read whole.
+/// Removes temporary files, and segments and index runs that the head does not name. The caller holds
+/// the writer's lock, and `view` is complete.
 pub(crate) fn clear_leftovers(disk: &dyn Disk, view: &View) -> Result<usize, StoreError> {
     let mut doomed: Vec<String> = Vec::new();
     let list = |dir: &str| match disk.list(dir) {

@@ -1,4 +1,4 @@
-//! A directory may hold what is not the cache's: it stays, and nothing there is waited for.
+//! Foreign files in the directory of a cache are left alone, and pipes and links do no harm.
 
 use std::os::unix::fs::symlink;
 use std::sync::mpsc::channel;
