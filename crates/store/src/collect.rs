@@ -68,7 +68,7 @@ pub(crate) struct Plan {
     pub drop: Vec<FileId>,
     pub rewrite: Vec<FileId>,
     pub keep: Vec<FileId>,
-    pub told: Collected,
+    pub summary: Collected,
 }
 
 impl Marks {
@@ -106,7 +106,7 @@ impl Marks {
     }
 
     /// Whether these marks belong to this state of the index.
-    pub(crate) fn are_of(&self, view: &View) -> bool {
+    pub(crate) fn belong_to(&self, view: &View) -> bool {
         self.view.head.runs == view.head.runs
     }
 
@@ -115,7 +115,7 @@ impl Marks {
         Some((ordinal, u64::from(ordinal) << 32 | u64::from(at.offset)))
     }
 
-    pub(crate) fn lives(&self, at: &Location) -> bool {
+    pub(crate) fn is_live(&self, at: &Location) -> bool {
         self.key(at)
             .is_some_and(|(_, key)| self.live.contains(&key))
     }
@@ -125,7 +125,7 @@ impl Marks {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn estimate(&self) -> Result<Collected, StoreError> {
-        Ok(self.plan()?.told)
+        Ok(self.plan()?.summary)
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, StoreError> {
@@ -133,7 +133,7 @@ impl Marks {
             drop: Vec::new(),
             rewrite: Vec::new(),
             keep: Vec::new(),
-            told: Collected {
+            summary: Collected {
                 live_blocks: self.live.len() as u64,
                 entries_before: self.view.head.runs.iter().map(|r| r.entries).sum(),
                 segments: self.ordinals.len() as u64,
@@ -151,18 +151,18 @@ impl Marks {
                 Err(e) => return Err(io_error(&*self.disk, &name, e)),
             };
             if live == 0 {
-                plan.told.freed_bytes += len;
+                plan.summary.freed_bytes += len;
                 plan.drop.push(*id);
             } else if live.saturating_mul(100) < len.saturating_mul(REWRITE_BELOW_PERCENT) {
-                plan.told.freed_bytes += len.saturating_sub(live);
+                plan.summary.freed_bytes += len.saturating_sub(live);
                 plan.rewrite.push(*id);
             } else {
-                plan.told.dead_bytes += len.saturating_sub(live);
+                plan.summary.dead_bytes += len.saturating_sub(live);
                 plan.keep.push(*id);
             }
         }
-        plan.told.dropped = plan.drop.len() as u64;
-        plan.told.rewritten = plan.rewrite.len() as u64;
+        plan.summary.dropped = plan.drop.len() as u64;
+        plan.summary.rewritten = plan.rewrite.len() as u64;
         Ok(plan)
     }
 }
@@ -197,7 +197,7 @@ pub struct CollectedNote {
     /// Index entries after the last collection.
     pub entries: u64,
     /// End of the grace in Unix seconds, and the segment.
-    pub sheltered: Vec<(u64, FileId)>,
+    pub protected: Vec<(u64, FileId)>,
 }
 
 impl CollectedNote {
@@ -210,7 +210,7 @@ impl CollectedNote {
 
     pub(crate) fn encode(&self) -> String {
         let mut out = format!("bulla collected\nformat 0\nentries {}\n", self.entries);
-        for (until, id) in &self.sheltered {
+        for (until, id) in &self.protected {
             out.push_str(&format!("until {until} {id}\n"));
         }
         out
@@ -223,28 +223,28 @@ impl CollectedNote {
             return None;
         }
         let entries = lines.next()?.strip_prefix("entries ")?.parse().ok()?;
-        let sheltered = lines.map(|line| {
+        let protected = lines.map(|line| {
             let (until, id) = line.strip_prefix("until ")?.split_once(' ')?;
             Some((until.parse().ok()?, FileId::parse(id, "")?))
         });
         Some(CollectedNote {
             entries,
-            sheltered: sheltered.collect::<Option<_>>()?,
+            protected: protected.collect::<Option<_>>()?,
         })
     }
 
     /// The segments that may not be removed yet.
-    pub(crate) fn shelters(&self) -> HashSet<FileId> {
+    pub(crate) fn protected_now(&self) -> HashSet<FileId> {
         let now = unix_now();
-        let still = self.sheltered.iter().filter(|(until, _)| *until > now);
+        let still = self.protected.iter().filter(|(until, _)| *until > now);
         still.map(|(_, id)| *id).collect()
     }
 
-    pub(crate) fn shelter(&mut self, segments: &[FileId], grace: Duration) {
+    pub(crate) fn protect(&mut self, segments: &[FileId], grace: Duration) {
         let now = unix_now();
-        self.sheltered.retain(|(until, _)| *until > now);
+        self.protected.retain(|(until, _)| *until > now);
         let until = now.saturating_add(grace.as_secs());
-        self.sheltered
+        self.protected
             .extend(segments.iter().map(|id| (until, *id)));
     }
 }
@@ -262,13 +262,13 @@ mod tests {
     fn collected_note_round_trips_and_protects_until_its_time() {
         let mut note = CollectedNote {
             entries: 17,
-            sheltered: Vec::new(),
+            protected: Vec::new(),
         };
-        note.shelter(&[FileId([1; 16])], Duration::ZERO);
-        note.shelter(&[FileId([2; 16])], Duration::from_secs(1000));
+        note.protect(&[FileId([1; 16])], Duration::ZERO);
+        note.protect(&[FileId([2; 16])], Duration::from_secs(1000));
         let text = note.encode();
         assert_eq!(CollectedNote::decode(text.as_bytes()), Some(note.clone()));
-        assert_eq!(note.shelters(), HashSet::from([FileId([2; 16])]));
+        assert_eq!(note.protected_now(), HashSet::from([FileId([2; 16])]));
         for bad in [
             "",
             "bulla collected\nformat 0\n",

@@ -23,13 +23,13 @@ type Tiles = Vec<(TileName, Vec<u8>)>;
 
 /// Leaves and tiles to be written with the next commit.
 #[derive(Default)]
-pub(crate) struct Growth {
+pub(crate) struct LogAppend {
     /// Epoch, index, signed statement.
     leaves: Vec<(u64, u64, Vec<u8>)>,
     tiles: Vec<(u64, TileName, Vec<u8>)>,
 }
 
-impl Growth {
+impl LogAppend {
     /// Adds a leaf of the history log, to be written with the next commit.
     ///
     /// # Errors

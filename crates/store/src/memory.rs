@@ -13,11 +13,11 @@ use crate::{BlockSink, BlockStore, BoxFuture, Objects, Replica, StoreError};
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     place: String,
-    held: RwLock<Held>,
+    held: RwLock<Contents>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Contents {
     records: Vec<Record>,
     positions: HashMap<Handle, usize>,
     head: Option<Bytes>,
@@ -67,12 +67,12 @@ impl MemoryStore {
         self.held().records.is_empty()
     }
 
-    fn held(&self) -> RwLockReadGuard<'_, Held> {
+    fn held(&self) -> RwLockReadGuard<'_, Contents> {
         self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl Contents {
     fn answer(&self, want: &[Handle], around: usize) -> Vec<Record> {
         let mut positions: Vec<usize> = want
             .iter()

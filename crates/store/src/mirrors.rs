@@ -114,7 +114,7 @@ pub struct Counts {
 }
 
 #[derive(Debug, Default)]
-struct Tallies {
+struct MirrorState {
     score: Score,
     breaker: Breaker,
     counts: Counts,
@@ -134,7 +134,7 @@ struct Sent {
     overdue: Instant,
 }
 
-impl Tallies {
+impl MirrorState {
     fn sent(&mut self, blocks: usize) -> (u64, Sent) {
         let at = Instant::now();
         let sent = Sent {
@@ -159,12 +159,12 @@ impl Tallies {
 struct Mirror {
     replica: Arc<dyn Replica>,
     behind: AtomicBool,
-    tallies: Mutex<Tallies>,
+    state: Mutex<MirrorState>,
 }
 
 impl Mirror {
-    fn tallies(&self) -> MutexGuard<'_, Tallies> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, MirrorState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn place(&self) -> &str {
@@ -173,29 +173,26 @@ impl Mirror {
 
     /// Sort key of a ready mirror: first whether it is behind, then the expected time, which is at
     /// least as long as its oldest slow request has been waiting.
-    fn rank(&self, tallies: &Tallies, now: Instant) -> (bool, Duration) {
+    fn rank(&self, state: &MirrorState, now: Instant) -> (bool, Duration) {
         let behind = self.behind.load(Ordering::Relaxed);
-        (
-            behind,
-            tallies.score.expected_wait().max(tallies.waiting(now)),
-        )
+        (behind, state.score.expected_wait().max(state.waiting(now)))
     }
 
     /// Records an answer that came after `elapsed`.
     fn answered(&self, handles: usize, elapsed: Duration) {
-        let mut tallies = self.tallies();
-        tallies.score.answered(handles, elapsed);
-        tallies.breaker.good(Instant::now());
+        let mut state = self.state();
+        state.score.answered(handles, elapsed);
+        state.breaker.good(Instant::now());
     }
 
     fn faulty(&self, cause: Cause, words: String) {
-        let mut tallies = self.tallies();
+        let mut state = self.state();
         match cause {
-            Cause::Outage | Cause::Stall => tallies.counts.failures += 1,
-            Cause::Lie => tallies.counts.wrong += 1,
+            Cause::Outage | Cause::Stall => state.counts.failures += 1,
+            Cause::Lie => state.counts.wrong += 1,
         }
-        tallies.breaker.bad(cause, Instant::now());
-        tallies.last_fault = Some(words);
+        state.breaker.bad(cause, Instant::now());
+        state.last_fault = Some(words);
     }
 }
 
@@ -230,7 +227,7 @@ impl Mirrors {
             Arc::new(Mirror {
                 replica,
                 behind: AtomicBool::new(false),
-                tallies: Mutex::default(),
+                state: Mutex::default(),
             })
         };
         Mirrors {
@@ -249,17 +246,17 @@ impl Mirrors {
     pub fn status(&self) -> Vec<Status> {
         let now = Instant::now();
         let one = |mirror: &Arc<Mirror>| {
-            let tallies = mirror.tallies();
+            let state = mirror.state();
             Status {
                 place: mirror.place().to_owned(),
-                latency: tallies.score.latency(),
-                set_aside: tallies.breaker.set_aside(now).map(|(left, cause)| {
-                    let words = tallies.last_fault.clone();
+                latency: state.score.latency(),
+                set_aside: state.breaker.set_aside(now).map(|(left, cause)| {
+                    let words = state.last_fault.clone();
                     (left, words.unwrap_or_else(|| cause.to_string()))
                 }),
                 behind: mirror.behind.load(Ordering::Relaxed),
-                counts: tallies.counts,
-                last_fault: tallies.last_fault.clone(),
+                counts: state.counts,
+                last_fault: state.last_fault.clone(),
             }
         };
         self.mirrors.iter().map(one).collect()
@@ -272,7 +269,7 @@ impl Mirrors {
             && mirror.behind.swap(behind, Ordering::Relaxed)
             && !behind
         {
-            mirror.tallies().score.forget_denials();
+            mirror.state().score.forget_denials();
         }
     }
 
@@ -282,9 +279,9 @@ impl Mirrors {
         let Some(mirror) = self.mirrors.get(index) else {
             return false;
         };
-        let mut tallies = mirror.tallies();
-        let is_news = tallies.refused != refused;
-        tallies.refused = refused;
+        let mut state = mirror.state();
+        let is_news = state.refused != refused;
+        state.refused = refused;
         is_news
     }
 
@@ -401,17 +398,14 @@ impl Mirrors {
             return order;
         }
         for mirror in &self.mirrors {
-            let tallies = mirror.tallies();
-            match tallies.breaker.set_aside(now) {
-                None if tallies.breaker.is_due() => due.push(mirror),
-                None => ready.push((mirror.rank(&tallies, now), mirror)),
+            let state = mirror.state();
+            match state.breaker.set_aside(now) {
+                None if state.breaker.is_due() => due.push(mirror),
+                None => ready.push((mirror.rank(&state, now), mirror)),
                 // Lies are detected, so a liar is better than no mirror.
                 Some((_, Cause::Lie)) => liars.push(mirror),
                 Some((left, _)) => {
-                    let fault = tallies
-                        .last_fault
-                        .as_deref()
-                        .unwrap_or("it failed recently");
+                    let fault = state.last_fault.as_deref().unwrap_or("it failed recently");
                     order.out.push(Fault::Failed {
                         place: mirror.place().to_owned(),
                         cause: format!("{fault}; next try in {:.1} s", left.as_secs_f32()),

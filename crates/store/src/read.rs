@@ -28,7 +28,7 @@ const NEAR: Near = Near {
 };
 
 /// Receives regions as they are read; may stop the read.
-pub type Sink<'a> = dyn FnMut(Region) -> ControlFlow<()> + 'a;
+pub type RegionSink<'a> = dyn FnMut(Region) -> ControlFlow<()> + 'a;
 
 /// A whole answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Reading<'_> {
         &self,
         want: &[Handle],
         around: usize,
-        sink: &mut Sink<'_>,
+        sink: &mut RegionSink<'_>,
     ) -> Result<Vec<Handle>, StoreError> {
         let Some(plan) = self.plan(want, Patience::Wait)? else {
             return Err(damaged(self.disk, "", "a read that may wait did not"));

@@ -20,7 +20,7 @@ use crate::index::run::Lookup;
 use crate::names;
 use crate::notes::{self, Note};
 use crate::object::ObjectName;
-use crate::read::{self, Answer, Reading, Sink};
+use crate::read::{self, Answer, Reading, RegionSink};
 use crate::view::{OpenSegments, View, read_head};
 use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError, format};
 
@@ -194,7 +194,7 @@ impl Repository {
         &self,
         want: &[Handle],
         around: usize,
-        sink: &mut Sink<'_>,
+        sink: &mut RegionSink<'_>,
     ) -> Result<Vec<Handle>, StoreError> {
         self.reading(&self.view()).waiting(want, around, sink)
     }

@@ -24,7 +24,7 @@ use trust::{Handle, Record};
 use crate::StoreError;
 use crate::disk::{Disk, Lock, damaged, io_error, replace_file};
 use crate::head::{Head, MAX_RUNS, MAX_STATEMENT_BYTES, RunName};
-use crate::history_log::Growth;
+use crate::history_log::LogAppend;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::index::run::Run;
@@ -55,7 +55,7 @@ pub struct Writer {
     segment: Option<(SegmentWriter, usize)>,
     syncing: VecDeque<Syncing>,
     unnamed: Vec<FileId>,
-    growth: Growth,
+    log: LogAppend,
     bytes: u64,
     segment_bytes: u64,
     broken: bool,
@@ -107,7 +107,7 @@ impl Writer {
             segment: None,
             syncing: VecDeque::new(),
             unnamed: Vec::new(),
-            growth: Growth::default(),
+            log: LogAppend::default(),
             bytes: 0,
             segment_bytes: 0,
             broken: false,
@@ -294,7 +294,7 @@ impl Writer {
         };
         committed.segment_bytes = self.name_segments()?;
         let (runs, retired) = self.write_index(&mut committed)?;
-        self.growth.write(&*self.disk)?;
+        self.log.write(&*self.disk)?;
         let head = Head {
             runs,
             retired,
@@ -384,14 +384,14 @@ impl Writer {
     /// # Errors
     /// [`StoreError::Damaged`] when it is longer than [`crate::repository::MAX_LEAF_BYTES`].
     pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
-        self.growth.put_leaf(&*self.disk, epoch, index, leaf)
+        self.log.put_leaf(&*self.disk, epoch, index, leaf)
     }
 
     /// Computes the tiles of the log at `after` from the added leaves and the stored ones, to be
     /// written with the next commit. Returns false when a leaf is missing or the root differs; then
     /// the repository only lacks the proof that its log grew.
     pub fn tile_log(&mut self, after: &LogPoint) -> bool {
-        self.growth.put_tiles(&*self.disk, after)
+        self.log.put_tiles(&*self.disk, after)
     }
 
     /// Replaces a note in one durable step, at once, independent of commits.

@@ -165,7 +165,7 @@ fn every_crash_leaves_a_whole_version() {
 }
 
 #[test]
-fn the_checker_finds_every_sync_left_out() {
+fn checker_finds_every_missing_sync() {
     type Ignored = fn(&str) -> bool;
     let faults: [(&str, Ignored); 9] = [
         ("segment", |n| n.starts_with("segments/")),
@@ -188,7 +188,7 @@ fn the_checker_finds_every_sync_left_out() {
 }
 
 #[test]
-fn a_full_disk_harms_nothing_and_is_given_back() {
+fn full_disk_loses_nothing_and_its_space_is_freed() {
     let disk = CrashDisk::new();
     workload(&disk, 3, &mut Progress::default()).unwrap();
     for operation in 0..disk.operations() {
@@ -223,7 +223,7 @@ fn a_full_disk_harms_nothing_and_is_given_back() {
 }
 
 #[test]
-fn a_crash_while_the_crash_is_cleared_up_is_a_crash_like_any_other() {
+fn crash_while_leftovers_are_removed_leaves_a_whole_version() {
     let first = CrashDisk::new();
     workload(&first, 1, &mut Progress::default()).unwrap();
     let crash = first.operations() + 9;

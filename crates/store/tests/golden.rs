@@ -98,7 +98,7 @@ fn format_0_is_written() {
 }
 
 #[test]
-fn the_document_shows_these_bytes() {
+fn document_shows_the_bytes_of_the_golden_repository() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/formats/repository.md")).unwrap();
     let vector = text.split_once("## Vector").unwrap().1;

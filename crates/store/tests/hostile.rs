@@ -111,7 +111,7 @@ fn damage_anywhere_is_found_or_harmless() {
 }
 
 #[test]
-fn what_is_no_file_or_not_there_is_an_error_at_once() {
+fn missing_file_or_pipe_is_an_error_at_once() {
     let dir = tempfile::tempdir().unwrap();
     drop(make(dir.path()));
     for file in files(dir.path()) {
@@ -153,7 +153,7 @@ fn largest(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn an_index_is_rebuilt_from_the_segments() {
+fn index_is_rebuilt_from_the_segments() {
     let dir = tempfile::tempdir().unwrap();
     let repo = make(dir.path());
     for run in files(&dir.path().join("index")) {

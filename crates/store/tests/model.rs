@@ -48,7 +48,7 @@ fn append(repo: &Repository, seeds: &[u8]) -> Writer {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn a_repository_is_a_map(steps in steps()) {
+    fn repository_behaves_as_a_map(steps in steps()) {
         let dir = tempfile::tempdir().unwrap();
         let mut repo = Repository::create(dir.path()).unwrap();
         let mut model: BTreeMap<Handle, Record> = BTreeMap::new();

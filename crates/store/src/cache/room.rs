@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_no_room_waits_until_some_is_given_back() {
+    fn reader_waits_until_there_is_room() {
         let room = Room::new(100, Duration::from_secs(60));
         assert!(room.take(60));
         std::thread::scope(|scope| {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_disk_takes_little_of_the_readers_time() {
+    fn stuck_disk_delays_readers_little() {
         let patience = Duration::from_millis(50);
         let room = Room::new(100, patience);
         assert!(room.take(100));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_time_that_passes_is_saved_up_and_no_more_than_so_much() {
+    fn waiting_allowance_grows_with_time_up_to_its_maximum() {
         let saved = |passed: Duration, left: Duration| {
             let since = Instant::now().checked_sub(passed).unwrap();
             Allowance { left, since }.refill()
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_disk_takes_what_was_saved_up_and_then_little() {
+    fn slow_disk_uses_the_allowance_and_then_delays_little() {
         let room = Room::new(100, Duration::from_millis(50));
         assert!(room.take(100));
         let saved = Duration::from_millis(300);

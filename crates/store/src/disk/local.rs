@@ -108,7 +108,7 @@ impl Disk for Local {
             .truncate(false)
             .open(self.path(name))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(Held(file)))),
+            Ok(()) => Ok(Some(Box::new(FlockGuard(file)))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => Err(e),
         }
@@ -117,9 +117,9 @@ impl Disk for Local {
 
 /// Unlocks when dropped. Closing the file is not enough: a child process that another thread is just
 /// forking has the file open too, until it calls exec.
-struct Held(File);
+struct FlockGuard(File);
 
-impl Drop for Held {
+impl Drop for FlockGuard {
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }

@@ -66,7 +66,7 @@ impl Race {
 
     pub(super) fn hedge(&mut self) {
         if let Some(next) = self.turns.front() {
-            next.tallies().counts.hedges += 1;
+            next.state().counts.hedges += 1;
         }
         self.ask_next();
     }
@@ -74,7 +74,7 @@ impl Race {
     /// Tries a mirror again that failed, beside the one that is asked in turn.
     pub(super) fn ask_beside(&mut self, mirror: Arc<Mirror>) {
         self.turns.retain(|turn| !Arc::ptr_eq(turn, &mirror));
-        mirror.tallies().counts.hedges += 1;
+        mirror.state().counts.hedges += 1;
         self.running
             .push(Asked::new(mirror, self.taker.missing(), 0));
     }
@@ -105,7 +105,7 @@ pub(super) struct Answered {
 
 impl Asked {
     pub(super) fn new(mirror: Arc<Mirror>, want: Vec<Handle>, around: usize) -> Asked {
-        let (ticket, sent) = mirror.tallies().sent(want.len());
+        let (ticket, sent) = mirror.state().sent(want.len());
         let (replica, handles) = (mirror.replica.clone(), want.clone());
         Asked {
             ticket,
@@ -126,7 +126,7 @@ impl Future for Asked {
             return Poll::Pending;
         };
         self.ended = true;
-        self.mirror.tallies().outstanding.remove(&self.ticket);
+        self.mirror.state().outstanding.remove(&self.ticket);
         Poll::Ready(Answered {
             ticket: self.ticket,
             mirror: self.mirror.clone(),
@@ -144,7 +144,7 @@ impl Drop for Asked {
         if self.ended {
             return;
         }
-        self.mirror.tallies().outstanding.remove(&self.ticket);
+        self.mirror.state().outstanding.remove(&self.ticket);
         if self.sent.overdue <= Instant::now() {
             let waited = self.sent.at.elapsed().as_secs_f32();
             let words = format!("no answer within {waited:.1} s");
@@ -186,10 +186,10 @@ impl Answered {
                 why,
             });
         }
-        let mut tallies = self.mirror.tallies();
-        tallies.score.denied(denied > 0);
+        let mut state = self.mirror.state();
+        state.score.denied(denied > 0);
         if denied > 0 {
-            tallies.counts.denials += 1;
+            state.counts.denials += 1;
             faults.push(Fault::Denied {
                 place: place(),
                 blocks: denied,

@@ -37,7 +37,7 @@ impl Writer {
     /// when there was a commit since the marks were begun.
     pub fn collect(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
         self.usable()?;
-        if !self.pending.is_empty() || !marks.are_of(&self.view) {
+        if !self.pending.is_empty() || !marks.belong_to(&self.view) {
             let why = "the repository changed after its blocks were marked";
             return Err(damaged(&*self.disk, names::HEAD_FILE, why));
         }
@@ -48,9 +48,9 @@ impl Writer {
         let mut plan = marks.plan()?;
         let mut note = CollectedNote::load(&*self.disk);
         if plan.drop.is_empty() && plan.rewrite.is_empty() {
-            note.entries = plan.told.entries_before;
+            note.entries = plan.summary.entries_before;
             self.put_note(Note::Collected, note.encode().as_bytes())?;
-            return Ok(plan.told);
+            return Ok(plan.summary);
         }
         for id in std::mem::take(&mut plan.rewrite) {
             match self.rewrite(id, marks) {
@@ -59,7 +59,7 @@ impl Writer {
                     // A damaged segment is not rewritten: it may be repaired later.
                     tracing::warn!(%error, "a damaged segment is not rewritten");
                     plan.keep.push(id);
-                    plan.told.rewritten -= 1;
+                    plan.summary.rewritten -= 1;
                 }
                 Err(error) => return Err(error),
             }
@@ -72,14 +72,14 @@ impl Writer {
         let old = self.view.runs.clone();
         let mut writer = RunWriter::begin(&*self.disk, &segments)?;
         let fresh = std::mem::take(&mut self.pending).into_sorted();
-        let lives = |at: &Location| {
-            written.contains(&at.segment) || (kept.contains(&at.segment) && marks.lives(at))
+        let is_live = |at: &Location| {
+            written.contains(&at.segment) || (kept.contains(&at.segment) && marks.is_live(at))
         };
-        merge(&*self.disk, fresh, &old, lives, &mut writer)?;
+        merge(&*self.disk, fresh, &old, is_live, &mut writer)?;
         let run = writer.finish()?;
         self.sync_dir(names::INDEX_DIR)?;
         note.entries = run.map_or(0, |run| run.entries);
-        note.shelter(&plan.drop, grace);
+        note.protect(&plan.drop, grace);
         self.put_note(Note::Collected, note.encode().as_bytes())?;
         let head = Head {
             runs: run.into_iter().collect(),
@@ -87,7 +87,7 @@ impl Writer {
             statements: self.view.head.statements.clone(),
         };
         self.replace_head(&head)?;
-        Ok(plan.told)
+        Ok(plan.summary)
     }
 
     /// Appends the live records of a segment to a new one.
@@ -98,7 +98,7 @@ impl Writer {
             None => segment::by_records(&*disk, id)?,
         };
         for (handle, at) in contents {
-            if marks.lives(&at) && !self.pending.contains(&handle) {
+            if marks.is_live(&at) && !self.pending.contains(&handle) {
                 let record = record_at(&*disk, &handle, &at)?;
                 self.append_new(&record)?;
             }
