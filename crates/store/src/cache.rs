@@ -7,11 +7,11 @@
 //!
 //! One thread writes, behind a bounded queue. A reader that is faster than the disk waits for a short
 //! time ([`room`]); a block for which there is no room then is not cached. The thread keeps the quota
-//! and the required free space by removing the least recently used blocks ([`tending`]).
+//! and the required free space by removing the least recently used blocks ([`evictor`]).
 
+mod evictor;
 mod files;
 mod room;
-mod tending;
 #[cfg(test)]
 mod tests;
 
@@ -28,9 +28,9 @@ use trust::{Frame, Handle, Record};
 use crate::blocking::Blocking;
 use crate::disk::Patience;
 use crate::{BlockStore, BoxFuture, StoreError};
+use evictor::Evictor;
 use files::{Files, Found};
 use room::Room;
-use tending::Tending;
 
 /// Maximum number and total length of blocks that wait to be written.
 const MAX_QUEUED: usize = 4096;
@@ -129,11 +129,11 @@ impl DiskCache {
         });
         let (queue, tasks) = sync_channel(MAX_QUEUED);
         let (end, ended) = sync_channel(1);
-        let tending = Tending::new(shared.clone());
+        let evictor = Evictor::new(shared.clone());
         std::thread::Builder::new()
             .name("disk-cache".to_owned())
             .spawn(move || {
-                tending.run(&tasks);
+                evictor.run(&tasks);
                 drop(end);
             })
             .map_err(|source| StoreError::Io {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `traits` | [`BlockStore`], [`BlockSink`], [`Replica`], [`Objects`] |
 //! | [`repository`], [`read`] | a repository that is open for reading; batched reads |
-//! | [`gather`] | read plans: many wanted records become few reads (sans-I/O) |
+//! | [`read_plan`] | read plans: many wanted records become few reads (sans-I/O) |
 //! | `view` | one state of the head with its open index runs |
 //! | [`writer`] | appends records and commits versions; removes what a crash left |
 //! | [`sink`] | a writer as a [`BlockSink`] |
@@ -20,7 +20,7 @@
 //! | [`disk`] | the file system under a repository, as a trait |
 //! | [`blocking`] | where work that waits for a disk runs |
 //! | [`memory`] | a store in memory |
-//! | [`late`] | a repository that is opened on first use |
+//! | [`lazy`] | a repository that is opened on first use |
 //! | [`cache`] | fetched blocks on the reader's own disk |
 //! | [`mirrors`] | several replicas of one volume: order, fail-over, hedging |
 //! | [`error`] | [`StoreError`] |
@@ -37,17 +37,17 @@ pub mod conformance;
 pub mod disk;
 pub mod error;
 pub mod format;
-pub mod gather;
 pub mod head;
 mod history_log;
 pub mod index;
-pub mod late;
+pub mod lazy;
 pub mod memory;
 pub mod mirrors;
 pub mod names;
 pub mod notes;
 pub mod object;
 pub mod read;
+pub mod read_plan;
 pub mod rebuild;
 pub mod repository;
 pub mod segment;

@@ -1,6 +1,6 @@
 //! Several replicas (mirrors) of one volume: which is asked first, which next, and when.
 //!
-//! No mirror is trusted; the caller verifies the answers ([`Taker`]). This module decides
+//! No mirror is trusted; the caller verifies the answers ([`ResponseVerifier`]). This module decides
 //! - in which **order** mirrors are asked: by the expected time of an answer; mirrors that are behind
 //!   the newest version or often deny blocks come later ([`score`]);
 //! - when to **fail over**: at once after a failure, a denial or a wrong block, and only for the
@@ -47,9 +47,9 @@ const STALLED: Duration = Duration::from_secs(1);
 const MAX_LEFTOVERS: u64 = 64;
 
 /// Verifies the answers of mirrors and keeps the right blocks.
-pub trait Taker: Send + Sync + 'static {
+pub trait ResponseVerifier: Send + Sync + 'static {
     /// Verifies the records of one answer and keeps the right ones; returns the wrong ones.
-    fn take(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)>;
+    fn verify(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)>;
 
     /// The handles that are still missing. The request ends when there are none.
     fn missing(&self) -> Vec<Handle>;
@@ -275,7 +275,7 @@ impl Mirrors {
 
     /// Records why the head of the `index`th mirror cannot be used (`None`: it can). Returns whether
     /// this differs from before.
-    pub fn is_news(&self, index: usize, refused: Option<String>) -> bool {
+    pub fn set_head_refusal(&self, index: usize, refused: Option<String>) -> bool {
         let Some(mirror) = self.mirrors.get(index) else {
             return false;
         };
@@ -287,7 +287,7 @@ impl Mirrors {
 
     /// Records that the `index`th mirror gave something wrong, or promised blocks that it does not
     /// give.
-    pub fn told_wrong(&self, index: usize, words: String) {
+    pub fn record_lie(&self, index: usize, words: String) {
         if let Some(mirror) = self.mirrors.get(index) {
             mirror.faulty(Cause::Lie, words);
         }
@@ -339,15 +339,19 @@ impl Mirrors {
     }
 
     /// Asks one mirror after the other, and a second one at the same time when the first is slow,
-    /// until `taker` misses nothing. `around` is the maximum read-around, bytes.
+    /// until `verifier` misses nothing. `around` is the maximum read-around, bytes.
     ///
     /// # Errors
     /// What each mirror did wrong, after all that may be asked were asked. There is no time-out here:
     /// the caller holds the deadline and drops the future.
-    pub async fn fetch(&self, around: usize, taker: Arc<dyn Taker>) -> Result<(), Vec<Fault>> {
+    pub async fn fetch(
+        &self,
+        around: usize,
+        verifier: Arc<dyn ResponseVerifier>,
+    ) -> Result<(), Vec<Fault>> {
         let order = self.order(Instant::now());
         let mut race = Race {
-            taker,
+            verifier,
             around,
             turns: order.turns,
             running: FuturesUnordered::new(),
@@ -368,7 +372,7 @@ impl Mirrors {
                 Event::Answer(answered) => {
                     let was_newest = answered.ticket == race.newest;
                     race.settle(answered);
-                    if race.taker.missing().is_empty() {
+                    if race.verifier.missing().is_empty() {
                         self.leave(race);
                         return Ok(());
                     }
@@ -429,17 +433,19 @@ impl Mirrors {
 
     /// Lets the lost requests go on in the background.
     fn leave(&self, race: Race) {
-        let Race { running, taker, .. } = race;
+        let Race {
+            running, verifier, ..
+        } = race;
         for asked in running {
             if self.leftovers.fetch_add(1, Ordering::Relaxed) >= MAX_LEFTOVERS {
                 self.leftovers.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
             let leftovers = self.leftovers.clone();
-            let taker = taker.clone();
+            let verifier = verifier.clone();
             tokio::spawn(async move {
                 if let Ok(answered) = timeout(LEFTOVER, asked).await {
-                    answered.settle(taker.as_ref());
+                    answered.settle(verifier.as_ref());
                 }
                 leftovers.fetch_sub(1, Ordering::Relaxed);
             });

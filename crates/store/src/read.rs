@@ -1,4 +1,4 @@
-//! Batched reads from a repository on a disk, by a plan of [`crate::gather`] (docs/decisions/0007).
+//! Batched reads from a repository on a disk, by a plan of [`crate::read_plan`] (docs/decisions/0007).
 
 use std::ops::ControlFlow;
 
@@ -7,9 +7,9 @@ use trust::{Block, BlockKind, Handle, Hasher, Record, Reject};
 
 use crate::StoreError;
 use crate::disk::{Disk, Patience, damaged, io_error};
-pub use crate::gather::Region;
-use crate::gather::{self, Group, Near, Pieces, Wanted};
 use crate::index::run::Lookup;
+pub use crate::read_plan::Region;
+use crate::read_plan::{self, Group, Near, Pieces, Wanted};
 use crate::view::{OpenSegments, View};
 
 /// Maximum length of one read without read-around, bytes.
@@ -75,7 +75,7 @@ pub fn verify_region<K: BlockKind>(
 
 /// The records to read, and the handles that are missing.
 struct Plan {
-    found: gather::Plan,
+    found: read_plan::Plan,
     missing: Vec<Handle>,
 }
 
@@ -157,7 +157,7 @@ impl Reading<'_> {
             }
         }
         Ok(Some(Plan {
-            found: gather::Plan::new(wanted),
+            found: read_plan::Plan::new(wanted),
             missing,
         }))
     }
@@ -211,7 +211,7 @@ fn split(
     group: &Group<'_>,
     disk: &dyn Disk,
     bytes: &Bytes,
-    plan: &gather::Plan,
+    plan: &read_plan::Plan,
 ) -> Result<Pieces, StoreError> {
     group.split(bytes, plan).map_err(|offset| {
         let segment = group.wanted.first().map(|w| w.at.segment.segment());

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use trust::{Handle, Record};
 
 use super::breaker::Cause;
-use super::{Fault, Mirror, Sent, Taker};
+use super::{Fault, Mirror, ResponseVerifier, Sent};
 use crate::{BoxFuture, StoreError};
 
 /// What happened next in a race.
@@ -25,7 +25,7 @@ pub(super) enum Event {
 
 /// One request for blocks, sent to one or several mirrors.
 pub(super) struct Race {
-    pub(super) taker: Arc<dyn Taker>,
+    pub(super) verifier: Arc<dyn ResponseVerifier>,
     pub(super) around: usize,
     pub(super) turns: VecDeque<Arc<Mirror>>,
     pub(super) running: FuturesUnordered<Asked>,
@@ -57,7 +57,7 @@ impl Race {
 
     pub(super) fn ask_next(&mut self) {
         if let Some(next) = self.turns.pop_front() {
-            let asked = Asked::new(next, self.taker.missing(), self.around);
+            let asked = Asked::new(next, self.verifier.missing(), self.around);
             self.newest = asked.ticket;
             self.slow_at = asked.sent.slow;
             self.running.push(asked);
@@ -76,11 +76,11 @@ impl Race {
         self.turns.retain(|turn| !Arc::ptr_eq(turn, &mirror));
         mirror.state().counts.hedges += 1;
         self.running
-            .push(Asked::new(mirror, self.taker.missing(), 0));
+            .push(Asked::new(mirror, self.verifier.missing(), 0));
     }
 
     pub(super) fn settle(&mut self, answered: Answered) {
-        self.faults.extend(answered.settle(self.taker.as_ref()));
+        self.faults.extend(answered.settle(self.verifier.as_ref()));
     }
 }
 
@@ -155,7 +155,7 @@ impl Drop for Asked {
 
 impl Answered {
     /// Verifies the answer and records the result; returns what was wrong.
-    pub(super) fn settle(self, taker: &dyn Taker) -> Vec<Fault> {
+    pub(super) fn settle(self, verifier: &dyn ResponseVerifier) -> Vec<Fault> {
         let place = || self.mirror.place().to_owned();
         let records = match self.answer {
             Ok(records) => records,
@@ -175,7 +175,7 @@ impl Answered {
         let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
         let denied = self.want.iter().filter(|h| !came.contains(h)).count();
         let mut faults = Vec::new();
-        for (handle, why) in taker.take(self.mirror.replica.as_ref(), records) {
+        for (handle, why) in verifier.verify(self.mirror.replica.as_ref(), records) {
             tracing::error!(replica = self.mirror.place(), %handle, %why, "wrong block");
             if faults.is_empty() {
                 self.mirror

@@ -127,8 +127,8 @@ struct Taking {
     wrong: AtomicUsize,
 }
 
-impl Taker for Taking {
-    fn take(&self, _: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
+impl ResponseVerifier for Taking {
+    fn verify(&self, _: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
         let mut wrong = Vec::new();
         for Record { handle, frame } in records {
             let name = Handle::<Data>::from_bytes(*handle.as_bytes());
@@ -320,7 +320,7 @@ async fn mirror_that_is_behind_is_asked_last() {
 fn refusal_of_a_head_is_reported_when_it_begins_changes_or_ends() {
     let fake = |name| Fake::new(name, Does::Deny);
     let two = mirrors(&[&fake("one"), &fake("two")]);
-    let told = |index, why: Option<&str>| two.is_news(index, why.map(str::to_owned));
+    let told = |index, why: Option<&str>| two.set_head_refusal(index, why.map(str::to_owned));
     assert!(!told(0, None), "all is well, as it was");
     assert!(told(0, Some("old")));
     assert!(!told(0, Some("old")));

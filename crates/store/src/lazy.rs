@@ -12,16 +12,16 @@ use crate::blocking::Blocking;
 use crate::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};
 
 /// Tries to open a repository each time it is asked for its head, until that succeeds.
-pub struct LateRepository {
+pub struct LazyRepository {
     path: PathBuf,
     place: String,
     open: OnceLock<Repository>,
 }
 
-impl LateRepository {
+impl LazyRepository {
     /// The repository at `path`, which need not exist yet.
-    pub fn new(path: &Path) -> LateRepository {
-        LateRepository {
+    pub fn new(path: &Path) -> LazyRepository {
+        LazyRepository {
             path: path.to_owned(),
             place: path.display().to_string(),
             open: OnceLock::new(),
@@ -46,7 +46,7 @@ impl LateRepository {
     }
 }
 
-impl BlockStore for LateRepository {
+impl BlockStore for LazyRepository {
     fn place(&self) -> &str {
         &self.place
     }
@@ -71,7 +71,7 @@ impl BlockStore for LateRepository {
     }
 }
 
-impl Replica for LateRepository {
+impl Replica for LazyRepository {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async move { self.look().await?.head().await })
     }
@@ -90,7 +90,7 @@ mod tests {
     async fn repository_answers_once_it_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stick");
-        let late = LateRepository::new(&path);
+        let late = LazyRepository::new(&path);
         let error = late.head().await.unwrap_err();
         assert!(matches!(error, StoreError::NoRepository { .. }), "{error}");
         let error = late.get_many(&[], 0).await.unwrap_err();

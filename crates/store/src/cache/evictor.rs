@@ -25,7 +25,7 @@ const SPARE_PART: u64 = 16;
 const SAMPLE: usize = 1 << 16;
 
 /// The state of the thread.
-pub(super) struct Tending {
+pub(super) struct Evictor {
     shared: Arc<Shared>,
     counted: Option<Instant>,
     written_since_count: u64,
@@ -34,9 +34,9 @@ pub(super) struct Tending {
     paused: Option<Instant>,
 }
 
-impl Tending {
-    pub(super) fn new(shared: Arc<Shared>) -> Tending {
-        Tending {
+impl Evictor {
+    pub(super) fn new(shared: Arc<Shared>) -> Evictor {
+        Evictor {
             shared,
             counted: None,
             written_since_count: 0,
