@@ -1,67 +1,77 @@
-//! How many wanted records become few reads: sorted by where they lie, what is near read in one go,
-//! and read on behind the first (docs/decisions/0007). Sans-I/O: a repository on a disk and one
-//! behind a web server read by the same plan. The wanted parts are checked against the index before
-//! they are handed over; nothing is unpacked or hashed.
+//! Read plans: turns many wanted records into few reads (docs/decisions/0007). Records are sorted by
+//! location, near ones are read in one go, and read-around follows the first. Sans-I/O: a repository
+//! on a disk and one behind a web server use the same plan. What was read is checked against the
+//! index; nothing is unpacked or hashed.
 
 use bytes::Bytes;
 use trust::{Handle, Record};
 
 use crate::index::Location;
-use crate::read::Region;
 
-/// A wanted record: where it lies and by which name.
+/// A wanted record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
-    /// Where.
+    /// Its location.
     pub at: Location,
-    /// Its name.
+    /// Its handle.
     pub handle: Handle,
 }
 
-/// When records are read in one go.
+/// Limits on which records are read in one go.
 #[derive(Debug, Clone, Copy)]
 pub struct Near {
-    /// At most so many bytes between them.
+    /// Maximum number of bytes between two records.
     pub gap_bytes: u64,
-    /// At most so many bytes together; a single record may be longer.
+    /// Maximum length of a read, bytes; a single record may be longer.
     pub read_bytes: u64,
-    /// Most read-around that is granted, bytes.
+    /// Maximum read-around, bytes.
     pub around_bytes: usize,
 }
 
-/// Wanted records in the order in which they lie.
+/// Wanted records, sorted by location.
 #[derive(Debug)]
 pub struct Plan {
     wanted: Vec<Wanted>,
-    /// Where the one that was asked for first lies.
+    /// Location of the record that was asked for first.
     first: Option<Location>,
 }
 
-/// Wanted records of one segment that are read in one go.
+/// Wanted records of one segment that one read gets.
 #[derive(Debug, Clone, Copy)]
 pub struct Group<'a> {
-    /// The records; never none.
+    /// The records; never empty.
     pub wanted: &'a [Wanted],
-    /// Where the first begins in the segment, bytes.
+    /// Where the read begins in the segment, bytes.
     pub start: u64,
-    /// Where the last ends.
+    /// Where the last record ends, bytes.
     pub end: u64,
-    /// How much to read on behind it, bytes.
+    /// Read-around after the last record, bytes.
     pub around: usize,
 }
 
-/// What was read, cut into records.
+/// Contiguous records of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// Whole records.
+    pub bytes: Bytes,
+    /// Number of records.
+    pub records: usize,
+    /// False for read-around.
+    pub wanted: bool,
+}
+
+/// The result of a read, cut into regions.
 #[derive(Debug, Default)]
 pub struct Pieces {
     /// The wanted records.
     pub wanted: Vec<Region>,
-    /// What lies behind them.
+    /// The read-around.
     pub behind: Vec<Region>,
 }
 
 impl Plan {
-    /// A plan for records in the order in which they were asked for; one asked for twice is read
-    /// once.
+    /// A plan for records in the order in which they were asked for. A record that was asked for
+    /// twice is read once.
     pub fn new(mut wanted: Vec<Wanted>) -> Plan {
         let first = wanted.first().map(|w| w.at);
         wanted.sort_unstable();
@@ -69,13 +79,12 @@ impl Plan {
         Plan { wanted, first }
     }
 
-    /// Bytes of the wanted records together.
+    /// Total length of the wanted records, bytes.
     pub fn wanted_bytes(&self) -> usize {
         self.wanted.iter().map(|w| w.at.len as usize).sum()
     }
 
-    /// What is read in one go each. Read-around goes to the group that holds what was asked for
-    /// first.
+    /// The reads to do. The group with the record that was asked for first gets the read-around.
     pub fn groups(&self, near: Near, around: usize) -> impl Iterator<Item = Group<'_>> {
         let mut rest = self.wanted.as_slice();
         std::iter::from_fn(move || {
@@ -132,10 +141,10 @@ impl Group<'_> {
         self.end.saturating_sub(self.start) as usize
     }
 
-    /// Cuts what was read from [`Group::start`] on.
+    /// Cuts the bytes that were read at [`Group::start`] into regions.
     ///
     /// # Errors
-    /// The offset in the segment at which another record lies than the index says.
+    /// The offset in the segment of a record that is not the one in the index.
     pub fn split(&self, bytes: &Bytes, plan: &Plan) -> Result<Pieces, u32> {
         let mut out = Regions::default();
         for wanted in self.wanted {
@@ -168,7 +177,7 @@ impl Group<'_> {
     }
 }
 
-/// Adjacent records gathered into regions.
+/// Joins adjacent records into regions.
 #[derive(Default)]
 struct Regions {
     spans: Vec<(usize, usize, usize)>,

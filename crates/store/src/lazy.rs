@@ -1,5 +1,6 @@
-//! A repository on disk that may not be there yet: a stick that is not plugged in, a file system that
-//! is not mounted, a copy that is damaged. Until it can be opened it is a place that does not answer.
+//! A repository that is opened on first use, because it may not be there yet: a USB stick that is not
+//! plugged in, a file system that is not mounted. Until it can be opened, it is a place that does not
+//! answer.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -7,19 +8,20 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
+use crate::blocking::Blocking;
 use crate::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};
 
-/// Tries to open a repository whenever it is asked for its head, until that succeeds.
-pub struct LateRepository {
+/// Tries to open a repository each time it is asked for its head, until that succeeds.
+pub struct LazyRepository {
     path: PathBuf,
     place: String,
     open: OnceLock<Repository>,
 }
 
-impl LateRepository {
-    /// The repository that may come to be at `path`.
-    pub fn new(path: &Path) -> LateRepository {
-        LateRepository {
+impl LazyRepository {
+    /// The repository at `path`, which need not exist yet.
+    pub fn new(path: &Path) -> LazyRepository {
+        LazyRepository {
             path: path.to_owned(),
             place: path.display().to_string(),
             open: OnceLock::new(),
@@ -31,8 +33,8 @@ impl LateRepository {
             return Ok(open);
         }
         let path = self.path.clone();
-        let opened = tokio::task::spawn_blocking(move || Repository::open(&path)).await;
-        let opened = opened.map_err(|e| self.silent(&e.to_string()))??;
+        let open = move || Repository::open(&path);
+        let opened = Blocking::Pool.run(&self.place, open).await?;
         Ok(self.open.get_or_init(|| opened))
     }
 
@@ -44,7 +46,7 @@ impl LateRepository {
     }
 }
 
-impl BlockStore for LateRepository {
+impl BlockStore for LazyRepository {
     fn place(&self) -> &str {
         &self.place
     }
@@ -69,7 +71,7 @@ impl BlockStore for LateRepository {
     }
 }
 
-impl Replica for LateRepository {
+impl Replica for LazyRepository {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async move { self.look().await?.head().await })
     }
@@ -85,10 +87,10 @@ mod tests {
     use crate::Writer;
 
     #[tokio::test]
-    async fn it_does_not_answer_until_it_is_there() {
+    async fn repository_answers_once_it_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stick");
-        let late = LateRepository::new(&path);
+        let late = LazyRepository::new(&path);
         let error = late.head().await.unwrap_err();
         assert!(matches!(error, StoreError::NoRepository { .. }), "{error}");
         let error = late.get_many(&[], 0).await.unwrap_err();

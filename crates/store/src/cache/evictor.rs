@@ -1,8 +1,8 @@
-//! The thread that writes, and that keeps the cache within its limits.
+//! The thread that writes blocks and keeps the cache within its limits.
 //!
-//! All processes that share a directory count what is there from time to time; one of them at a
-//! time, under a lock, removes what was not used for longest. Which times those are is estimated
-//! from a sample, so that memory is bounded whatever lies there.
+//! Each process that shares the directory counts its blocks from time to time. One process at a time,
+//! under a lock, removes the least recently used ones. Their age limit is estimated from a sample, so
+//! that memory is bounded however many files there are.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,32 +11,32 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{Shared, Task};
 
-/// Counted anew after so long, for others write too.
+/// The blocks are counted again after this time, because other processes write too.
 const COUNT_EVERY: Duration = Duration::from_secs(600);
-/// And after having written such a part of the quota.
+/// They are also counted after writing this part (1/n) of the quota.
 const COUNT_AFTER_PART: u64 = 32;
-/// Free space is looked at again after so many bytes.
+/// The free space is checked after writing this many bytes.
 const LOOK_EVERY_BYTES: u64 = 16 << 20;
-/// And when there was too little, after this.
+/// When there was too little space, it is checked again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Making room frees such a part of the quota beyond the need, so that it is seldom done.
+/// Making room frees this part (1/n) of the quota beyond the need, so that it is done seldom.
 const SPARE_PART: u64 = 16;
-/// Files whose times are looked at to choose which are old.
+/// Size of the sample of files from which the age limit is estimated.
 const SAMPLE: usize = 1 << 16;
 
 /// The state of the thread.
-pub(super) struct Tending {
+pub(super) struct Evictor {
     shared: Arc<Shared>,
     counted: Option<Instant>,
     written_since_count: u64,
     written_since_look: u64,
-    /// No writing before this: there was no space.
+    /// Do not write before this time: there was no space.
     paused: Option<Instant>,
 }
 
-impl Tending {
-    pub(super) fn new(shared: Arc<Shared>) -> Tending {
-        Tending {
+impl Evictor {
+    pub(super) fn new(shared: Arc<Shared>) -> Evictor {
+        Evictor {
             shared,
             counted: None,
             written_since_count: 0,
@@ -45,7 +45,7 @@ impl Tending {
         }
     }
 
-    /// Works until nobody can send tasks any more and all are done.
+    /// Works until all senders are gone and all tasks are done.
     pub(super) fn run(mut self, tasks: &Receiver<Task>) {
         self.shared.files.clear_leftovers();
         for task in tasks {
@@ -60,11 +60,11 @@ impl Tending {
                     }
                     self.shared.room.give(super::queued_bytes(&record.frame));
                 }
-                // A block whose use could not be noted is merely removed sooner.
+                // If this fails, the block is only removed earlier.
                 Task::Used(handle) => drop(self.shared.files.touch(&handle)),
                 Task::Remove(handle) => {
                     if let Err(error) = self.shared.files.remove(&handle) {
-                        tracing::warn!(place = self.shared.files.place(), %handle, %error, "a damaged block cannot be removed");
+                        tracing::warn!(place = self.shared.files.place(), %handle, %error, "cannot remove a damaged block");
                     }
                 }
             }
@@ -74,7 +74,7 @@ impl Tending {
     fn put(&mut self, record: &trust::Record) -> bool {
         match self.shared.files.write(record) {
             Ok(true) => {
-                // What a file takes beyond its length is counted at the next count.
+                // The next count adds what the file takes beyond its length.
                 let bytes = record.len() as u64;
                 self.shared.used_bytes.fetch_add(bytes, Ordering::Relaxed);
                 self.written_since_count = self.written_since_count.saturating_add(bytes);
@@ -83,7 +83,7 @@ impl Tending {
             }
             Ok(false) => true,
             Err(error) => {
-                tracing::warn!(place = self.shared.files.place(), %error, "a block cannot be kept");
+                tracing::warn!(place = self.shared.files.place(), %error, "cannot write a block");
                 self.pause();
                 false
             }
@@ -96,7 +96,7 @@ impl Tending {
         self.written_since_look = u64::MAX;
     }
 
-    /// Whether another block may be written, after making room where that helps.
+    /// Whether another block may be written; makes room first if needed.
     fn has_room(&mut self) -> bool {
         if self.paused.is_some_and(|until| Instant::now() < until) {
             return false;
@@ -126,7 +126,7 @@ impl Tending {
         }
         self.paused = None;
         self.shared.full.store(false, Ordering::Relaxed);
-        // Another process is making room: nothing is added on top meanwhile.
+        // If another process is making room, do not write far beyond the quota meanwhile.
         self.shared.used_bytes.load(Ordering::Relaxed) <= quota.saturating_add(quota / 8)
     }
 
@@ -138,7 +138,7 @@ impl Tending {
         self.written_since_count = 0;
     }
 
-    /// Removes `excess_bytes` of what was not used for longest.
+    /// Removes the least recently used blocks, `excess_bytes` in all.
     fn make_room(&mut self, excess_bytes: u64) {
         let files = &self.shared.files;
         let _lock = match files.lock() {
@@ -177,14 +177,14 @@ impl Tending {
     }
 }
 
-/// A number that spreads over all residues as `n` goes up: which slot of the sample is replaced.
+/// A pseudo-random number for `n`: selects the slot of the sample to replace.
 fn spread(n: usize) -> usize {
     (n as u64)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .rotate_left(29) as usize
 }
 
-/// The time up to which files are to go, so that `excess` of `total` bytes are freed.
+/// Files last used before this time are to be removed, to free `excess` of `total` bytes.
 fn old_until(sample: &mut [(SystemTime, u64)], excess: u64, total: u64) -> Option<SystemTime> {
     sample.sort_unstable_by_key(|(used, _)| *used);
     let sampled: u64 = sample.iter().map(|(_, bytes)| *bytes).sum();
