@@ -16,8 +16,9 @@ use store::{BlockStore, Replica};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::RemoteOptions;
-use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, MAX_HANDLES};
-use wire::message::{Refusal, Request, kind};
+use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, PROTOCOL};
+use wire::mirror::{MAX_HANDLES, Request, kind};
+use wire::refusal::Refusal;
 
 use crate::protocol::{Call, Place};
 
@@ -110,7 +111,7 @@ impl Clients {
             stream.write_all(&HELLO).await?;
             let mut hello = [0; HELLO_BYTES];
             stream.read_exact(&mut hello).await?;
-            frame::check_hello(&hello)?;
+            frame::check_hello(&hello, PROTOCOL)?;
             ask(&stream, &first, &clients.buffer).await?;
             clients.streams.push(Rc::new(stream));
         }

@@ -14,7 +14,8 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use trust::Handle;
 use wire::frame::{HELLO, Header};
-use wire::message::{ErrorCode, kind, put_error};
+use wire::mirror::kind;
+use wire::refusal::{ErrorCode, put_error};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
 const AROUND_BYTES: usize = 200;
@@ -45,7 +46,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 .put(&mut out);
                 out.put_slice(body);
             }
-            put_error(&mut out, 0, ErrorCode::Stopping, "bye");
+            put_error(&mut out, 0, ErrorCode::STOPPING, "bye");
             out.to_vec()
         })
         .collect()

@@ -16,7 +16,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Runtime};
 use wire::ObjectName;
 use wire::frame::{HELLO, MAX_ANSWER_BYTES, take};
-use wire::message::{Request, kind};
+use wire::mirror::{Request, kind};
 
 /// A server that runs as long as the fuzzer does.
 struct Served {

@@ -22,7 +22,7 @@ use trust::frame::Packer;
 use trust::{Handle, Kind, Record};
 use wire::ObjectName;
 use wire::frame::{HEADER_BYTES, HELLO, Header, MAX_ANSWER_BYTES};
-use wire::message::{Request, kind, put_get_data};
+use wire::mirror::{Request, kind, put_get_data};
 
 const VOLUME: [u8; 32] = [7; 32];
 const BLOCKS: u64 = 20_000;

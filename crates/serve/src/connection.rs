@@ -21,8 +21,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout_at};
 use trust::Reject;
-use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
-use wire::message::{ErrorCode, Request, kind};
+use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_REQUEST_BYTES, PROTOCOL};
+use wire::mirror::{NO_OBJECT, NO_VOLUME, Request, kind};
+use wire::refusal::ErrorCode;
 
 use crate::disk_read::{DiskAnswer, DiskRead, Found};
 use crate::outbox::Outbox;
@@ -121,8 +122,8 @@ impl Connection {
     ) -> End {
         let end = self.serve(&mut stream, &mut stop).await;
         let parting = match &end {
-            End::Malformed(why) => Some((ErrorCode::Malformed, why.to_string())),
-            End::Stopping => Some((ErrorCode::Stopping, "the server stops".to_owned())),
+            End::Malformed(why) => Some((ErrorCode::MALFORMED, why.to_string())),
+            End::Stopping => Some((ErrorCode::STOPPING, "the server stops".to_owned())),
             _ => None,
         };
         if let Some((code, text)) = parting {
@@ -264,7 +265,7 @@ impl Connection {
             let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
                 return Ok(None);
             };
-            frame::check_hello(hello)?;
+            frame::check_hello(hello, PROTOCOL)?;
             self.buffer.advance(HELLO_BYTES);
             self.greeted = true;
             self.last_request = Instant::now();
@@ -410,8 +411,7 @@ impl Connection {
 
     fn no_volume(&mut self, id: u32) {
         self.shared.counters.no_volume.add(1);
-        self.outbox
-            .error(id, ErrorCode::NoVolume, "not served here");
+        self.outbox.error(id, NO_VOLUME, "not served here");
     }
 
     /// Leaves a read to the blocking threads.
@@ -445,7 +445,7 @@ impl Connection {
             Found::Landed(records, head) => self.landed(id, records, head),
             Found::Range(None) => {
                 self.shared.counters.no_object.add(1);
-                self.outbox.error(id, ErrorCode::NoObject, "no such object");
+                self.outbox.error(id, NO_OBJECT, "no such object");
             }
         }
         self.account(self.outbox.left_bytes());
@@ -454,7 +454,7 @@ impl Connection {
 
     fn busy(&mut self, id: u32) {
         self.shared.counters.busy.add(1);
-        self.outbox.error(id, ErrorCode::Busy, "too much in flight");
+        self.outbox.error(id, ErrorCode::BUSY, "too much in flight");
     }
 
     /// The client learns that, the log learns what: paths are none of a client's business.
@@ -462,7 +462,7 @@ impl Connection {
         self.shared.counters.storage_errors.add(1);
         tracing::warn!(%place, %error, "cannot read what a client asked for");
         self.outbox
-            .error(id, ErrorCode::Storage, "the repository cannot be read");
+            .error(id, ErrorCode::STORAGE, "the repository cannot be read");
     }
 
     /// Waits for other answers to leave memory; false when that does not help.

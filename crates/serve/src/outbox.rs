@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes};
 use wire::frame::Header;
-use wire::message::{ErrorCode, kind, put_error};
+use wire::mirror::kind;
+use wire::refusal::{ErrorCode, put_error};
 
 /// Pieces handed to one `writev`.
 const MAX_SLICES: usize = 64;
@@ -148,7 +149,7 @@ mod tests {
             outbox.raw(b"hello");
             outbox.records(9, regions.clone());
             outbox.message(kind::DONE, 9, Bytes::new());
-            outbox.error(4, ErrorCode::Busy, "no");
+            outbox.error(4, ErrorCode::BUSY, "no");
             let total = outbox.left_bytes();
             let mut got = Vec::new();
             while outbox.left_bytes() > 0 {

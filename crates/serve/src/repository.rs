@@ -8,7 +8,7 @@ use store::{BlockStore, Repository, StoreError};
 use trust::head::Head;
 use trust::{Handle, Reject};
 use wire::ObjectName;
-use wire::message::Volume;
+use wire::mirror::Volume;
 
 use crate::error::ServeError;
 use crate::limits::Limits;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-use wire::message::Volume;
+use wire::mirror::Volume;
 
 use crate::connection::End;
 use crate::counters::Counters;

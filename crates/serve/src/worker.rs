@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use wire::frame::HELLO;
-use wire::message::{ErrorCode, put_error};
+use wire::refusal::{ErrorCode, put_error};
 
 use crate::connection::{Connection, End, Met};
 use crate::seats::Full;
@@ -265,7 +265,7 @@ impl Worker {
             Full::All => "too many connections",
             Full::Client => "too many connections of yours",
         };
-        put_error(&mut parting, 0, ErrorCode::Busy, text);
+        put_error(&mut parting, 0, ErrorCode::BUSY, text);
         // Best effort: the connection ends either way.
         let _ = rustix::io::write(socket, &parting);
     }

@@ -22,7 +22,7 @@ use support::{TestShelf, VOLUME, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::frame::HELLO;
-use wire::message::put_get_data;
+use wire::mirror::put_get_data;
 
 const CONNECTIONS: usize = 10_000;
 /// Set in the process that plays the server.

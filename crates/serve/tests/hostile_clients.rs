@@ -16,8 +16,9 @@ use store::{BlockStore, Replica};
 use support::{Running, TestShelf, VOLUME, eventually, noise, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use wire::frame::{HELLO, Header, MAX_HANDLES, take};
-use wire::message::{ErrorCode, Refusal, Request, kind, put_get_data};
+use wire::frame::{HELLO, Header, take};
+use wire::mirror::{MAX_HANDLES, Request, kind, put_get_data};
+use wire::refusal::{ErrorCode, Refusal};
 
 fn quick() -> Limits {
     Limits {
@@ -47,7 +48,7 @@ fn refusal(mut bytes: &[u8]) -> Option<ErrorCode> {
     bytes = bytes.strip_prefix(&HELLO[..])?;
     let (header, body) = take(&mut BytesMut::from(bytes), 1 << 20).ok()??;
     assert_eq!((header.kind, header.id), (kind::ERROR, 0));
-    Refusal::decode(&body).ok()?.code
+    Some(Refusal::decode(&body).ok()?.code)
 }
 
 #[tokio::test]
@@ -92,7 +93,7 @@ async fn what_is_no_request_is_refused_and_closed() {
         stream.write_all(bytes).await.unwrap();
         let got = until_closed(&mut stream, Duration::from_secs(2)).await;
         if !got.is_empty() {
-            assert_eq!(refusal(&got), Some(ErrorCode::Malformed), "{n}");
+            assert_eq!(refusal(&got), Some(ErrorCode::MALFORMED), "{n}");
         }
         eventually("it is counted", || {
             server.counters.malformed.get() == n as u64 + 1
@@ -330,7 +331,7 @@ async fn two_thousand_connections_and_one_too_many() {
     eventually("all are in", || server.counters.connections.get() == 2000).await;
     let mut one_more = connect(server.address).await;
     let got = until_closed(&mut one_more, Duration::from_secs(2)).await;
-    assert_eq!(refusal(&got), Some(ErrorCode::Busy));
+    assert_eq!(refusal(&got), Some(ErrorCode::BUSY));
     let store = server.store();
     let error = store.get_many(&[records[0].handle], 0).await.unwrap_err();
     assert!(
@@ -378,7 +379,7 @@ async fn one_client_takes_no_more_than_its_share_of_connections() {
     eventually("all are in", || server.counters.connections.get() == 20).await;
     let mut one_more = connect(server.address).await;
     let got = until_closed(&mut one_more, Duration::from_secs(2)).await;
-    assert_eq!(refusal(&got), Some(ErrorCode::Busy));
+    assert_eq!(refusal(&got), Some(ErrorCode::BUSY));
     assert_eq!(server.counters.turned_away.get(), 1);
     // Another address of the loopback network is another client.
     let other = TcpSocket::new_v4().unwrap();

@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use serve::{Limits, Server, Shelf};
 use support::{TestShelf, VOLUME};
 use wire::frame::HELLO;
-use wire::message::Request;
+use wire::mirror::Request;
 
 /// Set in the process that plays the server.
 const ROLE: &str = "BULLA_TEST_SHORTAGE_SERVER";

@@ -7,8 +7,9 @@
 //! into [`RemoteOptions::max_held_bytes`].
 
 mod collect;
-mod gifts;
+
 mod link;
+mod pushed;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,17 +25,21 @@ use tokio::task::JoinHandle;
 use trust::record::MAX_RECORD_BYTES;
 use trust::{Frame, Handle, Record, Reject};
 
-use crate::frame::{MAX_ANSWER_BYTES, MAX_AROUND_BYTES, MAX_RANGE_BYTES};
-use crate::message::{ErrorCode, Refusal, Request, Volume, check_path, put_get_data};
+use crate::frame::MAX_ANSWER_BYTES;
+use crate::mirror::{
+    MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, Volume, check_path,
+    put_get_data,
+};
 use crate::object::ObjectName;
+use crate::refusal::Refusal;
 use collect::{Answer, Ask};
-use gifts::Gifts;
 use link::{Failure, Link, Patience};
+use pushed::PushedRecords;
 
 /// Handles in one request; more are asked for by several requests at once.
 const HANDLES_PER_REQUEST: usize = 64;
 /// Most that may come with a head, bytes; what it takes in memory is bounded by four times this.
-const MAX_GIFT_BYTES: usize = 64 << 10;
+const MAX_PUSHED_BYTES: usize = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a [`RemoteStore`] behaves.
@@ -69,7 +74,7 @@ impl Default for RemoteOptions {
             max_pause: Duration::from_secs(5),
             max_held_bytes: 256 << 20,
             head_around_bytes: 8 << 10,
-            way_around_bytes: MAX_GIFT_BYTES,
+            way_around_bytes: MAX_PUSHED_BYTES,
         }
     }
 }
@@ -84,7 +89,7 @@ pub struct RemoteStore {
     admission: Semaphore,
     units: usize,
     state: Mutex<State>,
-    gifts: Gifts,
+    pushed: PushedRecords,
     /// A head has come: whoever asks again knows the tree.
     has_head: AtomicBool,
     /// The attempt to connect that is under way; it outlives the caller who began it.
@@ -111,7 +116,7 @@ impl RemoteStore {
             admission: Semaphore::new(units),
             units,
             state: Mutex::new(State::default()),
-            gifts: Gifts::default(),
+            pushed: PushedRecords::default(),
             has_head: AtomicBool::new(false),
             dial: tokio::sync::Mutex::new(None),
         }
@@ -141,8 +146,7 @@ impl RemoteStore {
             Ok(Answer::Bytes(bytes)) => Ok(Some(bytes)),
             Ok(Answer::Records(_) | Answer::Head(..)) => Ok(None),
             Err(Failure::Refused(Refusal {
-                code: Some(ErrorCode::NoObject),
-                ..
+                code: NO_OBJECT, ..
             })) => Ok(None),
             Err(failure) => Err(self.error(failure)),
         }
@@ -284,7 +288,7 @@ impl RemoteStore {
             },
             Failure::Bad(why) => StoreError::BadAnswer { place, why },
             Failure::Refused(refusal) => match refusal.code {
-                Some(ErrorCode::NoVolume) => StoreError::NoVolume { place },
+                NO_VOLUME => StoreError::NoVolume { place },
                 _ => StoreError::Unavailable {
                     place,
                     cause: format!("the server says: {}", refusal.text),
@@ -317,7 +321,7 @@ impl BlockStore for RemoteStore {
             if want.is_empty() {
                 return Ok(Vec::new());
             }
-            let (mut given, left) = self.gifts.take_many(want);
+            let (mut given, left) = self.pushed.take_many(want);
             if given.is_empty() {
                 return self.get_parts(want, around).await;
             }
@@ -330,7 +334,7 @@ impl BlockStore for RemoteStore {
 
     /// A block that came with the head, once: whoever got it and found it wrong asks the network.
     fn try_cached(&self, handle: &Handle) -> Option<Frame> {
-        self.gifts.take(handle)
+        self.pushed.take(handle)
     }
 }
 
@@ -361,7 +365,7 @@ impl Replica for RemoteStore {
         let around_bytes = if self.has_head.load(Ordering::Relaxed) {
             0
         } else {
-            self.options.head_around_bytes.min(MAX_GIFT_BYTES)
+            self.options.head_around_bytes.min(MAX_PUSHED_BYTES)
         };
         self.head_and(around_bytes, Vec::new())
     }
@@ -371,7 +375,7 @@ impl Replica for RemoteStore {
         if path.is_empty() || check_path(path).is_err() {
             return self.head();
         }
-        let around_bytes = self.options.way_around_bytes.min(MAX_GIFT_BYTES);
+        let around_bytes = self.options.way_around_bytes.min(MAX_PUSHED_BYTES);
         self.head_and(around_bytes, path.to_vec())
     }
 
@@ -396,9 +400,9 @@ impl RemoteStore {
             let units = (MAX_ANSWER_BYTES + around_bytes).div_ceil(MAX_RECORD_BYTES);
             let ask = Ask::Head { around_bytes };
             match self.call(units, ask, |id, out| request.put(id, out)).await {
-                Ok(Answer::Head(head, gifts)) => {
+                Ok(Answer::Head(head, records)) => {
                     self.has_head.store(true, Ordering::Relaxed);
-                    self.gifts.replace(gifts);
+                    self.pushed.replace(records);
                     Ok(head)
                 }
                 Ok(Answer::Bytes(_) | Answer::Records(_)) => Ok(Bytes::new()),

@@ -5,7 +5,7 @@
 use bytes::{Bytes, BytesMut};
 use trust::{Frame, Handle, Record};
 use wire::frame::{HELLO, Header};
-use wire::message::{Request, kind};
+use wire::mirror::{Request, kind};
 
 /// The two blocks of hexadecimal digits under "Example", comments left out.
 fn documented() -> Vec<Vec<u8>> {

@@ -43,7 +43,7 @@ use store::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError
 use trust::statement::VolumeId;
 use trust::{Handle, Record, Reject};
 
-use crate::message::Volume;
+use crate::mirror::Volume;
 
 pub use address::HttpAddress;
 pub use tls::Tls;

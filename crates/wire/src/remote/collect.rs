@@ -10,7 +10,7 @@ use trust::record::MAX_RECORD_BYTES;
 use trust::{Handle, Record, Reject};
 
 use crate::frame::MAX_ANSWER_BYTES;
-use crate::message::kind;
+use crate::mirror::kind;
 
 /// What was asked.
 #[derive(Debug, Clone)]

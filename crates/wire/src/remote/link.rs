@@ -20,8 +20,9 @@ use tokio::task::AbortHandle;
 use trust::Reject;
 
 use super::collect::{self, Answer, Ask, Body, Collect};
-use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES};
-use crate::message::{Refusal, kind};
+use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, PROTOCOL};
+use crate::mirror::kind;
+use crate::refusal::Refusal;
 
 /// Requests on one connection whose end has not come, abandoned ones included.
 const MAX_OUTSTANDING: usize = 4096;
@@ -388,7 +389,7 @@ impl Reader {
             let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
                 return Ok(());
             };
-            frame::check_hello(hello)?;
+            frame::check_hello(hello, PROTOCOL)?;
             self.buffer.advance(HELLO_BYTES);
             self.greeted = true;
         }

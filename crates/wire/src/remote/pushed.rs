@@ -1,25 +1,25 @@
-//! Records that came with a head, until somebody asks for them.
+//! Pushed records: records that the server sent with a head, kept until a caller asks for them.
 //!
-//! They are as untrusted as any answer; each is given out once, so that one that proves wrong is
-//! asked of the network next. What may come is bounded by the request for the head.
+//! They are as untrusted as any answer. Each is given out once, so that a caller who finds it wrong
+//! asks the network next. The request for the head bounds how many bytes may come.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use trust::{Frame, Handle, Record};
 
-/// What came with the last head and was not asked for yet.
+/// The records that came with the last head and have not been taken yet.
 #[derive(Default)]
-pub(super) struct Gifts {
+pub(super) struct PushedRecords {
     frames: Mutex<HashMap<Handle, Frame>>,
 }
 
-impl Gifts {
+impl PushedRecords {
     fn frames(&self) -> MutexGuard<'_, HashMap<Handle, Frame>> {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what came before. Of two records under one name, one is a lie: the first stays.
+    /// Replaces all records. Of two records for one handle one is false: the first one stays.
     pub(super) fn replace(&self, records: Vec<Record>) {
         let mut fresh = HashMap::with_capacity(records.len());
         for record in records {
@@ -28,7 +28,7 @@ impl Gifts {
         *self.frames() = fresh;
     }
 
-    /// Takes one out.
+    /// Removes and returns one record.
     pub(super) fn take(&self, handle: &Handle) -> Option<Frame> {
         let mut frames = self.frames();
         let frame = frames.remove(handle)?;
@@ -38,7 +38,7 @@ impl Gifts {
         Some(frame)
     }
 
-    /// Takes out those of `want` that are here; also what is not.
+    /// Removes and returns the records of `want` that are here; also the handles that are not.
     pub(super) fn take_many(&self, want: &[Handle]) -> (Vec<Record>, Vec<Handle>) {
         let mut frames = self.frames();
         let (mut given, mut left) = (Vec::new(), Vec::new());

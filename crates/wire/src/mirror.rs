@@ -1,8 +1,9 @@
-//! The protocol's messages: three requests and their answers (SFSRO 4.2, design `publish.md`).
+//! The messages between a reader and a mirror: three requests and their answers (SFSRO 4.2).
 //!
-//! Requests are owned values, because the server keeps them while a disk is slow. Answers are
-//! written piece by piece by the server and decoded in place by the client, so only their types
-//! and bodies are named here.
+//! A [`Request`] owns its bytes, because the server keeps it while it waits for a disk. The server
+//! writes an answer piece by piece and the client decodes it in place, so this module only names
+//! the types of answers. Byte-exact in `docs/formats/protocol.md`. Relies on [`crate::frame`] for
+//! the header, on [`crate::refusal`] for errors and on `trust` for the decoder.
 
 use bytes::{BufMut, BytesMut};
 use store::object::{MAX_NAME_BYTES, ObjectName};
@@ -10,7 +11,20 @@ use trust::encode::Decoder;
 use trust::inode::check_name;
 use trust::{Handle, Reject};
 
-use crate::frame::{Header, MAX_AROUND_BYTES, MAX_HANDLES, MAX_RANGE_BYTES};
+use crate::frame::{Header, MAX_ANSWER_BYTES};
+use crate::refusal::ErrorCode;
+
+/// Most handles in one request.
+pub const MAX_HANDLES: usize = 1024;
+/// Largest read-around that a request may allow, bytes.
+pub const MAX_AROUND_BYTES: usize = 1 << 20;
+/// Largest range that one request may ask for, bytes.
+pub const MAX_RANGE_BYTES: usize = MAX_ANSWER_BYTES;
+
+/// The server does not have this volume.
+pub const NO_VOLUME: ErrorCode = ErrorCode(2);
+/// The repository does not have this object.
+pub const NO_OBJECT: ErrorCode = ErrorCode(3);
 
 /// Types of messages; an answer has the high bit.
 pub mod kind {
@@ -18,28 +32,35 @@ pub mod kind {
     pub const GET_HEAD: u8 = 0x01;
     /// Request: records of many handles.
     pub const GET_DATA: u8 = 0x02;
-    /// Request: a piece of an immutable object.
+    /// Request: a part of an immutable object.
     pub const GET_RANGE: u8 = 0x03;
     /// End of the answer to *get head*: the head's bytes.
     pub const HEAD: u8 = 0x81;
-    /// Part of the answer to *get data*, or what comes before a head: whole records, back to back.
+    /// Part of the answer to *get data*, or records before a head: whole records, back to back.
     pub const RECORDS: u8 = 0x82;
-    /// End of the answer to *get data*: what has not come is denied.
+    /// End of the answer to *get data*: the server denies each handle whose record has not come.
     pub const DONE: u8 = 0x83;
     /// Answer to *get range*: the bytes; fewer than asked at the object's end.
     pub const RANGE: u8 = 0x84;
-    /// No answer: a code and a text.
-    pub const ERROR: u8 = 0xff;
+    /// Answer to any request that the server refuses.
+    pub use crate::refusal::ERROR;
 }
-
-/// Longest text of an error, bytes.
-pub const MAX_ERROR_TEXT_BYTES: usize = 256;
 
 /// Longest path that a request may name, bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
 
 /// The 32 bytes of a volume id; the wire does not care how it was made.
 pub type Volume = [u8; 32];
+
+/// Largest body of a request of this type, bytes; `None` for a type that is not a request.
+pub const fn max_body_bytes(kind: u8) -> Option<usize> {
+    match kind {
+        kind::GET_HEAD => Some(32 + 4 + MAX_PATH_BYTES),
+        kind::GET_DATA => Some(32 + 4 + 32 * MAX_HANDLES),
+        kind::GET_RANGE => Some(32 + 8 + 4 + MAX_NAME_BYTES),
+        _ => None,
+    }
+}
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,22 +69,22 @@ pub enum Request {
     Head {
         /// Which volume.
         volume: Volume,
-        /// Bytes of records to which the head leads that may come with it.
+        /// The server may add records that the head leads to, up to this many bytes.
         around_bytes: usize,
-        /// Where the reader is going: records on that way are of use to it. Empty when it does
-        /// not say.
+        /// The path that the reader opens next, so that the server can send the records on it.
+        /// Empty without a hint.
         toward: Vec<u8>,
     },
     /// Records by handle.
     Data {
         /// Which volume.
         volume: Volume,
-        /// Bytes of neighbouring records that may come unasked.
+        /// The server may add neighbouring records, up to this many bytes.
         around_bytes: usize,
-        /// What is wanted: 1..=1024 handles.
+        /// The wanted handles, 1..=1024.
         want: Vec<Handle>,
     },
-    /// A piece of an immutable object.
+    /// A part of an immutable object.
     Range {
         /// Which volume's repository.
         volume: Volume,
@@ -71,13 +92,13 @@ pub enum Request {
         object: ObjectName,
         /// First byte.
         offset: u64,
-        /// Bytes wanted at most.
+        /// Most bytes to send.
         len_bytes: usize,
     },
 }
 
 impl Request {
-    /// The volume that it is about.
+    /// The volume that the request is about.
     pub fn volume(&self) -> &Volume {
         match self {
             Request::Head { volume, .. }
@@ -94,7 +115,7 @@ impl Request {
                 around_bytes,
                 toward,
             } => {
-                header(kind::GET_HEAD, id, volume.len() + 4 + toward.len()).put(out);
+                Header::new(kind::GET_HEAD, id, volume.len() + 4 + toward.len()).put(out);
                 out.put_slice(volume);
                 out.put_u32_le((*around_bytes).min(MAX_AROUND_BYTES) as u32);
                 out.put_slice(toward);
@@ -111,7 +132,7 @@ impl Request {
                 len_bytes,
             } => {
                 let name = object.to_string();
-                header(kind::GET_RANGE, id, 32 + 8 + 4 + name.len()).put(out);
+                Header::new(kind::GET_RANGE, id, 32 + 8 + 4 + name.len()).put(out);
                 out.put_slice(volume);
                 out.put_u64_le(*offset);
                 out.put_u32_le(*len_bytes as u32);
@@ -120,10 +141,10 @@ impl Request {
         }
     }
 
-    /// Reads a request's body.
+    /// Decodes the body of a request.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] for another type, a length that does not fit, a limit passed.
+    /// [`Reject::Malformed`] for an unknown type, a wrong length or an exceeded limit.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Request, Reject> {
         let mut d = Decoder::new(body, "request");
         let request = match kind {
@@ -167,14 +188,6 @@ impl Request {
     }
 }
 
-fn header(kind: u8, id: u32, body_bytes: usize) -> Header {
-    Header {
-        kind,
-        id,
-        body_bytes,
-    }
-}
-
 /// Appends a *get data* message without building a [`Request`] first.
 pub fn put_get_data(
     out: &mut BytesMut,
@@ -184,7 +197,7 @@ pub fn put_get_data(
     want: &[Handle],
 ) {
     out.reserve(64 + 32 * want.len());
-    header(kind::GET_DATA, id, 32 + 4 + 32 * want.len()).put(out);
+    Header::new(kind::GET_DATA, id, 32 + 4 + 32 * want.len()).put(out);
     out.put_slice(volume);
     out.put_u32_le(around_bytes.min(MAX_AROUND_BYTES) as u32);
     for handle in want {
@@ -192,12 +205,11 @@ pub fn put_get_data(
     }
 }
 
-/// Whether a reader may say that it goes there: nowhere in particular, or names with a `/` between
-/// each two.
+/// Checks the path hint of a *get head* request: empty, or file names separated by `/`.
 ///
 /// # Errors
-/// [`Reject::Malformed`] for a path over [`MAX_PATH_BYTES`]; for a component that is no name of a
-/// file (empty, `.`, `..`, over 255 bytes, with a NUL).
+/// [`Reject::Malformed`] for a path over [`MAX_PATH_BYTES`] or a component that is not a file name
+/// (empty, `.`, `..`, over 255 bytes, with a NUL).
 pub fn check_path(path: &[u8]) -> Result<(), Reject> {
     if path.is_empty() {
         return Ok(());
@@ -235,76 +247,6 @@ fn decode_get_data(d: &mut Decoder<'_>) -> Result<Request, Reject> {
         around_bytes,
         want,
     })
-}
-
-/// Why a server did not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ErrorCode {
-    /// The request is malformed; the server closes the connection.
-    Malformed = 1,
-    /// The server does not have this volume.
-    NoVolume = 2,
-    /// The repository does not have this object.
-    NoObject = 3,
-    /// The server's disk failed it.
-    Storage = 4,
-    /// Too many connections or too much in flight.
-    Busy = 5,
-    /// The server is going down.
-    Stopping = 6,
-}
-
-impl ErrorCode {
-    const ALL: [ErrorCode; 6] = [
-        ErrorCode::Malformed,
-        ErrorCode::NoVolume,
-        ErrorCode::NoObject,
-        ErrorCode::Storage,
-        ErrorCode::Busy,
-        ErrorCode::Stopping,
-    ];
-}
-
-/// A server's refusal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The code; `None` when it is one that this build does not know.
-    pub code: Option<ErrorCode>,
-    /// The server's words: untrusted, printable ASCII only.
-    pub text: String,
-}
-
-impl Refusal {
-    /// Reads the body of an ERROR.
-    ///
-    /// # Errors
-    /// [`Reject::Malformed`] when it is empty or longer than an error may be.
-    pub fn decode(body: &[u8]) -> Result<Refusal, Reject> {
-        let mut d = Decoder::new(body, "error answer");
-        let code = d.u8()?;
-        if d.remaining() > MAX_ERROR_TEXT_BYTES {
-            return Err(d.bad("text too long"));
-        }
-        // The text ends in logs and on terminals: no control bytes, no escape sequences.
-        let printable = |b: &u8| match b {
-            0x20..=0x7e => char::from(*b),
-            _ => '?',
-        };
-        Ok(Refusal {
-            code: ErrorCode::ALL.into_iter().find(|c| *c as u8 == code),
-            text: d.raw(d.remaining())?.iter().map(printable).collect(),
-        })
-    }
-}
-
-/// Appends an ERROR message; a text over its limit is cut.
-pub fn put_error(out: &mut impl BufMut, id: u32, code: ErrorCode, text: &str) {
-    let text = text.as_bytes();
-    let text = text.get(..MAX_ERROR_TEXT_BYTES).unwrap_or(text);
-    header(kind::ERROR, id, 1 + text.len()).put(out);
-    out.put_u8(code as u8);
-    out.put_slice(text);
 }
 
 #[cfg(test)]
@@ -364,25 +306,17 @@ mod tests {
         }
 
         #[test]
-        fn a_request_has_one_encoding(kind in 0u8..5, body in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn request_has_one_encoding(kind in 0u8..5, body in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(request) = Request::decode(kind, &body) {
                 let mut again = BytesMut::new();
                 request.put(7, &mut again);
                 prop_assert_eq!(&again[HEADER_BYTES..], &body[..]);
             }
         }
-
-        #[test]
-        fn errors_are_printable(body in prop::collection::vec(any::<u8>(), 0..300)) {
-            if let Ok(refusal) = Refusal::decode(&body) {
-                prop_assert!(refusal.text.bytes().all(|b| (0x20..0x7f).contains(&b)));
-                prop_assert!(refusal.text.len() <= MAX_ERROR_TEXT_BYTES);
-            }
-        }
     }
 
     #[test]
-    fn limits_are_kept() {
+    fn requests_over_a_limit_are_refused() {
         let data = |around: u32, bytes: usize| {
             let mut body = vec![0u8; 32];
             body.extend_from_slice(&around.to_le_bytes());
@@ -395,12 +329,13 @@ mod tests {
         assert!(data(0, 33).is_err());
         assert!(data(0, 32 * (MAX_HANDLES + 1)).is_err());
         assert!(data(MAX_AROUND_BYTES as u32 + 1, 32).is_err());
-        // The largest request fits into what a server reads.
-        const { assert!(36 + 32 * MAX_HANDLES <= MAX_REQUEST_BYTES) };
+        for kind in 0..=255 {
+            assert!(max_body_bytes(kind).is_none_or(|n| n <= MAX_REQUEST_BYTES));
+        }
     }
 
     #[test]
-    fn a_path_is_names_with_slashes_between_them() {
+    fn path_hint_is_names_separated_by_slashes() {
         let head = |path: &[u8]| {
             let body = [&[0; 36], path].concat();
             Request::decode(kind::GET_HEAD, &body)
@@ -428,16 +363,5 @@ mod tests {
         ] {
             assert!(head(bad).is_err(), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn an_error_is_cut_to_its_limit() {
-        let mut out = BytesMut::new();
-        put_error(&mut out, 3, ErrorCode::Busy, &"x".repeat(1000));
-        let (header, body) = take(&mut out, 4096).unwrap().unwrap();
-        assert_eq!((header.kind, header.id), (kind::ERROR, 3));
-        let refusal = Refusal::decode(&body).unwrap();
-        assert_eq!(refusal.code, Some(ErrorCode::Busy));
-        assert_eq!(refusal.text.len(), MAX_ERROR_TEXT_BYTES);
     }
 }
