@@ -338,7 +338,8 @@ impl Replica for Recorder {
 mod tests {
     use super::*;
     use crate::load::{self, Clients};
-    use serve::{Limits, Server};
+    use serve::mirror::Server;
+    use serve::net::Limits;
     use sim::model::Model;
     use store::{Repository, Writer};
     use tokio::sync::oneshot;

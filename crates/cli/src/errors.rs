@@ -10,7 +10,7 @@ use publish::keyfile::KeyError;
 use publish::prune::PruneError;
 use publish::publish_error::PublishError;
 use publish::pull::PullError;
-use serve::ServeError;
+use serve::mirror::ServeError;
 use store::StoreError;
 use trust::Reject;
 

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
-use serve::shelf::Regions;
-use serve::{Limits, Server, Shelf};
+use serve::mirror::reader::Regions;
+use serve::mirror::{RepositoryReader, Server};
+use serve::net::Limits;
 use store::{Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -120,8 +121,8 @@ fn serve_until_stdin_ends(repository: &str) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let shelf: Arc<dyn Shelf> = match repository {
-            MEMORY => Arc::new(MemoryShelf::new()),
+        let shelf: Arc<dyn RepositoryReader> = match repository {
+            MEMORY => Arc::new(MemoryReader::new()),
             path => Arc::new(Repository::open(path).unwrap()),
         };
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -140,23 +141,23 @@ fn serve_until_stdin_ends(repository: &str) {
 }
 
 /// One record for every handle.
-struct MemoryShelf {
+struct MemoryReader {
     block: Vec<u8>,
 }
 
-impl MemoryShelf {
-    fn new() -> MemoryShelf {
+impl MemoryReader {
+    fn new() -> MemoryReader {
         let mut block = vec![0; 32];
         let frame = Packer::new()
             .pack(Kind::Data, &noise(1, BLOCK_BYTES))
             .unwrap();
         block.extend_from_slice(&(frame.as_bytes().len() as u32).to_le_bytes());
         block.extend_from_slice(frame.as_bytes());
-        MemoryShelf { block }
+        MemoryReader { block }
     }
 }
 
-impl Shelf for MemoryShelf {
+impl RepositoryReader for MemoryReader {
     fn place(&self) -> &str {
         "memory"
     }

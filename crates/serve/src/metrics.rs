@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::counters::{Counter, Counters};
+use crate::net::counters::{Counter, Counters};
 
 /// Requests that are answered at a time; further ones wait.
 const MAX_REQUESTS: usize = 8;

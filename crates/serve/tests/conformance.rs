@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use serve::{Limits, Server, Shelf};
+use serve::mirror::{RepositoryReader, Server};
+use serve::net::Limits;
 use std::sync::Arc;
 use store::conformance::{Content, suite};
 use store::{BlockStore, BoxFuture, Replica, Repository, StoreError, Writer};
@@ -56,7 +57,7 @@ async fn served(content: Content) -> Served {
     }
     drop(writer);
     repository.refresh().unwrap();
-    let shelf: Arc<dyn Shelf> = Arc::new(repository);
+    let shelf: Arc<dyn RepositoryReader> = Arc::new(repository);
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = Server::listen(any, vec![([1; 32], shelf)], Limits::default()).unwrap();
     let address = server.local_addr().to_string();

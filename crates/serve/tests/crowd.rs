@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use serve::{Limits, Server, Shelf};
-use support::{TestShelf, VOLUME, record};
+use serve::mirror::{RepositoryReader, Server};
+use serve::net::Limits;
+use support::{TestReader, VOLUME, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::frame::HELLO;
@@ -36,7 +37,7 @@ fn the_server_of_the_crowd() {
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let shelf: Arc<dyn Shelf> = Arc::new(TestShelf::new(&[record(1, 8000)]));
+        let shelf: Arc<dyn RepositoryReader> = Arc::new(TestReader::new(&[record(1, 8000)]));
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let limits = Limits {
             max_per_client: 16_384,

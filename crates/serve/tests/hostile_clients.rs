@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use serve::Limits;
+use serve::net::Limits;
 use store::{BlockStore, Replica};
-use support::{Running, TestShelf, VOLUME, eventually, noise, record};
+use support::{Running, TestReader, VOLUME, eventually, noise, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use wire::frame::{HELLO, Header, take};
@@ -53,7 +53,7 @@ fn refusal(mut bytes: &[u8]) -> Option<ErrorCode> {
 
 #[tokio::test]
 async fn what_is_no_request_is_refused_and_closed() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let frame = |length: u32, kind: u8, id: u32, body: &[u8]| {
         let mut bytes = HELLO.to_vec();
         bytes.extend_from_slice(&length.to_le_bytes());
@@ -106,7 +106,7 @@ async fn what_is_no_request_is_refused_and_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn noise_of_any_kind_ends_the_connection_and_nothing_else() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), quick());
+    let server = Running::start(Arc::new(TestReader::new(&[])), quick());
     for seed in 0..200u64 {
         let mut stream = connect(server.address).await;
         let mut bytes = noise(seed, 1 + (seed as usize * 37) % 3000);
@@ -123,7 +123,7 @@ async fn noise_of_any_kind_ends_the_connection_and_nothing_else() {
 
 #[tokio::test]
 async fn who_dawdles_is_cut_off() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), quick());
+    let server = Running::start(Arc::new(TestReader::new(&[])), quick());
     // No hello; half a hello; half a request; a byte now and then; nothing after a request.
     let mut half = BytesMut::from(&HELLO[..]);
     Request::Head {
@@ -167,7 +167,7 @@ async fn who_dawdles_is_cut_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_read_is_held_back_then_cut_off() {
     let records: Vec<_> = (0..16).map(|n| record(n, 64 << 10)).collect();
-    let server = Running::start(Arc::new(TestShelf::new(&records)), quick());
+    let server = Running::start(Arc::new(TestReader::new(&records)), quick());
     let want: Vec<_> = records.iter().map(|r| r.handle).collect();
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -205,7 +205,7 @@ async fn when_too_much_is_held_others_are_told_so() {
         write_timeout: Duration::from_secs(60),
         ..Limits::default()
     };
-    let server = Running::start(Arc::new(TestShelf::new(&records)), limits);
+    let server = Running::start(Arc::new(TestReader::new(&records)), limits);
     let want: Vec<_> = records.iter().map(|r| r.handle).collect();
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -228,7 +228,7 @@ async fn when_too_much_is_held_others_are_told_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_reads_from_disk_waits_its_turn() {
     let records: Vec<_> = (0..4).map(|n| record(n, 1000)).collect();
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
     shelf.disk_ms.store(20, Ordering::Relaxed);
     let server = Running::start(Arc::clone(&shelf), Limits::default());
@@ -258,7 +258,7 @@ async fn a_flood_of_reads_from_disk_waits_its_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
     let records: Vec<_> = (0..8).map(|n| record(n, 1 << 20)).collect();
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
     let limits = Limits {
         max_held_bytes: 8 << 20,
@@ -293,7 +293,7 @@ async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_in_the_middle_leaves_nothing_behind() {
     let records: Vec<_> = (0..8).map(|n| record(n, 500_000)).collect();
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
     shelf.disk_ms.store(30, Ordering::Relaxed);
     let server = Running::start(shelf, Limits::default());
@@ -319,7 +319,7 @@ async fn two_thousand_connections_and_one_too_many() {
         max_connections: 2000,
         ..Limits::default()
     };
-    let server = Running::start(Arc::new(TestShelf::new(&records)), limits);
+    let server = Running::start(Arc::new(TestReader::new(&records)), limits);
     let mut all = Vec::new();
     let mut request = BytesMut::from(&HELLO[..]);
     put_get_data(&mut request, 1, &VOLUME, 0, &[records[0].handle]);
@@ -351,7 +351,7 @@ async fn two_thousand_connections_and_one_too_many() {
 
 #[tokio::test]
 async fn the_largest_request_is_taken() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let mut stream = connect(server.address).await;
     let mut requests = BytesMut::from(&HELLO[..]);
     let want = vec![trust::Handle::from_bytes([1; 32]); MAX_HANDLES];
@@ -371,7 +371,7 @@ async fn one_client_takes_no_more_than_its_share_of_connections() {
         max_per_client: 20,
         ..Limits::default()
     };
-    let server = Running::start(Arc::new(TestShelf::new(&[])), limits);
+    let server = Running::start(Arc::new(TestReader::new(&[])), limits);
     let mut all = Vec::new();
     for _ in 0..20 {
         all.push(connect(server.address).await);

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serve::{Counters, Limits, Server, Shelf};
+use serve::mirror::{RepositoryReader, Server};
+use serve::net::{Counters, Limits};
 use store::conformance::{Content, suite};
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError, Writer};
 use support::{eventually, record};
@@ -53,7 +54,7 @@ impl Served {
         }
         drop(writer);
         repository.refresh().unwrap();
-        let shelf: Arc<dyn Shelf> = Arc::new(repository);
+        let shelf: Arc<dyn RepositoryReader> = Arc::new(repository);
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
         let server = server.also_http(any).unwrap();

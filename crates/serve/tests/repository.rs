@@ -6,7 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use serve::{Limits, ServeError, Server};
+use serve::mirror::{ServeError, Server};
+use serve::net::Limits;
 use store::{BlockStore, Replica, Repository, Writer};
 use support::record;
 use trust::inode::Content;
@@ -49,7 +50,8 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
         ..Limits::default()
     };
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let shelf: std::sync::Arc<dyn serve::Shelf> = std::sync::Arc::new(repository.clone());
+    let shelf: std::sync::Arc<dyn serve::mirror::RepositoryReader> =
+        std::sync::Arc::new(repository.clone());
     let server = Server::listen(any, vec![([9; 32], shelf)], limits).unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
@@ -204,7 +206,7 @@ impl Wide {
         &self,
     ) -> (
         String,
-        std::sync::Arc<serve::Counters>,
+        std::sync::Arc<serve::net::Counters>,
         tokio::task::JoinHandle<()>,
     ) {
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use serve::{Limits, Server, Shelf};
-use support::{TestShelf, VOLUME};
+use serve::mirror::{RepositoryReader, Server};
+use serve::net::Limits;
+use support::{TestReader, VOLUME};
 use wire::frame::HELLO;
 use wire::mirror::Request;
 
@@ -31,7 +32,7 @@ fn the_server_that_runs_short() {
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let shelf: Arc<dyn Shelf> = Arc::new(TestShelf::new(&[]));
+        let shelf: Arc<dyn RepositoryReader> = Arc::new(TestReader::new(&[]));
         let limits = Limits {
             workers: 1,
             ..Limits::default()

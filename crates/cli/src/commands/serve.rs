@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 
 use ::serve::metrics::Page;
-use ::serve::{Limits, Listen, Server};
+use ::serve::mirror::Server;
+use ::serve::net::{Limits, Listen};
 use publish::pull::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;

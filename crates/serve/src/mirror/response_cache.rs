@@ -35,12 +35,12 @@ impl Weighter<Key, Arc<[Bytes]>> for ByBytes {
 }
 
 /// The cache; without one when it may hold nothing.
-pub(crate) struct Hot(Option<Cache<Key, Arc<[Bytes]>, ByBytes>>);
+pub(crate) struct ResponseCache(Option<Cache<Key, Arc<[Bytes]>, ByBytes>>);
 
-impl Hot {
-    pub(crate) fn new(cache_bytes: usize) -> Hot {
+impl ResponseCache {
+    pub(crate) fn new(cache_bytes: usize) -> ResponseCache {
         if cache_bytes < 4 * MAX_ANSWER_BYTES {
-            return Hot(None);
+            return ResponseCache(None);
         }
         // The largest answer must fit into a shard, or it would never be kept.
         let shards = (cache_bytes >> 23).clamp(1, 16);
@@ -49,7 +49,7 @@ impl Hot {
             .weight_capacity(cache_bytes as u64)
             .shards(shards)
             .build();
-        Hot(options.ok().map(|options| {
+        ResponseCache(options.ok().map(|options| {
             Cache::with_options(options, ByBytes, Default::default(), Default::default())
         }))
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::counters::Counters;
+use crate::net::counters::Counters;
 
 /// A client, in 64 bits: IPv4 ones in a network that IPv6 has set aside for them.
 type Client = u64;
@@ -20,7 +20,7 @@ fn client(address: IpAddr) -> Client {
 }
 
 /// All seats of a server.
-pub(crate) struct Seats {
+pub(crate) struct ConnectionLimiter {
     counters: Arc<Counters>,
     most: usize,
     most_per_client: usize,
@@ -37,14 +37,18 @@ pub(crate) enum Full {
 }
 
 /// A connection's seat, free again when this is dropped.
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct Permit {
+    seats: Arc<ConnectionLimiter>,
     client: Client,
 }
 
-impl Seats {
-    pub(crate) fn new(counters: Arc<Counters>, most: usize, most_per_client: usize) -> Arc<Seats> {
-        Arc::new(Seats {
+impl ConnectionLimiter {
+    pub(crate) fn new(
+        counters: Arc<Counters>,
+        most: usize,
+        most_per_client: usize,
+    ) -> Arc<ConnectionLimiter> {
+        Arc::new(ConnectionLimiter {
             counters,
             most,
             most_per_client: most_per_client.max(1),
@@ -57,7 +61,7 @@ impl Seats {
     }
 
     /// A seat for a connection from `address`.
-    pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
+    pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Permit, Full> {
         let client = client(address);
         let mut taken = self.taken();
         if self.counters.connections.get() >= self.most as u64 {
@@ -71,11 +75,11 @@ impl Seats {
         self.counters.connections.add(1);
         self.counters.accepted.add(1);
         let seats = Arc::clone(self);
-        Ok(Seat { seats, client })
+        Ok(Permit { seats, client })
     }
 }
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut taken = self.seats.taken();
         if let Some(own) = taken.get_mut(&self.client) {
@@ -99,7 +103,7 @@ mod tests {
     #[test]
     fn a_client_takes_no_more_than_its_share_and_gives_it_back() {
         let counters = Arc::new(Counters::default());
-        let seats = Seats::new(Arc::clone(&counters), 5, 2);
+        let seats = ConnectionLimiter::new(Arc::clone(&counters), 5, 2);
         let first = seats.take(ip("192.0.2.1")).ok().unwrap();
         let _second = seats.take(ip("::ffff:192.0.2.1")).ok().unwrap();
         assert_eq!(seats.take(ip("192.0.2.1")).err(), Some(Full::Client));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
-use crate::landing::Way;
+use crate::mirror::bundle::PathRecords;
 
 /// What a way takes beside its records and its path.
 const ENTRY_BYTES: usize = 192;
@@ -32,37 +32,37 @@ impl Equivalent<Key> for Asked<'_> {
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Key, Arc<Way>> for ByBytes {
-    fn weight(&self, key: &Key, way: &Arc<Way>) -> u64 {
+impl Weighter<Key, Arc<PathRecords>> for ByBytes {
+    fn weight(&self, key: &Key, way: &Arc<PathRecords>) -> u64 {
         (way.weight_bytes() + key.1.len() + ENTRY_BYTES) as u64
     }
 }
 
 /// The table; without one when it may hold nothing.
-pub(crate) struct Ways(Option<Cache<Key, Arc<Way>, ByBytes>>);
+pub(crate) struct PathCache(Option<Cache<Key, Arc<PathRecords>, ByBytes>>);
 
-impl Ways {
-    pub(crate) fn new(ways_bytes: usize) -> Ways {
+impl PathCache {
+    pub(crate) fn new(ways_bytes: usize) -> PathCache {
         if ways_bytes < LEAST_BYTES {
-            return Ways(None);
+            return PathCache(None);
         }
         let options = quick_cache::OptionsBuilder::new()
             .estimated_items_capacity(ways_bytes >> 12)
             .weight_capacity(ways_bytes as u64)
             .shards((ways_bytes >> 20).clamp(1, 16))
             .build();
-        Ways(options.ok().map(|options| {
+        PathCache(options.ok().map(|options| {
             Cache::with_options(options, ByBytes, Default::default(), Default::default())
         }))
     }
 
     /// The way to `path` under a landing, if it was found lately.
-    pub(crate) fn get(&self, landing: u64, path: &[u8]) -> Option<Arc<Way>> {
+    pub(crate) fn get(&self, landing: u64, path: &[u8]) -> Option<Arc<PathRecords>> {
         self.0.as_ref()?.get(&Asked(landing, path))
     }
 
     /// Keeps a way.
-    pub(crate) fn keep(&self, landing: u64, path: &[u8], way: &Arc<Way>) {
+    pub(crate) fn keep(&self, landing: u64, path: &[u8], way: &Arc<PathRecords>) {
         if let Some(cache) = &self.0 {
             cache.insert(Key(landing, path.into()), Arc::clone(way));
         }
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn ever_new_paths_take_no_more_than_was_granted() {
-        let ways = Ways::new(1 << 20);
-        let way = Arc::new(Way::default());
+        let ways = PathCache::new(1 << 20);
+        let way = Arc::new(PathRecords::default());
         for n in 0..100_000u32 {
             let mut path = vec![b'x'; 4000];
             path.extend_from_slice(&n.to_le_bytes());
@@ -94,13 +94,13 @@ mod tests {
 
     #[test]
     fn a_way_belongs_to_one_landing_and_one_path() {
-        let ways = Ways::new(1 << 20);
-        ways.keep(1, b"a/b", &Arc::new(Way::default()));
+        let ways = PathCache::new(1 << 20);
+        ways.keep(1, b"a/b", &Arc::new(PathRecords::default()));
         assert!(ways.get(1, b"a/b").is_some());
         assert!(ways.get(2, b"a/b").is_none());
         assert!(ways.get(1, b"a").is_none());
-        let none = Ways::new(0);
-        none.keep(1, b"a", &Arc::new(Way::default()));
+        let none = PathCache::new(0);
+        none.keep(1, b"a", &Arc::new(PathRecords::default()));
         assert!(none.get(1, b"a").is_none());
     }
 }

@@ -2,7 +2,7 @@
 //! server's account until a connection takes them over.
 //!
 //! A long answer comes in slices, so that no connection holds more than one of them at a time for
-//! each read. Relies on [`Shelf`] for the reading.
+//! each read. Relies on [`RepositoryReader`] for the reading.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -14,9 +14,9 @@ use trust::Handle;
 use trust::record::RECORD_HEADER_BYTES;
 use wire::ObjectName;
 
-use crate::landing::Landing;
-use crate::server::Shared;
-use crate::shelf::Shelf;
+use crate::mirror::bundle::HeadBundle;
+use crate::mirror::reader::RepositoryReader;
+use crate::mirror::server::Shared;
 
 /// A read from disk is handed on in slices of about this size.
 const SLICE_BYTES: usize = 2 << 20;
@@ -33,8 +33,8 @@ pub(crate) enum DiskRead {
         len_bytes: usize,
     },
     /// A walk into the tree, for an answer to *get head*.
-    Way {
-        landing: Arc<Landing>,
+    PathRecords {
+        landing: Arc<HeadBundle>,
         toward: Vec<u8>,
         around: usize,
     },
@@ -43,7 +43,7 @@ pub(crate) enum DiskRead {
 /// What came of it.
 pub(crate) struct DiskAnswer {
     pub(crate) id: u32,
-    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) shelf: Arc<dyn RepositoryReader>,
     /// `None`: too much was held for the read to begin.
     pub(crate) found: Option<Result<(Found, Held), StoreError>>,
 }
@@ -93,7 +93,7 @@ impl DiskRead {
         self,
         shared: Arc<Shared>,
         id: u32,
-        shelf: Arc<dyn Shelf>,
+        shelf: Arc<dyn RepositoryReader>,
     ) -> DiskAnswer {
         let turn = Arc::clone(&shared.disk_reads).acquire_owned().await;
         if !shared.wait_for_room().await {
@@ -118,9 +118,9 @@ impl DiskRead {
         DiskAnswer { id, shelf, found }
     }
 
-    fn run(self, shared: &Shared, shelf: &dyn Shelf) -> Result<Found, StoreError> {
+    fn run(self, shared: &Shared, shelf: &dyn RepositoryReader) -> Result<Found, StoreError> {
         match self {
-            DiskRead::Way {
+            DiskRead::PathRecords {
                 landing,
                 toward,
                 around,

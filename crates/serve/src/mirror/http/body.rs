@@ -11,8 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use store::disk::DiskFile;
 use tokio::task::JoinHandle;
 
-use super::pulse::Answering;
-use crate::server::Shared;
+use super::deadlines::Answering;
+use crate::mirror::server::Shared;
 
 /// How much of a file is in memory at a time, bytes.
 pub(super) const PIECE_BYTES: usize = 64 << 10;

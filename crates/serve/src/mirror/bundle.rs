@@ -23,10 +23,10 @@ use trust::root::RootRecord;
 use trust::statement::VolumeId;
 use trust::{BlockKind, Handle, Hasher, InodeBlock, Record};
 
-use crate::shelf::Shelf;
+use crate::mirror::reader::RepositoryReader;
 
 /// Most that goes with a head, bytes.
-pub(crate) const MAX_LANDING_BYTES: usize = 64 << 10;
+pub(crate) const MAX_BUNDLE_BYTES: usize = 64 << 10;
 /// Most blocks that one walk along a path reads.
 const MAX_WAY_BLOCKS: usize = 64;
 /// Directories that may wait to be walked: more would not fit anyway.
@@ -36,11 +36,11 @@ const MAX_WAITING: usize = 1024;
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A head and what may come with it.
-pub(crate) struct Landing {
+pub(crate) struct HeadBundle {
     head: Bytes,
     number: u64,
     start: Option<Start>,
-    near: Way,
+    near: PathRecords,
 }
 
 /// Where walks under a head begin.
@@ -51,7 +51,7 @@ struct Start {
 
 /// Records found on a walk, in the order in which a reader needs them.
 #[derive(Default)]
-pub(crate) struct Way {
+pub(crate) struct PathRecords {
     records: Bytes,
     /// Where each record ends.
     ends: Vec<usize>,
@@ -59,7 +59,7 @@ pub(crate) struct Way {
     whole: bool,
 }
 
-impl Way {
+impl PathRecords {
     /// Whether this is all that the way has, and within `around_bytes`.
     pub(crate) fn is_whole(&self, around_bytes: usize) -> bool {
         self.whole && self.records.len() <= around_bytes
@@ -78,7 +78,7 @@ impl Way {
     }
 }
 
-impl Landing {
+impl HeadBundle {
     /// Whether it is that of this head.
     pub(crate) fn is_of(&self, head: &Bytes) -> bool {
         let same = self.head.as_ptr() == head.as_ptr() && self.head.len() == head.len();
@@ -96,21 +96,21 @@ impl Landing {
     }
 
     /// What lies nearest to the head.
-    pub(crate) fn near(&self) -> &Way {
+    pub(crate) fn near(&self) -> &PathRecords {
         &self.near
     }
 
     /// Reads from the shelf what `head` leads to, waiting as long as it takes.
-    pub(crate) fn prepare(shelf: &dyn Shelf, head: Bytes) -> Landing {
+    pub(crate) fn prepare(shelf: &dyn RepositoryReader, head: Bytes) -> HeadBundle {
         let start = Start::of(&head);
-        let near = start.as_ref().map_or_else(Way::default, |start| {
+        let near = start.as_ref().map_or_else(PathRecords::default, |start| {
             let mut walk = Walk::new(shelf, &start.hasher, Patience::Wait, usize::MAX);
             if walk.wander(start).is_none() {
                 tracing::debug!(place = shelf.place(), "not all of the way into the tree");
             }
             walk.way()
         });
-        Landing {
+        HeadBundle {
             head,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             start,
@@ -120,9 +120,14 @@ impl Landing {
 
     /// Walks along `path` as far as it goes; `None` when that would wait for a device and
     /// `patience` does not allow it.
-    pub(crate) fn toward(&self, shelf: &dyn Shelf, path: &[u8], patience: Patience) -> Option<Way> {
+    pub(crate) fn toward(
+        &self,
+        shelf: &dyn RepositoryReader,
+        path: &[u8],
+        patience: Patience,
+    ) -> Option<PathRecords> {
         let Some(start) = &self.start else {
-            return Some(Way::default());
+            return Some(PathRecords::default());
         };
         let mut walk = Walk::new(shelf, &start.hasher, patience, MAX_WAY_BLOCKS);
         let ended = walk.follow(start, path).is_none();
@@ -151,7 +156,7 @@ impl Start {
 
 /// Steps give `None` where the walk ends.
 struct Walk<'a> {
-    shelf: &'a dyn Shelf,
+    shelf: &'a dyn RepositoryReader,
     hasher: &'a Hasher,
     patience: Patience,
     would_wait: bool,
@@ -163,7 +168,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(
-        shelf: &'a dyn Shelf,
+        shelf: &'a dyn RepositoryReader,
         hasher: &'a Hasher,
         patience: Patience,
         blocks_left: usize,
@@ -180,8 +185,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn way(self) -> Way {
-        Way {
+    fn way(self) -> PathRecords {
+        PathRecords {
             // No more memory than its bytes: it is kept.
             records: Bytes::copy_from_slice(&self.records),
             ends: self.ends,
@@ -293,7 +298,7 @@ impl<'a> Walk<'a> {
         let record = Record::take(&mut rest).ok()??;
         let record_bytes = region.get(..record.len())?;
         let end = self.records.len() + record_bytes.len();
-        if end > MAX_LANDING_BYTES {
+        if end > MAX_BUNDLE_BYTES {
             return None;
         }
         let plaintext = record.frame.plaintext::<K>().ok()?;

@@ -34,7 +34,7 @@ pub struct Limits {
     /// Answers that are kept in memory because they are asked for often, of all volumes, bytes;
     /// below 1 MiB none.
     pub hot_bytes: usize,
-    /// Ways into the tree that are kept in memory because they are asked for often, of all volumes,
+    /// Paths into the tree that are kept in memory because they are asked for often, of all volumes,
     /// bytes; below 1 MiB none.
     pub ways_bytes: usize,
     /// How often the head is looked at.

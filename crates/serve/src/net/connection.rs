@@ -25,11 +25,11 @@ use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_REQUEST_BY
 use wire::mirror::{NO_OBJECT, NO_VOLUME, Request, kind};
 use wire::refusal::ErrorCode;
 
-use crate::disk_read::{DiskAnswer, DiskRead, Found};
-use crate::outbox::Outbox;
-use crate::seats::Seat;
-use crate::server::Shared;
-use crate::shelf::Shelf;
+use crate::mirror::disk_read::{DiskAnswer, DiskRead, Found};
+use crate::mirror::reader::RepositoryReader;
+use crate::mirror::server::Shared;
+use crate::net::limiter::Permit;
+use crate::net::outbox::Outbox;
 
 /// What a connection that waits for its next request keeps for it, bytes.
 const READ_BUFFER_BYTES: usize = 4096;
@@ -78,7 +78,7 @@ pub(crate) enum Met {
 
 pub(crate) struct Connection {
     shared: Arc<Shared>,
-    _seat: Seat,
+    _seat: Permit,
     buffer: BytesMut,
     outbox: Outbox,
     /// Bytes of the outbox that the server's account knows of.
@@ -95,7 +95,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, seat: Seat) -> Connection {
+    pub(crate) fn new(shared: Arc<Shared>, seat: Permit) -> Connection {
         let mut outbox = Outbox::default();
         // The client waits for no hello, so ours leaves with the first answer.
         outbox.raw(&HELLO);
@@ -337,7 +337,7 @@ impl Connection {
                     }
                     None => {
                         let (shelf, around) = (Arc::clone(shelf), around_bytes);
-                        let read = DiskRead::Way {
+                        let read = DiskRead::PathRecords {
                             landing,
                             toward,
                             around,
@@ -415,7 +415,7 @@ impl Connection {
     }
 
     /// Leaves a read to the blocking threads.
-    fn read_disk(&mut self, id: u32, shelf: Arc<dyn Shelf>, read: DiskRead) {
+    fn read_disk(&mut self, id: u32, shelf: Arc<dyn RepositoryReader>, read: DiskRead) {
         self.shared.counters.disk_reads.add(1);
         self.disk
             .spawn(read.answer(Arc::clone(&self.shared), id, shelf));

@@ -12,17 +12,18 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use wire::mirror::Volume;
 
-use crate::connection::End;
-use crate::counters::Counters;
-use crate::error::ServeError;
-use crate::hot::Hot;
-use crate::landing::Landing;
-use crate::limits::Limits;
-use crate::listener::Listen;
-use crate::seats::Seats;
-use crate::shelf::Shelf;
-use crate::ways::Ways;
-use crate::{http, worker};
+use crate::mirror::bundle::HeadBundle;
+use crate::mirror::error::ServeError;
+use crate::mirror::http;
+use crate::mirror::path_cache::PathCache;
+use crate::mirror::reader::RepositoryReader;
+use crate::mirror::response_cache::ResponseCache;
+use crate::net::connection::End;
+use crate::net::counters::Counters;
+use crate::net::limiter::ConnectionLimiter;
+use crate::net::limits::Limits;
+use crate::net::listener::Listen;
+use crate::net::worker;
 
 /// The id that no volume has.
 const NO_VOLUME: Volume = [0; 32];
@@ -47,15 +48,15 @@ pub struct Server {
 
 /// One volume.
 pub(crate) struct Served {
-    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) shelf: Arc<dyn RepositoryReader>,
     /// Its number on this server.
     pub(crate) number: u32,
-    landing: RwLock<Arc<Landing>>,
+    landing: RwLock<Arc<HeadBundle>>,
 }
 
 impl Served {
-    fn new(shelf: Arc<dyn Shelf>, number: u32) -> Served {
-        let landing = Landing::prepare(&*shelf, shelf.head());
+    fn new(shelf: Arc<dyn RepositoryReader>, number: u32) -> Served {
+        let landing = HeadBundle::prepare(&*shelf, shelf.head());
         Served {
             shelf,
             number,
@@ -64,7 +65,7 @@ impl Served {
     }
 
     /// What goes with `head`, unless that came so lately that nothing is prepared yet.
-    pub(crate) fn landing(&self, head: &Bytes) -> Option<Arc<Landing>> {
+    pub(crate) fn landing(&self, head: &Bytes) -> Option<Arc<HeadBundle>> {
         let landing = self.landing.read().unwrap_or_else(PoisonError::into_inner);
         landing.is_of(head).then(|| Arc::clone(&landing))
     }
@@ -73,7 +74,7 @@ impl Served {
     fn prepare(&self) {
         let head = self.shelf.head();
         if self.landing(&head).is_none() {
-            let landing = Arc::new(Landing::prepare(&*self.shelf, head));
+            let landing = Arc::new(HeadBundle::prepare(&*self.shelf, head));
             *self.landing.write().unwrap_or_else(PoisonError::into_inner) = landing;
         }
     }
@@ -82,11 +83,11 @@ impl Served {
 /// What all connections see.
 pub(crate) struct Shared {
     shelves: HashMap<Volume, Served>,
-    pub(crate) hot: Hot,
-    pub(crate) ways: Ways,
+    pub(crate) hot: ResponseCache,
+    pub(crate) ways: PathCache,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) seats: Arc<ConnectionLimiter>,
     pub(crate) disk_reads: Arc<Semaphore>,
     refresh: Arc<Notify>,
 }
@@ -149,7 +150,7 @@ impl Server {
     /// [`ServeError::Listen`], [`ServeError::Nothing`], [`ServeError::SameVolume`].
     pub fn listen(
         listen: impl Into<Listen>,
-        shelves: Vec<(Volume, Arc<dyn Shelf>)>,
+        shelves: Vec<(Volume, Arc<dyn RepositoryReader>)>,
         limits: Limits,
     ) -> Result<Server, ServeError> {
         let mut map: HashMap<Volume, Served> = HashMap::new();
@@ -172,11 +173,11 @@ impl Server {
         let (most, each) = (limits.max_connections, limits.max_per_client);
         let shared = Arc::new(Shared {
             shelves: map,
-            hot: Hot::new(limits.hot_bytes),
-            ways: Ways::new(limits.ways_bytes),
+            hot: ResponseCache::new(limits.hot_bytes),
+            ways: PathCache::new(limits.ways_bytes),
             disk_reads: Arc::new(Semaphore::new(limits.disk_reads.max(1))),
             limits,
-            seats: Seats::new(Arc::clone(&counters), most, each),
+            seats: ConnectionLimiter::new(Arc::clone(&counters), most, each),
             counters,
             refresh: Arc::new(Notify::new()),
         });

@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::pulse::{Overdue, Pulse, Watched};
+use super::deadlines::{ConnectionDeadlines, Overdue, Watched};
 use super::respond::respond;
-use crate::server::Shared;
-use crate::worker;
+use crate::mirror::server::Shared;
+use crate::net::worker;
 
 /// Most that a connection's requests may fill before they are read, bytes: headers are shorter.
 const MAX_BUFFER_BYTES: usize = 16 << 10;
@@ -120,7 +120,10 @@ async fn connection(
     mut stopped: watch::Receiver<bool>,
 ) {
     let counters = &shared.counters;
-    let pulse = Arc::new(Pulse::begin(&shared.limits, Arc::clone(counters)));
+    let pulse = Arc::new(ConnectionDeadlines::begin(
+        &shared.limits,
+        Arc::clone(counters),
+    ));
     let answer = service_fn(|request| {
         let (shared, pulse) = (Arc::clone(shared), Arc::clone(&pulse));
         async move { Ok::<_, Infallible>(respond(&shared, &pulse, request).await) }

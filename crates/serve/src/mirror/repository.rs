@@ -1,4 +1,4 @@
-//! A repository on disk as a [`Shelf`]: what its pages in memory hold is answered at once, the rest
+//! A repository on disk as a [`RepositoryReader`]: what its pages in memory hold is answered at once, the rest
 //! by threads that may wait (docs/decisions/0007).
 
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use trust::{Handle, Reject};
 use wire::ObjectName;
 use wire::mirror::Volume;
 
-use crate::error::ServeError;
-use crate::limits::Limits;
-use crate::listener::Listen;
-use crate::server::Server;
-use crate::shelf::{OpenObject, Regions, Shelf};
+use crate::mirror::error::ServeError;
+use crate::mirror::reader::{OpenObject, Regions, RepositoryReader};
+use crate::mirror::server::Server;
+use crate::net::limits::Limits;
+use crate::net::listener::Listen;
 
 impl Server {
     /// Listens for readers of the volumes that these repositories hold.
@@ -26,7 +26,8 @@ impl Server {
         repositories: Vec<Repository>,
         limits: Limits,
     ) -> Result<Server, ServeError> {
-        let mut shelves: Vec<(Volume, Arc<dyn Shelf>)> = Vec::with_capacity(repositories.len());
+        let mut shelves: Vec<(Volume, Arc<dyn RepositoryReader>)> =
+            Vec::with_capacity(repositories.len());
         for repository in repositories {
             shelves.push((volume(&repository)?, Arc::new(repository)));
         }
@@ -57,7 +58,7 @@ pub fn volume(repository: &Repository) -> Result<Volume, ServeError> {
     })
 }
 
-impl Shelf for Repository {
+impl RepositoryReader for Repository {
     fn place(&self) -> &str {
         BlockStore::place(self)
     }

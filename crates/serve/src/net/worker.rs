@@ -27,9 +27,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use wire::frame::HELLO;
 use wire::refusal::{ErrorCode, put_error};
 
-use crate::connection::{Connection, End, Met};
-use crate::seats::Full;
-use crate::server::Shared;
+use crate::mirror::server::Shared;
+use crate::net::connection::{Connection, End, Met};
+use crate::net::limiter::Full;
 
 /// Pause after the system refused a connection for want of something.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);

@@ -23,7 +23,7 @@ pub const MAX_REGION_BYTES: usize = wire::frame::MAX_ANSWER_BYTES;
 /// A *region* is whole records back to back, as `trust::Record` writes them, of at most
 /// [`MAX_REGION_BYTES`]. Answers hold each wanted record at most once and, unasked, records of at
 /// most `around` bytes in all.
-pub trait Shelf: Send + Sync + 'static {
+pub trait RepositoryReader: Send + Sync + 'static {
     /// The repository's name for logs.
     fn place(&self) -> &str;
 
@@ -44,7 +44,7 @@ pub trait Shelf: Send + Sync + 'static {
     /// Reads, waiting as long as it takes: wanted records first, in any order.
     ///
     /// # Errors
-    /// As [`Shelf::read_if_cached`].
+    /// As [`RepositoryReader::read_if_cached`].
     fn read_blocking(
         &self,
         want: &[Handle],
@@ -56,7 +56,7 @@ pub trait Shelf: Send + Sync + 'static {
     /// when there is no such object.
     ///
     /// # Errors
-    /// As [`Shelf::read_if_cached`].
+    /// As [`RepositoryReader::read_if_cached`].
     fn read_range(
         &self,
         object: ObjectName,
@@ -68,7 +68,7 @@ pub trait Shelf: Send + Sync + 'static {
     /// where objects are not files.
     ///
     /// # Errors
-    /// As [`Shelf::read_if_cached`].
+    /// As [`RepositoryReader::read_if_cached`].
     fn open_object(&self, _object: ObjectName) -> Result<Option<OpenObject>, StoreError> {
         Ok(None)
     }
@@ -76,6 +76,6 @@ pub trait Shelf: Send + Sync + 'static {
     /// Looks for a new head, waiting as long as it takes; true when there is one.
     ///
     /// # Errors
-    /// As [`Shelf::read_if_cached`]; the old head stays in use.
+    /// As [`RepositoryReader::read_if_cached`]; the old head stays in use.
     fn refresh(&self) -> Result<bool, StoreError>;
 }

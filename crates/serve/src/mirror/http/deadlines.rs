@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::counters::Counters;
-use crate::limits::Limits;
+use crate::net::counters::Counters;
+use crate::net::limits::Limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -36,17 +36,17 @@ pub(super) enum Overdue {
 }
 
 /// The state of one connection.
-pub(super) struct Pulse {
+pub(super) struct ConnectionDeadlines {
     limits: Limits,
     counters: Arc<Counters>,
     state: Mutex<(Phase, Instant)>,
     changed: Notify,
 }
 
-impl Pulse {
+impl ConnectionDeadlines {
     /// A connection that has just been made.
-    pub(super) fn begin(limits: &Limits, counters: Arc<Counters>) -> Pulse {
-        Pulse {
+    pub(super) fn begin(limits: &Limits, counters: Arc<Counters>) -> ConnectionDeadlines {
+        ConnectionDeadlines {
             state: Mutex::new((Phase::Idle, Instant::now() + limits.hello_timeout)),
             limits: limits.clone(),
             counters,
@@ -113,7 +113,7 @@ impl Pulse {
 }
 
 /// An answer that is being made or sent; when it is dropped only its last bytes are left.
-pub(super) struct Answering(Arc<Pulse>);
+pub(super) struct Answering(Arc<ConnectionDeadlines>);
 
 impl Answering {
     /// It is found and so long.
@@ -132,7 +132,7 @@ impl Drop for Answering {
 /// A socket whose traffic is felt.
 pub(super) struct Watched {
     pub(super) stream: TcpStream,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<ConnectionDeadlines>,
 }
 
 impl AsyncRead for Watched {

@@ -16,10 +16,10 @@ use trust::statement::VolumeId;
 use wire::ObjectName;
 
 use super::body::Answer;
-use super::pulse::{Answering, Pulse};
+use super::deadlines::{Answering, ConnectionDeadlines};
 use super::range::{Piece, piece};
-use crate::server::Shared;
-use crate::shelf::Shelf;
+use crate::mirror::reader::RepositoryReader;
+use crate::mirror::server::Shared;
 
 /// How long finding an answer may take: a busy server's wait, and a slow disk.
 const FIND: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ impl Found {
 /// Answers a request. The body of a request is never read.
 pub(super) async fn respond<B>(
     shared: &Arc<Shared>,
-    pulse: &Arc<Pulse>,
+    pulse: &Arc<ConnectionDeadlines>,
     request: Request<B>,
 ) -> Response<Answer> {
     let answering = pulse.answer(FIND);
@@ -105,7 +105,7 @@ fn parse(path: &str) -> Option<(VolumeId, ObjectName)> {
 /// Finds the file on a thread that may wait for the disk.
 async fn find(
     shared: &Arc<Shared>,
-    shelf: Arc<dyn Shelf>,
+    shelf: Arc<dyn RepositoryReader>,
     name: ObjectName,
 ) -> Result<Option<Found>, StoreError> {
     let place = shelf.place().to_owned();

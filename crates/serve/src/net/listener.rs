@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_nodelay};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind as bind_to, listen, socket_with};
 
-use crate::error::ServeError;
+use crate::mirror::error::ServeError;
 
 /// Connections that wait for being accepted: enough for all readers to come back at once.
 const BACKLOG: i32 = 4096;
