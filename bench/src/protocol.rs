@@ -338,7 +338,7 @@ impl Replica for Recorder {
 mod tests {
     use super::*;
     use crate::load::{self, Clients};
-    use serve::mirror::Server;
+    use serve::mirror::{Options, Server};
     use serve::net::Limits;
     use sim::model::Model;
     use store::{Repository, Writer};
@@ -393,7 +393,13 @@ mod tests {
         drop(writer);
         let repository = Repository::open(dir.path().join("repo")).unwrap();
         let address: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(address, vec![repository], Limits::default()).unwrap();
+        let server = Server::bind(
+            address,
+            vec![repository],
+            Limits::default(),
+            Options::default(),
+        )
+        .unwrap();
         let port = server.local_addr().port();
         let (stop, stopped) = oneshot::channel::<()>();
         Served {

@@ -156,7 +156,7 @@ fn extract_kind(error: &ExtractError) -> Kind {
 
 fn serve_kind(error: &ServeError) -> Kind {
     match error {
-        ServeError::Listen { .. } => Kind::Listen,
+        ServeError::Listen(_) => Kind::Listen,
         ServeError::SameVolume { .. } | ServeError::Nothing => Kind::Usage,
         ServeError::Unpublished { .. } => Kind::NoRepository,
         ServeError::Store(error) => store_kind(error),

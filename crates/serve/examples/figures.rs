@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use serve::mirror::reader::Regions;
-use serve::mirror::{RepositoryReader, Server};
+use serve::mirror::{Options, RepositoryReader, Server};
 use serve::net::Limits;
 use store::{Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -126,7 +126,13 @@ fn serve_until_stdin_ends(repository: &str) {
             path => Arc::new(Repository::open(path).unwrap()),
         };
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], Limits::default()).unwrap();
+        let server = Server::listen(
+            any,
+            vec![(VOLUME, shelf)],
+            Limits::default(),
+            Options::default(),
+        )
+        .unwrap();
         println!("{}", server.local_addr());
         let (end, ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use serve::mirror::{RepositoryReader, Server};
+use serve::mirror::{Options, RepositoryReader, Server};
 use serve::net::Limits;
 use std::sync::Arc;
 use store::conformance::{Content, suite};
@@ -59,7 +59,13 @@ async fn served(content: Content) -> Served {
     repository.refresh().unwrap();
     let shelf: Arc<dyn RepositoryReader> = Arc::new(repository);
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let server = Server::listen(any, vec![([1; 32], shelf)], Limits::default()).unwrap();
+    let server = Server::listen(
+        any,
+        vec![([1; 32], shelf)],
+        Limits::default(),
+        Options::default(),
+    )
+    .unwrap();
     let address = server.local_addr().to_string();
     Served {
         remote: RemoteStore::new(&address, [1; 32], RemoteOptions::default()),

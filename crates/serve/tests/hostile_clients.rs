@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use serve::mirror::Options;
 use serve::net::Limits;
 use store::{BlockStore, Replica};
 use support::{Running, TestReader, VOLUME, eventually, noise, record};
@@ -96,11 +97,14 @@ async fn what_is_no_request_is_refused_and_closed() {
             assert_eq!(refusal(&got), Some(ErrorCode::MALFORMED), "{n}");
         }
         eventually("it is counted", || {
-            server.counters.malformed.get() == n as u64 + 1
+            server.counters.net.malformed.get() == n as u64 + 1
         })
         .await;
     }
-    eventually("all are gone", || server.counters.connections.get() == 0).await;
+    eventually("all are gone", || {
+        server.counters.net.connections.get() == 0
+    })
+    .await;
     server.stop().await;
 }
 
@@ -141,7 +145,7 @@ async fn who_dawdles_is_cut_off() {
         until_closed(&mut stream, Duration::from_secs(2)).await;
         assert!(began.elapsed() >= Duration::from_millis(180));
         eventually("it is counted", || {
-            server.counters.too_slow.get() == n as u64 + 1
+            server.counters.net.too_slow.get() == n as u64 + 1
         })
         .await;
     }
@@ -155,12 +159,12 @@ async fn who_dawdles_is_cut_off() {
     }
     until_closed(&mut stream, Duration::from_secs(1)).await;
     assert!(began.elapsed() < Duration::from_secs(2));
-    assert_eq!(server.counters.idle.get(), 0);
+    assert_eq!(server.counters.net.idle.get(), 0);
     let mut stream = connect(server.address).await;
     stream.write_all(&whole).await.unwrap();
     let got = until_closed(&mut stream, Duration::from_secs(2)).await;
     assert!(got.ends_with(b"head 1"));
-    eventually("it is counted", || server.counters.idle.get() == 1).await;
+    eventually("it is counted", || server.counters.net.idle.get() == 1).await;
     server.stop().await;
 }
 
@@ -186,12 +190,12 @@ async fn who_does_not_read_is_held_back_then_cut_off() {
         std::future::pending::<()>().await;
     };
     let watch = eventually("cut off", || {
-        worst = worst.max(server.counters.held_bytes.get());
-        server.counters.too_slow.get() == 1
+        worst = worst.max(server.counters.net.held_bytes.get());
+        server.counters.net.too_slow.get() == 1
     });
     tokio::select! { () = flood => {}, () = watch => {} }
     assert!(worst > 0 && worst < 4 << 20, "{worst} bytes held");
-    assert_eq!(server.counters.held_bytes.get(), 0);
+    assert_eq!(server.counters.net.held_bytes.get(), 0);
     let mut rest = Vec::new();
     let _ = read.read_to_end(&mut rest).await;
     server.stop().await;
@@ -214,13 +218,13 @@ async fn when_too_much_is_held_others_are_told_so() {
     (1..=100).for_each(|id| put_get_data(&mut requests, id, &VOLUME, 0, &want));
     let _ = stream.try_write(&requests);
     eventually("the slow one holds", || {
-        server.counters.held_bytes.get() > 100_000
+        server.counters.net.held_bytes.get() > 100_000
     })
     .await;
     let error = server.store().head().await.unwrap_err();
     assert!(error.to_string().contains("too much in flight"), "{error}");
     drop(stream);
-    eventually("all is free", || server.counters.held_bytes.get() == 0).await;
+    eventually("all is free", || server.counters.net.held_bytes.get() == 0).await;
     assert!(server.store().head().await.is_ok());
     server.stop().await;
 }
@@ -262,11 +266,14 @@ async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
     shelf.cold.store(true, Ordering::Relaxed);
     let limits = Limits {
         max_held_bytes: 8 << 20,
-        disk_reads: 4,
         write_timeout: Duration::from_secs(60),
         ..Limits::default()
     };
-    let server = Running::start(shelf, limits);
+    let options = Options {
+        disk_reads: 4,
+        ..Options::default()
+    };
+    let server = Running::start_with(shelf, limits, options);
     let want: Vec<_> = records.iter().map(|r| r.handle).collect();
     let mut requests = BytesMut::from(&HELLO[..]);
     (1..=16).for_each(|id| put_get_data(&mut requests, id, &VOLUME, 0, &want));
@@ -279,14 +286,14 @@ async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
     // Twenty times 128 MiB are asked for.
     let mut worst = 0;
     eventually("some are refused", || {
-        worst = worst.max(server.counters.held_bytes.get());
-        server.counters.busy.get() > 0
+        worst = worst.max(server.counters.net.held_bytes.get());
+        server.counters.net.busy.get() > 0
     })
     .await;
     let reads_under_way = 4 * (4 << 20);
     assert!(worst <= (8 << 20) + reads_under_way, "{worst} bytes held");
     drop(idlers);
-    eventually("all is free", || server.counters.held_bytes.get() == 0).await;
+    eventually("all is free", || server.counters.net.held_bytes.get() == 0).await;
     server.stop().await;
 }
 
@@ -307,8 +314,14 @@ async fn who_leaves_in_the_middle_leaves_nothing_behind() {
             tokio::time::sleep(Duration::from_millis(n)).await;
         }
     }
-    eventually("all are gone", || server.counters.connections.get() == 0).await;
-    eventually("nothing is held", || server.counters.held_bytes.get() == 0).await;
+    eventually("all are gone", || {
+        server.counters.net.connections.get() == 0
+    })
+    .await;
+    eventually("nothing is held", || {
+        server.counters.net.held_bytes.get() == 0
+    })
+    .await;
     server.stop().await;
 }
 
@@ -328,7 +341,10 @@ async fn two_thousand_connections_and_one_too_many() {
         stream.write_all(&request).await.unwrap();
         all.push(stream);
     }
-    eventually("all are in", || server.counters.connections.get() == 2000).await;
+    eventually("all are in", || {
+        server.counters.net.connections.get() == 2000
+    })
+    .await;
     let mut one_more = connect(server.address).await;
     let got = until_closed(&mut one_more, Duration::from_secs(2)).await;
     assert_eq!(refusal(&got), Some(ErrorCode::BUSY));
@@ -344,7 +360,10 @@ async fn two_thousand_connections_and_one_too_many() {
         stream.read_exact(&mut answer).await.unwrap();
     }
     drop(all);
-    eventually("all are gone", || server.counters.connections.get() == 0).await;
+    eventually("all are gone", || {
+        server.counters.net.connections.get() == 0
+    })
+    .await;
     assert!(server.store().head().await.is_ok());
     server.stop().await;
 }
@@ -376,18 +395,21 @@ async fn one_client_takes_no_more_than_its_share_of_connections() {
     for _ in 0..20 {
         all.push(connect(server.address).await);
     }
-    eventually("all are in", || server.counters.connections.get() == 20).await;
+    eventually("all are in", || server.counters.net.connections.get() == 20).await;
     let mut one_more = connect(server.address).await;
     let got = until_closed(&mut one_more, Duration::from_secs(2)).await;
     assert_eq!(refusal(&got), Some(ErrorCode::BUSY));
-    assert_eq!(server.counters.turned_away.get(), 1);
+    assert_eq!(server.counters.net.turned_away.get(), 1);
     // Another address of the loopback network is another client.
     let other = TcpSocket::new_v4().unwrap();
     other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let _other = other.connect(server.address).await.unwrap();
-    eventually("it is in", || server.counters.connections.get() == 21).await;
+    eventually("it is in", || server.counters.net.connections.get() == 21).await;
     all.pop();
-    eventually("one has left", || server.counters.connections.get() == 20).await;
+    eventually("one has left", || {
+        server.counters.net.connections.get() == 20
+    })
+    .await;
     assert!(server.store().head().await.is_ok());
     server.stop().await;
 }

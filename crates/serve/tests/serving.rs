@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use serve::mirror::Options;
 use serve::net::Limits;
 use store::{BlockStore, Replica, StoreError};
 use support::{Running, SEGMENT, TestReader, VOLUME, eventually, noise, record};
@@ -74,7 +75,10 @@ async fn answers_longer_than_a_slice_come_whole_from_memory_and_from_disk() {
             &records,
         );
     }
-    eventually("nothing is held", || server.counters.held_bytes.get() == 0).await;
+    eventually("nothing is held", || {
+        server.counters.net.held_bytes.get() == 0
+    })
+    .await;
     server.stop().await;
 }
 
@@ -154,18 +158,18 @@ async fn a_broken_disk_is_unavailable_and_tells_no_paths() {
     assert!(!error.to_string().contains("secret"), "{error}");
     // The connection lives on.
     store.head().await.unwrap();
-    assert_eq!(server.counters.accepted.get(), 1);
+    assert_eq!(server.counters.net.accepted.get(), 1);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_new_head_is_served_without_restart() {
     let shelf = Arc::new(TestReader::new(&[]));
-    let limits = Limits {
+    let options = Options {
         refresh: Duration::from_secs(3600),
-        ..Limits::default()
+        ..Options::default()
     };
-    let server = Running::start(Arc::clone(&shelf), limits);
+    let server = Running::start_with(Arc::clone(&shelf), Limits::default(), options);
     let store = server.store();
     assert_eq!(&store.head().await.unwrap()[..], b"head 1");
     shelf.publish(b"head 2");
@@ -189,8 +193,13 @@ async fn after_a_restart_the_client_goes_on() {
     let error = store.head().await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     let shelf: Arc<dyn serve::mirror::RepositoryReader> = shelf;
-    let again =
-        serve::mirror::Server::listen(address, vec![(VOLUME, shelf)], Limits::default()).unwrap();
+    let again = serve::mirror::Server::listen(
+        address,
+        vec![(VOLUME, shelf)],
+        Limits::default(),
+        Options::default(),
+    )
+    .unwrap();
     let task = tokio::spawn(again.run(std::future::pending()));
     let began = Instant::now();
     while store.head().await.is_err() {
@@ -240,7 +249,7 @@ async fn many_callers_share_one_connection() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(server.counters.accepted.get(), 1);
+    assert_eq!(server.counters.net.accepted.get(), 1);
     let different: HashSet<_> = records.iter().map(|r| r.handle).collect();
     assert_eq!(different.len(), 500);
     server.stop().await;
@@ -257,20 +266,20 @@ async fn ten_callers_who_leave_do_not_disturb_the_next() {
         let _ = tokio::time::timeout(Duration::from_micros(wait_us), call).await;
     }
     same(&store.get_many(&want, 0).await.unwrap(), &records);
-    assert_eq!(server.counters.accepted.get(), 1);
+    assert_eq!(server.counters.net.accepted.get(), 1);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn what_was_asked_for_before_needs_no_disk_unless_memory_is_denied_it() {
-    for (hot_bytes, stays) in [(4 << 20, true), (0, false)] {
+    for (response_cache_bytes, stays) in [(4 << 20, true), (0, false)] {
         let records = some_records(3, 900);
         let shelf = Arc::new(TestReader::new(&records));
-        let limits = Limits {
-            hot_bytes,
-            ..Limits::default()
+        let options = Options {
+            response_cache_bytes,
+            ..Options::default()
         };
-        let server = Running::start(shelf.clone(), limits);
+        let server = Running::start_with(shelf.clone(), Limits::default(), options);
         let store = server.store();
         let want = [records[1].handle];
         same(&store.get_many(&want, 0).await.unwrap(), &records[1..2]);
@@ -304,7 +313,8 @@ async fn one_volume_never_answers_for_another() {
     };
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let shelves = vec![([1; 32], shelf(&honest)), ([2; 32], shelf(&liar))];
-    let server = serve::mirror::Server::listen(any, shelves, Limits::default()).unwrap();
+    let server =
+        serve::mirror::Server::listen(any, shelves, Limits::default(), Options::default()).unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
     for (volume, expected) in [(2, &liar), (1, &honest), (2, &liar)] {

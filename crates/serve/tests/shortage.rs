@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use serve::mirror::{RepositoryReader, Server};
+use serve::mirror::{Options, RepositoryReader, Server};
 use serve::net::Limits;
 use support::{TestReader, VOLUME};
 use wire::frame::HELLO;
@@ -38,7 +38,8 @@ fn the_server_that_runs_short() {
             ..Limits::default()
         };
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
+        let server =
+            Server::listen(any, vec![(VOLUME, shelf)], limits, Options::default()).unwrap();
         let (address, counters) = (server.local_addr(), server.counters());
         tokio::spawn(server.run(std::future::pending()));
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -53,7 +54,10 @@ fn the_server_that_runs_short() {
         // Each line that comes in is a question for the counters.
         let ask = tokio::task::spawn_blocking(move || {
             for _ in std::io::stdin().lines() {
-                let (errors, spells) = (counters.accept_errors.get(), counters.shortages.get());
+                let (errors, spells) = (
+                    counters.net.accept_errors.get(),
+                    counters.net.shortages.get(),
+                );
                 println!("counted {errors} {spells}");
                 std::io::stdout().flush().unwrap();
             }

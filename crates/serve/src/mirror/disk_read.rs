@@ -1,8 +1,8 @@
-//! Reads that wait for the disk: on blocking threads, each in its turn, their answers on the
-//! server's account until a connection takes them over.
+//! Reads that wait for the disk, on blocking threads, a bounded number at a time. What was read is on
+//! the server's account until the connection takes it.
 //!
-//! A long answer comes in slices, so that no connection holds more than one of them at a time for
-//! each read. Relies on [`RepositoryReader`] for the reading.
+//! A long answer comes in slices, so that no request holds more than one of them at a time. Relies
+//! on [`RepositoryReader`] for the reading.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -13,68 +13,43 @@ use store::{Patience, StoreError};
 use trust::Handle;
 use trust::record::RECORD_HEADER_BYTES;
 use wire::ObjectName;
+use wire::mirror::{NO_OBJECT, kind};
+use wire::refusal::ErrorCode;
 
 use crate::mirror::bundle::HeadBundle;
 use crate::mirror::reader::RepositoryReader;
-use crate::mirror::server::Shared;
+use crate::mirror::volumes::Mirror;
+use crate::net::{Completion, Held};
 
-/// A read from disk is handed on in slices of about this size.
+/// Size of a slice, bytes; a slice ends with the first record that reaches it.
 const SLICE_BYTES: usize = 2 << 20;
 
 /// A read that waits for the disk.
 pub(crate) enum DiskRead {
     Data {
         want: Vec<Handle>,
-        around: usize,
+        around_bytes: usize,
     },
     Range {
         object: ObjectName,
         offset: u64,
         len_bytes: usize,
     },
-    /// A walk into the tree, for an answer to *get head*.
-    PathRecords {
-        landing: Arc<HeadBundle>,
+    /// The records on a path, for an answer to *get head*.
+    Path {
+        bundle: Arc<HeadBundle>,
         toward: Vec<u8>,
-        around: usize,
+        around_bytes: usize,
     },
-}
-
-/// What came of it.
-pub(crate) struct DiskAnswer {
-    pub(crate) id: u32,
-    pub(crate) shelf: Arc<dyn RepositoryReader>,
-    /// `None`: too much was held for the read to begin.
-    pub(crate) found: Option<Result<(Found, Held), StoreError>>,
-}
-
-/// An answer's share of the server's account until its connection takes it over.
-pub(crate) struct Held {
-    shared: Arc<Shared>,
-    bytes: u64,
-}
-
-impl Held {
-    fn new(shared: Arc<Shared>, found: &Found) -> Held {
-        let bytes = found.len_bytes() as u64;
-        shared.counters.held_bytes.add(bytes);
-        Held { shared, bytes }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.shared.counters.held_bytes.take_off(self.bytes);
-    }
 }
 
 /// What was read.
 pub(crate) enum Found {
-    /// Regions, and the handles that are still to be looked for.
+    /// Regions, and the handles that are still to be read.
     Records(Vec<Bytes>, Vec<Handle>),
     Range(Option<Bytes>),
-    /// Records to go with a head, and it.
-    Landed(Bytes, Bytes),
+    /// The records on a path, and the head.
+    Path(Bytes, Bytes),
 }
 
 impl Found {
@@ -82,65 +57,117 @@ impl Found {
         match self {
             Found::Records(regions, _) => regions.iter().map(Bytes::len).sum(),
             Found::Range(bytes) => bytes.as_ref().map_or(0, Bytes::len),
-            Found::Landed(records, head) => records.len() + head.len(),
+            Found::Path(records, head) => records.len() + head.len(),
         }
     }
 }
 
-impl DiskRead {
-    /// Waits for a turn and for room, then reads on a blocking thread.
-    pub(crate) async fn answer(
-        self,
-        shared: Arc<Shared>,
-        id: u32,
-        shelf: Arc<dyn RepositoryReader>,
-    ) -> DiskAnswer {
-        let turn = Arc::clone(&shared.disk_reads).acquire_owned().await;
-        if !shared.wait_for_room().await {
-            let found = None;
-            return DiskAnswer { id, shelf, found };
+/// Reads, slice by slice, and completes the request.
+pub(crate) async fn answer(
+    mirror: Arc<Mirror>,
+    reader: Arc<dyn RepositoryReader>,
+    mut read: DiskRead,
+    mut completion: Completion,
+) {
+    loop {
+        let (found, held) = match read.wait(&mirror, &reader).await {
+            None => return completion.busy(),
+            Some(Ok(found)) => found,
+            Some(Err(error)) => {
+                let text = mirror.storage_error(&*reader, &error);
+                return completion.refuse(ErrorCode::STORAGE, text);
+            }
+        };
+        match found {
+            Found::Range(None) => {
+                mirror.counters.no_object.add(1);
+                return completion.refuse(NO_OBJECT, "no such object");
+            }
+            Found::Range(Some(bytes)) => completion.message(kind::RANGE, bytes),
+            Found::Path(records, head) => {
+                if !records.is_empty() {
+                    completion.message(kind::RECORDS, records);
+                }
+                completion.message(kind::HEAD, head);
+            }
+            Found::Records(regions, rest) => {
+                for region in regions {
+                    completion.message(kind::RECORDS, region);
+                }
+                if !rest.is_empty() {
+                    drop(held);
+                    if !completion.send().await {
+                        return;
+                    }
+                    mirror.counters.disk_reads.add(1);
+                    read = DiskRead::Data {
+                        want: rest,
+                        around_bytes: 0,
+                    };
+                    continue;
+                }
+                completion.message(kind::DONE, Bytes::new());
+            }
         }
-        let (on, place) = (Arc::clone(&shelf), shelf.place().to_owned());
+        drop(held);
+        return completion.finish();
+    }
+}
+
+impl DiskRead {
+    /// Waits for a turn and for room, then reads on a blocking thread; `None` when the server holds
+    /// too many bytes.
+    async fn wait(
+        self,
+        mirror: &Arc<Mirror>,
+        reader: &Arc<dyn RepositoryReader>,
+    ) -> Option<Result<(Found, Held), StoreError>> {
+        let turn = Arc::clone(&mirror.disk_reads).acquire_owned().await;
+        if !mirror.resources.wait_for_room().await {
+            return None;
+        }
+        let (mirror, on) = (Arc::clone(mirror), Arc::clone(reader));
         let found = tokio::task::spawn_blocking(move || {
-            // Held by the read itself: it goes on when the connection is gone.
+            // The read itself holds its turn: it goes on when the connection is gone.
             let _turn = turn;
-            let found = self.run(&shared, &*on)?;
-            let held = Held::new(shared, &found);
+            let found = self.run(&mirror, &*on)?;
+            let held = mirror.resources.hold(found.len_bytes());
             Ok((found, held))
         });
-        let found = found.await.unwrap_or_else(|e| {
+        Some(found.await.unwrap_or_else(|e| {
             Err(StoreError::Unavailable {
-                place,
+                place: reader.place().to_owned(),
                 cause: e.to_string(),
             })
-        });
-        let found = Some(found);
-        DiskAnswer { id, shelf, found }
+        }))
     }
 
-    fn run(self, shared: &Shared, shelf: &dyn RepositoryReader) -> Result<Found, StoreError> {
+    fn run(self, mirror: &Mirror, reader: &dyn RepositoryReader) -> Result<Found, StoreError> {
         match self {
-            DiskRead::PathRecords {
-                landing,
+            DiskRead::Path {
+                bundle,
                 toward,
-                around,
+                around_bytes,
             } => {
-                let way = landing.toward(shelf, &toward, Patience::Wait);
-                let way = Arc::new(way.unwrap_or_default());
-                shared.ways.keep(landing.number(), &toward, &way);
-                Ok(Found::Landed(way.within(around), landing.head()))
+                let path = bundle.toward(reader, &toward, Patience::Wait);
+                let path = Arc::new(path.unwrap_or_default());
+                mirror.paths.keep(bundle.number(), &toward, &path);
+                Ok(Found::Path(path.within(around_bytes), bundle.head()))
             }
             DiskRead::Range {
                 object,
                 offset,
                 len_bytes,
-            } => shelf
+            } => reader
                 .read_range(object, offset, len_bytes)
                 .map(Found::Range),
-            DiskRead::Data { mut want, around } => {
+            DiskRead::Data {
+                mut want,
+                around_bytes,
+            } => {
                 let (mut regions, mut total) = (Vec::new(), 0);
                 let mut cut = false;
-                shelf.read_blocking(&want, around, &mut |region| {
+                reader.read_blocking(&want, around_bytes, &mut |region| {
                     total += region.len();
                     regions.push(region);
                     cut = total >= SLICE_BYTES;
@@ -162,7 +189,7 @@ impl DiskRead {
     }
 }
 
-/// The names of the records in regions that a shelf gave.
+/// The handles of the records in regions.
 fn handles(regions: &[Bytes]) -> HashSet<Handle> {
     let mut names = HashSet::new();
     for region in regions {

@@ -1,19 +1,13 @@
-//! Why a server cannot start.
+//! Why a mirror cannot start.
 
-use std::net::SocketAddr;
+use crate::net::ListenError;
 
-/// An error of the daemon itself; what single clients do wrong is logged and counted instead.
+/// Why a mirror cannot start. What a single client does wrong is counted and logged instead.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's words.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Two repositories hold the same volume.
     #[error("{first} and {second} hold the same volume")]
     SameVolume {
@@ -22,10 +16,10 @@ pub enum ServeError {
         /// The other.
         second: String,
     },
-    /// Nothing to serve.
+    /// There is no repository to serve.
     #[error("no repository to serve")]
     Nothing,
-    /// A repository in which nothing has been published yet has no volume to serve.
+    /// Nothing has been published in a repository yet, so it has no volume.
     #[error("{place} has no published volume")]
     Unpublished {
         /// The repository.
@@ -34,7 +28,7 @@ pub enum ServeError {
     /// The repository cannot be read.
     #[error(transparent)]
     Store(#[from] store::StoreError),
-    /// The repository's head is not one.
+    /// The repository's head cannot be decoded.
     #[error("the head of {place} cannot be read: {why}")]
     Head {
         /// The repository.

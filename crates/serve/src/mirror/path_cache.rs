@@ -1,22 +1,22 @@
-//! The ways that readers take again and again, ready in memory: a look-up of a name that others have
-//! looked up costs one look into a table.
+//! Caches the records on paths that readers ask for often: a path that somebody has asked for costs
+//! one look-up in a table.
 //!
-//! Bounded in bytes, paths included, so that whoever asks for ever new paths displaces what nobody
-//! asks for twice and takes nothing else. A way belongs to the head under which it was found.
+//! Bounded in bytes, paths included: a client that asks for ever new paths displaces paths that
+//! nobody asks for twice, and nothing else. An entry belongs to the head under which it was found.
 
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
-use crate::mirror::bundle::PathRecords;
+use crate::mirror::path_records::PathRecords;
 
-/// What a way takes beside its records and its path.
+/// Memory of an entry beside its records and its path, bytes.
 const ENTRY_BYTES: usize = 192;
-/// Least room in which ways are kept at all, bytes: the longest must fit in with others.
+/// Least size of a cache, bytes: the longest entry must fit in with others.
 const LEAST_BYTES: usize = 1 << 20;
 
-/// The number of the landing, and the path.
+/// The number of the bundle, and the path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key(u64, Box<[u8]>);
 
@@ -33,42 +33,42 @@ impl Equivalent<Key> for Asked<'_> {
 struct ByBytes;
 
 impl Weighter<Key, Arc<PathRecords>> for ByBytes {
-    fn weight(&self, key: &Key, way: &Arc<PathRecords>) -> u64 {
-        (way.weight_bytes() + key.1.len() + ENTRY_BYTES) as u64
+    fn weight(&self, key: &Key, records: &Arc<PathRecords>) -> u64 {
+        (records.weight_bytes() + key.1.len() + ENTRY_BYTES) as u64
     }
 }
 
-/// The table; without one when it may hold nothing.
+/// The cache; without a table when it may hold nothing.
 pub(crate) struct PathCache(Option<Cache<Key, Arc<PathRecords>, ByBytes>>);
 
 impl PathCache {
-    pub(crate) fn new(ways_bytes: usize) -> PathCache {
-        if ways_bytes < LEAST_BYTES {
+    pub(crate) fn new(cache_bytes: usize) -> PathCache {
+        if cache_bytes < LEAST_BYTES {
             return PathCache(None);
         }
         let options = quick_cache::OptionsBuilder::new()
-            .estimated_items_capacity(ways_bytes >> 12)
-            .weight_capacity(ways_bytes as u64)
-            .shards((ways_bytes >> 20).clamp(1, 16))
+            .estimated_items_capacity(cache_bytes >> 12)
+            .weight_capacity(cache_bytes as u64)
+            .shards((cache_bytes >> 20).clamp(1, 16))
             .build();
         PathCache(options.ok().map(|options| {
             Cache::with_options(options, ByBytes, Default::default(), Default::default())
         }))
     }
 
-    /// The way to `path` under a landing, if it was found lately.
-    pub(crate) fn get(&self, landing: u64, path: &[u8]) -> Option<Arc<PathRecords>> {
-        self.0.as_ref()?.get(&Asked(landing, path))
+    /// The records on `path` under a bundle, if the cache has them.
+    pub(crate) fn get(&self, bundle: u64, path: &[u8]) -> Option<Arc<PathRecords>> {
+        self.0.as_ref()?.get(&Asked(bundle, path))
     }
 
-    /// Keeps a way.
-    pub(crate) fn keep(&self, landing: u64, path: &[u8], way: &Arc<PathRecords>) {
+    /// Keeps the records on a path.
+    pub(crate) fn keep(&self, bundle: u64, path: &[u8], records: &Arc<PathRecords>) {
         if let Some(cache) = &self.0 {
-            cache.insert(Key(landing, path.into()), Arc::clone(way));
+            cache.insert(Key(bundle, path.into()), Arc::clone(records));
         }
     }
 
-    /// What is kept, bytes.
+    /// Bytes in the cache.
     #[cfg(test)]
     fn kept_bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, Cache::weight)
@@ -80,25 +80,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ever_new_paths_take_no_more_than_was_granted() {
-        let ways = PathCache::new(1 << 20);
-        let way = Arc::new(PathRecords::default());
+    fn ever_new_paths_take_no_more_than_the_cache_may() {
+        let cache = PathCache::new(1 << 20);
+        let records = Arc::new(PathRecords::default());
         for n in 0..100_000u32 {
             let mut path = vec![b'x'; 4000];
             path.extend_from_slice(&n.to_le_bytes());
-            ways.keep(1, &path, &way);
+            cache.keep(1, &path, &records);
         }
-        let kept = ways.kept_bytes();
+        let kept = cache.kept_bytes();
         assert!((1 << 18..=1 << 20).contains(&kept), "{kept} bytes");
     }
 
     #[test]
-    fn a_way_belongs_to_one_landing_and_one_path() {
-        let ways = PathCache::new(1 << 20);
-        ways.keep(1, b"a/b", &Arc::new(PathRecords::default()));
-        assert!(ways.get(1, b"a/b").is_some());
-        assert!(ways.get(2, b"a/b").is_none());
-        assert!(ways.get(1, b"a").is_none());
+    fn entry_belongs_to_one_bundle_and_one_path() {
+        let cache = PathCache::new(1 << 20);
+        cache.keep(1, b"a/b", &Arc::new(PathRecords::default()));
+        assert!(cache.get(1, b"a/b").is_some());
+        assert!(cache.get(2, b"a/b").is_none());
+        assert!(cache.get(1, b"a").is_none());
         let none = PathCache::new(0);
         none.keep(1, b"a", &Arc::new(PathRecords::default()));
         assert!(none.get(1, b"a").is_none());

@@ -1,4 +1,6 @@
-//! What a server needs of a repository: bytes that lie ready, and bytes that are worth a wait.
+//! What a mirror needs of a repository: bytes that can be had without waiting, and bytes that wait
+//! for a disk. (`store::BlockStore` hides the difference, and gives records one by one; a mirror
+//! sends whole regions as they lie on disk.)
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,16 +11,16 @@ use store::disk::DiskFile;
 use trust::Handle;
 use wire::ObjectName;
 
-/// Takes regions of whole records; may break off.
+/// Takes regions of whole records; may end the read early.
 pub type Regions<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 
-/// A file that is open, and its length in bytes.
+/// An open file, and its length in bytes.
 pub type OpenObject = (Arc<dyn DiskFile>, u64);
 
 /// Longest region, bytes: one region is one message.
 pub const MAX_REGION_BYTES: usize = wire::frame::MAX_ANSWER_BYTES;
 
-/// A repository as the server sees it. All methods are called from many threads.
+/// A repository as a mirror sees it. All methods are called from many threads.
 ///
 /// A *region* is whole records back to back, as `trust::Record` writes them, of at most
 /// [`MAX_REGION_BYTES`]. Answers hold each wanted record at most once and, unasked, records of at
@@ -30,8 +32,7 @@ pub trait RepositoryReader: Send + Sync + 'static {
     /// The newest head known, without waiting; empty when nothing has been published.
     fn head(&self) -> Bytes;
 
-    /// Reads what can be had without waiting for a device, a few MiB at most; `None` where that is
-    /// not so.
+    /// Reads without waiting for a device, a few MiB at most; `None` when that is not possible.
     ///
     /// # Errors
     /// [`StoreError`] when the repository is damaged or the system fails.
@@ -52,7 +53,7 @@ pub trait RepositoryReader: Send + Sync + 'static {
         sink: &mut Regions<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Reads a piece of an immutable object, waiting as long as it takes; short at its end, `None`
+    /// Reads a part of an immutable object, waiting as long as it takes; short at its end, `None`
     /// when there is no such object.
     ///
     /// # Errors
@@ -64,8 +65,8 @@ pub trait RepositoryReader: Send + Sync + 'static {
         len_bytes: usize,
     ) -> Result<Option<Bytes>, StoreError>;
 
-    /// An immutable object, open; `None` when there is no such object, or
-    /// where objects are not files.
+    /// Opens an immutable object; `None` when there is no such object, or when objects are not
+    /// files here.
     ///
     /// # Errors
     /// As [`RepositoryReader::read_if_cached`].

@@ -1,7 +1,5 @@
-//! A repository on disk as a [`RepositoryReader`]: what its pages in memory hold is answered at once, the rest
-//! by threads that may wait (docs/decisions/0007).
-
-use std::sync::Arc;
+//! A repository on disk as a [`RepositoryReader`]: what the page cache holds is read at once, the
+//! rest on threads that may wait (docs/decisions/0007).
 
 use bytes::Bytes;
 use store::{BlockStore, Repository, StoreError};
@@ -12,33 +10,12 @@ use wire::mirror::Volume;
 
 use crate::mirror::error::ServeError;
 use crate::mirror::reader::{OpenObject, Regions, RepositoryReader};
-use crate::mirror::server::Server;
-use crate::net::limits::Limits;
-use crate::net::listener::Listen;
 
-impl Server {
-    /// Listens for readers of the volumes that these repositories hold.
-    ///
-    /// # Errors
-    /// As [`Server::listen`]; [`ServeError::Unpublished`], [`ServeError::Head`].
-    pub fn bind(
-        listen: impl Into<Listen>,
-        repositories: Vec<Repository>,
-        limits: Limits,
-    ) -> Result<Server, ServeError> {
-        let mut shelves: Vec<(Volume, Arc<dyn RepositoryReader>)> =
-            Vec::with_capacity(repositories.len());
-        for repository in repositories {
-            shelves.push((volume(&repository)?, Arc::new(repository)));
-        }
-        Server::listen(listen, shelves, limits)
-    }
-}
-
-/// Which volume a repository holds, by its own word.
+/// The volume that a repository claims to hold.
 ///
 /// # Errors
-/// [`ServeError::Unpublished`] before the first version, [`ServeError::Head`] when its head is none.
+/// [`ServeError::Unpublished`] before the first version, [`ServeError::Head`] when its head cannot be
+/// decoded.
 pub fn volume(repository: &Repository) -> Result<Volume, ServeError> {
     let place = || BlockStore::place(repository).to_owned();
     let statements = repository.statements();

@@ -1,8 +1,8 @@
-//! Answers that are asked for again and again, ready in memory: no index look-up, no read, no copy.
+//! Caches answers that are asked for often: no index look-up, no read, no copy.
 //!
-//! Kept are answers to requests for one handle with their read-around, by volume, handle and
-//! budget: what a segment holds never changes, so they stay true for ever. Nothing is believed or
-//! made up here; one volume's bytes never answer for another's.
+//! An entry is the answer to a request for one handle with its read-around, by volume, handle and
+//! read-around: a segment never changes, so an entry never expires. One volume's bytes never answer
+//! for another's.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use trust::Handle;
 
-/// Longest answer that is kept, bytes: longer ones cost more to send than to read.
+/// Longest answer in the cache, bytes: a longer one costs more to send than to read.
 const MAX_ANSWER_BYTES: usize = 256 << 10;
-/// What an answer takes beside its bytes.
+/// Memory of an entry beside its bytes.
 const ENTRY_BYTES: usize = 192;
 
-/// What was asked: the number of the volume on this server, the handle, the read-around.
+/// A request: the number of the volume in this process, the handle, the read-around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     volume: u32,
@@ -34,7 +34,7 @@ impl Weighter<Key, Arc<[Bytes]>> for ByBytes {
     }
 }
 
-/// The cache; without one when it may hold nothing.
+/// The cache; without a table when it may hold nothing.
 pub(crate) struct ResponseCache(Option<Cache<Key, Arc<[Bytes]>, ByBytes>>);
 
 impl ResponseCache {
@@ -68,7 +68,7 @@ impl ResponseCache {
         })
     }
 
-    /// Keeps the answer to a request for one handle, unless it is none or long.
+    /// Keeps the answer to a request for one handle, unless it is empty or too long.
     pub(crate) fn keep(
         &self,
         volume: u32,

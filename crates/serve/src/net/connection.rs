@@ -1,541 +1,299 @@
-//! One client: requests are read many at a time, answered from memory where the page cache has
-//! them, and answers leave in as few writes as possible.
+//! One client, without its stream: requests are cut from a buffer and handed to the service, answers
+//! gather in an outbox, and a clock says until when the client may take.
 //!
-//! One task a connection. It stops reading while answers wait to be written, so a peer who does not
-//! read holds back itself. A read that would wait for the disk goes to the blocking threads and is
-//! answered when it is ready, in any order; requests behind it are not held up. Deadlines: for the
-//! hello, for the rest of a request, for taking an answer, for doing nothing.
+//! [`super::run`] moves bytes between this and a stream, [`super::newcomer`] between this and a
+//! socket that was just accepted.
 
-use std::os::fd::OwnedFd;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
-use store::{Patience, StoreError};
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep, timeout_at};
+use bytes::{Buf, BytesMut};
+use tokio::time::{Instant, Sleep};
 use trust::Reject;
-use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_REQUEST_BYTES, PROTOCOL};
-use wire::mirror::{NO_OBJECT, NO_VOLUME, Request, kind};
+use wire::frame::{self, HEADER_BYTES, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
 use wire::refusal::ErrorCode;
 
-use crate::mirror::disk_read::{DiskAnswer, DiskRead, Found};
-use crate::mirror::reader::RepositoryReader;
-use crate::mirror::server::Shared;
+use crate::net::end::End;
 use crate::net::limiter::Permit;
+use crate::net::mailbox::{Letter, Progress};
 use crate::net::outbox::Outbox;
+use crate::net::peer::Peer;
+use crate::net::service::{Hints, Host, Mail, Opening, Request, Responder, Service};
 
-/// What a connection that waits for its next request keeps for it, bytes.
-const READ_BUFFER_BYTES: usize = 4096;
+/// Buffer of a connection that waits for its next request, bytes.
+pub(super) const READ_BUFFER_BYTES: usize = 4096;
 
-/// Why a connection ended, for the log.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// The client closed it.
-    Closed,
-    /// The network broke it.
-    Broken(std::io::Error),
-    /// The client sent what is no request.
-    Malformed(Reject),
-    /// The client took too long.
-    TooSlow(&'static str),
-    /// The client asked nothing for long.
-    Idle,
-    /// The server stops.
-    Stopping,
-}
-
-impl std::fmt::Display for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            End::Closed => f.write_str("the client closed it"),
-            End::Broken(e) => write!(f, "broken: {e}"),
-            End::Malformed(why) => write!(f, "the client broke the protocol: {why}"),
-            End::TooSlow(what) => write!(f, "the client {what}"),
-            End::Idle => f.write_str("nothing was asked for long"),
-            End::Stopping => f.write_str("the server stops"),
-        }
-    }
-}
-
-/// What came of looking at a client's socket once.
-pub(crate) enum Met {
-    /// It is over.
-    End(End),
-    /// Nothing has come.
-    Silent,
-    /// It has got all that it said it would read, and will probably leave.
-    HasAll,
-    /// There may be more.
-    Stays,
-}
-
-pub(crate) struct Connection {
-    shared: Arc<Shared>,
-    _seat: Permit,
-    buffer: BytesMut,
-    outbox: Outbox,
-    /// Bytes of the outbox that the server's account knows of.
+pub(crate) struct Connection<S: Service> {
+    pub(super) host: Arc<Host<S>>,
+    peer: Peer,
+    _permit: Permit,
+    /// Made when the client's hello has come.
+    session: Option<S::Session>,
+    pub(super) buffer: BytesMut,
+    pub(super) outbox: Outbox,
+    pub(super) mail: Mail,
+    pub(super) hints: Hints,
+    /// How the client broke the protocol, until [`super::run`] tells it.
+    pub(super) rejected: Option<Reject>,
+    /// Bytes of the outbox and the buffer that are on the server's account.
     held_bytes: usize,
-    greeted: bool,
-    /// When the part of a request that lies in `buffer` began to come.
-    begun: Option<Instant>,
-    last_request: Instant,
-    disk: JoinSet<DiskAnswer>,
-    /// The last request made the server walk into the tree.
-    walked: bool,
-    /// The last request said where the client is going, and was answered with all the way there.
-    has_all: bool,
+    /// When the first bytes of the request in `buffer` came, and how many it has.
+    begun: Option<(Instant, usize)>,
+    /// When the connection was made, or the client last took all its answers.
+    pub(super) last_active: Instant,
+    /// When the last request came. Only kept up to date where the service pushes.
+    last_heard: Instant,
 }
 
-impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, seat: Permit) -> Connection {
+impl<S: Service> Connection<S> {
+    /// A connection that was accepted at `since`.
+    pub(crate) fn new(
+        host: Arc<Host<S>>,
+        peer: Peer,
+        permit: Permit,
+        since: Instant,
+    ) -> Connection<S> {
         let mut outbox = Outbox::default();
-        // The client waits for no hello, so ours leaves with the first answer.
-        outbox.raw(&HELLO);
+        // The client does not wait for the hello, so it leaves with the first answer.
+        outbox.raw(&frame::hello(S::PROTOCOL));
         Connection {
-            shared,
-            _seat: seat,
+            host,
+            peer,
+            _permit: permit,
+            session: None,
             buffer: BytesMut::new(),
             outbox,
+            mail: Mail::default(),
+            hints: Hints::default(),
+            rejected: None,
             held_bytes: 0,
-            greeted: false,
             begun: None,
-            last_request: Instant::now(),
-            disk: JoinSet::new(),
-            walked: false,
-            has_all: false,
+            last_active: since,
+            last_heard: since,
         }
     }
 
-    /// Serves until the end.
-    pub(crate) async fn run(
-        mut self,
-        mut stream: TcpStream,
-        mut stop: watch::Receiver<bool>,
-    ) -> End {
-        let end = self.serve(&mut stream, &mut stop).await;
-        let parting = match &end {
-            End::Malformed(why) => Some((ErrorCode::MALFORMED, why.to_string())),
-            End::Stopping => Some((ErrorCode::STOPPING, "the server stops".to_owned())),
-            _ => None,
-        };
-        if let Some((code, text)) = parting {
-            self.outbox.error(0, code, &text);
-            // Best effort: the connection ends either way.
-            let _ = self.flush(&stream).await;
-        }
-        end
+    /// Whether the client's hello has come.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.session.is_some()
     }
 
-    /// Reads once and answers what has come, without waiting: a newcomer's request mostly is there
-    /// with the newcomer.
-    pub(crate) fn meet(&mut self, socket: &OwnedFd) -> Met {
-        let mut came = [0; READ_BUFFER_BYTES];
-        let read = match rustix::net::recv(socket, &mut came, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return Met::End(End::Closed),
-            Ok((read, _)) => read,
-            Err(Errno::AGAIN | Errno::INTR) => return Met::Silent,
-            Err(e) => return Met::End(End::Broken(e.into())),
-        };
-        self.shared.counters.received_bytes.add(read as u64);
-        self.buffer
-            .extend_from_slice(came.get(..read).unwrap_or_default());
-        self.has_all = false;
-        while !self.shared.is_crowded()
-            && !self.walked
-            && self.may_start()
-            && self.outbox.left_bytes() < self.shared.limits.gather_bytes
-        {
-            // Who sends what is no request is told so by an ordinary connection.
-            match self.next_request() {
-                Ok(Some((id, request))) => self.answer(id, request),
-                Ok(None) | Err(_) => break,
-            }
-        }
-        let total = self.outbox.left_bytes();
-        if total > 0 && self.greeted {
-            let wrote = self.outbox.with_slices(|s| rustix::io::writev(socket, s));
-            match wrote {
-                Ok(n) => self.outbox.advance(n),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(e) => return Met::End(End::Broken(e.into())),
-            }
-            let left = self.outbox.left_bytes();
-            self.account(left);
-            self.shared.counters.sent_bytes.add((total - left) as u64);
-            self.last_request = Instant::now();
-        }
-        let quiet = self.buffer.is_empty() && self.outbox.left_bytes() == 0 && self.disk.is_empty();
-        if quiet {
-            self.buffer = BytesMut::new();
-        }
-        if self.has_all && quiet {
-            Met::HasAll
-        } else {
-            Met::Stays
-        }
+    /// Whether the client may have another request in flight.
+    pub(super) fn may_start(&self) -> bool {
+        self.mail.in_flight < self.host.resources.limits().max_in_flight.max(1)
     }
 
-    async fn serve(&mut self, stream: &mut TcpStream, stop: &mut watch::Receiver<bool>) -> End {
-        let mut clock = pin!(sleep(self.shared.limits.hello_timeout));
-        // Subscribed once: a waiter made anew for each request would contend with all others.
-        let mut stopped = pin!(async move {
-            // An error means that the server is gone, which is a stop as well.
-            let _ = stop.wait_for(|stop| *stop).await;
-        });
-        let (mut stopping, mut finished) = (false, false);
-        loop {
-            if let Err(end) = self.work(stream).await {
-                return end;
-            }
-            if self.outbox.left_bytes() > 0 && self.greeted {
-                if let Err(end) = self.flush(stream).await {
-                    return end;
-                }
-                continue;
-            }
-            let quiet = self.disk.is_empty();
-            if finished && quiet {
-                return End::Closed;
-            }
-            if stopping && quiet {
-                return End::Stopping;
-            }
-            if let Err(end) = self.arm(clock.as_mut()) {
-                return end;
-            }
-            let may_read = !finished && self.may_start();
-            tokio::select! {
-                read = read(stream, &mut self.buffer), if may_read => match read {
-                    Ok(0) => finished = true,
-                    Ok(n) => self.shared.counters.received_bytes.add(n as u64),
-                    Err(e) => return End::Broken(e),
-                },
-                Some(done) = self.disk.join_next(), if !quiet => {
-                    if let Ok(answer) = done {
-                        self.take_disk_answer(answer);
-                    }
-                }
-                () = clock.as_mut() => {}
-                () = stopped.as_mut(), if !stopping => stopping = true,
-            }
-        }
+    /// Whether the connection may read: not when it has a long body in memory and the server is
+    /// crowded.
+    pub(super) fn may_read(&self) -> bool {
+        self.buffer.len() < MAX_REQUEST_BYTES || !self.host.resources.is_crowded()
     }
 
-    fn may_start(&self) -> bool {
-        self.disk.len() < self.shared.limits.disk_reads_per_connection
-    }
-
-    /// Answers requests that have come whole until enough is gathered.
-    async fn work(&mut self, stream: &TcpStream) -> Result<(), End> {
-        while let Some(Ok(answer)) = self.disk.try_join_next() {
-            self.take_disk_answer(answer);
+    /// The header of the first request in the buffer; `None` until the whole request is there.
+    pub(super) fn next_request(&mut self) -> Result<Option<Header>, Reject> {
+        if let Some(why) = self.rejected.take() {
+            return Err(why);
         }
-        let limit = self.shared.limits.gather_bytes;
-        while self.may_start() && self.outbox.left_bytes() < limit {
-            match self.next_request() {
-                Ok(Some((id, request))) => {
-                    if self.shared.is_crowded() && !self.room(stream).await? {
-                        self.busy(id);
-                    } else {
-                        self.answer(id, request);
-                        if std::mem::take(&mut self.walked) {
-                            // Whoever sends many of them waits for everybody else in between.
-                            tokio::task::yield_now().await;
-                        }
-                    }
-                }
-                Ok(None) => break,
-                Err(why) => return Err(End::Malformed(why)),
-            }
+        if self.session.is_none() && !self.greet()? {
+            return Ok(None);
         }
-        Ok(())
-    }
-
-    /// Cuts the next request off the buffer; `None` until one is whole.
-    fn next_request(&mut self) -> Result<Option<(u32, Request)>, Reject> {
-        if !self.greeted {
-            let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
-                return Ok(None);
-            };
-            frame::check_hello(hello, PROTOCOL)?;
-            self.buffer.advance(HELLO_BYTES);
-            self.greeted = true;
-            self.last_request = Instant::now();
-        }
-        let header = Header::peek(&self.buffer, MAX_REQUEST_BYTES)?;
-        let whole = header.map(|h| (h, HEADER_BYTES + h.body_bytes));
-        let Some((header, body)) =
-            whole.and_then(|(h, n)| Some((h, self.buffer.get(HEADER_BYTES..n)?)))
-        else {
-            if self.buffer.is_empty() {
-                self.begun = None;
-            } else if self.begun.is_none() {
-                self.begun = Some(Instant::now());
-            }
-            if let Some((_, n)) = whole {
-                self.buffer.reserve(n.saturating_sub(self.buffer.len()));
-            }
+        let Some(session) = &self.session else {
             return Ok(None);
         };
-        if header.id == 0 {
-            return Err(Reject::Malformed {
-                what: "request",
-                why: "id 0",
-            });
+        let header = Header::peek(&self.buffer, usize::MAX)?;
+        if let Some(header) = &header {
+            if header.id == 0 {
+                return Err(malformed("id 0"));
+            }
+            let most = self.host.service.max_body_bytes(session, header.kind);
+            match most {
+                None => return Err(malformed("unknown type")),
+                Some(most) if header.body_bytes > most => return Err(malformed("too long")),
+                Some(_) => {}
+            }
         }
-        let request = Request::decode(header.kind, body)?;
-        self.buffer.advance(HEADER_BYTES + header.body_bytes);
-        self.begun = None;
-        Ok(Some((header.id, request)))
+        let bytes = header.map_or(0, |h| HEADER_BYTES.saturating_add(h.body_bytes));
+        if header.is_some() && self.buffer.len() >= bytes {
+            self.begun = None;
+            return Ok(header);
+        }
+        self.wait_for_rest(bytes);
+        Ok(None)
     }
 
-    fn answer(&mut self, id: u32, request: Request) {
-        self.has_all = false;
-        let counters = &self.shared.counters;
-        let Some(served) = self.shared.shelf(request.volume()) else {
-            return self.no_volume(id);
+    /// Takes the client's hello; false until it is whole.
+    fn greet(&mut self) -> Result<bool, Reject> {
+        let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
+            return Ok(false);
         };
-        let shelf = &served.shelf;
-        match request {
-            Request::Head {
-                around_bytes,
-                toward,
-                ..
-            } => {
-                counters.head_requests.add(1);
-                let head = shelf.head();
-                if head.is_empty() {
-                    return self.no_volume(id);
-                }
-                let landing = (around_bytes > 0).then(|| served.landing(&head)).flatten();
-                let Some(landing) = landing else {
-                    return self.outbox.message(kind::HEAD, id, head);
-                };
-                if toward.is_empty() {
-                    let records = landing.near().within(around_bytes);
-                    return self.landed(id, records, head);
-                }
-                if let Some(way) = self.shared.ways.get(landing.number(), &toward) {
-                    self.has_all = way.is_whole(around_bytes);
-                    return self.landed(id, way.within(around_bytes), head);
-                }
-                counters.walks.add(1);
-                self.walked = true;
-                match landing.toward(&**shelf, &toward, Patience::Never) {
-                    Some(way) => {
-                        let way = Arc::new(way);
-                        self.shared.ways.keep(landing.number(), &toward, &way);
-                        self.landed(id, way.within(around_bytes), head);
-                    }
-                    None => {
-                        let (shelf, around) = (Arc::clone(shelf), around_bytes);
-                        let read = DiskRead::PathRecords {
-                            landing,
-                            toward,
-                            around,
-                        };
-                        self.read_disk(id, shelf, read);
-                    }
-                }
-            }
-            Request::Range {
-                object,
-                offset,
-                len_bytes,
-                ..
-            } => {
-                counters.range_requests.add(1);
-                let shelf = Arc::clone(shelf);
-                let read = DiskRead::Range {
-                    object,
-                    offset,
-                    len_bytes,
-                };
-                self.read_disk(id, shelf, read);
-            }
-            Request::Data {
-                around_bytes: around,
-                want,
-                ..
-            } => {
-                counters.data_requests.add(1);
-                counters.handles.add(want.len() as u64);
-                let hot = &self.shared.hot;
-                let one = match want.as_slice() {
-                    [one] => Some(*one),
-                    _ => None,
-                };
-                if let Some(one) = one
-                    && let Some(regions) = hot.get(served.number, &one, around)
-                {
-                    self.outbox.records(id, regions.iter().cloned());
-                    self.outbox.message(kind::DONE, id, Bytes::new());
-                    return;
-                }
-                match shelf.read_if_cached(&want, around) {
-                    Ok(Some(regions)) => {
-                        if let Some(one) = one {
-                            hot.keep(served.number, &one, around, &regions);
-                        }
-                        self.outbox.records(id, regions);
-                        self.outbox.message(kind::DONE, id, Bytes::new());
-                    }
-                    Ok(None) => {
-                        let shelf = Arc::clone(shelf);
-                        self.read_disk(id, shelf, DiskRead::Data { want, around });
-                    }
-                    Err(e) => {
-                        let place = shelf.place().to_owned();
-                        self.storage_error(id, &place, &e);
-                    }
-                }
-            }
+        let flags = frame::check_hello(hello, S::PROTOCOL)?;
+        self.buffer.advance(HELLO_BYTES);
+        self.last_active = Instant::now();
+        self.last_heard = self.last_active;
+        self.session = Some(self.host.service.open(Opening {
+            peer: self.peer,
+            flags,
+            mail: &mut self.mail,
+            resources: &self.host.resources,
+        }));
+        Ok(true)
+    }
+
+    /// Notes that a request of `bytes` (0: not known yet) has begun to come. Memory for a long one
+    /// is taken as its bytes come, not by its header.
+    fn wait_for_rest(&mut self, bytes: usize) {
+        if self.buffer.is_empty() {
+            self.begun = None;
+            return;
+        }
+        let since = self.begun.map_or_else(Instant::now, |(since, _)| since);
+        self.begun = Some((since, bytes));
+        let missing = bytes.saturating_sub(self.buffer.len());
+        if missing > 0 {
+            self.buffer.reserve(missing.min(MAX_REQUEST_BYTES));
         }
     }
 
-    /// A head, and what goes with it.
-    fn landed(&mut self, id: u32, records: Bytes, head: Bytes) {
-        if !records.is_empty() {
-            self.outbox.message(kind::RECORDS, id, records);
-        }
-        self.outbox.message(kind::HEAD, id, head);
-    }
-
-    fn no_volume(&mut self, id: u32) {
-        self.shared.counters.no_volume.add(1);
-        self.outbox.error(id, NO_VOLUME, "not served here");
-    }
-
-    /// Leaves a read to the blocking threads.
-    fn read_disk(&mut self, id: u32, shelf: Arc<dyn RepositoryReader>, read: DiskRead) {
-        self.shared.counters.disk_reads.add(1);
-        self.disk
-            .spawn(read.answer(Arc::clone(&self.shared), id, shelf));
-    }
-
-    fn take_disk_answer(&mut self, answer: DiskAnswer) {
-        let DiskAnswer { id, shelf, found } = answer;
-        let (found, held) = match found {
-            None => return self.busy(id),
-            Some(Err(e)) => return self.storage_error(id, shelf.place(), &e),
-            Some(Ok(found)) => found,
+    /// Hands the first request in the buffer to the service.
+    pub(super) fn answer(&mut self, header: Header) -> Result<(), Reject> {
+        self.hints.likely_last = false;
+        let end = HEADER_BYTES.saturating_add(header.body_bytes);
+        let (Some(body), Some(session)) =
+            (self.buffer.get(HEADER_BYTES..end), self.session.as_mut())
+        else {
+            return Ok(());
         };
-        match found {
-            Found::Records(regions, rest) => {
-                self.outbox.records(id, regions);
-                if rest.is_empty() {
-                    self.outbox.message(kind::DONE, id, Bytes::new());
-                } else {
-                    let read = DiskRead::Data {
-                        want: rest,
-                        around: 0,
-                    };
-                    self.read_disk(id, shelf, read);
-                }
-            }
-            Found::Range(Some(bytes)) => self.outbox.message(kind::RANGE, id, bytes),
-            Found::Landed(records, head) => self.landed(id, records, head),
-            Found::Range(None) => {
-                self.shared.counters.no_object.add(1);
-                self.outbox.error(id, NO_OBJECT, "no such object");
-            }
+        let in_flight = self.mail.in_flight;
+        let request = Request {
+            kind: header.kind,
+            id: header.id,
+            body,
+        };
+        let responder = Responder {
+            id: header.id,
+            outbox: &mut self.outbox,
+            hints: &mut self.hints,
+            mail: &mut self.mail,
+            resources: &self.host.resources,
+        };
+        let handled = self.host.service.request(session, request, responder);
+        self.buffer.advance(end);
+        if self.mail.can_push {
+            self.last_heard = Instant::now();
         }
-        self.account(self.outbox.left_bytes());
-        drop(held);
+        if self.mail.in_flight > in_flight {
+            self.last_active = Instant::now();
+        }
+        handled
+    }
+
+    /// Refuses the first request in the buffer because the server holds too many bytes.
+    pub(super) fn refuse_busy(&mut self, header: Header) {
+        self.buffer
+            .advance(HEADER_BYTES.saturating_add(header.body_bytes));
+        self.busy(header.id);
     }
 
     fn busy(&mut self, id: u32) {
-        self.shared.counters.busy.add(1);
+        self.host.resources.counters().busy.add(1);
         self.outbox.error(id, ErrorCode::BUSY, "too much in flight");
     }
 
-    /// The client learns that, the log learns what: paths are none of a client's business.
-    fn storage_error(&mut self, id: u32, place: &str, error: &StoreError) {
-        self.shared.counters.storage_errors.add(1);
-        tracing::warn!(%place, %error, "cannot read what a client asked for");
-        self.outbox
-            .error(id, ErrorCode::STORAGE, "the repository cannot be read");
-    }
-
-    /// Waits for other answers to leave memory; false when that does not help.
-    async fn room(&mut self, stream: &TcpStream) -> Result<bool, End> {
-        if self.outbox.left_bytes() > 0 {
-            self.flush(stream).await?;
-        }
-        Ok(self.shared.wait_for_room().await)
-    }
-
-    /// Writes everything gathered, within the time that a reader is granted for so much.
-    async fn flush(&mut self, stream: &TcpStream) -> Result<(), End> {
-        let total = self.outbox.left_bytes();
-        self.account(total);
-        let mut deadline = None;
-        while self.outbox.left_bytes() > 0 {
-            let wrote = self.outbox.with_slices(|s| stream.try_write_vectored(s));
-            match wrote {
-                Ok(n) => self.outbox.advance(n),
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    let limits = &self.shared.limits;
-                    let deadline = *deadline.get_or_insert_with(|| {
-                        let rate = limits.min_bytes_per_second.max(1) as f64;
-                        let granted = Duration::from_secs_f64(total as f64 / rate);
-                        Instant::now() + limits.write_timeout + granted
-                    });
-                    match timeout_at(deadline, stream.writable()).await {
-                        Ok(ready) => ready.map_err(End::Broken)?,
-                        Err(_) => return Err(End::TooSlow("does not take its answers")),
-                    }
-                }
-                Err(e) => return Err(End::Broken(e)),
+    /// Moves letters to the outbox until enough is gathered.
+    pub(super) fn take_mail(&mut self) -> Result<(), End> {
+        let most = self.host.resources.limits().gather_bytes;
+        while let Some(mailbox) = self.mail.expected() {
+            if mailbox.is_overrun() {
+                return Err(End::TooSlow("does not take what is pushed to it"));
             }
-        }
-        self.account(0);
-        self.shared.counters.sent_bytes.add(total as u64);
-        self.last_request = Instant::now();
-        if self.buffer.is_empty() && self.buffer.capacity() > READ_BUFFER_BYTES {
-            self.buffer = BytesMut::new();
+            if self.outbox.left_bytes() >= most {
+                break;
+            }
+            let Some(letter) = mailbox.take() else { break };
+            self.deliver(letter);
         }
         Ok(())
     }
 
-    fn account(&mut self, bytes: usize) {
-        let held = &self.shared.counters.held_bytes;
+    fn deliver(&mut self, letter: Letter) {
+        match letter {
+            Letter::Push { id, message, held } => {
+                self.outbox.message(message.0, id, message.1);
+                self.account();
+                drop(held);
+            }
+            Letter::Answer {
+                id,
+                messages,
+                progress,
+                held,
+            } => {
+                for (kind, body) in messages {
+                    self.outbox.message(kind, id, body);
+                }
+                if !matches!(progress, Progress::More(_)) {
+                    self.mail.in_flight = self.mail.in_flight.saturating_sub(1);
+                }
+                match progress {
+                    // The sender may have gone.
+                    Progress::More(taken) => drop(taken.send(())),
+                    Progress::Complete => {}
+                    Progress::Refused(code, text) => self.outbox.error(id, code, &text),
+                    Progress::Busy => self.busy(id),
+                }
+                self.account();
+                drop(held);
+            }
+        }
+    }
+
+    /// Brings the server's account up to date with what this connection holds.
+    pub(super) fn account(&mut self) {
+        let long = self.buffer.capacity() > 2 * MAX_REQUEST_BYTES;
+        let buffer = if long { self.buffer.capacity() } else { 0 };
+        self.account_for(self.outbox.left_bytes() + buffer);
+    }
+
+    pub(super) fn account_for(&mut self, bytes: usize) {
+        let held = &self.host.resources.counters().held_bytes;
         if bytes > self.held_bytes {
             held.add((bytes - self.held_bytes) as u64);
         } else {
-            held.take_off((self.held_bytes - bytes) as u64);
+            held.subtract((self.held_bytes - bytes) as u64);
         }
         self.held_bytes = bytes;
     }
 
-    /// Checks the deadlines, and sees to it that the clock rings at the next one. It mostly stands
-    /// right already: it is moved when it has rung, not at each request.
-    fn arm(&mut self, clock: Pin<&mut Sleep>) -> Result<(), End> {
-        let limits = &self.shared.limits;
-        let (deadline, end) = if !self.greeted {
-            (
-                self.last_request + limits.hello_timeout,
-                End::TooSlow("sends no hello"),
-            )
-        } else if let Some(begun) = self.begun {
-            (
-                begun + limits.request_timeout,
-                End::TooSlow("does not finish its request"),
-            )
-        } else if self.disk.is_empty() {
-            (self.last_request + limits.idle_timeout, End::Idle)
+    /// Until when the client, or the service, may take; and what it means when that passes.
+    pub(super) fn deadline(&self) -> (Instant, End) {
+        let limits = self.host.resources.limits();
+        if !self.is_greeted() {
+            let until = self.last_active + limits.hello_timeout;
+            return (until, End::TooSlow("sends no hello"));
+        }
+        if let Some((begun, bytes)) = self.begun {
+            let until = begun + limits.request_timeout + limits.time_for(bytes);
+            return (until, End::TooSlow("does not finish its request"));
+        }
+        if self.mail.in_flight > 0 {
+            let until = self.last_active.max(self.last_heard) + limits.answer_timeout;
+            return (until, End::Unanswered);
+        }
+        let until = if self.hints.watching {
+            self.last_heard + limits.watch_timeout
+        } else if self.mail.can_push {
+            // Pushes do not show that the client is there: they go to the kernel's buffer.
+            self.last_heard + limits.idle_timeout
         } else {
-            // The disk's turn: no fault of the client's.
-            (Instant::now() + limits.idle_timeout, End::Idle)
+            self.last_active + limits.idle_timeout
         };
+        (until, End::Idle)
+    }
+
+    /// Checks the deadline and sets the clock to it. The clock mostly stands right already: it is
+    /// moved when it has rung, not at each request.
+    pub(super) fn arm(&mut self, clock: Pin<&mut Sleep>) -> Result<(), End> {
+        let (deadline, end) = self.deadline();
         let rung = clock.is_elapsed();
         if rung && Instant::now() >= deadline {
             return Err(end);
@@ -547,16 +305,15 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl<S: Service> Drop for Connection<S> {
     fn drop(&mut self) {
-        self.account(0);
+        self.account_for(0);
     }
 }
 
-/// Reads once; room is made only for what is about to come. Cancel-safe.
-async fn read(stream: &mut TcpStream, buffer: &mut BytesMut) -> std::io::Result<usize> {
-    if buffer.capacity() == buffer.len() {
-        buffer.reserve(READ_BUFFER_BYTES);
+fn malformed(why: &'static str) -> Reject {
+    Reject::Malformed {
+        what: "request",
+        why,
     }
-    stream.read_buf(buffer).await
 }

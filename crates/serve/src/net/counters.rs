@@ -1,8 +1,8 @@
-//! What happened, as plain counters: `/metrics` and tests read them.
+//! Plain counters of connections and bytes; `/metrics` and tests read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that many threads add to.
+/// A number that many threads change.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -12,62 +12,41 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self, n: u64) {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    pub(crate) fn take_off(&self, n: u64) {
+    pub(crate) fn subtract(&self, n: u64) {
         self.0.fetch_sub(n, Ordering::Relaxed);
     }
 }
 
-/// All counters of a server.
+/// What a server counts for every service.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Connections open now.
     pub connections: Counter,
-    /// Connections ever admitted.
+    /// Connections admitted since the start.
     pub accepted: Counter,
-    /// Connections turned away because there were too many.
+    /// Connections refused by a limit on connections.
     pub turned_away: Counter,
-    /// Times that the system would not give a connection (too many open files and the like).
+    /// Failed `accept` calls (too many open files and the like).
     pub accept_errors: Counter,
-    /// Spells of that, each said once in the log.
+    /// Periods in which `accept` failed; the log has one line for each.
     pub shortages: Counter,
-    /// *Get head* requests.
-    pub head_requests: Counter,
-    /// Walks into the tree for *get head* requests that named a new path.
-    pub walks: Counter,
-    /// *Get data* requests.
-    pub data_requests: Counter,
-    /// Handles asked for.
-    pub handles: Counter,
-    /// *Get range* requests.
-    pub range_requests: Counter,
-    /// Requests that had to wait for the disk.
-    pub disk_reads: Counter,
     /// Bytes sent.
     pub sent_bytes: Counter,
     /// Bytes received.
     pub received_bytes: Counter,
-    /// Answers held in memory now, bytes.
+    /// Bytes of answers and pushes in memory now.
     pub held_bytes: Counter,
-    /// Connections closed because the client sent something malformed.
+    /// Connections closed because the client broke the protocol.
     pub malformed: Counter,
-    /// Requests for volumes that are not here.
-    pub no_volume: Counter,
-    /// Requests for objects that are not here.
-    pub no_object: Counter,
-    /// Requests that the disk failed.
-    pub storage_errors: Counter,
-    /// Requests refused because too much was held.
+    /// Requests refused because the server held too many bytes.
     pub busy: Counter,
-    /// Connections closed because the client was too slow in sending or receiving.
+    /// Connections closed because the client sent or received too slowly.
     pub too_slow: Counter,
-    /// Connections closed because the client asked nothing for long.
+    /// Connections closed because the client sent no request for long.
     pub idle: Counter,
-    /// New heads picked up.
-    pub new_heads: Counter,
-    /// Heads or indexes that could not be read.
-    pub refresh_errors: Counter,
 }

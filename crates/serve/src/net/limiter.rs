@@ -1,25 +1,33 @@
-//! Who may come in: so many connections in all, and so many of one client.
+//! Limits the number of connections, in all and of one client.
 //!
-//! A client is an IPv4 address, or an IPv6 network of 64 bits, for that is what one client is given.
-//! The table holds clients that are connected and nobody else.
+//! A client is an IPv4 address, an IPv6 network of 64 bits (which is what one customer is given), or
+//! a user of a Unix socket. The table holds connected clients only.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::net::counters::Counters;
+use crate::net::peer::Peer;
 
-/// A client, in 64 bits: IPv4 ones in a network that IPv6 has set aside for them.
-type Client = u64;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Client {
+    Address(u32),
+    Network(u64),
+    User(u32),
+}
 
-fn client(address: IpAddr) -> Client {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => u64::from(v4.to_bits()),
-        IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
+fn client(peer: Peer) -> Client {
+    match peer {
+        Peer::User(id) => Client::User(id),
+        Peer::Ip(address) => match address.ip().to_canonical() {
+            IpAddr::V4(v4) => Client::Address(v4.to_bits()),
+            IpAddr::V6(v6) => Client::Network((v6.to_bits() >> 64) as u64),
+        },
     }
 }
 
-/// All seats of a server.
+/// Counts the connections of a server.
 pub(crate) struct ConnectionLimiter {
     counters: Arc<Counters>,
     most: usize,
@@ -27,18 +35,18 @@ pub(crate) struct ConnectionLimiter {
     taken: Mutex<HashMap<Client, usize>>,
 }
 
-/// Why there is none.
+/// Why a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// Too many connections.
+    /// The server has too many connections.
     All,
-    /// Too many of this client.
+    /// This client has too many connections.
     Client,
 }
 
-/// A connection's seat, free again when this is dropped.
+/// The right to one connection, given back when this is dropped.
 pub(crate) struct Permit {
-    seats: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     client: Client,
 }
 
@@ -60,9 +68,9 @@ impl ConnectionLimiter {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A seat for a connection from `address`.
-    pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Permit, Full> {
-        let client = client(address);
+    /// Admits a connection of `peer`.
+    pub(crate) fn take(self: &Arc<Self>, peer: Peer) -> Result<Permit, Full> {
+        let client = client(peer);
         let mut taken = self.taken();
         if self.counters.connections.get() >= self.most as u64 {
             return Err(Full::All);
@@ -74,21 +82,21 @@ impl ConnectionLimiter {
         *own += 1;
         self.counters.connections.add(1);
         self.counters.accepted.add(1);
-        let seats = Arc::clone(self);
-        Ok(Permit { seats, client })
+        let limiter = Arc::clone(self);
+        Ok(Permit { limiter, client })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken();
+        let mut taken = self.limiter.taken();
         if let Some(own) = taken.get_mut(&self.client) {
             *own = own.saturating_sub(1);
             if *own == 0 {
                 taken.remove(&self.client);
             }
         }
-        self.seats.counters.connections.take_off(1);
+        self.limiter.counters.connections.subtract(1);
     }
 }
 
@@ -96,28 +104,29 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    fn ip(text: &str) -> Peer {
+        Peer::Ip((text.parse::<IpAddr>().unwrap(), 7).into())
     }
 
     #[test]
-    fn a_client_takes_no_more_than_its_share_and_gives_it_back() {
+    fn client_takes_no_more_than_its_share_and_gives_it_back() {
         let counters = Arc::new(Counters::default());
-        let seats = ConnectionLimiter::new(Arc::clone(&counters), 5, 2);
-        let first = seats.take(ip("192.0.2.1")).ok().unwrap();
-        let _second = seats.take(ip("::ffff:192.0.2.1")).ok().unwrap();
-        assert_eq!(seats.take(ip("192.0.2.1")).err(), Some(Full::Client));
+        let limiter = ConnectionLimiter::new(Arc::clone(&counters), 5, 2);
+        let first = limiter.take(ip("192.0.2.1")).ok().unwrap();
+        let _second = limiter.take(ip("::ffff:192.0.2.1")).ok().unwrap();
+        assert_eq!(limiter.take(ip("192.0.2.1")).err(), Some(Full::Client));
         drop(first);
-        let _again = seats.take(ip("192.0.2.1")).ok().unwrap();
+        let _again = limiter.take(ip("192.0.2.1")).ok().unwrap();
         // One network of 64 bits is one client; its neighbour is another.
-        let _six = seats.take(ip("2001:db8::1")).ok().unwrap();
-        let seven = seats.take(ip("2001:db8::2:0:0:1")).ok().unwrap();
-        assert_eq!(seats.take(ip("2001:db8::3")).err(), Some(Full::Client));
-        let _eight = seats.take(ip("2001:db8:0:1::1")).ok().unwrap();
-        assert_eq!(seats.take(ip("192.0.2.2")).err(), Some(Full::All));
+        let _six = limiter.take(ip("2001:db8::1")).ok().unwrap();
+        let seven = limiter.take(ip("2001:db8::2:0:0:1")).ok().unwrap();
+        assert_eq!(limiter.take(ip("2001:db8::3")).err(), Some(Full::Client));
+        let _eight = limiter.take(ip("2001:db8:0:1::1")).ok().unwrap();
+        assert_eq!(limiter.take(ip("192.0.2.2")).err(), Some(Full::All));
+        assert_eq!(limiter.take(Peer::User(7)).err(), Some(Full::All));
         assert_eq!(counters.connections.get(), 5);
         drop(seven);
-        assert!(seats.take(ip("192.0.2.2")).is_ok());
-        assert_eq!(seats.taken().len(), 3);
+        assert!(limiter.take(ip("192.0.2.2")).is_ok());
+        assert_eq!(limiter.taken().len(), 3);
     }
 }

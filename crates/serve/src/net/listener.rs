@@ -1,5 +1,5 @@
-//! The sockets that are listened on: one for each worker, all at one address, among which the
-//! system deals out the connections. A socket that a service manager made is one for all workers.
+//! Listening TCP sockets: one for each worker, all at one address; the system spreads connections
+//! among them. A socket that a service manager opened is shared by all workers.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -7,18 +7,27 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_nodelay};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind as bind_to, listen, socket_with};
 
-use crate::mirror::error::ServeError;
-
-/// Connections that wait for being accepted: enough for all readers to come back at once.
+/// Connections that may wait to be accepted: enough for all clients to come back at once.
 const BACKLOG: i32 = 4096;
+
+/// The address that a server listens on cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct ListenError {
+    /// The address.
+    pub address: SocketAddr,
+    /// The system's error.
+    #[source]
+    pub source: io::Error,
+}
 
 /// Where connections come from.
 #[derive(Debug)]
 pub enum Listen {
-    /// An address that this process takes for itself.
+    /// An address that this process binds.
     At(SocketAddr),
-    /// A TCP socket that listens already, passed on by a service manager. Who connects while no
-    /// process serves it waits in its queue.
+    /// A listening TCP socket from a service manager. Clients that connect while no process serves
+    /// it wait in its queue.
     On(TcpListener),
 }
 
@@ -29,11 +38,11 @@ impl From<SocketAddr> for Listen {
 }
 
 impl Listen {
-    /// A listener for each of `count` workers; also at which address they are.
-    pub(crate) fn open(self, count: usize) -> Result<(Vec<TcpListener>, SocketAddr), ServeError> {
+    /// A listener for each of `count` workers, and their address.
+    pub(crate) fn open(self, count: usize) -> Result<(Vec<TcpListener>, SocketAddr), ListenError> {
         let address = match &self {
             Listen::At(address) => *address,
-            Listen::On(socket) => socket.local_addr().map_err(|source| ServeError::Listen {
+            Listen::On(socket) => socket.local_addr().map_err(|source| ListenError {
                 address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
                 source,
             })?,
@@ -42,19 +51,19 @@ impl Listen {
             Listen::At(address) => bind(address, count),
             Listen::On(socket) => share(&socket, count).map(|all| (all, address)),
         };
-        opened.map_err(|source| ServeError::Listen { address, source })
+        opened.map_err(|source| ListenError { address, source })
     }
 }
 
-/// The same socket for each worker: whoever is free accepts.
+/// The same socket for each worker.
 fn share(socket: &TcpListener, count: usize) -> io::Result<Vec<TcpListener>> {
     socket.set_nonblocking(true)?;
-    // Not for those that wait in the queue already; its maker can say it for them, too.
+    // Connections already in the queue keep what the service manager chose.
     set_tcp_nodelay(socket, true)?;
     (0..count.max(1)).map(|_| socket.try_clone()).collect()
 }
 
-/// Listens `count` times on `address`; also where that is.
+/// Listens `count` times on `address`; also returns the address with its port.
 fn bind(address: SocketAddr, count: usize) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     let first = one(address, false)?;
     let local = first.local_addr()?;
@@ -65,8 +74,8 @@ fn bind(address: SocketAddr, count: usize) -> io::Result<(Vec<TcpListener>, Sock
     Ok((all, local))
 }
 
-/// The first must have the address for itself: two servers that share one by mistake would each
-/// get a part of the readers. Once it has it, it lets others of this process join.
+/// The first socket must own the address: two servers that share one by mistake would each get a
+/// part of the clients. Once it is bound, it lets sockets of this process join.
 fn one(address: SocketAddr, joins: bool) -> io::Result<TcpListener> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -80,7 +89,7 @@ fn one(address: SocketAddr, joins: bool) -> io::Result<TcpListener> {
     }
     bind_to(&socket, &address)?;
     set_socket_reuseport(&socket, true)?;
-    // Answers leave whole; waiting for more would only delay them. Connections inherit it.
+    // Answers leave in one write; waiting for more only delays them. Connections inherit this.
     set_tcp_nodelay(&socket, true)?;
     listen(&socket, BACKLOG)?;
     Ok(TcpListener::from(socket))
@@ -105,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_was_passed_is_shared_and_keeps_its_queue() {
+    fn passed_socket_is_shared_and_keeps_its_queue() {
         let made = TcpListener::bind("127.0.0.1:0").unwrap();
         let early = std::net::TcpStream::connect(made.local_addr().unwrap()).unwrap();
         let (listeners, local) = Listen::On(made).open(2).unwrap();
@@ -120,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_send_at_once() {
+    fn connections_have_no_delay() {
         let (listeners, local) = bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
         let _client = std::net::TcpStream::connect(local).unwrap();
         listeners[0].set_nonblocking(false).unwrap();

@@ -1,23 +1,22 @@
-//! Answers gathered for one vectored write: regions stay where the disk put them, headers and
-//! other small things lie between them in one buffer.
+//! Gathers answers for one vectored write: bodies stay where they are, headers and other small
+//! parts share one buffer.
 
 use std::io::IoSlice;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes};
 use wire::frame::Header;
-use wire::mirror::kind;
 use wire::refusal::{ErrorCode, put_error};
 
-/// Pieces handed to one `writev`.
+/// Parts of one `writev`.
 const MAX_SLICES: usize = 64;
 
-/// Bytes on their way out.
+/// Bytes that wait to be written.
 #[derive(Default)]
 pub(crate) struct Outbox {
     small: Vec<u8>,
     parts: Vec<Part>,
-    /// First part that is not wholly written, and how much of it is.
+    /// First part that is not written to its end, and how much of it is.
     next: usize,
     done_bytes: usize,
     left_bytes: usize,
@@ -34,36 +33,22 @@ impl Outbox {
         self.left_bytes
     }
 
-    /// Bytes as they are.
+    /// Appends raw bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.write_small(|out| out.put_slice(bytes));
     }
 
-    /// A message whose body is one piece.
+    /// Appends a message.
     pub(crate) fn message(&mut self, kind: u8, id: u32, body: Bytes) {
         let body_bytes = body.len();
-        self.write_small(|out| {
-            let header = Header {
-                kind,
-                id,
-                body_bytes,
-            };
-            header.put(out);
-        });
+        self.write_small(|out| Header::new(kind, id, body_bytes).put(out));
         if body_bytes > 0 {
             self.left_bytes += body_bytes;
             self.parts.push(Part::Region(body));
         }
     }
 
-    /// Records, in as many messages as there are regions.
-    pub(crate) fn records(&mut self, id: u32, regions: impl IntoIterator<Item = Bytes>) {
-        for region in regions {
-            self.message(kind::RECORDS, id, region);
-        }
-    }
-
-    /// A refusal.
+    /// Appends an ERROR.
     pub(crate) fn error(&mut self, id: u32, code: ErrorCode, text: &str) {
         self.write_small(|out| put_error(out, id, code, text));
     }
@@ -79,7 +64,7 @@ impl Outbox {
         }
     }
 
-    /// Calls `write` with the next pieces.
+    /// Calls `write` with the next parts.
     pub(crate) fn with_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
         let mut used = 0;
@@ -96,7 +81,7 @@ impl Outbox {
         write(slices.get(..used).unwrap_or_default())
     }
 
-    /// Ticks off bytes that were written, and frees them.
+    /// Removes bytes that were written.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
         self.left_bytes = self.left_bytes.saturating_sub(bytes);
         if self.left_bytes == 0 {
@@ -119,7 +104,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything; an idle connection keeps no buffer.
+    /// Removes everything; an idle connection keeps no buffer.
     fn clear(&mut self) {
         self.parts.clear();
         self.small.clear();
@@ -140,15 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_written_at_once_the_bytes_come_out_in_order() {
+    fn bytes_keep_their_order_whatever_is_written_at_once() {
         let regions: Vec<Bytes> = (1..100u8)
             .map(|n| Bytes::from(vec![n; usize::from(n)]))
             .collect();
         for step in [1, 7, 64, 1000, 1 << 20] {
             let mut outbox = Outbox::default();
             outbox.raw(b"hello");
-            outbox.records(9, regions.clone());
-            outbox.message(kind::DONE, 9, Bytes::new());
+            for region in &regions {
+                outbox.message(0x82, 9, region.clone());
+            }
+            outbox.message(0x83, 9, Bytes::new());
             outbox.error(4, ErrorCode::BUSY, "no");
             let total = outbox.left_bytes();
             let mut got = Vec::new();
@@ -166,7 +153,7 @@ mod tests {
             let mut expected = b"hello".to_vec();
             for region in &regions {
                 let header = Header {
-                    kind: kind::RECORDS,
+                    kind: 0x82,
                     id: 9,
                     body_bytes: region.len(),
                 };

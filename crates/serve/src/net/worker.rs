@@ -1,12 +1,12 @@
-//! One thread that accepts connections and serves them to their end, on a runtime of its own.
+//! One thread that accepts plain TCP connections and serves them to their end, on a runtime of its
+//! own.
 //!
-//! Connections never move between threads: no wake-up crosses one, which is what a request costs
-//! most where its answer lies in memory (docs/decisions/0009). Blocking reads go to threads of the
-//! runtime's own, counted for all workers together.
+//! Connections never move between threads: a wake-up across threads is the larger part of what a
+//! request costs when its answer lies in memory (docs/decisions/0009).
 //!
-//! A newcomer's first request mostly is its last. So it is tried at once, before the runtime is told
-//! of the socket; and whoever has got all that it said it was going to read is expected to leave:
-//! its socket is looked at when the next one comes, or after [`EXPECTED_TO_LEAVE`], and becomes an
+//! A newcomer's first request is mostly its last. So the worker tries to answer it before it tells
+//! the runtime of the socket. A client that has all that it wanted will probably leave: the worker
+//! looks at its socket when the next one comes, or after [`EXPECTED_TO_LEAVE`], and makes it an
 //! ordinary connection if it stays.
 
 use std::collections::VecDeque;
@@ -23,29 +23,20 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
-use wire::frame::HELLO;
-use wire::refusal::{ErrorCode, put_error};
+use tokio::time::{Instant, sleep_until};
 
-use crate::mirror::server::Shared;
-use crate::net::connection::{Connection, End, Met};
+use crate::net::accept::{SHORTAGE_PAUSE, finish, is_shortage, note_shortage, refusal};
+use crate::net::connection::Connection;
+use crate::net::end::End;
 use crate::net::limiter::Full;
+use crate::net::newcomer::Met;
+use crate::net::peer::Peer;
+use crate::net::service::{Host, Service};
 
-/// Pause after the system refused a connection for want of something.
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
-/// How long a client that has got all may take to leave before its socket is watched.
+/// How long a client that has all may take to leave before the runtime watches its socket.
 const EXPECTED_TO_LEAVE: Duration = Duration::from_millis(1);
 /// Connections accepted in a row before the others get a turn.
 const ACCEPTED_IN_A_ROW: usize = 32;
-
-/// Serves what comes to `listener` until told to stop, or until whoever could tell is gone.
-pub(crate) fn run(
-    listener: std::net::TcpListener,
-    shared: &Arc<Shared>,
-    stopped: watch::Receiver<bool>,
-) {
-    on_this_thread(serve(listener, shared, stopped));
-}
 
 /// Runs a worker's work to its end on a runtime of its own.
 pub(crate) fn on_this_thread(work: impl Future<Output = std::io::Result<()>>) {
@@ -57,28 +48,29 @@ pub(crate) fn on_this_thread(work: impl Future<Output = std::io::Result<()>>) {
             if let Err(error) = runtime.block_on(work) {
                 tracing::error!(%error, "a worker cannot listen");
             }
-            // A read that a slow disk holds up holds up nobody else.
+            // A blocking read that a slow disk holds up must not hold up the end.
             runtime.shutdown_background();
         }
         Err(error) => tracing::error!(%error, "a worker cannot start"),
     }
 }
 
-async fn serve(
+/// Accepts until told to stop, or until nobody can tell; then lets connections finish.
+pub(crate) async fn serve<S: Service>(
     listener: std::net::TcpListener,
-    shared: &Arc<Shared>,
+    host: Arc<Host<S>>,
     stopped: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    // What has taken its place is unsafe, for descriptors that change under it; std's never do.
+    // Its successor is `unsafe`, for descriptors that change under it; those of std never do.
     #[expect(deprecated)]
     let listener = AsyncFd::with_interest(listener, Interest::READABLE)?;
     let mut worker = Worker {
-        shared: Arc::clone(shared),
+        host,
         stopped: stopped.clone(),
         connections: JoinSet::new(),
         leaving: VecDeque::new(),
         resting_until: None,
-        short: false,
+        is_short: false,
     };
     let orderly = {
         let mut told = stopped;
@@ -111,36 +103,31 @@ async fn serve(
     };
     drop(listener);
     worker.leaving.clear();
-    let mut connections = worker.connections;
-    let all = async { while connections.join_next().await.is_some() {} };
-    if orderly && timeout(shared.limits.grace, all).await.is_err() {
-        let connections = connections.len();
-        tracing::warn!(connections, "cut off: the grace is over");
-    }
+    finish(worker.connections, orderly, &worker.host.resources).await;
     Ok(())
 }
 
-/// Somebody who has got all and is expected to leave.
-struct Leaving {
-    connection: Connection,
+/// A client that has all and will probably leave.
+struct Leaving<S: Service> {
+    connection: Connection<S>,
     socket: OwnedFd,
-    peer: SocketAddr,
+    peer: Peer,
     until: Instant,
 }
 
-struct Worker {
-    shared: Arc<Shared>,
+struct Worker<S: Service> {
+    host: Arc<Host<S>>,
     stopped: watch::Receiver<bool>,
     connections: JoinSet<()>,
     /// In the order of their time.
-    leaving: VecDeque<Leaving>,
+    leaving: VecDeque<Leaving<S>>,
     /// Nothing is accepted before this.
     resting_until: Option<Instant>,
     /// The system has refused connections since one was last accepted.
-    short: bool,
+    is_short: bool,
 }
 
-impl Worker {
+impl<S: Service> Worker<S> {
     /// When to look again without being woken.
     fn next_look(&self) -> Option<Instant> {
         let leaving = self.leaving.front().map(|first| first.until);
@@ -152,26 +139,19 @@ impl Worker {
         for _ in 0..ACCEPTED_IN_A_ROW {
             match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok((socket, peer)) => {
-                    self.short = false;
+                    self.is_short = false;
                     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                     let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-                    self.admit(socket, peer.unwrap_or(nobody));
+                    self.admit(socket, peer.unwrap_or(nobody).into());
                 }
                 Err(Errno::AGAIN) => return true,
                 Err(error) => {
-                    self.shared.counters.accept_errors.add(1);
-                    if !matches!(
-                        error,
-                        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM
-                    ) {
+                    self.host.resources.counters().accept_errors.add(1);
+                    if !is_shortage(error) {
                         tracing::debug!(%error, "a connection was gone before it was accepted");
                         continue;
                     }
-                    // It passes when connections close. Said once, however long it lasts.
-                    if !std::mem::replace(&mut self.short, true) {
-                        self.shared.counters.shortages.add(1);
-                        tracing::warn!(%error, "cannot accept connections now");
-                    }
+                    note_shortage(&self.host.resources, &mut self.is_short, &error);
                     self.resting_until = Some(Instant::now() + SHORTAGE_PAUSE);
                     return false;
                 }
@@ -180,15 +160,15 @@ impl Worker {
         false
     }
 
-    fn admit(&mut self, socket: OwnedFd, peer: SocketAddr) {
-        let seat = match self.shared.seats.take(peer.ip()) {
-            Ok(seat) => seat,
+    fn admit(&mut self, socket: OwnedFd, peer: Peer) {
+        let permit = match self.host.resources.limiter().take(peer) {
+            Ok(permit) => permit,
             Err(full) => return self.turn_away(&socket, peer, full),
         };
-        let mut connection = Connection::new(Arc::clone(&self.shared), seat);
+        let mut connection = Connection::new(Arc::clone(&self.host), peer, permit, Instant::now());
         match connection.meet(&socket) {
-            Met::End(end) => self.shared.ended(peer, &end),
-            Met::HasAll => self.leaving.push_back(Leaving {
+            Met::End(end) => self.host.resources.ended(peer, &end),
+            Met::Served => self.leaving.push_back(Leaving {
                 connection,
                 socket,
                 peer,
@@ -198,7 +178,7 @@ impl Worker {
         }
     }
 
-    /// Looks who has left of those who were expected to.
+    /// Looks again at the clients that will probably leave.
     fn see_off(&mut self) {
         if self
             .resting_until
@@ -218,55 +198,34 @@ impl Worker {
                 until,
             } = one;
             match connection.meet(&socket) {
-                Met::End(end) => self.shared.ended(peer, &end),
+                Met::End(end) => self.host.resources.ended(peer, &end),
                 Met::Silent if now < until => self.leaving.push_back(Leaving {
                     connection,
                     socket,
                     peer,
                     until,
                 }),
-                Met::Silent | Met::Stays | Met::HasAll => self.stay(connection, socket, peer),
+                Met::Silent | Met::Stays | Met::Served => self.stay(connection, socket, peer),
             }
         }
     }
 
-    /// An ordinary connection from now on.
-    fn stay(&mut self, connection: Connection, socket: OwnedFd, peer: SocketAddr) {
-        let stream = match TcpStream::from_std(socket.into()) {
+    /// Makes it an ordinary connection.
+    fn stay(&mut self, connection: Connection<S>, socket: OwnedFd, peer: Peer) {
+        let mut stream = match TcpStream::from_std(socket.into()) {
             Ok(stream) => stream,
-            Err(e) => return self.shared.ended(peer, &End::Broken(e)),
+            Err(e) => return self.host.resources.ended(peer, &End::Broken(e)),
         };
-        let (stopped, shared) = (self.stopped.clone(), Arc::clone(&self.shared));
+        let (stopped, host) = (self.stopped.clone(), Arc::clone(&self.host));
         self.connections.spawn(async move {
-            let end = connection.run(stream, stopped).await;
-            shared.ended(peer, &end);
+            let end = connection.run(&mut stream, stopped).await;
+            host.resources.ended(peer, &end);
         });
     }
 
-    fn turn_away(&self, socket: &OwnedFd, peer: SocketAddr, full: Full) {
-        let counters = &self.shared.counters;
-        // Said once a thousand times: whoever floods connections must not flood the log too.
-        if counters.turned_away.get().is_multiple_of(1000) {
-            let limits = &self.shared.limits;
-            match full {
-                Full::All => {
-                    let max = limits.max_connections;
-                    tracing::warn!(max_connections = max, %peer, "too many connections, turned away");
-                }
-                Full::Client => {
-                    let max = limits.max_per_client;
-                    tracing::warn!(max_per_client = max, %peer, "too many connections of one client, turned away");
-                }
-            }
-        }
-        counters.turned_away.add(1);
-        let mut parting = HELLO.to_vec();
-        let text = match full {
-            Full::All => "too many connections",
-            Full::Client => "too many connections of yours",
-        };
-        put_error(&mut parting, 0, ErrorCode::BUSY, text);
+    fn turn_away(&self, socket: &OwnedFd, peer: Peer, full: Full) {
+        self.host.resources.turned_away(peer, full);
         // Best effort: the connection ends either way.
-        let _ = rustix::io::write(socket, &parting);
+        let _ = rustix::io::write(socket, &refusal::<S>(full));
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use serve::mirror::{RepositoryReader, Server};
-use serve::net::{Counters, Limits};
+use serve::mirror::{Counters, Options, RepositoryReader, Server};
+use serve::net::Limits;
 use store::StoreError;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -166,16 +166,20 @@ impl RepositoryReader for TestReader {
 pub struct Running {
     pub address: SocketAddr,
     pub counters: Arc<Counters>,
-    pub refresher: serve::mirror::server::Refresher,
+    pub refresher: serve::mirror::Refresher,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
 impl Running {
     pub fn start(shelf: Arc<TestReader>, limits: Limits) -> Running {
+        Running::start_with(shelf, limits, Options::default())
+    }
+
+    pub fn start_with(shelf: Arc<TestReader>, limits: Limits, options: Options) -> Running {
         let shelf: Arc<dyn RepositoryReader> = shelf;
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
+        let server = Server::listen(any, vec![(VOLUME, shelf)], limits, options).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         Running {
             address: server.local_addr(),

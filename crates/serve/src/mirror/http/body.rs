@@ -1,5 +1,5 @@
-//! A file on its way out: read piece by piece as the client takes it, so that a connection holds one
-//! piece however long the file is.
+//! The body of a response. A file is read piece by piece as the client takes it, so a connection
+//! holds one piece however long the file is.
 
 use std::io;
 use std::pin::Pin;
@@ -12,46 +12,32 @@ use store::disk::DiskFile;
 use tokio::task::JoinHandle;
 
 use super::deadlines::Answering;
-use crate::mirror::server::Shared;
+use crate::mirror::volumes::Mirror;
+use crate::net::Held;
 
-/// How much of a file is in memory at a time, bytes.
+/// Most bytes of a file in memory at a time.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// The body of an answer.
 pub(super) struct Answer {
-    /// What is ready.
+    /// Bytes that are in memory.
     ready: Option<Bytes>,
     file: Option<FilePart>,
     left_bytes: u64,
     _answering: Answering,
 }
 
-/// What is still to be read.
+/// The rest of a file.
 pub(super) struct FilePart {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) offset: u64,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
-    held: Held,
-}
-
-/// A piece's share of the server's account.
-struct Held(Arc<Shared>);
-
-impl Held {
-    fn new(shared: Arc<Shared>) -> Held {
-        shared.counters.held_bytes.add(PIECE_BYTES as u64);
-        Held(shared)
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.counters.held_bytes.take_off(PIECE_BYTES as u64);
-    }
+    mirror: Arc<Mirror>,
+    _held: Held,
 }
 
 impl Answer {
-    /// Bytes that are there.
+    /// A body in memory.
     pub(super) fn bytes(bytes: Bytes, answering: Answering) -> Answer {
         answering.begin(bytes.len() as u64);
         Answer {
@@ -62,12 +48,12 @@ impl Answer {
         }
     }
 
-    /// A piece of a file.
+    /// A part of a file.
     pub(super) fn file(
         file: Arc<dyn DiskFile>,
         offset: u64,
         len_bytes: u64,
-        shared: Arc<Shared>,
+        mirror: Arc<Mirror>,
         answering: Answering,
     ) -> Answer {
         answering.begin(len_bytes);
@@ -77,7 +63,8 @@ impl Answer {
                 file,
                 offset,
                 reading: None,
-                held: Held::new(shared),
+                _held: mirror.resources.hold(PIECE_BYTES),
+                mirror,
             }),
             left_bytes: len_bytes,
             _answering: answering,
@@ -86,18 +73,18 @@ impl Answer {
 }
 
 impl FilePart {
-    /// Begins to read the next piece where it may wait for the disk.
+    /// Begins to read the next piece on a thread that may wait for the disk.
     fn read(&self, len_bytes: usize) -> JoinHandle<io::Result<Bytes>> {
         let (file, offset) = (Arc::clone(&self.file), self.offset);
-        let turns = Arc::clone(&self.held.0.disk_reads);
+        let turns = Arc::clone(&self.mirror.disk_reads);
         tokio::spawn(async move {
-            // Held by the read itself: it goes on when the connection is gone.
+            // The read itself holds its turn: it goes on when the connection is gone.
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let read = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
                 let mut bytes = BytesMut::zeroed(len_bytes);
                 let read = file.read_at(&mut bytes, offset)?;
-                // A file that became shorter: what was promised cannot be kept.
+                // The file became shorter than the promised length.
                 if read < len_bytes {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }

@@ -1,8 +1,8 @@
-//! What a connection is at, and until when it may be: whoever asks nothing, half a question, or takes
-//! his answer too slowly is not waited for.
+//! Deadlines of an HTTP connection: for a request, for half a request, for taking a response.
 //!
-//! The states follow what passes the socket ([`Watched`]) and what the answer does ([`Answering`]):
-//! idle, asking, being answered, taking the last bytes, and idle again.
+//! A connection is in one phase at a time: idle, asking, being answered, taking the last bytes, and
+//! idle again. The phase follows the bytes that pass the socket ([`Watched`]) and the life of the
+//! response ([`Answering`]).
 
 use std::io;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::net::counters::Counters;
-use crate::net::limits::Limits;
+use crate::net::Counters;
+use crate::net::Limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -26,16 +26,16 @@ enum Phase {
     Taking,
 }
 
-/// How a connection overstays.
+/// Which deadline passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// Nothing was asked for long.
+    /// The client sent no request for long.
     Idle,
-    /// It is too slow in asking or in taking the answer.
+    /// The client was too slow in sending a request or in taking a response.
     TooSlow,
 }
 
-/// The state of one connection.
+/// The phase of one connection and its deadline.
 pub(super) struct ConnectionDeadlines {
     limits: Limits,
     counters: Arc<Counters>,
@@ -44,7 +44,7 @@ pub(super) struct ConnectionDeadlines {
 }
 
 impl ConnectionDeadlines {
-    /// A connection that has just been made.
+    /// Begins with a new connection.
     pub(super) fn begin(limits: &Limits, counters: Arc<Counters>) -> ConnectionDeadlines {
         ConnectionDeadlines {
             state: Mutex::new((Phase::Idle, Instant::now() + limits.hello_timeout)),
@@ -63,19 +63,19 @@ impl ConnectionDeadlines {
         self.changed.notify_one();
     }
 
-    /// How long so many bytes may take to be taken.
+    /// How long a client may take to receive so many bytes.
     fn time_for(&self, bytes: u64) -> Duration {
         let seconds = bytes / self.limits.min_bytes_per_second.max(1);
         self.limits.write_timeout + Duration::from_secs(seconds)
     }
 
-    /// A request is there; its answer may take a while to be found.
+    /// A request has come; finding its answer may take until `find` has passed.
     pub(super) fn answer(self: &Arc<Self>, find: Duration) -> Answering {
         self.enter(Phase::Answering, find);
         Answering(Arc::clone(self))
     }
 
-    /// Ends when the connection overstays.
+    /// Waits for a deadline to pass.
     pub(super) async fn overdue(&self) -> Overdue {
         loop {
             let changed = self.changed.notified();
@@ -112,11 +112,11 @@ impl ConnectionDeadlines {
     }
 }
 
-/// An answer that is being made or sent; when it is dropped only its last bytes are left.
+/// A response that is being made or sent; when it is dropped only its last bytes are left to send.
 pub(super) struct Answering(Arc<ConnectionDeadlines>);
 
 impl Answering {
-    /// It is found and so long.
+    /// The answer is found and has so many bytes.
     pub(super) fn begin(&self, len_bytes: u64) {
         self.0.enter(Phase::Answering, self.0.time_for(len_bytes));
     }
@@ -129,10 +129,10 @@ impl Drop for Answering {
     }
 }
 
-/// A socket whose traffic is felt.
+/// A socket whose traffic moves the deadlines.
 pub(super) struct Watched {
     pub(super) stream: TcpStream,
-    pub(super) pulse: Arc<ConnectionDeadlines>,
+    pub(super) deadlines: Arc<ConnectionDeadlines>,
 }
 
 impl AsyncRead for Watched {
@@ -145,7 +145,7 @@ impl AsyncRead for Watched {
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         let came = buf.filled().len().saturating_sub(before);
         if came > 0 {
-            self.pulse.heard(came);
+            self.deadlines.heard(came);
         }
         polled
     }
@@ -159,7 +159,7 @@ impl AsyncWrite for Watched {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = polled {
-            self.pulse.sent(bytes);
+            self.deadlines.sent(bytes);
         }
         polled
     }
@@ -171,7 +171,7 @@ impl AsyncWrite for Watched {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         if let Poll::Ready(Ok(bytes)) = polled {
-            self.pulse.sent(bytes);
+            self.deadlines.sent(bytes);
         }
         polled
     }
@@ -180,11 +180,11 @@ impl AsyncWrite for Watched {
         self.stream.is_write_vectored()
     }
 
-    /// Called when everything has been written.
+    /// Called when all bytes have been written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
         if polled.is_ready() {
-            self.pulse.flushed();
+            self.deadlines.flushed();
         }
         polled
     }

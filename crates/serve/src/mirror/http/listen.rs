@@ -1,140 +1,78 @@
-//! One thread that accepts HTTP connections and serves them to their end, as `worker` does for the
-//! bulla protocol: the same limits count for both together.
+//! One HTTP connection: served by hyper, ended by its deadlines. [`crate::net`] accepts it and counts
+//! it within the same limits as those of the bulla protocol.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustix::io::Errno;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
 
 use super::deadlines::{ConnectionDeadlines, Overdue, Watched};
 use super::respond::respond;
-use crate::mirror::server::Shared;
-use crate::net::worker;
+use crate::mirror::volumes::Mirror;
+use crate::net::Peer;
+use crate::net::accept::Handler;
+use crate::net::limiter::{Full, Permit};
 
-/// Most that a connection's requests may fill before they are read, bytes: headers are shorter.
+/// Most bytes of requests that wait to be parsed: headers are shorter.
 const MAX_BUFFER_BYTES: usize = 16 << 10;
-/// Pause after the system refused a connection for want of something.
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
-/// What one connection too many is told.
+/// What a client is told that is not admitted.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
     Content-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Serves what comes to `listener` until told to stop, or until whoever could tell is gone.
-pub(crate) fn run(
-    listener: std::net::TcpListener,
-    shared: &Arc<Shared>,
-    stopped: watch::Receiver<bool>,
-) {
-    worker::on_this_thread(serve(listener, shared, stopped));
+/// Serves a mirror's repositories over HTTP.
+#[derive(Clone)]
+pub(crate) struct Http {
+    mirror: Arc<Mirror>,
 }
 
-async fn serve(
-    listener: std::net::TcpListener,
-    shared: &Arc<Shared>,
-    stopped: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    let mut connections = JoinSet::new();
-    let orderly = {
-        let mut told = stopped.clone();
-        let mut stop = pin!(async move { told.wait_for(|stop| *stop).await.is_ok() });
-        loop {
-            tokio::select! {
-                orderly = stop.as_mut() => break orderly,
-                accepted = accept(&listener, shared) => if let Some((stream, peer)) = accepted {
-                    admit(shared, &mut connections, stream, peer, &stopped);
-                },
-                Some(_) = connections.join_next() => {}
-            }
-        }
-    };
-    drop(listener);
-    let all = async { while connections.join_next().await.is_some() {} };
-    if orderly && timeout(shared.limits.grace, all).await.is_err() {
-        let connections = connections.len();
-        tracing::warn!(connections, "cut off: the grace is over");
-    }
-    Ok(())
-}
-
-/// The next connection. A shortage is waited out: it passes when connections close.
-async fn accept(listener: &TcpListener, shared: &Shared) -> Option<(TcpStream, SocketAddr)> {
-    match listener.accept().await {
-        Ok(accepted) => Some(accepted),
-        Err(error) => {
-            shared.counters.accept_errors.add(1);
-            let shortage = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-            let code = error.raw_os_error();
-            if shortage.iter().any(|s| Some(s.raw_os_error()) == code) {
-                shared.counters.shortages.add(1);
-                tracing::warn!(%error, "cannot accept HTTP connections now");
-                sleep(SHORTAGE_PAUSE).await;
-            }
-            None
-        }
+impl Http {
+    pub(crate) fn new(mirror: Arc<Mirror>) -> Http {
+        Http { mirror }
     }
 }
 
-fn admit(
-    shared: &Arc<Shared>,
-    connections: &mut JoinSet<()>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    stopped: &watch::Receiver<bool>,
-) {
-    let seat = match shared.seats.take(peer.ip()) {
-        Ok(seat) => seat,
-        Err(full) => {
-            let turned_away = &shared.counters.turned_away;
-            // Said once a thousand times: whoever floods connections must not flood the log too.
-            if turned_away.get().is_multiple_of(1000) {
-                tracing::warn!(?full, %peer, "too many connections, turned away");
-            }
-            turned_away.add(1);
-            // Best effort: the connection ends either way.
-            let _ = stream.try_write(TURNED_AWAY);
-            return;
-        }
-    };
-    let (shared, stopped) = (Arc::clone(shared), stopped.clone());
-    connections.spawn(async move {
-        connection(&shared, stream, peer, stopped).await;
-        drop(seat);
-    });
+impl Handler<TcpStream> for Http {
+    async fn serve(
+        self,
+        stream: TcpStream,
+        peer: Peer,
+        permit: Permit,
+        stop: watch::Receiver<bool>,
+    ) {
+        connection(&self.mirror, stream, peer, stop).await;
+        drop(permit);
+    }
+
+    fn refusal(&self, _full: Full) -> Vec<u8> {
+        TURNED_AWAY.to_vec()
+    }
 }
 
 async fn connection(
-    shared: &Arc<Shared>,
+    mirror: &Arc<Mirror>,
     stream: TcpStream,
-    peer: SocketAddr,
+    peer: Peer,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let counters = &shared.counters;
-    let pulse = Arc::new(ConnectionDeadlines::begin(
-        &shared.limits,
-        Arc::clone(counters),
-    ));
+    let counters = mirror.resources.counters();
+    let limits = mirror.resources.limits();
+    let deadlines = Arc::new(ConnectionDeadlines::begin(limits, Arc::clone(counters)));
     let answer = service_fn(|request| {
-        let (shared, pulse) = (Arc::clone(shared), Arc::clone(&pulse));
-        async move { Ok::<_, Infallible>(respond(&shared, &pulse, request).await) }
+        let (mirror, deadlines) = (Arc::clone(mirror), Arc::clone(&deadlines));
+        async move { Ok::<_, Infallible>(respond(&mirror, &deadlines, request).await) }
     });
     let io = TokioIo::new(Watched {
         stream,
-        pulse: Arc::clone(&pulse),
+        deadlines: Arc::clone(&deadlines),
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        // The pulse tells an idle connection from half a question; this clock does not.
+        // Ours tell an idle connection from half a request; this one does not.
         .header_read_timeout(None)
         .max_buf_size(MAX_BUFFER_BYTES)
         .serve_connection(io, answer);
@@ -151,7 +89,7 @@ async fn connection(
                 }
                 return;
             }
-            why = pulse.overdue() => {
+            why = deadlines.overdue() => {
                 match why {
                     Overdue::Idle => counters.idle.add(1),
                     Overdue::TooSlow => counters.too_slow.add(1),

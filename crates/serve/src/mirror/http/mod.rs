@@ -1,19 +1,18 @@
 //! The repositories' own layout over HTTP/1.1, at `/VOLUMEID/...`: what any web server does for a
-//! copied repository, from this daemon and under its limits (design `publish.md`, "Protocol";
-//! docs/formats/repository.md).
+//! copied repository, from this daemon and within its limits (docs/formats/repository.md).
 //!
-//! Only what the protocol names can be asked for: the head and the immutable objects. A name is
-//! parsed into a value and never reaches the disk as text. TLS is a reverse proxy's matter; nothing
-//! that is sent needs it. Relies on hyper for the protocol, on [`deadlines`] for deadlines against peers
-//! who dawdle, and on the server's counters and limits.
+//! A client can ask for the head and the immutable objects only. A name is parsed into a value and
+//! never reaches the disk as text. TLS is left to a reverse proxy: nothing that is sent is secret.
+//! Relies on hyper for the protocol, on `deadlines` against slow clients, and on the server's
+//! counters and limits.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`listen`] | connections: admitted, watched, ended |
-//! | [`deadlines`] | what a connection is at, and until when it may be |
-//! | [`respond`] | a request and its answer |
-//! | [`range`] | which piece of a file is wanted |
-//! | [`body`] | a file on its way out |
+//! | `listen` | a connection from its first byte to its end |
+//! | `deadlines` | the phase of a connection, and until when it may last |
+//! | `respond` | a request and its response |
+//! | `range` | the part of a file that a request asks for |
+//! | `body` | a file that is being sent |
 
 mod body;
 mod deadlines;
@@ -21,4 +20,4 @@ mod listen;
 mod range;
 mod respond;
 
-pub(crate) use listen::run;
+pub(crate) use listen::Http;

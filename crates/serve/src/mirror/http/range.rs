@@ -1,4 +1,4 @@
-//! Which piece of a file a `Range` header asks for (RFC 9110, 14.2). Sans-I/O.
+//! The part of a file that a `Range` header asks for (RFC 9110, 14.2). Sans-I/O.
 
 /// What to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub(super) enum Piece {
         /// Last, in the file.
         last: u64,
     },
-    /// Nothing: the range lies behind the file's end.
+    /// Nothing: the range begins behind the file's end.
     Nowhere,
 }
 
-/// The piece of a file of `len_bytes` that is asked for. What is no single range in bytes is
-/// ignored, as the standard lets a server do.
+/// The part of a file of `len_bytes` that a header asks for. Anything but a single range in bytes is
+/// ignored, as the standard allows.
 pub(super) fn piece(header: Option<&str>, len_bytes: u64) -> Piece {
     let asked = header.and_then(|text| {
         let (unit, set) = text.trim().split_once('=')?;
@@ -51,7 +51,7 @@ pub(super) fn piece(header: Option<&str>, len_bytes: u64) -> Piece {
     }
 }
 
-/// Digits and nothing else; a number beyond all files is one.
+/// A number of digits only; one that does not fit is the largest.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! A request and its answer: GET and HEAD of the head and of immutable objects.
+//! A request and its response: GET and HEAD of the head and of immutable objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use super::body::Answer;
 use super::deadlines::{Answering, ConnectionDeadlines};
 use super::range::{Piece, piece};
 use crate::mirror::reader::RepositoryReader;
-use crate::mirror::server::Shared;
+use crate::mirror::volumes::Mirror;
 
-/// How long finding an answer may take: a busy server's wait, and a slow disk.
+/// Longest time to find an answer: a crowded server and a slow disk.
 const FIND: Duration = Duration::from_secs(60);
-/// What never changes may be kept by everybody for ever.
+/// For objects that never change.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
-/// What changes is asked for each time.
+/// For objects that change.
 const EACH_TIME: &str = "no-cache";
 
-/// What was found.
+/// What a name stands for.
 enum Found {
     Bytes(Bytes),
     File(Arc<dyn DiskFile>, u64),
@@ -45,11 +45,11 @@ impl Found {
 
 /// Answers a request. The body of a request is never read.
 pub(super) async fn respond<B>(
-    shared: &Arc<Shared>,
-    pulse: &Arc<ConnectionDeadlines>,
+    mirror: &Arc<Mirror>,
+    deadlines: &Arc<ConnectionDeadlines>,
     request: Request<B>,
 ) -> Response<Answer> {
-    let answering = pulse.answer(FIND);
+    let answering = deadlines.answer(FIND);
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return refusal(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -57,12 +57,12 @@ pub(super) async fn respond<B>(
             answering,
         );
     }
-    let counters = &shared.counters;
+    let counters = &mirror.counters;
     let Some((id, name)) = parse(request.uri().path()) else {
         counters.no_object.add(1);
         return refusal(StatusCode::NOT_FOUND, &[], answering);
     };
-    let Some(served) = shared.shelf(id.as_bytes()) else {
+    let Some(volume) = mirror.volume(id.as_bytes()) else {
         counters.no_volume.add(1);
         return refusal(StatusCode::NOT_FOUND, &[], answering);
     };
@@ -70,24 +70,24 @@ pub(super) async fn respond<B>(
         ObjectName::Head => counters.head_requests.add(1),
         _ => counters.range_requests.add(1),
     }
-    if !shared.wait_for_room().await {
-        counters.busy.add(1);
+    if !mirror.resources.wait_for_room().await {
+        counters.net.busy.add(1);
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             &[(RETRY_AFTER, "1".to_owned())],
             answering,
         );
     }
-    match find(shared, Arc::clone(&served.shelf), name).await {
-        Ok(Some(found)) => send(shared, &request, name, found, answering),
+    match find(mirror, Arc::clone(&volume.reader), name).await {
+        Ok(Some(found)) => send(mirror, &request, name, found, answering),
         Ok(None) => {
             counters.no_object.add(1);
             refusal(StatusCode::NOT_FOUND, &[], answering)
         }
         Err(error) => {
             counters.storage_errors.add(1);
-            // Said here and not to the client: it names paths of this machine.
-            tracing::error!(place = served.shelf.place(), %error, "cannot read what was asked for");
+            // For the log only: it names paths of this machine.
+            tracing::error!(place = volume.reader.place(), %error, "cannot read what was asked for");
             refusal(StatusCode::INTERNAL_SERVER_ERROR, &[], answering)
         }
     }
@@ -97,30 +97,30 @@ pub(super) async fn respond<B>(
 fn parse(path: &str) -> Option<(VolumeId, ObjectName)> {
     let (id, name) = path.strip_prefix('/')?.split_once('/')?;
     let volume: VolumeId = id.parse().ok()?;
-    // One volume, one path: what stands between may keep what it has for ever.
+    // One spelling for each name, so that caches in between have one entry.
     let name: ObjectName = name.parse().ok()?;
     (volume.to_string() == id).then_some((volume, name))
 }
 
-/// Finds the file on a thread that may wait for the disk.
+/// Finds the object on a thread that may wait for the disk.
 async fn find(
-    shared: &Arc<Shared>,
-    shelf: Arc<dyn RepositoryReader>,
+    mirror: &Arc<Mirror>,
+    reader: Arc<dyn RepositoryReader>,
     name: ObjectName,
 ) -> Result<Option<Found>, StoreError> {
-    let place = shelf.place().to_owned();
+    let place = reader.place().to_owned();
     let unavailable = |cause: String| StoreError::Unavailable { place, cause };
-    let Ok(turn) = Arc::clone(&shared.disk_reads).acquire_owned().await else {
+    let Ok(turn) = Arc::clone(&mirror.disk_reads).acquire_owned().await else {
         return Err(unavailable("closed".to_owned()));
     };
     let found = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        // The head is replaced while it is read: it is taken whole, at one moment.
+        // A new head may replace the file at any time, so it is read whole, as of one moment.
         if name == ObjectName::Head {
-            let head = shelf.read_range(name, 0, MAX_HEAD_BYTES)?;
+            let head = reader.read_range(name, 0, MAX_HEAD_BYTES)?;
             return Ok(head.map(Found::Bytes));
         }
-        let opened = shelf.open_object(name)?;
+        let opened = reader.open_object(name)?;
         Ok(opened.map(|(file, len)| Found::File(file, len)))
     });
     found
@@ -128,7 +128,7 @@ async fn find(
         .unwrap_or_else(|e| Err(unavailable(e.to_string())))
 }
 
-/// The tag of a state of a file.
+/// The ETag of an object.
 fn tag(name: ObjectName, found: &Found) -> String {
     match found {
         // A head ends with a checksum of itself.
@@ -137,7 +137,7 @@ fn tag(name: ObjectName, found: &Found) -> String {
             let hex: String = sum.iter().map(|b| format!("{b:02x}")).collect();
             format!("\"{hex}\"")
         }
-        // Any other name is given once.
+        // Any other name never gets other content.
         Found::File(_, len) => {
             let name = name.to_string().replace('/', "-");
             format!("\"{name}-{len}\"")
@@ -146,7 +146,7 @@ fn tag(name: ObjectName, found: &Found) -> String {
 }
 
 fn send<B>(
-    shared: &Arc<Shared>,
+    mirror: &Arc<Mirror>,
     request: &Request<B>,
     name: ObjectName,
     found: Found,
@@ -190,7 +190,7 @@ fn send<B>(
             let end = first.saturating_add(count).min(len) as usize;
             Answer::bytes(bytes.slice((first.min(len) as usize)..end), answering)
         }
-        Found::File(file, _) => Answer::file(file, first, count, Arc::clone(shared), answering),
+        Found::File(file, _) => Answer::file(file, first, count, Arc::clone(mirror), answering),
     };
     response(status, &about, body)
 }
@@ -205,7 +205,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// An answer without a file. What is not there today may be tomorrow: nobody is to keep that.
+/// A response without an object. No cache may keep it: the object may be there tomorrow.
 fn refusal(
     status: StatusCode,
     about: &[(HeaderName, String)],
@@ -224,7 +224,7 @@ fn response(status: StatusCode, about: &[(HeaderName, String)], body: Answer) ->
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    // What is sent is what a publisher chose; no browser is to take it for a page.
+    // A publisher chose the bytes; no browser may take them for a page.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     for (name, value) in about {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_one_spelling() {
+    fn path_has_one_spelling() {
         let id = VolumeId::from_bytes([7; 32]).to_string();
         let segment = "segments/00112233445566778899aabbccddeeff.seg";
         for name in ["head", "bulla", "log/0/3", segment] {
