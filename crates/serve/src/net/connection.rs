@@ -152,6 +152,9 @@ impl<S: Service> Connection<S> {
         if missing > 0 {
             self.buffer.reserve(missing.min(MAX_REQUEST_BYTES));
         }
+        if bytes > MAX_REQUEST_BYTES {
+            self.account();
+        }
     }
 
     /// Hands the first request in the buffer to the service.
@@ -244,6 +247,14 @@ impl<S: Service> Connection<S> {
                 self.account();
                 drop(held);
             }
+        }
+    }
+
+    /// Gives an empty buffer back unless it is small: an idle connection keeps no memory.
+    pub(super) fn shrink(&mut self) {
+        if self.buffer.is_empty() && self.buffer.capacity() > READ_BUFFER_BYTES {
+            self.buffer = BytesMut::new();
+            self.account();
         }
     }
 

@@ -77,6 +77,7 @@ impl<S: Service> Connection<S> {
             if let Err(end) = self.arm(clock.as_mut()) {
                 return end;
             }
+            self.shrink();
             let has_room = self.may_read();
             let may_read = !finished && self.may_start() && has_room;
             tokio::select! {
@@ -149,9 +150,7 @@ impl<S: Service> Connection<S> {
                 Poll::Pending => {}
             }
         }
-        if self.buffer.is_empty() && self.buffer.capacity() > READ_BUFFER_BYTES {
-            self.buffer = BytesMut::new();
-        }
+        self.shrink();
         self.account();
         self.host.resources.counters().sent_bytes.add(total as u64);
         self.last_active = Instant::now();
