@@ -19,9 +19,9 @@ use fuser::{
     WriteFlags,
 };
 use futures_util::FutureExt;
-use publish::Fetch;
 use tokio::runtime::Handle as Runtime;
 use trust::inode::{FileKind, MAX_NAME_BYTES};
+use volume::Fetch;
 
 use crate::attributes;
 use crate::failure::Failure;

@@ -3,21 +3,28 @@
 //! *Laws* 1 and 3).
 
 use fuser::Errno;
-use publish::ReadError;
+use reader::ReadError;
 use trust::error::Class;
+use volume::VolumeError;
 
 /// Why a request is not answered with what was asked for.
 #[derive(Debug)]
 pub enum Failure {
     /// The verified reader refused, or could not.
-    Read(ReadError),
+    Read(VolumeError),
     /// A plain answer of the file system.
     Plain(Errno),
 }
 
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Self {
+        Failure::Read(error)
+    }
+}
+
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
-        Failure::Read(error)
+        Failure::Read(error.into())
     }
 }
 
@@ -30,23 +37,21 @@ impl From<Errno> for Failure {
 impl Failure {
     /// Whether the answer would have to be waited for.
     pub fn must_wait(&self) -> bool {
-        matches!(self, Failure::Read(ReadError::NotCached))
+        matches!(self, Failure::Read(VolumeError::Read(ReadError::NotCached)))
     }
 
     /// No answer came before the deadline.
     pub fn late() -> Failure {
-        Failure::Read(ReadError::Unavailable {
-            what: "the answer".to_owned(),
-            cause: "it did not come before the deadline".to_owned(),
-        })
+        let cause = "it did not come before the deadline";
+        Failure::Read(VolumeError::unavailable("the answer", cause))
     }
 
     /// What the calling program is told.
     pub fn errno(&self) -> Errno {
         match self {
             Failure::Plain(errno) => *errno,
-            Failure::Read(ReadError::NotFound { .. }) => Errno::ENOENT,
-            Failure::Read(ReadError::WrongKind { .. }) => Errno::ENOTDIR,
+            Failure::Read(VolumeError::Read(ReadError::NotFound { .. })) => Errno::ENOENT,
+            Failure::Read(VolumeError::Read(ReadError::WrongKind { .. })) => Errno::ENOTDIR,
             Failure::Read(_) => Errno::EIO,
         }
     }
@@ -74,14 +79,16 @@ mod tests {
 
     #[test]
     fn only_proved_absence_is_enoent() {
-        let of = |e: ReadError| Failure::from(e).errno();
+        fn of(error: impl Into<Failure>) -> Errno {
+            error.into().errno()
+        }
         assert_eq!(of(ReadError::NotFound { path: "x".into() }), Errno::ENOENT);
         let unavailable = ReadError::Unavailable {
             what: "x".into(),
             cause: "none answers".into(),
         };
         assert_eq!(of(unavailable), Errno::EIO);
-        assert_eq!(of(ReadError::Expired { until: 1 }), Errno::EIO);
+        assert_eq!(of(VolumeError::Expired { until: 1 }), Errno::EIO);
         assert_eq!(of(ReadError::NotCached), Errno::EIO);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! From the kernel inwards: [`session`] (mounts, ends, unmounts) → `bridge` (the kernel's requests:
 //! answered at once when everything is in memory, by a task with a deadline otherwise) →
-//! `operations` (what each request means) → [`nodes`] (file numbers) and `publish::Snapshot` (every
+//! `operations` (what each request means) → [`nodes`] (file numbers) and `volume::Snapshot` (every
 //! byte proved). `freshness` adopts newer versions and lets names go when a statement expires;
 //! `names` tells the kernel to forget names; [`report`] is what a mount tells of itself. What a program
 //! may rely on stands in docs/semantics.md.

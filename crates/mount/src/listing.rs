@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fuser::FileAttr;
-use publish::Fetch;
 use trust::inode::Inode;
+use volume::Fetch;
 
 use crate::directory::OpenDirectory;
 use crate::failure::Failure;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fuser::{Errno, FileAttr};
-use publish::{Fetch, ReadError, Snapshot, Volume};
 use trust::inode::{Content, FileContent, Inode, MAX_NAME_BYTES};
+use volume::{Fetch, Snapshot, Volume, VolumeError};
 
 use crate::attributes::{self, Owners};
 use crate::directory::OpenDirectory;
@@ -88,11 +88,11 @@ impl Core {
     }
 
     /// The newest version, if its statement is valid.
-    pub fn current(&self) -> Result<Arc<View>, ReadError> {
+    pub fn current(&self) -> Result<Arc<View>, VolumeError> {
         let view = self.view();
         let until = view.snapshot.valid_until();
         if self.volume.now() >= until {
-            return Err(ReadError::Expired { until });
+            return Err(VolumeError::Expired { until });
         }
         Ok(view)
     }

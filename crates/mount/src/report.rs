@@ -1,15 +1,16 @@
 //! What a mount tells of itself, for people and metrics: gathered when somebody asks, from what is
-//! counted anyway. Relies on `publish::blocks`, `store::mirrors` and `store::cache` for their parts.
+//! counted anyway. Relies on `reader::blocks`, `store::mirrors` and `store::cache` for their parts.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use publish::ReadError;
+use reader::ReadError;
 use store::cache::CacheLimits;
 use store::mirrors::Status;
 use trust::error::Class;
 use trust::statement::VolumeId;
+use volume::VolumeError;
 
 use crate::failure::Failure;
 use crate::operations::Core;
@@ -41,14 +42,16 @@ impl Faults {
             (Some(Class::Integrity), _) => &self.integrity,
             (Some(Class::Rollback), _) => &self.rollback,
             (Some(Class::Fork), _) => &self.fork,
-            (None, ReadError::NotFound { .. } | ReadError::WrongKind { .. }) => return,
+            (None, VolumeError::Read(ReadError::NotFound { .. } | ReadError::WrongKind { .. })) => {
+                return;
+            }
             (None, _) => &self.other,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes how a look for a newer version ended.
-    pub(crate) fn refreshed(&self, error: Option<&ReadError>) {
+    pub(crate) fn refreshed(&self, error: Option<&VolumeError>) {
         self.refreshes.fetch_add(1, Ordering::Relaxed);
         if error.is_some() {
             self.refreshes_failed.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +76,7 @@ pub struct Refresh {
     /// When, by the wall clock.
     pub at: std::time::SystemTime,
     /// What was wrong, if it failed.
-    pub error: Option<ReadError>,
+    pub error: Option<VolumeError>,
 }
 
 /// What a mount knows of itself at one moment.

@@ -1,8 +1,8 @@
 //! `lseek` to the next data or the next hole (docs/semantics.md), by `Snapshot::data_runs`.
 
 use fuser::Errno;
-use publish::Fetch;
 use trust::inode::Content;
+use volume::Fetch;
 
 use crate::failure::Failure;
 use crate::operations::Core;

@@ -12,11 +12,11 @@ use std::time::Duration;
 use std::{fs, io};
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use publish::Volume;
 use rustix::io::Errno;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use volume::Volume;
 
 use crate::attributes::Owners;
 use crate::bridge::Bridge;

@@ -14,15 +14,18 @@
 //! | [`refusal`] | the ERROR answer and its codes |
 //! | [`mirror`] | requests and answers between a reader and a mirror |
 //! | [`remote`] | a replica behind a mirror, over one connection |
+//! | [`location`] | SOURCE and LOCATION as people write them, and how they are opened |
 //! | [`http`] | a replica behind a web server |
 
 pub mod frame;
 pub mod http;
+pub mod location;
 pub mod mirror;
 pub mod refusal;
 pub mod remote;
 
 pub use http::{HttpAddress, HttpOptions, HttpStore};
+pub use location::{Location, LocationError, Source};
 pub use remote::{RemoteOptions, RemoteStore};
 pub use store::object::{self, ObjectName};
 

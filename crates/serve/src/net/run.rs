@@ -89,7 +89,8 @@ impl<S: Service> Connection<S> {
                 () = self.mail.ready(), if self.mail.expected().is_some() => {}
                 () = clock.as_mut() => {}
                 () = stopped.as_mut(), if !stopping => stopping = true,
-                () = sleep(BUSY_STEP), if !has_room => {}
+                // A timer that is made here is made at each turn, so it is made when polled.
+                () = async { sleep(BUSY_STEP).await }, if !has_room => {}
             }
         }
     }
