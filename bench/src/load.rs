@@ -37,7 +37,7 @@ pub struct Step {
 /// Writes down the requests of these calls; each is made once, and must be answered completely.
 pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
     let store = place.connect();
-    let volume = *place.volume.as_bytes();
+    let volume = place.volume;
     let mut steps = Vec::new();
     let mut add = |request: &Request, least_bytes| {
         let mut message = BytesMut::new();
@@ -96,7 +96,7 @@ impl Clients {
         };
         let mut message = BytesMut::new();
         let head = Request::Head {
-            volume: *place.volume.as_bytes(),
+            volume: place.volume,
             around_bytes: 0,
             toward: Vec::new(),
         };

@@ -80,7 +80,7 @@ impl Place {
     /// A client of the product; it connects when it is first asked.
     pub fn connect(&self) -> RemoteStore {
         let address = format!("127.0.0.1:{}", self.port);
-        RemoteStore::new(&address, *self.volume.as_bytes(), RemoteOptions::default())
+        RemoteStore::new(&address, self.volume, RemoteOptions::default())
     }
 
     async fn open(

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use trust::Handle;
+use trust::statement::VolumeId;
 use wire::frame::{HELLO, Header};
 use wire::mirror::kind;
 use wire::refusal::{ErrorCode, put_error};
@@ -70,7 +71,7 @@ async fn talk(answer: &[u8]) {
         max_held_bytes: 8 << 20,
         ..RemoteOptions::default()
     };
-    let store = RemoteStore::new(&address, [7; 32], options);
+    let store = RemoteStore::new(&address, VolumeId::from_bytes([7; 32]), options);
     let want = wanted();
     let server = async {
         let (mut stream, _) = listener.accept().await.expect("a client");

@@ -15,6 +15,7 @@ use serve::net::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Runtime};
+use trust::statement::VolumeId;
 use wire::ObjectName;
 use wire::frame::{HELLO, MAX_ANSWER_BYTES, take};
 use wire::mirror::{Request, kind};
@@ -23,7 +24,7 @@ use wire::mirror::{Request, kind};
 struct Served {
     runtime: Runtime,
     address: SocketAddr,
-    volume: [u8; 32],
+    volume: VolumeId,
 }
 
 fn served() -> &'static Served {
@@ -63,7 +64,7 @@ fn served() -> &'static Served {
         Served {
             runtime,
             address,
-            volume: *volume.as_bytes(),
+            volume,
         }
     })
 }

@@ -6,13 +6,14 @@ use bulla_fuzz::plant;
 use bytes::{BufMut, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use trust::Handle;
+use trust::statement::VolumeId;
 use wire::ObjectName;
 use wire::frame::{HELLO, MAX_REQUEST_BYTES, PROTOCOL, check_hello, take};
 use wire::mirror::Request;
 use wire::refusal::{ErrorCode, MAX_ERROR_TEXT_BYTES, Refusal, put_error};
 
 fn seeds() -> Vec<Vec<u8>> {
-    let volume = [7; 32];
+    let volume = VolumeId::from_bytes([7; 32]);
     let requests = [
         Request::Head {
             volume,

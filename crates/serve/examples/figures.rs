@@ -25,7 +25,7 @@ use wire::ObjectName;
 use wire::frame::{HEADER_BYTES, HELLO, Header, MAX_ANSWER_BYTES};
 use wire::mirror::{Request, kind, put_get_data};
 
-const VOLUME: [u8; 32] = [7; 32];
+const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([7; 32]);
 const BLOCKS: u64 = 20_000;
 const BLOCK_BYTES: usize = 8 << 10;
 /// Stands for the shelf that needs no system call: what is left is the protocol's own cost.

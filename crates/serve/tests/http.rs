@@ -25,10 +25,10 @@ use trust::{Handle, Record};
 use wire::ObjectName;
 use wire::http::{HttpOptions, HttpStore};
 
-const VOLUME: [u8; 32] = [7; 32];
+const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
 
 fn id() -> String {
-    VolumeId::from_bytes(VOLUME).to_string()
+    VOLUME.to_string()
 }
 
 /// A repository on disk behind a server, and a reader of it.

@@ -11,6 +11,7 @@ use serve::net::Limits;
 use store::{BlockStore, Replica, Repository, Writer};
 use support::record;
 use trust::inode::Content;
+use trust::statement::VolumeId;
 use trust::{Handle, Kind};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
@@ -57,10 +58,20 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let shelf: std::sync::Arc<dyn serve::mirror::RepositoryReader> =
         std::sync::Arc::new(repository.clone());
-    let server = Server::listen(any, vec![([9; 32], shelf)], Limits::default(), options).unwrap();
+    let server = Server::listen(
+        any,
+        vec![(VolumeId::from_bytes([9; 32]), shelf)],
+        Limits::default(),
+        options,
+    )
+    .unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
-    let store = RemoteStore::new(&address, [9; 32], RemoteOptions::default());
+    let store = RemoteStore::new(
+        &address,
+        VolumeId::from_bytes([9; 32]),
+        RemoteOptions::default(),
+    );
     assert_eq!(&store.head().await.unwrap()[..], b"one");
     let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
     let mut got = store.get_many(&want, 0).await.unwrap();
@@ -145,7 +156,7 @@ async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
             head_around_bytes: around,
             ..RemoteOptions::default()
         };
-        RemoteStore::new(&address, *model.id().as_bytes(), options)
+        RemoteStore::new(&address, model.id(), options)
     };
     let store = newcomer(64 << 10);
     assert_eq!(store.head().await.unwrap(), head);
@@ -240,7 +251,7 @@ impl Wide {
             way_around_bytes: around,
             ..RemoteOptions::default()
         };
-        let store = RemoteStore::new(address, *self.model.id().as_bytes(), options);
+        let store = RemoteStore::new(address, self.model.id(), options);
         assert_eq!(store.head_toward(path).await.unwrap(), self.head);
         let kinds = [Kind::Inode, Kind::Map, Kind::Array, Kind::Data];
         kinds.map(|kind| {
@@ -285,7 +296,7 @@ async fn ever_new_paths_over_one_connection_take_a_bounded_room() {
     let mut wide = Wide::new();
     wide.options.path_cache_bytes = 1 << 20;
     let (address, counters, task) = wide.start();
-    let id = *wide.model.id().as_bytes();
+    let id = wide.model.id();
     let store = RemoteStore::new(&address, id, RemoteOptions::default());
     for n in 0..3000 {
         let path = format!("absent {n}/{}", "x/".repeat(100) + "y");
@@ -300,7 +311,7 @@ async fn ever_new_paths_over_one_connection_take_a_bounded_room() {
 async fn who_was_expected_to_leave_may_stay() {
     let wide = Wide::new();
     let (address, counters, task) = wide.start();
-    let id = *wide.model.id().as_bytes();
+    let id = wide.model.id();
     wide.came(&address, b"n0007", 64 << 10).await;
     let store = RemoteStore::new(&address, id, RemoteOptions::default());
     let data: Vec<Handle> = sim::model::of_kind(&wide.model.records, Kind::Data)

@@ -11,6 +11,7 @@ use serve::mirror::Options;
 use serve::net::Limits;
 use store::{BlockStore, Replica, StoreError};
 use support::{Running, SEGMENT, TestReader, VOLUME, eventually, noise, record};
+use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
@@ -134,7 +135,11 @@ async fn ranges_of_objects_and_names_that_are_not_there() {
 async fn a_volume_that_is_not_here_is_named_so() {
     let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let address = server.address.to_string();
-    let store = RemoteStore::new(&address, [8; 32], RemoteOptions::default());
+    let store = RemoteStore::new(
+        &address,
+        VolumeId::from_bytes([8; 32]),
+        RemoteOptions::default(),
+    );
     assert!(matches!(
         store.head().await,
         Err(StoreError::NoVolume { .. })
@@ -312,13 +317,20 @@ async fn one_volume_never_answers_for_another() {
         Arc::new(TestReader::new(std::slice::from_ref(r)))
     };
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let shelves = vec![([1; 32], shelf(&honest)), ([2; 32], shelf(&liar))];
+    let shelves = vec![
+        (VolumeId::from_bytes([1; 32]), shelf(&honest)),
+        (VolumeId::from_bytes([2; 32]), shelf(&liar)),
+    ];
     let server =
         serve::mirror::Server::listen(any, shelves, Limits::default(), Options::default()).unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
     for (volume, expected) in [(2, &liar), (1, &honest), (2, &liar)] {
-        let store = wire::RemoteStore::new(&address, [volume; 32], Default::default());
+        let store = wire::RemoteStore::new(
+            &address,
+            VolumeId::from_bytes([volume; 32]),
+            Default::default(),
+        );
         let got = store.get_many(&[honest.handle], 0).await.unwrap();
         assert_eq!(got, std::slice::from_ref(expected));
     }

@@ -195,7 +195,7 @@ impl Location {
                     tls: tls.clone(),
                     ..HttpOptions::default()
                 };
-                match HttpStore::new(address, *volume.as_bytes(), &options) {
+                match HttpStore::new(address, volume, &options) {
                     Ok(store) => Ok(Arc::new(store)),
                     Err(e) => Err(LocationError::Place(e.to_string())),
                 }
@@ -211,11 +211,7 @@ impl Location {
                     format!("{host}:{port}")
                 };
                 let options = RemoteOptions::default();
-                Ok(Arc::new(RemoteStore::new(
-                    &address,
-                    *volume.as_bytes(),
-                    options,
-                )))
+                Ok(Arc::new(RemoteStore::new(&address, volume, options)))
             }
         }
     }

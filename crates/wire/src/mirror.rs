@@ -9,6 +9,7 @@ use bytes::{BufMut, BytesMut};
 use store::object::{MAX_NAME_BYTES, ObjectName};
 use trust::encode::Decoder;
 use trust::inode::check_name;
+use trust::statement::VolumeId;
 use trust::{Handle, Reject};
 
 use crate::frame::{Header, MAX_ANSWER_BYTES};
@@ -49,9 +50,6 @@ pub mod kind {
 /// Longest path that a request may name, bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
 
-/// The 32 bytes of a volume id; the wire does not care how it was made.
-pub type Volume = [u8; 32];
-
 /// Largest body of a request of this type, bytes; `None` for a type that is not a request.
 pub const fn max_body_bytes(kind: u8) -> Option<usize> {
     match kind {
@@ -68,7 +66,7 @@ pub enum Request {
     /// The head of a volume.
     Head {
         /// Which volume.
-        volume: Volume,
+        volume: VolumeId,
         /// The server may add records that the head leads to, up to this many bytes.
         around_bytes: usize,
         /// The path that the reader opens next, so that the server can send the records on it.
@@ -78,7 +76,7 @@ pub enum Request {
     /// Records by handle.
     Data {
         /// Which volume.
-        volume: Volume,
+        volume: VolumeId,
         /// The server may add neighbouring records, up to this many bytes.
         around_bytes: usize,
         /// The wanted handles, 1..=1024.
@@ -87,7 +85,7 @@ pub enum Request {
     /// A part of an immutable object.
     Range {
         /// Which volume's repository.
-        volume: Volume,
+        volume: VolumeId,
         /// Which object.
         object: ObjectName,
         /// First byte.
@@ -99,7 +97,7 @@ pub enum Request {
 
 impl Request {
     /// The volume that the request is about.
-    pub fn volume(&self) -> &Volume {
+    pub fn volume(&self) -> &VolumeId {
         match self {
             Request::Head { volume, .. }
             | Request::Data { volume, .. }
@@ -115,8 +113,8 @@ impl Request {
                 around_bytes,
                 toward,
             } => {
-                Header::new(kind::GET_HEAD, id, volume.len() + 4 + toward.len()).put(out);
-                out.put_slice(volume);
+                Header::new(kind::GET_HEAD, id, 32 + 4 + toward.len()).put(out);
+                out.put_slice(volume.as_bytes());
                 out.put_u32_le((*around_bytes).min(MAX_AROUND_BYTES) as u32);
                 out.put_slice(toward);
             }
@@ -133,7 +131,7 @@ impl Request {
             } => {
                 let name = object.to_string();
                 Header::new(kind::GET_RANGE, id, 32 + 8 + 4 + name.len()).put(out);
-                out.put_slice(volume);
+                out.put_slice(volume.as_bytes());
                 out.put_u64_le(*offset);
                 out.put_u32_le(*len_bytes as u32);
                 out.put_slice(name.as_bytes());
@@ -149,7 +147,7 @@ impl Request {
         let mut d = Decoder::new(body, "request");
         let request = match kind {
             kind::GET_HEAD => {
-                let volume = d.array()?;
+                let volume = VolumeId::from_bytes(d.array()?);
                 let around_bytes = decode_around(&mut d)?;
                 if d.remaining() > MAX_PATH_BYTES {
                     return Err(d.bad("path too long"));
@@ -164,7 +162,7 @@ impl Request {
             }
             kind::GET_DATA => decode_get_data(&mut d)?,
             kind::GET_RANGE => {
-                let volume = d.array()?;
+                let volume = VolumeId::from_bytes(d.array()?);
                 let offset = d.u64()?;
                 let len_bytes = d.u32()? as usize;
                 if len_bytes > MAX_RANGE_BYTES {
@@ -192,13 +190,13 @@ impl Request {
 pub fn put_get_data(
     out: &mut BytesMut,
     id: u32,
-    volume: &Volume,
+    volume: &VolumeId,
     around_bytes: usize,
     want: &[Handle],
 ) {
     out.reserve(64 + 32 * want.len());
     Header::new(kind::GET_DATA, id, 32 + 4 + 32 * want.len()).put(out);
-    out.put_slice(volume);
+    out.put_slice(volume.as_bytes());
     out.put_u32_le(around_bytes.min(MAX_AROUND_BYTES) as u32);
     for handle in want {
         out.put_slice(handle.as_bytes());
@@ -232,7 +230,7 @@ fn decode_around(d: &mut Decoder<'_>) -> Result<usize, Reject> {
 }
 
 fn decode_get_data(d: &mut Decoder<'_>) -> Result<Request, Reject> {
-    let volume = d.array()?;
+    let volume = VolumeId::from_bytes(d.array()?);
     let around_bytes = decode_around(d)?;
     let count = d.remaining() / 32;
     if count == 0 || count > MAX_HANDLES {
@@ -257,8 +255,9 @@ mod tests {
 
     fn any_request() -> impl Strategy<Value = Request> {
         let handle = any::<[u8; 32]>().prop_map(Handle::from_bytes);
+        let volume = || any::<[u8; 32]>().prop_map(VolumeId::from_bytes);
         prop_oneof![
-            (any::<[u8; 32]>(), 0..=MAX_AROUND_BYTES, any_path()).prop_map(
+            (volume(), 0..=MAX_AROUND_BYTES, any_path()).prop_map(
                 |(volume, around_bytes, toward)| Request::Head {
                     volume,
                     around_bytes,
@@ -266,7 +265,7 @@ mod tests {
                 }
             ),
             (
-                any::<[u8; 32]>(),
+                volume(),
                 0..=MAX_AROUND_BYTES,
                 prop::collection::vec(handle, 1..40)
             )
@@ -276,7 +275,7 @@ mod tests {
                     want
                 }),
             (
-                any::<[u8; 32]>(),
+                volume(),
                 any::<[u8; 16]>(),
                 any::<u64>(),
                 0..=MAX_RANGE_BYTES

@@ -23,12 +23,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use trust::record::MAX_RECORD_BYTES;
+use trust::statement::VolumeId;
 use trust::{Frame, Handle, Record, Reject};
 
 use crate::frame::MAX_ANSWER_BYTES;
 use crate::mirror::{
-    MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, Volume, check_path,
-    put_get_data,
+    MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, check_path, put_get_data,
 };
 use crate::object::ObjectName;
 use crate::refusal::Refusal;
@@ -83,7 +83,7 @@ impl Default for RemoteOptions {
 pub struct RemoteStore {
     place: String,
     address: String,
-    volume: Volume,
+    volume: VolumeId,
     options: RemoteOptions,
     /// One unit is the memory of the largest record.
     admission: Semaphore,
@@ -106,7 +106,7 @@ struct State {
 
 impl RemoteStore {
     /// The volume at `address` (`host:port`). Nothing is sent before the first call.
-    pub fn new(address: &str, volume: Volume, options: RemoteOptions) -> RemoteStore {
+    pub fn new(address: &str, volume: VolumeId, options: RemoteOptions) -> RemoteStore {
         let units = (options.max_held_bytes / MAX_RECORD_BYTES).clamp(4, Semaphore::MAX_PERMITS);
         RemoteStore {
             place: format!("bulla://{address}"),

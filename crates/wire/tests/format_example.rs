@@ -23,7 +23,7 @@ fn documented() -> Vec<Vec<u8>> {
 
 #[test]
 fn the_documented_bytes_are_those_of_the_code() {
-    let volume = [0x11; 32];
+    let volume = trust::statement::VolumeId::from_bytes([0x11; 32]);
     let handle = Handle::from_bytes([0x22; 32]);
     let mut asked = BytesMut::from(&HELLO[..]);
     Request::Head {

@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use store::{BlockStore, Repository, StoreError};
 use trust::head::Head;
+use trust::statement::VolumeId;
 use trust::{Handle, Reject};
 use wire::ObjectName;
-use wire::mirror::Volume;
 
 use crate::mirror::error::ServeError;
 use crate::mirror::reader::{OpenObject, Regions, RepositoryReader};
@@ -16,7 +16,7 @@ use crate::mirror::reader::{OpenObject, Regions, RepositoryReader};
 /// # Errors
 /// [`ServeError::Unpublished`] before the first version, [`ServeError::Head`] when its head cannot be
 /// decoded.
-pub fn volume(repository: &Repository) -> Result<Volume, ServeError> {
+pub fn volume(repository: &Repository) -> Result<VolumeId, ServeError> {
     let place = || BlockStore::place(repository).to_owned();
     let statements = repository.statements();
     if statements.is_empty() {
@@ -27,7 +27,7 @@ pub fn volume(repository: &Repository) -> Result<Volume, ServeError> {
             what: "head",
             why: "no policy",
         })?;
-        Ok(genesis.hash())
+        Ok(VolumeId::from_bytes(genesis.hash()))
     });
     volume.map_err(|why| ServeError::Head {
         place: place(),

@@ -10,7 +10,7 @@ use store::Repository;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
-use wire::mirror::Volume;
+use trust::statement::VolumeId;
 
 use crate::mirror::counters::Counters;
 use crate::mirror::error::ServeError;
@@ -56,7 +56,7 @@ impl Server {
         limits: Limits,
         options: Options,
     ) -> Result<Server, ServeError> {
-        let mut readers: Vec<(Volume, Arc<dyn RepositoryReader>)> = Vec::new();
+        let mut readers: Vec<(VolumeId, Arc<dyn RepositoryReader>)> = Vec::new();
         for repository in repositories {
             readers.push((repository::volume(&repository)?, Arc::new(repository)));
         }
@@ -69,7 +69,7 @@ impl Server {
     /// [`ServeError::Listen`], [`ServeError::Nothing`], [`ServeError::SameVolume`].
     pub fn listen(
         listen: impl Into<Listen>,
-        readers: Vec<(Volume, Arc<dyn RepositoryReader>)>,
+        readers: Vec<(VolumeId, Arc<dyn RepositoryReader>)>,
         limits: Limits,
         options: Options,
     ) -> Result<Server, ServeError> {

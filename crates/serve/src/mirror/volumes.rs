@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use store::StoreError;
 use tokio::sync::Semaphore;
-use wire::mirror::Volume as Id;
+use trust::statement::VolumeId;
 
 use crate::mirror::bundle::HeadBundle;
 use crate::mirror::counters::Counters;
@@ -17,9 +17,6 @@ use crate::mirror::path_cache::PathCache;
 use crate::mirror::reader::RepositoryReader;
 use crate::mirror::response_cache::ResponseCache;
 use crate::net::Resources;
-
-/// The id that no volume has.
-const NO_VOLUME: Id = [0; 32];
 
 /// One volume.
 pub(crate) struct Volume {
@@ -57,7 +54,7 @@ impl Volume {
 
 /// What all requests share.
 pub(crate) struct Mirror {
-    volumes: HashMap<Id, Volume>,
+    volumes: HashMap<VolumeId, Volume>,
     pub(crate) responses: ResponseCache,
     pub(crate) paths: PathCache,
     pub(crate) counters: Arc<Counters>,
@@ -68,11 +65,11 @@ pub(crate) struct Mirror {
 
 impl Mirror {
     pub(crate) fn new(
-        readers: Vec<(Id, Arc<dyn RepositoryReader>)>,
+        readers: Vec<(VolumeId, Arc<dyn RepositoryReader>)>,
         options: &Options,
         resources: Arc<Resources>,
     ) -> Result<Mirror, ServeError> {
-        let mut volumes: HashMap<Id, Volume> = HashMap::new();
+        let mut volumes: HashMap<VolumeId, Volume> = HashMap::new();
         for (id, reader) in readers {
             let second = reader.place().to_owned();
             let volume = Volume::new(reader, volumes.len() as u32);
@@ -100,10 +97,10 @@ impl Mirror {
         })
     }
 
-    pub(crate) fn volume(&self, id: &Id) -> Option<&Volume> {
+    pub(crate) fn volume(&self, id: &VolumeId) -> Option<&Volume> {
         // A client that was given no volume id may ask for the id that no volume has. A server of
         // one volume then answers for that one; the client shows the id and believes nothing.
-        if *id == NO_VOLUME && self.volumes.len() == 1 {
+        if *id == VolumeId::UNBORN && self.volumes.len() == 1 {
             return self.volumes.values().next();
         }
         self.volumes.get(id)

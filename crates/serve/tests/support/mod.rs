@@ -19,7 +19,7 @@ use trust::frame::Packer;
 use trust::{Handle, Hasher, Kind, Record};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
-pub const VOLUME: [u8; 32] = [7; 32];
+pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([7; 32]);
 pub const SEGMENT: ObjectName = ObjectName::Segment([5; 16]);
 
 /// Bytes that do not compress.

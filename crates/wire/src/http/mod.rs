@@ -43,8 +43,6 @@ use store::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError
 use trust::statement::VolumeId;
 use trust::{Handle, Record, Reject};
 
-use crate::mirror::Volume;
-
 pub use address::HttpAddress;
 pub use tls::Tls;
 pub use web::Counters;
@@ -115,7 +113,7 @@ impl HttpStore {
     /// [`StoreError::Io`] when the file of authorities cannot be used.
     pub fn new(
         address: &HttpAddress,
-        volume: Volume,
+        volume: VolumeId,
         options: &HttpOptions,
     ) -> Result<HttpStore, StoreError> {
         let web = Web::new(options).map_err(|why| StoreError::Io {
@@ -125,7 +123,7 @@ impl HttpStore {
             },
             source: std::io::Error::other(why),
         })?;
-        let id = VolumeId::from_bytes(volume).to_string();
+        let id = volume.to_string();
         let mut bases = vec![address.clone()];
         if !address.ends_with(&id) {
             bases.extend(address.below(&id));

@@ -62,7 +62,7 @@ pub(super) async fn respond<B>(
         counters.no_object.add(1);
         return refusal(StatusCode::NOT_FOUND, &[], answering);
     };
-    let Some(volume) = mirror.volume(id.as_bytes()) else {
+    let Some(volume) = mirror.volume(&id) else {
         counters.no_volume.add(1);
         return refusal(StatusCode::NOT_FOUND, &[], answering);
     };
