@@ -163,7 +163,9 @@ async fn answers_that_no_honest_server_gives() {
         ("id 0", |_| message(kind::DONE, 0, &[])),
         ("a head for data", |id| message(kind::HEAD, id, b"head")),
         ("an unknown type", |id| message(0x99, id, &[])),
-        ("a request", |id| message(kind::GET_HEAD, id, VOLUME.as_bytes())),
+        ("a request", |id| {
+            message(kind::GET_HEAD, id, VOLUME.as_bytes())
+        }),
         ("a length below the least", |id| claims(id, 4)),
         ("a length above the most", |id| claims(id, u32::MAX)),
         ("a body longer than asked for", |id| claims(id, 3 << 20)),
