@@ -11,7 +11,6 @@ use anyhow::{Result, bail};
 use crate::figure::{Figure, Kind, Metric, Placement, compared_with};
 use crate::outcome::{Comparison, Finding, Outcome};
 use crate::stats;
-use crate::table;
 
 /// The largest ratio of processor times that counts as unchanged.
 const PROCESSOR_BOUND: f64 = 1.03;
@@ -148,6 +147,7 @@ mod tests {
     use crate::field::{Field, Scale};
     use crate::figure::{Build, LineUp, OURS, Reading, nothing};
     use crate::runner;
+    use crate::table;
 
     const FIGURE: Figure = Figure {
         number: 98,

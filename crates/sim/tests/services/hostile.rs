@@ -192,7 +192,7 @@ async fn client_that_drops_in_the_middle_of_a_push_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_garbage_and_silent_handshakes_are_cut_off() {
     let server = Running::start(quick());
-    let noise: Vec<u8> = (0..5000_u32).map(|n| (n * n >> 3) as u8).collect();
+    let noise: Vec<u8> = (0..5000_u32).map(|n| ((n * n) >> 3) as u8).collect();
     let mut record = b"\x16\x03\x01\x40\x00".to_vec();
     record.extend_from_slice(&noise);
     // Plain text, noise, a record that never ends, nothing at all.

@@ -11,12 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use store::disk::DiskFile;
 use tokio::task::JoinHandle;
 
-use super::deadlines::Answering;
+use super::deadlines::{Answering, PIECE_BYTES};
 use crate::mirror::volumes::Mirror;
 use crate::net::Held;
-
-/// Most bytes of a file in memory at a time.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// The body of an answer.
 pub(super) struct Answer {

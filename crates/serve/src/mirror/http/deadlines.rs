@@ -18,6 +18,10 @@ use tokio::time::{Instant, sleep_until};
 use crate::net::Counters;
 use crate::net::Limits;
 
+/// Most bytes of a response that are in memory at a time. After the body has ended, at most so many
+/// are left for the client to take.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
@@ -124,7 +128,7 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let rest = self.0.time_for(super::body::PIECE_BYTES as u64);
+        let rest = self.0.time_for(PIECE_BYTES as u64);
         self.0.enter(Phase::Taking, rest);
     }
 }
