@@ -9,25 +9,13 @@
 //!
 //! Relies on `fuser` for the protocol and needs no `unsafe` of its own.
 
-mod attributes;
-mod bridge;
-mod directory;
 pub mod error;
-mod failure;
-mod freshness;
-mod listing;
-mod names;
-pub mod nodes;
-mod operations;
-pub mod options;
-pub mod report;
-mod seeking;
-pub mod session;
-pub mod table;
-mod unmount;
+pub mod fuse;
+pub mod published;
 
 pub use error::MountError;
-pub use options::{MountOptions, NameCaching, Ownership};
-pub use report::{Report, Reporter};
-pub use session::{Mounted, Signals, mount};
-pub use unmount::unmount;
+pub use fuse::{table, unmount::unmount};
+pub use published::options::{self, MountOptions, NameCaching, Ownership};
+pub use published::report::{self, Report, Reporter};
+pub use published::session::{self, Mounted, Signals, mount};
+pub use published::nodes;

@@ -14,11 +14,11 @@ use fuser::{Errno, FileAttr};
 use publish::{Fetch, ReadError, Snapshot, Volume};
 use trust::inode::{Content, FileContent, Inode, MAX_NAME_BYTES};
 
-use crate::attributes::{self, Owners};
-use crate::directory::OpenDirectory;
-use crate::failure::Failure;
-use crate::nodes::{Node, Nodes};
-use crate::report::Faults;
+use crate::published::attributes::{self, Owners};
+use crate::published::directory::OpenDirectory;
+use crate::published::failure::Failure;
+use crate::published::nodes::{Node, Nodes};
+use crate::published::report::Faults;
 
 /// How long the kernel may believe a name or attributes while the statement is valid.
 const LONG: Duration = Duration::from_secs(24 * 3600);
@@ -305,7 +305,7 @@ impl Core {
         let text = match name {
             b"volume" => self.volume.id().to_string(),
             b"version" => record.version.to_string(),
-            b"handle" if number == crate::nodes::ROOT => record.root.to_string(),
+            b"handle" if number == crate::published::nodes::ROOT => record.root.to_string(),
             b"handle" => content_handle(inode).ok_or(Failure::Plain(Errno::ENODATA))?,
             _ => return Err(Errno::ENODATA.into()),
         };

@@ -4,8 +4,8 @@ use fuser::Errno;
 use publish::Fetch;
 use trust::inode::Content;
 
-use crate::failure::Failure;
-use crate::operations::Core;
+use crate::published::failure::Failure;
+use crate::published::operations::Core;
 
 /// How much of a file is looked at in one step, bytes: as much as one read asks for, so that extents
 /// of a byte each, which a publisher may sign, take no more memory here than there.

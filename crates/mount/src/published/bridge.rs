@@ -23,11 +23,11 @@ use publish::Fetch;
 use tokio::runtime::Handle as Runtime;
 use trust::inode::{FileKind, MAX_NAME_BYTES};
 
-use crate::attributes;
-use crate::failure::Failure;
-use crate::listing::{Inside, entered, listing};
-use crate::operations::{Core, Entry};
-use crate::seeking::{Sought, seek};
+use crate::published::attributes;
+use crate::published::failure::Failure;
+use crate::published::listing::{Inside, entered, listing};
+use crate::published::operations::{Core, Entry};
+use crate::published::seeking::{Sought, seek};
 
 /// Largest read, bytes, and with it the most that the kernel asks for at once.
 const MAX_READ_BYTES: u32 = 1 << 20;

@@ -1,6 +1,6 @@
 //! The answer to one READDIR: as many entries as fit, each with the place that follows it.
 //!
-//! Relies on [`crate::directory`] for what stands where; `bridge` puts entries into the kernel's form.
+//! Relies on [`crate::published::directory`] for what stands where; `bridge` puts entries into the kernel's form.
 //! Places 1 and 2 follow `.` and `..`, place *n* + 2 follows entry *n*.
 
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use fuser::FileAttr;
 use publish::Fetch;
 use trust::inode::Inode;
 
-use crate::directory::OpenDirectory;
-use crate::failure::Failure;
-use crate::operations::Core;
+use crate::published::directory::OpenDirectory;
+use crate::published::failure::Failure;
+use crate::published::operations::Core;
 
 /// One entry of a listing.
 pub enum Inside<'a> {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, FileType, INodeNo};
 use trust::inode::{Content, FileKind, Inode, Mtime};
 
-use crate::options::Ownership;
+use crate::published::options::Ownership;
 
 /// What `st_blksize` says: the size at which reading is cheap.
 pub const BLOCK_BYTES: u32 = 128 << 10;

@@ -11,8 +11,8 @@ use store::mirrors::Status;
 use trust::error::Class;
 use trust::statement::VolumeId;
 
-use crate::failure::Failure;
-use crate::operations::Core;
+use crate::published::failure::Failure;
+use crate::published::operations::Core;
 
 /// What went wrong since the mount began.
 #[derive(Debug, Default)]

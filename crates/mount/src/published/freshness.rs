@@ -13,9 +13,9 @@ use publish::{Fetch, ReadError, Snapshot};
 use store::BoxFuture;
 use trust::error::Class;
 
-use crate::names::KernelNames;
-use crate::nodes::{Node, Nodes};
-use crate::operations::Core;
+use crate::fuse::names::KernelNames;
+use crate::published::nodes::{Node, Nodes};
+use crate::published::operations::Core;
 
 /// The clock may jump (a machine that slept, someone who sets it): looked at this often.
 const TICK: Duration = Duration::from_secs(5);

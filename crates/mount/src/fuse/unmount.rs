@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as umount2};
 
 use crate::error::MountError;
-use crate::table;
+use crate::fuse::table;
 
 /// Unmounts the volume on `directory`.
 ///

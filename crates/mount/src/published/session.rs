@@ -18,15 +18,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::attributes::Owners;
-use crate::bridge::Bridge;
+use crate::published::attributes::Owners;
+use crate::published::bridge::Bridge;
 use crate::error::MountError;
-use crate::freshness::Keeper;
-use crate::names::KernelNames;
-use crate::operations::Core;
-use crate::options::{MountOptions, NameCaching};
-use crate::report::Reporter;
-use crate::{table, unmount};
+use crate::published::freshness::Keeper;
+use crate::fuse::names::KernelNames;
+use crate::published::operations::Core;
+use crate::published::options::{MountOptions, NameCaching};
+use crate::published::report::Reporter;
+use crate::fuse::{table, unmount};
 
 /// How long a fresh mount may take to answer for its own root.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);

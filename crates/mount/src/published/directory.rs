@@ -13,9 +13,9 @@ use bytes::Bytes;
 use publish::Fetch;
 use trust::inode::Inode;
 
-use crate::failure::Failure;
-use crate::nodes::Node;
-use crate::operations::View;
+use crate::published::failure::Failure;
+use crate::published::nodes::Node;
+use crate::published::operations::View;
 
 /// Remembered places, at most.
 const MAX_PLACES: usize = 1024;
