@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as umount2};
 
+use super::table;
 use crate::error::MountError;
-use crate::fuse::table;
 
 /// Unmounts the volume on `directory`.
 ///

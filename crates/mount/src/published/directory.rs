@@ -15,7 +15,7 @@ use trust::inode::Inode;
 
 use crate::published::failure::Failure;
 use crate::published::nodes::Node;
-use crate::published::operations::View;
+use crate::published::view::View;
 
 /// Remembered places, at most.
 const MAX_PLACES: usize = 1024;

@@ -7,13 +7,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fuser::INodeNo;
 use futures_util::future::join_all;
 use publish::volume::Demands;
 use publish::{Fetch, ReadError, Snapshot};
 use store::BoxFuture;
 use trust::error::Class;
 
-use crate::fuse::names::KernelNames;
+use crate::fuse::Notifier;
 use crate::published::nodes::{Node, Nodes};
 use crate::published::operations::Core;
 
@@ -32,7 +33,7 @@ const MAX_FETCHED_AHEAD: usize = 64;
 #[derive(Debug)]
 pub struct Keeper {
     core: Arc<Core>,
-    names: Arc<KernelNames>,
+    notifier: Arc<Notifier>,
     /// Whether the kernel can be told that names are stale.
     can_recall: bool,
     refresh: Duration,
@@ -46,14 +47,14 @@ impl Keeper {
     /// For a mount that begins now.
     pub fn new(
         core: Arc<Core>,
-        names: Arc<KernelNames>,
+        notifier: Arc<Notifier>,
         can_recall: bool,
         refresh: Duration,
     ) -> Self {
         let refresh = refresh.max(SHORTEST);
         Keeper {
             core,
-            names,
+            notifier,
             can_recall,
             refresh,
             told_expiry_of: None,
@@ -190,18 +191,20 @@ impl Keeper {
         if !self.can_recall {
             return;
         }
-        let made_stale = self.names.make_stale();
-        let (core, names) = (self.core.clone(), self.names.clone());
+        let made_stale = self.notifier.increment_epoch();
+        let (core, notifier) = (self.core.clone(), self.notifier.clone());
         let attributes = tokio::task::spawn_blocking(move || {
+            // Directories that programs stand in or hold open are not looked up again.
             for node in core.nodes.directories() {
-                names.attributes_stale(node.number());
+                // Fails where the kernel has forgotten it in the meantime: then nothing is to do.
+                let _ = notifier.invalidate_attributes(INodeNo(node.number()));
             }
         });
-        let names = self.names.clone();
+        let notifier = self.notifier.clone();
         tokio::spawn(async move {
             tokio::time::sleep(SECOND_CALL).await;
             // Fails only when the mount is gone.
-            let _ = names.make_stale();
+            let _ = notifier.increment_epoch();
         });
         // A panic there would have been reported by itself.
         let _ = attributes.await;

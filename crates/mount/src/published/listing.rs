@@ -1,7 +1,6 @@
-//! The answer to one READDIR: as many entries as fit, each with the place that follows it.
-//!
-//! Relies on [`crate::published::directory`] for what stands where; `bridge` puts entries into the kernel's form.
-//! Places 1 and 2 follow `.` and `..`, place *n* + 2 follows entry *n*.
+//! The answer to one READDIR: as many entries as fit, each with the position that follows it.
+//! Position 1 follows `.`, position 2 `..`, position *n* + 2 entry *n* of
+//! [`crate::published::directory`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! `lseek` to the next data or the next hole (docs/semantics.md), by `Snapshot::data_runs`.
 
-use fuser::Errno;
 use publish::Fetch;
 use trust::inode::Content;
 
+use crate::fuse::Error;
+use crate::fuse::request::Seek;
 use crate::published::failure::Failure;
 use crate::published::operations::Core;
 
@@ -13,32 +14,23 @@ const STEP_BYTES: u64 = 1 << 20;
 /// Steps between two looks at the deadline.
 const STEPS_AT_ONCE: u32 = 16;
 
-/// What is looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sought {
-    /// The first byte, from the offset on, that is not in a hole.
-    Data,
-    /// The first byte, from the offset on, that is in a hole or at the file's end.
-    Hole,
-}
-
 /// LSEEK: where, from `offset` on, the file has what is sought. ENXIO: it has none, or ends before.
 pub async fn seek(
     core: &Core,
     number: u64,
     offset: i64,
-    what: Sought,
+    what: Seek,
     how: Fetch,
 ) -> Result<i64, Failure> {
     let node = core.node(number)?;
-    let inode = node.file().ok_or(Failure::Plain(Errno::EISDIR))?;
+    let inode = node.file().ok_or(Failure::Plain(Error::IsADirectory))?;
     if !matches!(inode.content, Content::Regular(_)) {
-        return Err(Errno::EINVAL.into());
+        return Err(Error::InvalidArgument.into());
     }
     let snapshot = core.view().snapshot.clone();
     let end = inode.content.size();
     // A negative offset is before the file: the system call knows only ENXIO for it.
-    let mut at = u64::try_from(offset).map_err(|_| Failure::Plain(Errno::ENXIO))?;
+    let mut at = u64::try_from(offset).map_err(|_| Failure::Plain(Error::NoSuchOffset))?;
     let mut steps = 0;
     while at < end {
         steps += 1;
@@ -51,24 +43,24 @@ pub async fn seek(
         let runs = snapshot.data_runs(&inode, at, until, how).await?;
         let first = runs.data.first();
         match (what, first) {
-            (Sought::Data, Some(run)) => return position(run.start),
-            (Sought::Data, None) => at = runs.until.max(until),
-            (Sought::Hole, Some(run)) if run.start == at => {
+            (Seek::Data, Some(run)) => return position(run.start),
+            (Seek::Data, None) => at = runs.until.max(until),
+            (Seek::Hole, Some(run)) if run.start == at => {
                 at = run.end;
                 if at < until {
                     return position(at);
                 }
             }
-            (Sought::Hole, _) => return position(at),
+            (Seek::Hole, _) => return position(at),
         }
     }
     match what {
         // The end of a file counts as a hole, to one who begins before it.
-        Sought::Hole if steps > 0 => position(end),
-        _ => Err(Errno::ENXIO.into()),
+        Seek::Hole if steps > 0 => position(end),
+        _ => Err(Error::NoSuchOffset.into()),
     }
 }
 
 fn position(at: u64) -> Result<i64, Failure> {
-    i64::try_from(at).map_err(|_| Failure::Plain(Errno::EOVERFLOW))
+    i64::try_from(at).map_err(|_| Failure::Plain(Error::Overflow))
 }
