@@ -37,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "bulla-wire",
             "bulla-publish",
             "bulla-serve",
+            "bulla-mount",
         ],
     ),
     (
