@@ -332,6 +332,8 @@ impl Fsx {
 
     /// Holes read as zeros, and data and holes take turns to the end.
     fn holes(&self) -> io::Result<()> {
+        // A FUSE server is asked where holes are, and does not know what the kernel has yet to write.
+        self.file.sync_data()?;
         let size = self.model.len() as u64;
         let mut at = 0;
         while at < size {
@@ -377,8 +379,8 @@ fn pattern(byte: u8, len: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The program that maps.
-struct Mapper {
+/// A process that reads and writes one file through shared mappings.
+pub struct Mapper {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -386,7 +388,11 @@ struct Mapper {
 }
 
 impl Mapper {
-    fn start(path: &Path) -> io::Result<Mapper> {
+    /// Builds and starts the program for the file `path`, which must exist.
+    ///
+    /// # Errors
+    /// The compiler's and the system's.
+    pub fn start(path: &Path) -> io::Result<Mapper> {
         let built = tempfile::tempdir()?;
         let (source, program) = (built.path().join("mapper.c"), built.path().join("mapper"));
         std::fs::write(&source, include_str!("mapper.c"))?;
@@ -412,7 +418,11 @@ impl Mapper {
         })
     }
 
-    fn read(&mut self, start: u64, len: u64) -> io::Result<Vec<u8>> {
+    /// Bytes as the mapping shows them.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub fn read(&mut self, start: u64, len: u64) -> io::Result<Vec<u8>> {
         writeln!(self.to, "read {start} {len}")?;
         self.accept()?;
         let mut bytes = vec![0; len as usize];
@@ -420,7 +430,11 @@ impl Mapper {
         Ok(bytes)
     }
 
-    fn write(&mut self, start: u64, data: &[u8]) -> io::Result<()> {
+    /// Writes through the mapping, within the file; with an even `start` followed by `msync`.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub fn write(&mut self, start: u64, data: &[u8]) -> io::Result<()> {
         writeln!(self.to, "write {start} {}", data.len())?;
         self.to.write_all(data)?;
         self.accept()

@@ -20,7 +20,7 @@ pub enum Answer<T, E> {
 pub struct Later<T, E> {
     pub(super) work: Pin<Box<dyn Future<Output = Result<T, E>> + Send>>,
     pub(super) deadline: Instant,
-    /// What is answered if the deadline passes first.
+    /// What is answered if the deadline passes or the mount is unmounted first.
     pub(super) at_deadline: E,
     /// Whether the wait ends early when the caller has a signal pending or the mount is unmounted.
     pub(super) interruptible: bool,
@@ -42,17 +42,17 @@ impl<T, E: Refusal> Answer<T, E> {
     }
 
     /// The answer of a wait that may be long because it depends on other programs, such as for a
-    /// lock. Ends with [`Error::Interrupted`] at `deadline`, when the caller has a signal pending, and
-    /// when the mount is unmounted. `work` must take effect only in the poll in which it completes:
-    /// a wait that is interrupted is dropped and must leave nothing behind.
-    pub fn wait<Work>(deadline: Instant, work: Work) -> Self
+    /// lock. Ends with [`Error::Interrupted`] when the caller has a signal pending, with `at_deadline`
+    /// at `deadline` and when the mount is unmounted. `work` must take effect only in the poll in which
+    /// it completes: a wait that is interrupted is dropped and must leave nothing behind.
+    pub fn wait<Work>(deadline: Instant, at_deadline: Error, work: Work) -> Self
     where
         Work: Future<Output = Result<T, E>> + Send + 'static,
     {
         Answer::Later(Later {
             work: Box::pin(work),
             deadline,
-            at_deadline: Error::Interrupted.into(),
+            at_deadline: at_deadline.into(),
             interruptible: true,
         })
     }

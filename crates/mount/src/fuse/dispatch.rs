@@ -175,9 +175,9 @@ impl<F: FileSystem> Filesystem for Dispatch<F> {
             uid,
             gid,
             size,
-            atime,
-            mtime,
-            ctime,
+            atime: atime.map(replies::time),
+            mtime: mtime.map(replies::time),
+            ctime: ctime.map(replies::corrected),
             handle,
         };
         let answer = self.file_system.setattr(&caller(request), inode, &changes);

@@ -79,7 +79,11 @@ pub enum Error {
     /// EDEADLK
     #[error("deadlock")]
     Deadlock,
-    /// EINTR: the caller was interrupted, or a blocking wait reached its deadline.
+    /// ENOLCK: a lock was not obtained before the deadline, or before the mount was unmounted.
+    #[error("no lock before the deadline")]
+    NoLock,
+    /// EINTR: the caller has a signal pending. Without one it must not be answered to SETLKW: the kernel
+    /// makes ERESTARTSYS of it, which without a signal reaches the program as errno 512.
     #[error("interrupted")]
     Interrupted,
     /// EIO: the answer did not come before the deadline.
@@ -123,6 +127,7 @@ impl Refusal for Error {
             Error::NotSupported => Errno::EOPNOTSUPP,
             Error::WouldBlock => Errno::EAGAIN,
             Error::Deadlock => Errno::EDEADLK,
+            Error::NoLock => Errno::ENOLCK,
             Error::Interrupted => Errno::EINTR,
             Error::TimedOut | Error::Io(_) => Errno::EIO,
         }

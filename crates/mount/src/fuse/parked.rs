@@ -62,9 +62,9 @@ impl Parking {
             let result = tokio::select! {
                 biased;
                 result = later.work => result,
-                () = tokio::time::sleep_until(later.deadline.into()) => Err(later.at_deadline),
-                _ = interruptions.changed() => Err(Error::Interrupted.into()),
                 () = signal_pending(pid) => Err(Error::Interrupted.into()),
+                _ = interruptions.changed() => Err(later.at_deadline),
+                () = tokio::time::sleep_until(later.deadline.into()) => Err(later.at_deadline),
             };
             finish(result);
         });

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use fuser::{
     Errno, FileAttr, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus,
-    ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow,
 };
 
 use super::request::{
@@ -174,6 +174,24 @@ pub fn seek(whence: i32) -> Option<Seek> {
         libc::SEEK_HOLE => Some(Seek::Hole),
         _ => None,
     }
+}
+
+/// A time to set, corrected.
+pub fn time(time: TimeOrNow) -> TimeOrNow {
+    match time {
+        TimeOrNow::SpecificTime(time) => TimeOrNow::SpecificTime(corrected(time)),
+        TimeOrNow::Now => TimeOrNow::Now,
+    }
+}
+
+/// The time that the kernel sent. Nanoseconds count forward also before 1970, but `fuser` 0.18
+/// subtracts them there.
+pub fn corrected(time: SystemTime) -> SystemTime {
+    let Ok(before) = SystemTime::UNIX_EPOCH.duration_since(time) else {
+        return time;
+    };
+    let nanoseconds = Duration::from_nanos(u64::from(before.subsec_nanos()));
+    time.checked_add(nanoseconds * 2).unwrap_or(time)
 }
 
 /// The answer that says "not there, and you may remember it": number 0.

@@ -101,7 +101,7 @@ async fn unmounting_waits_for_nobody() {
     liar.tell(Lie::Stall);
     let path = m.path("f");
     let reader = std::thread::spawn(move || fs::read(path));
-    std::thread::sleep(Duration::from_millis(100));
+    m.wait_for_call();
     let begin = Instant::now();
     mount::unmount(&m.path("")).unwrap();
     assert!(
@@ -124,7 +124,7 @@ async fn a_killed_caller_is_free_at_the_deadline() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    m.wait_for_call();
     let begin = Instant::now();
     cat.kill().unwrap();
     cat.wait().unwrap();
@@ -148,7 +148,7 @@ async fn a_new_version_that_is_withheld_does_not_replace_the_old() {
     let head = world.model.publish(&root, now(), 3600).unwrap();
     assert!(world.model.records.len() > old);
     liar.tell(Lie::Head(head));
-    std::thread::sleep(Duration::from_millis(600));
+    m.wait_for_refreshes(2);
     assert_eq!(m.mounted().version(), 1);
     assert!(fs::metadata(m.path("many/n00001")).is_ok());
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -147,10 +148,36 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Ends a mount that hangs: when its time is over before it is dropped, the kernel's side of the mount
+/// is aborted, so that every call in it fails and the test with it.
+pub struct Watchdog {
+    _alive: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// Watches the mount on `directory`.
+    pub fn start(directory: &Path, limit: Duration) -> Watchdog {
+        let (alive, dropped) = mpsc::channel::<()>();
+        let line = mount::table::find(directory).unwrap().unwrap();
+        let connection = line.device.split(':').nth(1).unwrap().to_owned();
+        std::thread::spawn(move || {
+            if dropped.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("watchdog: a mount is not done after {limit:?}: aborted");
+                let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
+                if std::fs::write(abort, "1").is_err() {
+                    std::process::exit(101);
+                }
+            }
+        });
+        Watchdog { _alive: alive }
+    }
+}
+
 /// A mount on a directory of its own, which is gone when this is dropped, also by a panic.
 pub struct TestMount {
     pub mounted: Option<Mounted>,
     directory: tempfile::TempDir,
+    _watchdog: Watchdog,
 }
 
 impl TestMount {
@@ -160,9 +187,11 @@ impl TestMount {
             .await
             .unwrap();
         assert!(is_mounted(directory.path()));
+        let watchdog = Watchdog::start(mounted.directory(), Duration::from_secs(300));
         TestMount {
             mounted: Some(mounted),
             directory,
+            _watchdog: watchdog,
         }
     }
 
@@ -176,6 +205,27 @@ impl TestMount {
 
     pub fn read(&self, below: &str) -> Vec<u8> {
         std::fs::read(self.path(below)).unwrap()
+    }
+
+    /// Waits until `count` more refreshes have begun and ended: what was published before this call
+    /// was then looked at so often.
+    pub fn wait_for_refreshes(&self, count: u64) {
+        let refreshes = || self.mounted().reporter().report().refreshes.0;
+        // The first to end may have begun before.
+        let last = refreshes() + 1 + count;
+        eventually("refreshes", || refreshes() >= last);
+    }
+
+    /// Waits until a program's call is under way in the mount, by the kernel's own count.
+    pub fn wait_for_call(&self) {
+        let line = mount::table::find(self.mounted().directory());
+        let device = line.unwrap().unwrap().device;
+        let connection = device.split(':').nth(1).unwrap();
+        let waiting = format!("/sys/fs/fuse/connections/{connection}/waiting");
+        eventually("a call", || {
+            let waiting = std::fs::read_to_string(&waiting).unwrap();
+            waiting.trim().parse::<u32>().unwrap() > 0
+        });
     }
 
     /// Waits until programs see version `version`.

@@ -42,7 +42,7 @@ pub struct MemFsOptions {
     pub ttl: Duration,
     /// Room for content, bytes.
     pub capacity_bytes: u64,
-    /// How long a blocking lock is waited for before the caller gets EINTR.
+    /// How long a blocking lock is waited for before the caller gets ENOLCK.
     pub lock_deadline: Duration,
 }
 
@@ -243,7 +243,7 @@ impl MemFs {
             request: request.clone(),
         };
         let deadline = Instant::now() + self.options.lock_deadline;
-        Answer::wait(deadline, async move {
+        Answer::wait(deadline, Error::NoLock, async move {
             loop {
                 let unlocked = waiting.shared.unlocked.notified();
                 tokio::pin!(unlocked);
