@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use publish::{Fetch, Volume, VolumeOptions};
 use store::{BlockStore, BoxFuture, Replica, StoreError};
 use trust::array::{Child, Extent};
 use trust::inode::{Content, FileContent};
 use trust::statement::VolumeId;
 use trust::{Handle, Record};
+use volume::{Fetch, Volume, VolumeOptions};
 use wire::remote::{RemoteOptions, RemoteStore};
 
 use crate::dataset;
@@ -95,7 +95,7 @@ impl Place {
             toward: toward.map(|path| path.as_bytes().to_vec()),
             ..VolumeOptions::default()
         };
-        Ok(Volume::over(self.volume, vec![recorder], options).await?)
+        Ok(Volume::open(self.volume, vec![recorder], options).await?)
     }
 
     /// Everything that a reader with empty caches asks for until it has a file's content.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
-use publish::keyfile;
+use state::keyfile;
 
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();

@@ -3,7 +3,7 @@
 
 use bulla_fuzz::{honest_head, plant};
 use libfuzzer_sys::fuzz_target;
-use publish::{Location, Source};
+use wire::{Location, Source};
 
 fuzz_target!(
     init: {

@@ -4,15 +4,18 @@
 use std::error::Error;
 
 use mount::MountError;
-use publish::error::ReadError;
-use publish::extract::ExtractError;
-use publish::keyfile::KeyError;
-use publish::prune::PruneError;
 use publish::publish_error::PublishError;
-use publish::pull::PullError;
+use reader::ReadError;
+use replica::prune::PruneError;
+use replica::pull::PullError;
 use serve::ServeError;
+use state::StateError;
+use state::keyfile::KeyError;
 use store::StoreError;
 use trust::Reject;
+use volume::VolumeError;
+use volume::extract::ExtractError;
+use wire::LocationError;
 
 use crate::failure::{Failure, Kind, io_kind};
 
@@ -55,20 +58,38 @@ fn read_kind(error: &ReadError) -> Kind {
     match error {
         ReadError::NotCached => Kind::Defect,
         ReadError::Unavailable { .. } => Kind::Unavailable,
-        ReadError::Integrity { why, .. } | ReadError::Statement { why, .. } => reject_kind(why),
+        ReadError::Integrity { why, .. } => reject_kind(why),
         ReadError::Malformed(_) => Kind::Malformed,
-        ReadError::Expired { .. } => Kind::Expired,
         ReadError::NotFound { .. } => Kind::NotFound,
         ReadError::WrongKind { .. } => Kind::Misfit,
-        ReadError::BadSource { .. } => Kind::BadSource,
-        ReadError::Place(_) => Kind::Place,
-        ReadError::State { .. } => Kind::State,
+    }
+}
+
+fn volume_kind(error: &VolumeError) -> Kind {
+    match error {
+        VolumeError::Read(error) => read_kind(error),
+        VolumeError::Statement { why, .. } => reject_kind(why),
+        VolumeError::Expired { .. } => Kind::Expired,
+        VolumeError::Place(_) => Kind::Place,
+        VolumeError::State(error) => state_kind(error),
+    }
+}
+
+fn state_kind(_: &StateError) -> Kind {
+    Kind::State
+}
+
+fn location_kind(error: &LocationError) -> Kind {
+    match error {
+        LocationError::Syntax { .. } => Kind::BadSource,
+        LocationError::Place(_) => Kind::Place,
+        LocationError::Unavailable(_) => Kind::Unavailable,
     }
 }
 
 fn pull_kind(error: &PullError) -> Kind {
     match error {
-        PullError::Read(error) => read_kind(error),
+        PullError::Volume(error) => volume_kind(error),
         PullError::Store(error) => store_kind(error),
         PullError::OtherVolume { .. } => Kind::OtherVolume,
         PullError::Interrupted => Kind::Interrupted,
@@ -124,7 +145,7 @@ fn publish_kind(error: &PublishError) -> Kind {
             _ => Kind::NotNext,
         },
         PublishError::Incomplete { .. } => Kind::Incomplete,
-        PublishError::State(error) => read_kind(error),
+        PublishError::State(error) => state_kind(error),
         PublishError::Locked { .. } => Kind::Locked,
         PublishError::ClockBehind { .. } => Kind::Clock,
         PublishError::BadHead { why, .. } => match reject_kind(why) {
@@ -193,6 +214,9 @@ macro_rules! failures {
 failures! {
     StoreError => store_kind;
     ReadError => read_kind;
+    VolumeError => volume_kind;
+    StateError => state_kind;
+    LocationError => location_kind;
     KeyError => key_kind;
     PublishError => publish_kind;
     PullError => pull_kind;
@@ -240,7 +264,7 @@ mod tests {
                 Class::Fork => Exit::Fork,
             };
             assert_eq!(reject_kind(&reject).exit(), exit, "{reject}");
-            let error = ReadError::Statement {
+            let error = VolumeError::Statement {
                 place: "here".into(),
                 why: reject,
             };

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use publish::error::ReadError;
-use publish::source::{Location, Source};
-use publish::volume::{Volume, VolumeOptions};
+use reader::ReadError;
 use store::Replica;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use trust::judge::Freshness;
 use trust::statement::VolumeId;
+use volume::{Volume, VolumeOptions};
 use wire::http::Tls;
+use wire::location::{self, Location, Source};
 
 use crate::args::Reading;
 use crate::config::Config;
@@ -89,9 +89,11 @@ impl Session {
             deadline: self.deadline,
             freshness: self.freshness,
             toward: (!path.is_empty()).then(|| path.to_vec()),
-            tls: self.tls.clone(),
         };
-        let volume = self.run(async { Ok(Volume::open(&source, &mirrors, options).await?) })?;
+        let volume = self.run(async {
+            let replicas = location::open_all(&source, &mirrors, &self.tls)?;
+            Ok(Volume::open(source.volume, replicas, options).await?)
+        })?;
         if volume.is_stale() {
             let ended = units::time(volume.snapshot().fresh_until());
             output.stale(&ended);
@@ -175,9 +177,7 @@ impl Session {
         );
         let found = Location::from_str(text)
             .map_err(Failure::from)
-            .and_then(|location| {
-                self.run(async move { Ok(claimed_id(&location, &self.tls).await?) })
-            });
+            .and_then(|location| self.run(async move { claimed_id(&location, &self.tls).await }));
         match found {
             Ok(id) => {
                 let hint = format!(
@@ -238,8 +238,10 @@ pub fn not_found(path: &[u8]) -> Failure {
 }
 
 /// The volume id that a place claims to have, believed in nothing.
-async fn claimed_id(location: &Location, tls: &Tls) -> Result<VolumeId, ReadError> {
-    publish::source::claimed_id(location, tls).await
+async fn claimed_id(location: &Location, tls: &Tls) -> Outcome<VolumeId> {
+    // A server with one volume answers for it when it is asked for the volume that nobody has.
+    let replica = location.open_with(VolumeId::UNBORN, tls)?;
+    Ok(volume::volume::claimed_id(replica.as_ref()).await?)
 }
 
 /// Whether [`on_interrupt`] decides what a signal means.

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use publish::volume::VolumeOptions;
-use publish::{Fetch, Refreshed, Snapshot, Source, Volume};
 use support::Home;
+use volume::VolumeOptions;
+use volume::{Fetch, Refreshed, Snapshot, Volume};
+use wire::Source;
+use wire::http::Tls;
 
 /// Directories, each with a file of every version.
 const PLACES: u64 = 6;
@@ -62,7 +64,10 @@ async fn read_on(source: Source, state: std::path::PathBuf, first: u64, storm: A
         deadline: Duration::from_secs(60),
         ..VolumeOptions::default()
     };
-    let volume = Volume::open(&source, &[], options).await.unwrap();
+    let replicas = wire::location::open_all(&source, &[], &Tls::System).unwrap();
+    let volume = Volume::open(source.volume, replicas, options)
+        .await
+        .unwrap();
     let mut place = first;
     let mut seen = volume.snapshot().record().version;
     while !storm.stop.load(Ordering::Relaxed) {

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use crossbeam_channel::Receiver;
 use trust::array;
+use trust::change::Change;
 use trust::handle::{ArrayNode, InodeBlock, MapNode};
 use trust::inode::{Content, Entry, FileContent, Inode};
 use trust::root::Totals;
@@ -22,7 +23,7 @@ use trust::{Handle, Kind, map};
 
 use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
-use crate::changes::{Change, Comparison};
+use crate::changes::Comparison;
 use crate::destination::Destination;
 use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped};
 use crate::publish_error::{self, PublishError, Unreadable};

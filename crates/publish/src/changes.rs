@@ -7,40 +7,18 @@
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use store::StoreError;
 use store::read::Region;
 use store::repository::Repository;
+use trust::change::{Change, Difference, alike};
 use trust::handle::{BlockKind, InodeBlock};
 use trust::inode::{Content, Entry, Inode};
 use trust::map::{ChildRef, Find, Interval, Item, MapRoot, Node};
 use trust::{Block, Handle, Hasher, Record};
 
 use crate::publish_error::{self, PublishError};
-
-/// How a path differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Difference {
-    /// Only in the new tree.
-    Added,
-    /// Content or an attribute is another.
-    Changed,
-    /// Only in the old version, with all that lies below.
-    Removed,
-}
-
-/// A path that differs from the version before.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Change {
-    /// Relative to the published directory.
-    pub path: PathBuf,
-    /// How.
-    pub difference: Difference,
-    /// Whether it is (or was) a directory. One that only holds changed entries is not changed itself.
-    pub is_directory: bool,
-}
 
 /// Compares with the version before, in step with the assembler.
 pub(crate) struct Comparison<'a> {
@@ -256,19 +234,6 @@ impl<'a> Comparison<'a> {
         }
         Err(missing().into())
     }
-}
-
-/// Whether two directories are the same but for what is in them, or two files the same.
-pub(crate) fn alike(old: &Inode, new: &Inode) -> bool {
-    let without_entries = |inode: &Inode| {
-        let mut inode = inode.clone();
-        if let Content::Directory { map, .. } = &mut inode.content {
-            *map = None;
-        }
-        inode.size = 0;
-        inode
-    };
-    without_entries(old) == without_entries(new)
 }
 
 /// Goes through the entries of a map in order.

@@ -25,7 +25,6 @@ use crate::attributes::Stamp;
 use crate::beginning::Beginning;
 use crate::blocks_out::{Cutter, Seen};
 use crate::changes::Comparison;
-use crate::clock::wall_seconds;
 use crate::destination::{Counting, Destination, Writing};
 use crate::exclude::Exclude;
 use crate::gather::{Gatherer, State};
@@ -33,11 +32,12 @@ use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
 use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
-use crate::state;
 use crate::succession::{NextHead, Succession};
 use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
+use state;
+use state::clock::wall_seconds;
 
 /// Places in each queue for one reader, a place being half a MiB of content or less: enough for the readers
 /// to go on while the disk swallows a segment.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use trust::root::Totals;
 use trust::statement::VolumeId;
 
-use crate::changes::Change;
 use crate::publish_error::Unreadable;
+use trust::change::Change;
 
 /// Names of left-out files that are kept; more are only counted.
 pub const MAX_SKIPPED_TOLD: usize = 1000;

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
+use state::StateError;
 use store::StoreError;
 use trust::Reject;
-
-use crate::error::ReadError;
 
 /// An error of publishing; nothing has been published when it is returned.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +146,7 @@ pub enum PublishError {
     },
     /// What this machine has signed cannot be read or kept.
     #[error(transparent)]
-    State(#[from] ReadError),
+    State(#[from] StateError),
     /// Another publication, pull or collection is at work.
     #[error("{} is locked by another process", path.display())]
     Locked {

@@ -19,7 +19,7 @@ use trust::statement::VolumeId;
 use trust::{Handle, Hasher, Reject};
 
 use crate::publish_error::PublishError;
-use crate::state::LockedState;
+use state::LockedState;
 
 /// What the next version builds on.
 pub(crate) struct Succession {

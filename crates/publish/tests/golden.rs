@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use publish::progress::{Published, Silent};
-use publish::{Fetch, PublishOptions, Volume, VolumeOptions, publish};
+use publish::{PublishOptions, publish};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 use sim::model::noise;
 use store::repository::Repository;
@@ -24,6 +24,7 @@ use trust::inode::{Content, FileContent, Xattrs};
 use trust::judge::Freshness;
 use trust::key::SecretKey;
 use trust::statement::VolumeId;
+use volume::{Fetch, Volume, VolumeOptions};
 
 /// When the golden volume was signed, unix seconds.
 const SIGNED: u64 = 1_800_000_000;
@@ -201,7 +202,7 @@ async fn format_0_is_read_by_who_pins_it() {
         ..VolumeOptions::default()
     };
     let place = Arc::new(Repository::open(golden()).unwrap());
-    let volume = Volume::over(id, vec![place], options).await.unwrap();
+    let volume = Volume::open(id, vec![place], options).await.unwrap();
     let snapshot = volume.snapshot();
     let how = Fetch::Until(Instant::now() + Duration::from_secs(20));
     for (name, bytes) in contents(VERSIONS) {

@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use publish::changes::Difference::{Added, Changed, Removed};
 use publish::progress::{Published, Silent};
 use publish::{PublishOptions, publish};
 use support::Read;
+use trust::change::Difference::{Added, Changed, Removed};
 use trust::key::SecretKey;
 
 fn now() -> u64 {
@@ -253,7 +253,7 @@ fn a_dry_run_tells_the_difference() {
         let mut changes = place.publish(&dry).changes;
         changes.sort();
         let path = |p: PathBuf| p.to_str().unwrap().to_owned();
-        let row = |c: publish::changes::Change| (path(c.path), c.difference, c.is_directory);
+        let row = |c: trust::change::Change| (path(c.path), c.difference, c.is_directory);
         changes.into_iter().map(row).collect::<Vec<_>>()
     };
     assert_eq!(difference(), []);

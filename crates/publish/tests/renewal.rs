@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use publish::pipeline::PublishOptions;
 use publish::publish_error::PublishError;
 use publish::renewal::{What, renew};
-use publish::{Volume, VolumeOptions};
 use store::cache::{CacheLimits, DiskCache};
 use store::repository::Repository;
 use store::writer::Writer;
@@ -24,6 +23,7 @@ use trust::policy::{Genesis, Roles, Threshold, VolumeId};
 use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
 use trust::{Kind, Record, Reject};
+use volume::{Volume, VolumeOptions};
 
 const NOW: u64 = 1_800_000_000;
 const HOUR: u64 = 3600;
@@ -189,7 +189,7 @@ async fn a_longer_time_is_kept_for_a_start_without_any_place() {
             ),
             ..VolumeOptions::default()
         };
-        Volume::over(volume, vec![replica], options).await.unwrap()
+        Volume::open(volume, vec![replica], options).await.unwrap()
     };
     let first = stamp(60);
     let repository = Repository::open(&repo).unwrap();

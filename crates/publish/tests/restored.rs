@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use publish::pipeline::{PublishOptions, publish};
 use publish::progress::Silent;
-use publish::{Fetch, Volume, VolumeOptions};
 use store::repository::Repository;
 use trust::key::SecretKey;
 use trust::statement::VolumeId;
+use volume::{Fetch, Volume, VolumeOptions};
 
 fn version(tree: &Path, repo: &Path, state: &Path) -> (VolumeId, u64) {
     let options = PublishOptions {
@@ -31,7 +31,7 @@ async fn read(repo: &Path, id: VolumeId, state: &Path, name: &[u8]) -> Vec<u8> {
         ..VolumeOptions::default()
     };
     let replica = Arc::new(Repository::open(repo).unwrap());
-    let volume = Volume::over(id, vec![replica], options).await.unwrap();
+    let volume = Volume::open(id, vec![replica], options).await.unwrap();
     let how = Fetch::Until(volume.deadline());
     let snapshot = volume.current().unwrap();
     let inode = snapshot.resolve(name, how).await.unwrap().unwrap();

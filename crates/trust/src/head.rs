@@ -104,6 +104,15 @@ impl Head {
         })
     }
 
+    /// The volume id that the head claims: the hash of its first policy. Believed in nothing.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when there is no policy.
+    pub fn volume(&self) -> Result<VolumeId, Reject> {
+        let genesis = self.policies.first().ok_or_else(|| bad("no policy"))?;
+        Ok(VolumeId::from_bytes(genesis.statement().hash()))
+    }
+
     /// The log to which the next statement of this volume is appended: what the next record names
     /// as its log, and the frontier for the head that carries it.
     ///

@@ -12,6 +12,7 @@
 //! | [`array`] | the array tree: file content as ordered blocks with lengths | SFSRO 3.2.1, design `trees.md` |
 //! | [`map`] | the map tree: sorted keys, one root per set, proofs of presence and absence | design `trees.md` |
 //! | [`inode`] | what a directory entry says about a file | SFSRO 3.2.1 |
+//! | [`change`] | how two versions of a tree differ, for people | |
 //! | [`record`] | a frame beside its claimed handle: the unit of segments and answers | |
 //! | [`key`], [`signatures`] | Ed25519, and who of a role signed | RFC 8032 |
 //! | [`statement`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
@@ -28,6 +29,7 @@
 
 pub mod array;
 pub mod chain;
+pub mod change;
 pub mod checkpoint;
 pub mod earlier;
 pub mod encode;

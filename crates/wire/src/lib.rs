@@ -10,16 +10,19 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`frame`] | hello, message header, limits |
+//! | [`location`] | SOURCE and LOCATION as people write them, and how they are opened |
 //! | [`message`] | requests, answers, error codes |
 //! | [`http`] | a replica behind a web server |
 //! | [`remote`] | a replica at the other end of a connection |
 
 pub mod frame;
 pub mod http;
+pub mod location;
 pub mod message;
 pub mod remote;
 
 pub use http::{HttpAddress, HttpOptions, HttpStore};
+pub use location::{Location, LocationError, Source};
 pub use remote::{RemoteOptions, RemoteStore};
 pub use store::object::{self, ObjectName};
 

@@ -1,6 +1,6 @@
 //! `bulla cat SOURCE PATH`: a file of a volume on stdout, proved before it is written.
 
-use publish::blocks::Fetch;
+use reader::Fetch;
 use serde_json::json;
 
 use crate::args::Cat;

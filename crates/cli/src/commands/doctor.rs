@@ -10,11 +10,11 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::mount::table::Life;
-use publish::source::Source;
-use publish::state::State;
 use rustix::fs::{Access, access, statvfs};
 use serde_json::json;
+use state::State;
 use trust::statement::VolumeId;
+use wire::Source;
 
 use crate::args::Doctor;
 use crate::commands::status;

@@ -4,9 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use publish::extract::{self, ExtractOptions, Extracted};
-use publish::verify::Tally;
 use serde_json::{Map, json};
+use volume::extract::{self, ExtractOptions, Extracted};
+use volume::verify::Tally;
 
 use crate::args::Extract;
 use crate::config::Config;

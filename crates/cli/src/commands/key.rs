@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use publish::keyfile::{self, KeyError};
 use serde_json::{Map, json};
+use state::keyfile::{self, KeyError};
 use trust::key::{PublicKey, SecretKey};
 
 use crate::args::{Global, KeyList, KeyNew, KeyShow, Passphrase};

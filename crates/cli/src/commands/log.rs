@@ -3,15 +3,15 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use publish::blocks::Fetch;
-use publish::changes::{Change, Difference};
-use publish::difference::difference;
-use publish::history::{Entry, Kept, Standing};
-use publish::snapshot::Snapshot;
-use publish::volume::Volume;
+use reader::Fetch;
 use serde_json::{Map, Value, json};
+use trust::change::{Change, Difference};
 use trust::earlier::Leaf;
 use trust::text::{Noun, write};
+use volume::Snapshot;
+use volume::Volume;
+use volume::difference::difference;
+use volume::history::{Entry, Kept, Standing};
 
 use crate::args::{Diff, Log};
 use crate::config::Config;

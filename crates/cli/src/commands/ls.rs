@@ -2,11 +2,11 @@
 //! and harmless on a terminal.
 
 use bytes::Bytes;
-use publish::blocks::Fetch;
-use publish::snapshot::Snapshot;
-use publish::volume::Volume;
+use reader::Fetch;
 use serde_json::json;
 use trust::inode::{Content, Inode};
+use volume::Snapshot;
+use volume::Volume;
 
 use crate::args::Ls;
 use crate::config::Config;

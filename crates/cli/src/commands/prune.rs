@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use publish::prune::{self, PruneOptions, Pruned};
+use replica::prune::{self, PruneOptions, Pruned};
 use serde_json::{Map, Value, json};
 use store::disk::{Disk, Local};
 

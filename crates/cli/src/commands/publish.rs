@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use publish::changes::Change;
 use publish::exclude::Exclude;
 use publish::pipeline::{self, Input, PublishOptions};
 use publish::progress::{Observer, Published};
 use publish::publish_error::Unreadable;
 use serde_json::{Map, Value, json};
+use trust::change::Change;
 use trust::request::Request;
 use trust::text::{Noun, write};
 

@@ -3,11 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use publish::pull::note::{MAX_PATHS, Scope};
-use publish::pull::{self, PullOptions, Pulled};
-use publish::verify::Tally;
+use replica::pull::note::{MAX_PATHS, Scope};
+use replica::pull::{self, PullOptions, Pulled};
 use serde_json::json;
 use store::disk::{Disk, Local};
+use volume::verify::Tally;
 
 use super::prune;
 use crate::args::Pull;

@@ -1,10 +1,10 @@
 //! `bulla stat SOURCE [PATH]`: everything that the volume says of a file, and what vouches for it.
 
-use publish::blocks::Fetch;
-use publish::snapshot::Snapshot;
+use reader::Fetch;
 use serde_json::{Map, Value, json};
 use trust::inode::{Content, Inode};
 use trust::text::{Noun, write};
+use volume::Snapshot;
 
 use crate::args::Stat;
 use crate::config::Config;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use publish::blocks::Fetch;
-use publish::verify::{self, Report, Tally};
+use reader::Fetch;
 use serde_json::json;
+use volume::verify::{self, Report, Tally};
 
 use crate::args::Verify;
 use crate::config::Config;

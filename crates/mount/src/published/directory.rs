@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use publish::Fetch;
 use trust::inode::Inode;
+use volume::Fetch;
 
 use crate::published::failure::Failure;
 use crate::published::nodes::Node;

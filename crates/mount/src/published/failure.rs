@@ -2,23 +2,30 @@
 //! program gets EIO, and ENOENT only for a name that is proved absent.
 
 use fuser::Errno;
-use publish::ReadError;
+use reader::ReadError;
 use trust::error::Class;
+use volume::VolumeError;
 
 use crate::fuse::{Error, Refusal};
 
 /// Why a request is not answered with what was asked for.
 #[derive(Debug)]
 pub enum Failure {
-    /// The verified reader refused, or could not.
-    Read(ReadError),
+    /// The volume's reader refused, or could not.
+    Read(VolumeError),
     /// An error that needs no reader to be known.
     Plain(Error),
 }
 
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Self {
+        Failure::Read(error)
+    }
+}
+
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
-        Failure::Read(error)
+        Failure::Read(error.into())
     }
 }
 
@@ -26,10 +33,10 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             // Counted and logged as what it is: no replica answered.
-            Error::TimedOut => Failure::Read(ReadError::Unavailable {
-                what: "the answer".to_owned(),
-                cause: "it did not come before the deadline".to_owned(),
-            }),
+            Error::TimedOut => {
+                let cause = "it did not come before the deadline";
+                Failure::Read(VolumeError::unavailable("the answer", cause))
+            }
             error => Failure::Plain(error),
         }
     }
@@ -39,8 +46,8 @@ impl Refusal for Failure {
     fn errno(&self) -> Errno {
         match self {
             Failure::Plain(error) => error.errno(),
-            Failure::Read(ReadError::NotFound { .. }) => Errno::ENOENT,
-            Failure::Read(ReadError::WrongKind { .. }) => Errno::ENOTDIR,
+            Failure::Read(VolumeError::Read(ReadError::NotFound { .. })) => Errno::ENOENT,
+            Failure::Read(VolumeError::Read(ReadError::WrongKind { .. })) => Errno::ENOTDIR,
             Failure::Read(_) => Errno::EIO,
         }
     }
@@ -49,7 +56,7 @@ impl Refusal for Failure {
 impl Failure {
     /// Whether something has to be fetched first.
     pub fn must_wait(&self) -> bool {
-        matches!(self, Failure::Read(ReadError::NotCached))
+        matches!(self, Failure::Read(VolumeError::Read(ReadError::NotCached)))
     }
 
     /// Logs what a person should know of; `path` is made only when it is needed.
@@ -75,14 +82,16 @@ mod tests {
 
     #[test]
     fn only_proved_absence_is_enoent() {
-        let of = |e: ReadError| Failure::from(e).errno();
+        fn of(error: impl Into<Failure>) -> Errno {
+            error.into().errno()
+        }
         assert_eq!(of(ReadError::NotFound { path: "x".into() }), Errno::ENOENT);
         let unavailable = ReadError::Unavailable {
             what: "x".into(),
             cause: "none answers".into(),
         };
         assert_eq!(of(unavailable), Errno::EIO);
-        assert_eq!(of(ReadError::Expired { until: 1 }), Errno::EIO);
+        assert_eq!(of(VolumeError::Expired { until: 1 }), Errno::EIO);
         assert_eq!(of(ReadError::NotCached), Errno::EIO);
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use publish::ReadError;
+use reader::ReadError;
 use trust::error::Class;
+use volume::VolumeError;
 
 use crate::published::failure::Failure;
 
@@ -34,14 +35,16 @@ impl Faults {
             (Some(Class::Integrity), _) => &self.integrity,
             (Some(Class::Rollback), _) => &self.rollback,
             (Some(Class::Fork), _) => &self.fork,
-            (None, ReadError::NotFound { .. } | ReadError::WrongKind { .. }) => return,
+            (None, VolumeError::Read(ReadError::NotFound { .. } | ReadError::WrongKind { .. })) => {
+                return;
+            }
             (None, _) => &self.other,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes how a refresh (a search for a newer version) ended.
-    pub(crate) fn refreshed(&self, error: Option<&ReadError>) {
+    pub(crate) fn refreshed(&self, error: Option<&VolumeError>) {
         self.refreshes.fetch_add(1, Ordering::Relaxed);
         if error.is_some() {
             self.refreshes_failed.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +87,7 @@ pub struct Refresh {
     /// When, by the wall clock.
     pub at: std::time::SystemTime,
     /// What was wrong, if it failed.
-    pub error: Option<ReadError>,
+    pub error: Option<VolumeError>,
 }
 
 /// The value of a counter.

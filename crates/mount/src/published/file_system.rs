@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fuser::{FileHandle, FileType, INodeNo, InitFlags, LockOwner, OpenFlags};
 use futures_util::FutureExt;
-use publish::Fetch;
 use trust::inode::{FileKind, MAX_NAME_BYTES};
+use volume::Fetch;
 
 use crate::fuse::request::{
     Attributes, Caller, Data, Entry, Features, Lookup, Opened, Read, Seek, Statistics,

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use fuser::INodeNo;
 use futures_util::future::join_all;
-use publish::volume::Demands;
-use publish::{Fetch, ReadError, Snapshot};
 use store::BoxFuture;
 use trust::error::Class;
+use volume::volume::Demands;
+use volume::{Fetch, Snapshot, VolumeError};
 
 use crate::fuse::Notifier;
 use crate::published::nodes::{Node, Nodes};
@@ -123,7 +123,7 @@ impl Keeper {
     }
 
     async fn let_go_if_expired(&mut self) {
-        let Err(ReadError::Expired { until }) = self.core.current() else {
+        let Err(VolumeError::Expired { until }) = self.core.current() else {
             return;
         };
         if self.told_expiry_of != Some(until) {
@@ -161,7 +161,7 @@ impl Keeper {
         }
     }
 
-    async fn try_refresh(&self) -> Result<(), ReadError> {
+    async fn try_refresh(&self) -> Result<(), VolumeError> {
         let old = self.core.view();
         let checked = self.core.volume.check_for(&InUse(&self.core)).await;
         if !matches!(checked, Ok(Some(_))) {
@@ -223,7 +223,7 @@ impl Demands for InUse<'_> {
         &'a self,
         snapshot: &'a Snapshot,
         deadline: Instant,
-    ) -> BoxFuture<'a, Result<(), ReadError>> {
+    ) -> BoxFuture<'a, Result<(), VolumeError>> {
         let mut paths = paths_of_directories(&self.0.nodes);
         paths.sort_by_key(Vec::len);
         paths.truncate(MAX_FETCHED_AHEAD);
@@ -255,7 +255,7 @@ fn paths_of_directories(nodes: &Nodes) -> Vec<Path> {
     nodes.directories().into_iter().map(path).collect()
 }
 
-async fn fetch_directory(snapshot: &Snapshot, path: &Path, how: Fetch) -> Result<(), ReadError> {
+async fn fetch_directory(snapshot: &Snapshot, path: &Path, how: Fetch) -> Result<(), VolumeError> {
     let mut at = snapshot.root().clone();
     for name in path {
         match snapshot.lookup(&at, name, how).await? {
@@ -265,5 +265,6 @@ async fn fetch_directory(snapshot: &Snapshot, path: &Path, how: Fetch) -> Result
             _ => return Ok(()),
         }
     }
-    snapshot.list(&at, None, 1, how).await.map(drop)
+    snapshot.list(&at, None, 1, how).await?;
+    Ok(())
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fuser::FileAttr;
-use publish::Fetch;
 use trust::inode::Inode;
+use volume::Fetch;
 
 use crate::published::directory::OpenDirectory;
 use crate::published::failure::Failure;

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use publish::Volume;
 use tokio::task::JoinHandle;
+use volume::Volume;
 
 use crate::error::MountError;
 use crate::fuse::{Connection, Session, SessionOptions, Signals};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fuser::{FileAttr, INodeNo};
-use publish::{Fetch, ReadError, Snapshot, Volume};
 use trust::inode::{Content, FileContent, Inode, MAX_NAME_BYTES};
+use volume::{Fetch, Snapshot, Volume, VolumeError};
 
 use crate::fuse::Error;
 use crate::fuse::request::{Attributes, Entry, Lookup};
@@ -73,11 +73,11 @@ impl Core {
     }
 
     /// The newest version, if its statement is valid.
-    pub fn current(&self) -> Result<Arc<View>, ReadError> {
+    pub fn current(&self) -> Result<Arc<View>, VolumeError> {
         let view = self.view();
         let until = view.snapshot.valid_until();
         if self.volume.now() >= until {
-            return Err(ReadError::Expired { until });
+            return Err(VolumeError::Expired { until });
         }
         Ok(view)
     }

@@ -1,7 +1,7 @@
 //! `lseek` to the next data or the next hole (docs/semantics.md), by `Snapshot::data_runs`.
 
-use publish::Fetch;
 use trust::inode::Content;
+use volume::Fetch;
 
 use crate::fuse::Error;
 use crate::fuse::request::Seek;

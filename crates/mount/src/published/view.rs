@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use publish::Snapshot;
+use volume::Snapshot;
 
 /// One adopted version, numbered within the mount.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
-use publish::{Volume, VolumeOptions};
 pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
@@ -15,6 +14,7 @@ use store::memory::MemoryStore;
 use store::object::ObjectName;
 use trust::inode::{Content, Inode};
 use trust::statement::VolumeId;
+use volume::{Volume, VolumeOptions};
 
 /// A publisher and the replica that it fills.
 pub struct World {
@@ -103,7 +103,7 @@ pub async fn open(id: VolumeId, replicas: Vec<Arc<dyn Replica>>, state: &Path) -
         deadline: Duration::from_millis(800),
         ..VolumeOptions::default()
     };
-    Volume::over(id, replicas, options).await.unwrap()
+    Volume::open(id, replicas, options).await.unwrap()
 }
 
 /// Options under which an update is seen within a test's patience.

@@ -42,7 +42,7 @@ async fn tar_rsync_cp_and_diff_find_no_difference() {
     let attribute = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(tree.join("large"), "user.a", b"value", attribute).unwrap();
     let source = publisher.publish();
-    let m = TestMount::new(publisher.open(&source).await, quick()).await;
+    let m = TestMount::new(publisher.open(source).await, quick()).await;
     let out = tempfile::tempdir().unwrap();
     let rsync = "rsync -aHAX --checksum --dry-run --itemize-changes --delete \"$2/\" \"$1/\"";
     let compare_by_tar = "tar -C \"$2\" -cf - . | tar -C \"$1\" -df -";
@@ -112,7 +112,7 @@ async fn a_project_is_built_from_the_mount_and_rebuilt_after_an_update() {
     let tree = publisher.tree.path();
     c_project(tree);
     let source = publisher.publish();
-    let m = TestMount::new(publisher.open(&source).await, quick()).await;
+    let m = TestMount::new(publisher.open(source).await, quick()).await;
     let out = tempfile::tempdir().unwrap();
     let make = "cd \"$3\" && make -s -j2 -f \"${2%/}/Makefile\" SRC=\"${2%/}\"";
     let compiled = |said: &str| said.matches("compiled").count() as u64;
@@ -169,7 +169,7 @@ async fn git_clones_a_repository_that_lies_in_the_mount() {
     assert!(script.status.success(), "{}", told(&script));
     fs::set_permissions(tree, fs::Permissions::from_mode(0o755)).unwrap();
     let source = publisher.publish();
-    let m = TestMount::new(publisher.open(&source).await, quick()).await;
+    let m = TestMount::new(publisher.open(source).await, quick()).await;
     let out = tempfile::tempdir().unwrap();
     let clone = "cd \"$3\" && for how in --no-local --no-hardlinks; do \
         git clone -q $how \"$2/project.git\" clone$how && \

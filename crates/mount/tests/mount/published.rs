@@ -8,10 +8,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use publish::PublishOptions;
 use publish::progress::Silent;
-use publish::{Location, PublishOptions, Source, Volume, VolumeOptions};
+use store::Repository;
 use trust::key::SecretKey;
 use trust::root::{RootRecord, Totals};
+use trust::statement::VolumeId;
+use volume::{Volume, VolumeOptions};
 
 use crate::fixture::{TestMount, World, errno, eventually, noise, now, quick};
 
@@ -33,30 +36,24 @@ impl Publisher {
     }
 
     /// Publishes the tree as it is now and gives back where to mount it from.
-    pub fn publish(&self) -> Source {
+    pub fn publish(&self) -> VolumeId {
         let key = SecretKey::from_seed(&[5; 32]);
         let options = PublishOptions::default();
-        let published = publish::publish(
-            self.tree.path(),
-            &self.repository(),
-            &key,
-            &options,
-            &Silent,
-        )
-        .unwrap();
-        Source {
-            volume: published.volume,
-            location: Location::Directory(self.repository()),
-        }
+        let (tree, repository) = (self.tree.path(), self.repository());
+        let published = publish::publish(tree, &repository, &key, &options, &Silent);
+        published.unwrap().volume
     }
 
-    pub async fn open(&self, source: &Source) -> Arc<Volume> {
+    pub async fn open(&self, volume: VolumeId) -> Arc<Volume> {
         let options = VolumeOptions {
             state_directory: self.place.path().join("state"),
             deadline: Duration::from_secs(5),
             ..VolumeOptions::default()
         };
-        Volume::open(source, &[], options).await.unwrap()
+        let repository = Arc::new(Repository::open(&self.repository()).unwrap());
+        Volume::open(volume, vec![repository], options)
+            .await
+            .unwrap()
     }
 }
 
@@ -122,7 +119,7 @@ async fn a_published_tree_mounts_as_it_was() {
     let publisher = Publisher::new();
     fill(publisher.tree.path());
     let source = publisher.publish();
-    let m = TestMount::new(publisher.open(&source).await, quick()).await;
+    let m = TestMount::new(publisher.open(source).await, quick()).await;
     let diff = Command::new("diff")
         .args(["-r", "--no-dereference"])
         .arg(publisher.tree.path())
@@ -146,7 +143,7 @@ async fn publishing_again_reaches_the_mount_and_open_files_do_not_move() {
     let tree = publisher.tree.path();
     fill(tree);
     let source = publisher.publish();
-    let m = TestMount::new(publisher.open(&source).await, quick()).await;
+    let m = TestMount::new(publisher.open(source).await, quick()).await;
     let open = File::open(m.path("large")).unwrap();
     let kept = fs::metadata(m.path("dir1/f9")).unwrap().ino();
     let old = fs::read(tree.join("large")).unwrap();
@@ -180,7 +177,7 @@ async fn publishing_again_reaches_the_mount_and_open_files_do_not_move() {
 async fn df_shows_what_the_publisher_signed() {
     let publisher = Publisher::new();
     fill(publisher.tree.path());
-    let volume = publisher.open(&publisher.publish()).await;
+    let volume = publisher.open(publisher.publish()).await;
     let totals = volume.snapshot().record().totals;
     assert!(totals.bytes > 9_000_001 && totals.files > 480 && totals.other > 0);
     let mount = TestMount::new(volume, quick()).await;

@@ -1,0 +1,365 @@
+//! `prune`: what no kept version reaches gives its room back (design `publish.md`, *Replication*).
+//!
+//! Which versions there were, the history log tells: its leaves are the signed records. A version that
+//! is still valid is always kept, and so is the one that the head names; more on request, the newest of
+//! the head's own line first. What owners went back behind (rule 4 of `trees.md`) has higher numbers,
+//! and comes last. What they reach is walked and marked here, each block read, hashed and entered once;
+//! `store::collect` does the rest. Whatever cannot be read for certain ends the work before anything
+//! is collected.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use store::collect::{Collected, Mark, Marks};
+use store::disk::Disk;
+use store::{Repository, StoreError, Writer, names};
+use trust::array::{self, Child, Extent};
+use trust::chain::Chain;
+use trust::head::Head;
+use trust::history::Frontier;
+use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
+use trust::map::{self, Interval, Item};
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+use trust::statement::{Purpose, Signed};
+use trust::{Handle, Hasher, InodeBlock, Record, Reject};
+
+use crate::pull::note::ReplicaNote;
+use crate::pull::sources::{Claim, Proved, Want, prove};
+use state::clock::wall_seconds;
+
+/// How long the files that only readers of the index before need stay after a collection.
+pub const GRACE: Duration = Duration::from_secs(600);
+
+/// What is kept, and how.
+#[derive(Debug, Clone)]
+pub struct PruneOptions {
+    /// So many of the newest versions are kept, besides those that are valid.
+    pub keep: u64,
+    /// Trees that no version names yet, and that are kept: a version that waits for its signature.
+    pub also: Vec<Handle<InodeBlock>>,
+    /// Compute everything, change nothing.
+    pub dry_run: bool,
+    /// How long readers of the index before find its files.
+    pub grace: Duration,
+    /// Unix seconds; for tests and for whoever trusts another clock than the system's.
+    pub clock: fn() -> u64,
+}
+
+impl Default for PruneOptions {
+    fn default() -> Self {
+        PruneOptions {
+            keep: 1,
+            also: Vec::new(),
+            dry_run: false,
+            grace: GRACE,
+            clock: wall_seconds,
+        }
+    }
+}
+
+/// What was kept and collected.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// Versions that are kept and here: the head's, then those before it, newest first, then what
+    /// its policies went back behind.
+    pub kept: Vec<u64>,
+    /// Versions that are here, at least in part, and are not kept.
+    pub dropped: u64,
+    /// The segments.
+    pub collected: Collected,
+}
+
+/// Why nothing was collected.
+#[derive(Debug, thiserror::Error)]
+pub enum PruneError {
+    /// The repository failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no version in it.
+    #[error("{}: nothing is published here yet", path.display())]
+    Nothing {
+        /// The repository.
+        path: PathBuf,
+    },
+    /// What would be kept cannot be read for certain, so nothing is collected.
+    #[error("{}: {what}", path.display())]
+    Unsure {
+        /// The repository.
+        path: PathBuf,
+        /// What cannot be read.
+        what: String,
+    },
+}
+
+/// A version that the log names.
+#[derive(Debug, Clone)]
+struct Version {
+    record_hash: [u8; 32],
+    number: u64,
+    root: Handle<InodeBlock>,
+    until: u64,
+    /// Whether the head's record continues it; two versions of one number may be here otherwise.
+    in_line: bool,
+}
+
+/// Collects what the repository on `disk` holds beyond the versions that are kept.
+///
+/// # Errors
+/// [`PruneError`]; everything is as it was then.
+pub fn prune(disk: Arc<dyn Disk>, options: &PruneOptions) -> Result<Pruned, PruneError> {
+    let repository = Repository::open_on(disk)?;
+    let mut writer = Writer::begin(&repository)?;
+    collect(&mut writer, options)
+}
+
+/// The same for who writes the repository already, and has committed all of it.
+pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pruned, PruneError> {
+    let repository = writer.repository().clone();
+    let path = repository.disk_shared().path("");
+    if writer.statements().is_empty() {
+        return Err(PruneError::Nothing { path });
+    }
+    let unsure = |why: Reject| PruneError::Unsure {
+        path: path.clone(),
+        what: format!("its head: {why}"),
+    };
+    let head = Head::decode(writer.statements()).map_err(unsure)?;
+    let volume = head.volume().map_err(unsure)?;
+    let chain = Chain::verify(volume, &head.policies, &mut Signatures::default());
+    let chain = chain.map_err(unsure)?;
+    let hasher = chain.hasher();
+    let versions = versions(&repository, &head, &chain)?;
+    // What a replica held only in part may lack blocks; nothing else may.
+    let partial = ReplicaNote::load(&repository)?.is_some_and(|note| note.partial);
+    let mut marking = Marking {
+        marks: writer.marks(),
+        repository: &repository,
+        hasher,
+        partial,
+    };
+    let now = (options.clock)();
+    let mut pruned = Pruned::default();
+    for (rank, version) in versions.iter().enumerate() {
+        if !repository.contains(&version.root.any())? {
+            if rank == 0 {
+                let what = "the root that its head names is not here".to_owned();
+                return Err(PruneError::Unsure { path, what });
+            }
+            continue;
+        }
+        if rank == 0 || (rank as u64) < options.keep || version.until > now {
+            marking.tree(&version.root)?;
+            pruned.kept.push(version.number);
+        } else {
+            pruned.dropped += 1;
+        }
+    }
+    for root in &options.also {
+        marking.tree(root)?;
+    }
+    let marks = marking.marks;
+    pruned.collected = if options.dry_run {
+        marks.estimate()?
+    } else {
+        writer.collect(&marks, options.grace)?
+    };
+    Ok(pruned)
+}
+
+/// The version that the head names, then all others that the leaves of the log name: those of its
+/// line, newest first, and the rest. Each record counts once.
+fn versions(
+    repository: &Repository,
+    head: &Head,
+    chain: &Chain,
+) -> Result<Vec<Version>, PruneError> {
+    let volume = chain.volume();
+    let unsure = |what: String| PruneError::Unsure {
+        path: repository.disk_shared().path(names::LOG_DIR),
+        what,
+    };
+    let newest: RootRecord = head
+        .record
+        .statement()
+        .read(volume)
+        .map_err(|why| unsure(why.to_string()))?;
+    let disk = repository.disk_shared();
+    let list = |dir: &str| match disk.list(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|e| unsure(e.to_string())),
+    };
+    let stands = head.record.hash();
+    let line = line(&newest, chain);
+    let mut versions = vec![version(&newest, stands, true)];
+    let mut frontier = Frontier::new();
+    for epoch in list(names::LOG_DIR)? {
+        let Ok(epoch) = epoch.parse::<u64>() else {
+            continue;
+        };
+        let listed = list(&format!("{}/{epoch}", names::LOG_DIR))?;
+        let mut indexes: Vec<u64> = listed.iter().filter_map(|name| name.parse().ok()).collect();
+        indexes.sort_unstable();
+        for index in indexes {
+            let leaf = repository.log_leaf(epoch, index)?.unwrap_or_default();
+            let bad = |why: Reject| unsure(format!("leaf {epoch}/{index}: {why}"));
+            let signed = Signed::from_bytes(&leaf).map_err(bad)?;
+            let statement = signed.statement();
+            let (current, log) = (epoch == newest.log.epoch, &newest.log);
+            if current && index == frontier.size() && index < log.size {
+                frontier.push(statement.bytes()).map_err(bad)?;
+            }
+            if statement.purpose() == Purpose::Root {
+                let record = statement.read(volume).map_err(bad)?;
+                let in_line = line.get(&epoch).is_some_and(|size| index < *size);
+                versions.push(version(&record, signed.hash(), in_line));
+            }
+        }
+    }
+    // A log that is here whole must be the signed one; of one that is not, what is here is heeded.
+    if frontier.size() == newest.log.size && frontier.root() != newest.log.root {
+        return Err(unsure(
+            "its leaves are not those that were signed".to_owned(),
+        ));
+    }
+    versions.sort_by_key(|v| Reverse((v.record_hash == stands, v.in_line, v.number)));
+    let mut seen = HashSet::new();
+    versions.retain(|version| seen.insert(version.record_hash));
+    Ok(versions)
+}
+
+/// How many leaves of each log the head's record continues. A policy that begins the next log says how
+/// far the one before counts; of several that name a log, the newest knows.
+fn line(newest: &RootRecord, chain: &Chain) -> HashMap<u64, u64> {
+    let mut line = HashMap::from([(newest.log.epoch, newest.log.size)]);
+    for number in (0..=chain.newest().number()).rev() {
+        if let Some((policy, _)) = chain.get(number)
+            && let Some(last) = policy.last()
+        {
+            line.entry(last.log.epoch).or_insert(last.log.size);
+        }
+    }
+    line
+}
+
+fn version(record: &RootRecord, record_hash: [u8; 32], in_line: bool) -> Version {
+    Version {
+        record_hash,
+        number: record.version,
+        root: record.root,
+        until: record.until(),
+        in_line,
+    }
+}
+
+/// A walk over what is here.
+struct Marking<'a> {
+    marks: Marks,
+    repository: &'a Repository,
+    hasher: Hasher,
+    partial: bool,
+}
+
+impl Marking<'_> {
+    /// Marks all that a root reaches. What is marked already was walked already.
+    fn tree(&mut self, root: &Handle<InodeBlock>) -> Result<(), PruneError> {
+        let mut stack = Vec::new();
+        stack.push((root.any(), Claim::Inode { old: None }));
+        while let Some((handle, claim)) = stack.pop() {
+            match self.marks.mark(&handle)? {
+                Mark::Known => continue,
+                Mark::Absent if self.partial => continue,
+                Mark::Absent => return Err(self.unsure(&handle, "is missing")),
+                Mark::New => {}
+            }
+            if matches!(claim, Claim::Data { .. }) {
+                continue;
+            }
+            let proved = self.read(&handle, claim)?;
+            let walked = self.below(&proved, &mut stack);
+            walked.map_err(|why| self.unsure(&handle, &why.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn below(&self, proved: &Proved, stack: &mut Vec<(Handle, Claim)>) -> Result<(), Reject> {
+        match proved {
+            Proved::Data { .. } => {}
+            Proved::Inode(block) => inode(&Inode::from_block(block)?, stack),
+            Proved::Array(block) => {
+                let node = array::Node::decode(block)?;
+                node.children().for_each(|below| child(below, stack));
+            }
+            Proved::Map(block) => {
+                let node = map::Node::decode(block)?;
+                // Only what stands in the node matters here, not which keys it answers for.
+                for item in node.items(&Interval::everything()) {
+                    match item {
+                        Item::Child(below) => stack.push((below.handle.any(), Claim::Map)),
+                        Item::Entry(_, value) => match Entry::decode(&value)? {
+                            Entry::Inode(entry) => inode(&entry, stack),
+                            Entry::Block(handle) => {
+                                stack.push((handle.any(), Claim::Inode { old: None }));
+                            }
+                        },
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, handle: &Handle, claim: Claim) -> Result<Proved, PruneError> {
+        let mut bytes = Bytes::new();
+        self.repository
+            .read_blocking(&[*handle], 0, &mut |region| {
+                bytes = region.bytes;
+                std::ops::ControlFlow::Break(())
+            })?;
+        let want = Want {
+            handle: *handle,
+            claim,
+            wave: 0,
+        };
+        let record = Record::take(&mut bytes).ok().flatten();
+        let record = record.ok_or_else(|| self.unsure(handle, "cannot be read"))?;
+        let proved = prove(&self.hasher, &want, &record.frame);
+        proved.map_err(|why| self.unsure(handle, &why.to_string()))
+    }
+
+    fn unsure(&self, handle: &Handle, why: &str) -> PruneError {
+        PruneError::Unsure {
+            path: self.repository.disk_shared().path(""),
+            what: format!("block {handle} of a version that is kept: {why}"),
+        }
+    }
+}
+
+fn inode(inode: &Inode, stack: &mut Vec<(Handle, Claim)>) {
+    if let Xattrs::Stored(root) = &inode.xattrs {
+        child(root.top(), stack);
+    }
+    match &inode.content {
+        Content::Regular(FileContent::Array(root)) => child(root.top(), stack),
+        Content::Directory {
+            map: Some(root), ..
+        } => stack.push((root.handle.any(), Claim::Map)),
+        _ => {}
+    }
+}
+
+fn child(child: Child, stack: &mut Vec<(Handle, Claim)>) {
+    match child {
+        Child::Extent(Extent::Hole { .. }) => {}
+        Child::Extent(Extent::Data { handle, len }) => {
+            stack.push((handle.any(), Claim::Data { len }));
+        }
+        Child::Node { handle, len, level } => {
+            stack.push((handle.any(), Claim::Array { len, level }));
+        }
+    }
+}

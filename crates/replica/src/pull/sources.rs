@@ -1,0 +1,296 @@
+//! Asking several places for many blocks, each answer proved before it counts (SFSRO 3.2: *verify by
+//! hashing*). A place that is silent, lies or denies is asked last from then on; nothing that it says
+//! can stand in the way of the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reader::ReadError;
+use store::{Replica, StoreError};
+use trust::handle::{ArrayNode, Data, InodeBlock, MapNode};
+use trust::inode::Inode;
+use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, Reject};
+
+use super::limit::Limit;
+use volume::error::VolumeError;
+use volume::verify::Tally;
+
+/// How long a place that did not answer is asked last.
+const DOWN: Duration = Duration::from_secs(10);
+/// Pause before all places are asked once more.
+const PAUSE: Duration = Duration::from_millis(500);
+/// What a block of a tree is taken to weigh before it is there, bytes.
+const NODE_BYTES: u32 = 8 << 10;
+
+/// What is wanted of a block.
+#[derive(Debug, Clone)]
+pub(crate) enum Claim {
+    /// Content of this length, bytes.
+    Data { len: u32 },
+    /// A node of an array tree, as its parent promised it.
+    Array { len: u64, level: u8 },
+    /// A node of a directory.
+    Map,
+    /// An inode, and the one that stood in its place before.
+    Inode { old: Option<Box<Inode>> },
+}
+
+/// A block that is wanted.
+#[derive(Debug, Clone)]
+pub(crate) struct Want {
+    pub handle: Handle,
+    pub claim: Claim,
+    /// Requests that had to be answered before this one could be made.
+    pub wave: u32,
+}
+
+impl Want {
+    /// About what it weighs, bytes.
+    pub(crate) fn weight_bytes(&self) -> u64 {
+        u64::from(match self.claim {
+            Claim::Data { len } => len,
+            _ => NODE_BYTES,
+        })
+    }
+}
+
+/// A block that bears its handle.
+#[derive(Debug, Clone)]
+pub(crate) enum Proved {
+    Data { len: usize },
+    Array(Block<ArrayNode>),
+    Map(Block<MapNode>),
+    Inode(Block<InodeBlock>),
+}
+
+/// What came of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Got {
+    pub blocks: Vec<(Want, Record, Proved)>,
+    pub missing: Vec<Want>,
+    /// What stood in the way; the gravest counts when something is missing.
+    pub faults: Vec<VolumeError>,
+}
+
+/// The places, and what they have been worth so far.
+pub(crate) struct Sources {
+    pub hasher: Hasher,
+    pub limit: Limit,
+    pub tally: Arc<Tally>,
+    places: Vec<Place>,
+    deadline: Duration,
+    began: Instant,
+    /// Bytes of records received.
+    pub received_bytes: AtomicU64,
+    /// Requests made.
+    pub requests: AtomicU64,
+}
+
+pub(crate) struct Place {
+    pub replica: Arc<dyn Replica>,
+    busy: AtomicUsize,
+    wrong: AtomicU32,
+    denied: AtomicU32,
+    /// Milliseconds since the beginning.
+    down_until_ms: AtomicU64,
+    answered_ms: AtomicU64,
+}
+
+impl Sources {
+    pub(crate) fn new(
+        hasher: Hasher,
+        replicas: &[Arc<dyn Replica>],
+        deadline: Duration,
+        limit: Limit,
+        tally: Arc<Tally>,
+    ) -> Sources {
+        let place = |replica: &Arc<dyn Replica>| Place {
+            replica: replica.clone(),
+            busy: AtomicUsize::new(0),
+            wrong: AtomicU32::new(0),
+            denied: AtomicU32::new(0),
+            down_until_ms: AtomicU64::new(0),
+            answered_ms: AtomicU64::new(0),
+        };
+        Sources {
+            hasher,
+            limit,
+            tally,
+            places: replicas.iter().map(place).collect(),
+            deadline,
+            began: Instant::now(),
+            received_bytes: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    /// Asks for a batch, of one place after the other, until all is there or all have been asked; an
+    /// outage is waited for until the deadline.
+    pub(crate) async fn fetch(self: Arc<Self>, batch: Vec<Want>) -> Got {
+        let began = Instant::now();
+        let mut got = Got {
+            missing: batch,
+            ..Got::default()
+        };
+        loop {
+            let mut outage = false;
+            for place in self.order() {
+                outage |= self.ask(place, &mut got).await;
+                if got.missing.is_empty() {
+                    return got;
+                }
+            }
+            if !outage || began.elapsed() + PAUSE >= self.deadline {
+                return got;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The places, the most promising first.
+    pub(crate) fn order(&self) -> Vec<&Place> {
+        let now_ms = self.now_ms();
+        let mut places: Vec<&Place> = self.places.iter().collect();
+        places.sort_by_cached_key(|place| {
+            (
+                place.down_until_ms.load(Ordering::Relaxed) > now_ms,
+                place.wrong.load(Ordering::Relaxed),
+                place.denied.load(Ordering::Relaxed),
+                place.busy.load(Ordering::Relaxed),
+            )
+        });
+        places
+    }
+
+    /// Counts what came over the network.
+    pub(crate) fn received(&self, bytes: u64) {
+        self.limit.pay(bytes);
+        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.tally.add(0, bytes);
+    }
+
+    /// A place told something that does not bear its handle.
+    pub(crate) fn lied(&self, place: &Place, what: String, why: Reject) -> VolumeError {
+        let name = place.replica.place();
+        if place.wrong.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!(replica = name, %what, %why, "gives wrong blocks");
+        }
+        ReadError::Integrity {
+            place: name.to_owned(),
+            what,
+            why,
+        }
+        .into()
+    }
+
+    /// Asks one place; tells whether it failed to answer.
+    async fn ask(&self, place: &Place, got: &mut Got) -> bool {
+        self.limit.wait().await;
+        let names: Vec<Handle> = got.missing.iter().map(|want| want.handle).collect();
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        place.busy.fetch_add(1, Ordering::Relaxed);
+        let answer = self.answer(place, &names).await;
+        place.busy.fetch_sub(1, Ordering::Relaxed);
+        match answer {
+            Ok(records) => {
+                let now_ms = self.now_ms();
+                place.answered_ms.store(now_ms, Ordering::Relaxed);
+                self.take(place, records, got);
+                false
+            }
+            Err(error) => {
+                let until_ms = self.now_ms().saturating_add(DOWN.as_millis() as u64);
+                place.down_until_ms.store(until_ms, Ordering::Relaxed);
+                tracing::warn!(replica = place.replica.place(), %error, "does not answer");
+                got.faults.push(error);
+                true
+            }
+        }
+    }
+
+    /// Waits for an answer as long as the place gives signs of life.
+    async fn answer(&self, place: &Place, names: &[Handle]) -> Result<Vec<Record>, VolumeError> {
+        let what = || format!("{} block(s)", names.len());
+        let asked_ms = self.now_ms();
+        let mut answer = std::pin::pin!(place.replica.get_many(names, 0));
+        loop {
+            let alive_ms = place.answered_ms.load(Ordering::Relaxed).max(asked_ms);
+            let until = self.began + Duration::from_millis(alive_ms) + self.deadline;
+            match tokio::time::timeout_at(until.into(), &mut answer).await {
+                Ok(answer) => {
+                    return answer.map_err(|e: StoreError| VolumeError::from_store(what(), &e));
+                }
+                Err(_) if place.answered_ms.load(Ordering::Relaxed) > alive_ms => {}
+                Err(_) => {
+                    let cause = format!("{} gives no answer", place.replica.place());
+                    return Err(VolumeError::unavailable(what(), cause));
+                }
+            }
+        }
+    }
+
+    /// Proves what came; what was not asked for is dropped.
+    fn take(&self, place: &Place, records: Vec<Record>, got: &mut Got) {
+        self.received(records.iter().map(|r| r.len() as u64).sum());
+        for record in records {
+            let Some(at) = got.missing.iter().position(|w| w.handle == record.handle) else {
+                continue;
+            };
+            let Some(want) = got.missing.get(at) else {
+                continue;
+            };
+            match prove(&self.hasher, want, &record.frame) {
+                Ok(proved) => {
+                    let want = got.missing.swap_remove(at);
+                    got.blocks.push((want, record, proved));
+                }
+                Err(why) => {
+                    let what = format!("block {}", record.handle);
+                    got.faults.push(self.lied(place, what, why));
+                }
+            }
+        }
+        if let Some(want) = got.missing.first() {
+            place.denied.fetch_add(1, Ordering::Relaxed);
+            let cause = format!(
+                "{} does not give out {} block(s)",
+                place.replica.place(),
+                got.missing.len()
+            );
+            got.faults.push(VolumeError::unavailable(
+                format!("block {}", want.handle),
+                cause,
+            ));
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+}
+
+/// Proves that a frame is the block that was wanted.
+///
+/// # Errors
+/// Why it is not: whoever gave it lies, or holds rot.
+pub(crate) fn prove(hasher: &Hasher, want: &Want, frame: &Frame) -> Result<Proved, Reject> {
+    fn check<K: BlockKind>(
+        hasher: &Hasher,
+        handle: &Handle,
+        frame: &Frame,
+    ) -> Result<Block<K>, Reject> {
+        let plain: Bytes = frame.plaintext::<K>()?;
+        hasher.check(&Handle::<K>::from_bytes(*handle.as_bytes()), plain)
+    }
+    let handle = &want.handle;
+    match want.claim {
+        Claim::Data { .. } => check::<Data>(hasher, handle, frame).map(|block| Proved::Data {
+            len: block.bytes().len(),
+        }),
+        Claim::Array { .. } => check(hasher, handle, frame).map(Proved::Array),
+        Claim::Map => check(hasher, handle, frame).map(Proved::Map),
+        Claim::Inode { .. } => check(hasher, handle, frame).map(Proved::Inode),
+    }
+}

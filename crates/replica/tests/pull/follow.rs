@@ -1,0 +1,409 @@
+//! Honest sources: what is pulled is what was published, for little, and again for nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reader::ReadError;
+use replica::pull::PullError;
+use replica::pull::note::{ReplicaNote, Scope};
+use sim::liar::{Liar, Lie};
+use store::{BlockStore, Replica, StoreError, Writer};
+use trust::Handle;
+use volume::VolumeError;
+
+use crate::world::{Dice, Follower, Publisher};
+
+/// The same blocks without the files: a source that is only asked by handle.
+fn by_handle(publisher: &Publisher) -> Arc<dyn Replica> {
+    Arc::new(Liar::new(publisher.repository.clone(), Lie::None))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_what_was_published_after_any_history() {
+    for seed in 1..9 {
+        let mut dice = Dice::new(seed);
+        let mut publisher = Publisher::new(seed);
+        let (files, handles) = (Follower::new(), Follower::new());
+        for _ in 0..6 {
+            for _ in 0..dice.roll(3) + 1 {
+                for _ in 0..dice.roll(12) {
+                    publisher.edit();
+                }
+                publisher.publish();
+            }
+            for (follower, source) in [
+                (&files, publisher.source()),
+                (&handles, by_handle(&publisher)),
+            ] {
+                let pulled = follower
+                    .pull(&publisher, std::slice::from_ref(&source))
+                    .await
+                    .unwrap();
+                assert_eq!(pulled.version, publisher.versions);
+                assert_eq!(follower.proved(&publisher, "").await, publisher.versions);
+                let again = follower.pull(&publisher, &[source]).await.unwrap();
+                assert_eq!((again.blocks, again.received_bytes), (0, 0));
+            }
+            let repository = files.repository();
+            for index in 0..=publisher.versions {
+                let leaf = |r: &store::Repository| r.log_leaf(0, index).unwrap();
+                assert!(leaf(&repository).is_some(), "seed {seed}: leaf {index}");
+                assert_eq!(leaf(&repository), leaf(&publisher.repository));
+            }
+        }
+        // Nothing is held that no pulled version reaches: as many blocks either way.
+        let (a, b) = (files.repository(), handles.repository());
+        assert_eq!(a.index_entries(), b.index_entries(), "seed {seed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_costs_about_what_is_new_and_few_waves() {
+    let mut publisher = Publisher::new(20);
+    for _ in 0..400 {
+        publisher.edit();
+    }
+    publisher.publish();
+    let (files, handles) = (Follower::new(), Follower::new());
+    for follower in [&files, &handles] {
+        follower
+            .pull(&publisher, &[publisher.source()])
+            .await
+            .unwrap();
+    }
+    for round in 0..4 {
+        for _ in 0..15 {
+            publisher.edit();
+        }
+        publisher.publish();
+        let pulled = files.pull(&publisher, &[publisher.source()]).await.unwrap();
+        // Head; index; segments.
+        assert!(pulled.waves <= 3, "round {round}: {pulled:?}");
+        let allowed = pulled.block_bytes + pulled.block_bytes / 5 + 2048;
+        assert!(
+            pulled.received_bytes <= allowed,
+            "round {round}: {pulled:?}"
+        );
+        let pulled = handles
+            .pull(&publisher, &[by_handle(&publisher)])
+            .await
+            .unwrap();
+        // Head; root; three directories below one another; a file's node; its content; and a level
+        // that a directory's map may have.
+        assert!(pulled.waves <= 9, "round {round}: {pulled:?}");
+        assert_eq!(pulled.received_bytes, pulled.block_bytes, "round {round}");
+    }
+}
+
+/// Whose files together take longer than a place may be silent is not silent: nothing comes twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_fetched_ahead_over_a_slow_network_is_not_fetched_again() {
+    let publisher = Publisher::new(21);
+    let mut follower = Follower::new();
+    follower.options.bytes_per_second = Some(300_000);
+    let deadline = follower.options.deadline;
+    let began = Instant::now();
+    let pulled = follower.pull(&publisher, &[publisher.source()]).await;
+    let pulled = pulled.unwrap();
+    assert!(
+        began.elapsed() > deadline,
+        "too fast: {:?}",
+        began.elapsed()
+    );
+    let allowed = pulled.block_bytes + pulled.block_bytes / 5;
+    assert!(pulled.received_bytes <= allowed, "{pulled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_that_is_cut_off_goes_on_where_it_was() {
+    let publisher = Publisher::new(30);
+    let follower = Follower::new();
+    let source: Arc<dyn Replica> = Arc::new(Breaking::after(&publisher, 3));
+    let error = follower
+        .pull(&publisher, std::slice::from_ref(&source))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            PullError::Volume(VolumeError::Read(ReadError::Unavailable { .. }))
+        ),
+        "{error}"
+    );
+    assert!(
+        follower.repository().statements().is_empty(),
+        "nothing is visible"
+    );
+    let kept = follower.repository().index_entries();
+    assert!(kept > 0, "what arrived is kept");
+    let root = follower.repository().contains(&publisher.root()).unwrap();
+    assert!(!root, "a root is here before all that it reaches");
+    let whole = Follower::new()
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    let rest = follower
+        .pull(&publisher, &[by_handle(&publisher)])
+        .await
+        .unwrap();
+    assert_eq!(rest.blocks + kept, whole.blocks);
+    assert_eq!(rest.received_bytes, rest.block_bytes);
+    assert_eq!(follower.proved(&publisher, "").await, publisher.versions);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_place_goes_on_where_one_breaks_off() {
+    let publisher = Publisher::new(31);
+    let breaking: Arc<dyn Replica> = Arc::new(Breaking::after(&publisher, 2));
+    let follower = Follower::new();
+    follower
+        .pull(&publisher, &[breaking, by_handle(&publisher)])
+        .await
+        .unwrap();
+    assert_eq!(follower.proved(&publisher, "").await, publisher.versions);
+}
+
+/// Vanishes after so many answers.
+struct Breaking {
+    honest: Liar<store::Repository>,
+    left: std::sync::atomic::AtomicI64,
+}
+
+impl Breaking {
+    fn after(publisher: &Publisher, answers: i64) -> Breaking {
+        Breaking {
+            honest: Liar::new(publisher.repository.clone(), Lie::None),
+            left: answers.into(),
+        }
+    }
+}
+
+impl BlockStore for Breaking {
+    fn place(&self) -> &str {
+        "breaking"
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+    ) -> store::BoxFuture<'a, Result<Vec<trust::Record>, StoreError>> {
+        use std::sync::atomic::Ordering;
+        if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return self.honest.get_many(want, around);
+        }
+        Box::pin(async {
+            Err(StoreError::Unavailable {
+                place: "breaking".to_owned(),
+                cause: "gone".to_owned(),
+            })
+        })
+    }
+}
+
+impl Replica for Breaking {
+    fn head(&self) -> store::BoxFuture<'_, Result<bytes::Bytes, StoreError>> {
+        self.honest.head()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_is_pulled_proved_and_widened() {
+    let mut publisher = Publisher::new(40);
+    let mut follower = Follower::new();
+    let whole = Follower::new()
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    follower.options.scope = Scope::new([b"/a/b1/".to_vec()]);
+    let part = follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert!(part.blocks * 2 < whole.blocks, "{part:?} of {whole:?}");
+    assert_eq!(follower.proved(&publisher, "a/b1").await, 1);
+    let note = ReplicaNote::load(&follower.repository()).unwrap().unwrap();
+    assert!(note.partial);
+    assert_eq!(note.proved[0].1.to_string(), "a/b1");
+    // An update of the part, then everything.
+    for _ in 0..30 {
+        publisher.edit();
+    }
+    publisher.publish();
+    follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert_eq!(follower.proved(&publisher, "a/b1").await, 2);
+    follower.options.scope = Scope::default();
+    follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert_eq!(follower.proved(&publisher, "").await, 2);
+    follower.options.scope = Scope::new([b"no/such".to_vec()]);
+    let error = follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            PullError::Volume(VolumeError::Read(ReadError::NotFound { .. }))
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_statement_is_taken_over_and_a_second_writer_is_told() {
+    let publisher = Publisher::new(50);
+    let follower = Follower::new();
+    follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    let repository = follower.repository();
+    let writer = Writer::begin(&repository).unwrap();
+    let error = follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, PullError::Store(StoreError::Locked { .. })),
+        "{error}"
+    );
+    drop(writer);
+    let other = Publisher::new(51);
+    let mut stranger = sim::model::Model::new(9).unwrap();
+    std::mem::swap(&mut stranger, &mut { other }.model);
+    let tally = Arc::default();
+    let (source, disk) = ([publisher.source()], follower.disk.clone());
+    let wrong = trust::statement::VolumeId::from_bytes([3; 32]);
+    let error = replica::pull::pull(wrong, &source, disk, &follower.options, tally).await;
+    assert!(
+        matches!(error, Err(PullError::OtherVolume { .. })),
+        "{error:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limit_holds_over_the_whole_pull() {
+    let publisher = Publisher::new(60);
+    let mut follower = Follower::new();
+    let rate = 2_000_000;
+    follower.options.bytes_per_second = Some(rate);
+    for source in [publisher.source(), by_handle(&publisher)] {
+        let follower = Follower {
+            options: follower.options.clone(),
+            ..Follower::new()
+        };
+        let began = Instant::now();
+        let pulled = follower.pull(&publisher, &[source]).await.unwrap();
+        let least = Duration::from_secs_f64(pulled.received_bytes as f64 / rate as f64 * 0.95);
+        assert!(
+            began.elapsed() >= least,
+            "{pulled:?} in {:?}",
+            began.elapsed()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paranoid_pull_finds_rot_and_heals_it() {
+    let publisher = Publisher::new(70);
+    let mut follower = Follower::new();
+    follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    let disk = follower.disk.clone();
+    let files = disk.files();
+    let segment = files
+        .iter()
+        .find(|name| name.starts_with("segments/"))
+        .unwrap();
+    let file = store::disk::Disk::open(&*disk, segment).unwrap();
+    let len = file.len_bytes().unwrap();
+    for at in (500..len / 2).step_by(len as usize / 12) {
+        file.write_at(&[0xa5; 3], at).unwrap();
+    }
+    let plain = follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert_eq!(plain.healed, 0);
+    follower.options.paranoid = true;
+    let healed = follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert!(healed.healed > 0, "{healed:?}");
+    assert_eq!(follower.proved(&publisher, "").await, 1);
+    let again = follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert_eq!(again.healed, 0);
+}
+
+/// Keeps what is told as an error.
+#[derive(Clone, Default)]
+struct Accusations(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Accusations {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        if *event.metadata().level() <= tracing::Level::WARN {
+            self.0.lock().unwrap().push(format!("{event:?}"));
+        }
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// In one thread, in which everything is heard.
+#[tokio::test]
+async fn a_path_that_is_not_there_is_no_place_s_fault() {
+    let mut publisher = Publisher::new(41);
+    let first = publisher.head.clone();
+    publisher.edit();
+    publisher.publish();
+    let mut follower = Follower::new();
+    let whole = follower.pull(&publisher, &[publisher.source()]).await;
+    whole.unwrap();
+    follower.options.scope = Scope::new([b"no/such".to_vec()]);
+    let heard = Accusations::default();
+    let listening = tracing::subscriber::set_default(heard.clone());
+    let two = [by_handle(&publisher), publisher.source()];
+    let error = follower.pull(&publisher, &two).await.unwrap_err();
+    drop(listening);
+    assert!(
+        matches!(
+            error,
+            PullError::Volume(VolumeError::Read(ReadError::NotFound { .. }))
+        ),
+        "{error}"
+    );
+    let heard = std::mem::take(&mut *heard.0.lock().unwrap());
+    assert!(heard.is_empty(), "{heard:?}");
+    // Who lags beside it is not accused, either.
+    let lagging = Lie::Head(first);
+    let lagging = Arc::new(Liar::new(publisher.repository.clone(), lagging));
+    let two = [by_handle(&publisher), lagging];
+    let error = follower.pull(&publisher, &two).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            PullError::Volume(VolumeError::Read(ReadError::NotFound { .. }))
+        ),
+        "{error}"
+    );
+}

@@ -1,0 +1,436 @@
+//! Collection: kept versions stay whole, what only others reached is gone, readers are not disturbed,
+//! and a crash at any step costs nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use replica::prune::{PruneError, PruneOptions, Pruned, prune};
+use sim::disk::CrashDisk;
+use store::disk::Disk;
+use store::{Repository, Writer};
+use trust::InodeBlock;
+use trust::head::Head;
+use trust::history::Frontier;
+use trust::roles::Roles;
+use trust::root::RootRecord;
+
+use crate::policies::{key, record, successor};
+use crate::world::{Dice, Follower, Publisher, now, prove, proved};
+
+fn options(keep: u64) -> PruneOptions {
+    PruneOptions {
+        keep,
+        grace: Duration::ZERO,
+        ..PruneOptions::default()
+    }
+}
+
+/// `versions` of a changing tree, each expired when the next came; the last is valid.
+fn history(seed: u64, versions: u64) -> Publisher {
+    let mut publisher = Publisher::new(seed);
+    for version in 2..=versions {
+        for _ in 0..15 {
+            publisher.edit();
+        }
+        match version {
+            last if last == versions => publisher.publish(),
+            _ => publisher.publish_until(now() - 5000 + version, 10),
+        }
+    }
+    publisher
+}
+
+fn collect(disk: &Arc<CrashDisk>, options: &PruneOptions) -> Result<Pruned, PruneError> {
+    prune(disk.clone(), options)
+}
+
+async fn whole(publisher: &Publisher, disk: &Arc<CrashDisk>, head: &Bytes) -> bool {
+    let repository = Repository::open_on(disk.clone()).unwrap();
+    prove(publisher, repository, head.clone(), "")
+        .await
+        .is_some()
+}
+
+fn segments(disk: &CrashDisk) -> usize {
+    let files = disk.files();
+    files
+        .iter()
+        .filter(|name| name.starts_with("segments/"))
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_versions_stay_whole_and_the_rest_is_gone() {
+    for (seed, keep) in [(1, 1), (2, 3), (3, 2)] {
+        // The first version is valid for an hour like the last, so it is kept in any case.
+        let publisher = history(seed, 9);
+        let disk = &publisher.disk;
+        let before = publisher.repository.index_entries();
+        let would = collect(
+            disk,
+            &PruneOptions {
+                dry_run: true,
+                ..options(keep)
+            },
+        )
+        .unwrap();
+        publisher.repository.refresh().unwrap();
+        assert_eq!(
+            publisher.repository.index_entries(),
+            before,
+            "a rehearsal changes nothing"
+        );
+        let pruned = collect(disk, &options(keep)).unwrap();
+        let mut kept: Vec<u64> = (0..keep).map(|back| 9 - back).collect();
+        kept.push(1);
+        assert_eq!(pruned.kept, kept);
+        assert_eq!(pruned, would);
+        assert!(pruned.collected.freed_bytes > 0, "{pruned:?}");
+        for (version, head) in (1..).zip(&publisher.heads) {
+            let expected = kept.contains(&version);
+            assert_eq!(
+                whole(&publisher, disk, head).await,
+                expected,
+                "version {version}"
+            );
+        }
+        publisher.repository.refresh().unwrap();
+        assert_eq!(
+            publisher.repository.index_entries(),
+            pruned.collected.live_blocks
+        );
+        // The grace of nothing is over for the next writer: only living segments are left.
+        drop(Writer::begin(&publisher.repository).unwrap());
+        let left = segments(disk) as u64;
+        let again = collect(disk, &options(keep)).unwrap();
+        assert_eq!(again.collected.segments, left);
+        assert_eq!(again.collected.freed_bytes, 0, "{again:?}");
+        assert_eq!((again.kept, again.dropped), (kept, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_valid_version_is_never_collected_and_publishing_goes_on() {
+    let mut publisher = Publisher::new(4);
+    for _ in 0..5 {
+        publisher.edit();
+        publisher.publish();
+    }
+    let pruned = collect(&publisher.disk.clone(), &options(1)).unwrap();
+    assert_eq!(pruned.kept, [6, 5, 4, 3, 2, 1]);
+    let later = PruneOptions {
+        clock: || now() + 4000,
+        ..options(2)
+    };
+    let pruned = collect(&publisher.disk.clone(), &later).unwrap();
+    assert_eq!((pruned.kept, pruned.dropped), (vec![6, 5], 4));
+    publisher.edit();
+    publisher.publish();
+    assert_eq!(
+        proved(&publisher, publisher.repository.clone(), "").await,
+        7
+    );
+    let also = PruneOptions {
+        also: vec![trust::Handle::from_bytes([9; 32])],
+        ..options(1)
+    };
+    let error = collect(&publisher.disk, &also).unwrap_err();
+    assert!(matches!(error, PruneError::Unsure { .. }), "{error}");
+}
+
+/// The record of a tree with one file in it, signed as `spoil` will have it, and no head's.
+fn signed(
+    publisher: &mut Publisher,
+    seed: u64,
+    before: &RootRecord,
+    spoil: impl FnOnce(&mut RootRecord),
+) -> RootRecord {
+    let content = Dice::new(seed).noise(20_000);
+    let file = publisher.model.file(&content, 8192).unwrap();
+    let top = publisher.model.directory(vec![(b"file".to_vec(), file)]);
+    let top = top.unwrap();
+    let totals = publisher.model.totals(&top);
+    let root = publisher.model.block::<InodeBlock>(&top.encode()).unwrap();
+    let mut record = RootRecord {
+        root,
+        totals,
+        ..before.clone()
+    };
+    spoil(&mut record);
+    record
+}
+
+/// Owners went back behind what a thief had signed: what stands is collected last, and what is valid
+/// not at all, whatever numbers the thief chose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_thief_signed_displaces_nothing() {
+    let mut publisher = Publisher::new(11);
+    let volume = publisher.model.id();
+    let first = Head::decode(&publisher.head).unwrap();
+    let mut thief = Vec::new();
+    for (seed, version) in [(1, 2), (2, 9)] {
+        let before = record(&publisher, &first);
+        let told = signed(&mut publisher, seed, &before, |_| ());
+        let spoil = |record: &mut RootRecord| record.version = version;
+        let model = &mut publisher.model;
+        let head = model.publish_handle(told.root, now() - 5000, 10, spoil);
+        publisher.head = head.unwrap();
+        publisher.commit();
+        thief.push(publisher.head.clone());
+    }
+    let mut policy = successor(&publisher, &first, Roles::single(key().public()));
+    policy.log_epoch = 1;
+    let policy = policy.statement(volume).sign(&[&key()]);
+    let mut writer = Writer::begin(&publisher.repository).unwrap();
+    writer.put_log_leaf(1, 0, &policy.to_bytes()).unwrap();
+    writer.commit(&publisher.head).unwrap();
+    drop(writer);
+    let mut frontier = Frontier::new();
+    frontier.push(policy.statement().bytes()).unwrap();
+    let mut honest = Vec::new();
+    // The second version is valid for an hour; the third, which stands, has expired.
+    for (version, start, duration) in [(2, now(), 3600), (3, now() - 5000, 10)] {
+        let before = record(&publisher, &first);
+        let record = signed(&mut publisher, 10 + version, &before, |record| {
+            record.version = version;
+            (record.start, record.duration) = (start, duration);
+            (record.policy_number, record.policy_hash) = (1, policy.hash());
+            record.log = frontier.point(1);
+        });
+        let head = Head {
+            policies: vec![first.policies[0].clone(), policy.clone()],
+            record: record.statement(volume).sign(&[&key()]),
+            frontier: frontier.clone(),
+            ..first.clone()
+        };
+        frontier.push(head.record.statement().bytes()).unwrap();
+        publisher.head = head.encode().unwrap().into();
+        publisher.commit();
+        honest.push(publisher.head.clone());
+    }
+    let disk = publisher.disk.clone();
+    let pruned = collect(&disk, &options(1)).unwrap();
+    // The first version is valid for an hour, too.
+    assert_eq!((pruned.kept, pruned.dropped), (vec![3, 2, 1], 2));
+    assert!(pruned.collected.freed_bytes > 0);
+    for head in &honest {
+        assert!(whole(&publisher, &disk, head).await);
+    }
+    for head in &thief {
+        assert!(!whole(&publisher, &disk, head).await);
+    }
+    // Nor when all has expired and several are asked for.
+    let later = PruneOptions {
+        clock: || now() + 10_000,
+        ..options(3)
+    };
+    let pruned = collect(&disk, &later).unwrap();
+    assert_eq!((pruned.kept, pruned.dropped), (vec![3, 2, 1], 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_crash_of_a_collection_leaves_what_is_kept() {
+    let publisher = history(5, 9);
+    let whole_disk = publisher.disk.outcomes(1).into_iter().next().unwrap();
+    let copy = || publisher.disk.reborn(&whole_disk);
+    let kept = [&publisher.heads[0], &publisher.heads[8]];
+    let collected = copy();
+    let pruned = collect(&collected, &options(1)).unwrap().collected;
+    assert!(pruned.dropped + pruned.rewritten > 0, "{pruned:?}");
+    let entries = pruned.live_blocks;
+    let mut crashes = 0;
+    for operation in 0.. {
+        let disk = copy();
+        disk.crash_at(operation);
+        let ended = collect(&disk, &options(1));
+        if !disk.crashed() {
+            assert!(ended.is_ok());
+            break;
+        }
+        for outcome in disk.outcomes(6) {
+            let reborn = disk.reborn(&outcome);
+            for head in kept {
+                assert!(
+                    whole(&publisher, &reborn, head).await,
+                    "operation {operation}"
+                );
+            }
+            collect(&reborn, &options(1)).unwrap();
+            let repository = Repository::open_on(reborn.clone()).unwrap();
+            assert_eq!(repository.index_entries(), entries, "operation {operation}");
+            assert!(whole(&publisher, &reborn, kept[1]).await);
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 20, "{crashes}");
+    // A full disk: collecting needs room, and takes none that it does not give back.
+    for operation in 0.. {
+        let disk = copy();
+        disk.full_from(operation);
+        let ended = collect(&disk, &options(1));
+        disk.free_space();
+        for head in kept {
+            assert!(
+                whole(&publisher, &disk, head).await,
+                "operation {operation}"
+            );
+        }
+        if ended.is_ok() {
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_the_index_before_have_their_grace() {
+    let mut publisher = history(6, 5);
+    let old = Repository::open_on(publisher.disk.clone()).unwrap();
+    let third = publisher.heads[2].clone();
+    let grace = PruneOptions {
+        grace: Duration::from_secs(1000),
+        ..options(1)
+    };
+    let pruned = collect(&publisher.disk, &grace).unwrap();
+    assert!(pruned.collected.dropped + pruned.collected.rewritten > 0);
+    for _ in 0..3 {
+        publisher.edit();
+        publisher.publish();
+    }
+    // The third version is collected; who opened the repository before goes on reading it.
+    assert!(
+        prove(&publisher, old.clone(), third.clone(), "")
+            .await
+            .is_some()
+    );
+    assert!(!whole(&publisher, &publisher.disk, &third).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_read_on_while_a_publisher_publishes_and_versions_are_collected() {
+    let mut publisher = Publisher::new(7);
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (stop, disk) = (stop.clone(), publisher.disk.clone());
+        let id = publisher.model.id();
+        tokio::spawn(async move {
+            let repository = Repository::open_on(disk).unwrap();
+            let mut reads = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let state = tempfile::tempdir().unwrap();
+                let options = volume::VolumeOptions {
+                    state_directory: state.path().to_owned(),
+                    ..volume::VolumeOptions::default()
+                };
+                let place: Arc<dyn store::Replica> = Arc::new(repository.clone());
+                let volume = volume::Volume::open(id, vec![place], options)
+                    .await
+                    .unwrap();
+                let snapshot = volume.current().unwrap();
+                let top = snapshot.root().as_ref().clone();
+                let tally = Arc::default();
+                let report = volume::verify::verify(&volume, &snapshot, b"", &top, &tally);
+                assert_eq!(report.await.unwrap().damage_count, 0);
+                reads += 1;
+            }
+            reads
+        })
+    };
+    let grace = PruneOptions {
+        grace: Duration::from_secs(60),
+        // Only the newest counts as valid: what a reader has just opened is collected under it.
+        clock: || now() + 10_000,
+        ..options(1)
+    };
+    for _ in 0..40 {
+        for _ in 0..5 {
+            publisher.edit();
+        }
+        publisher.publish();
+        collect(&publisher.disk, &grace).unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(reader.await.unwrap() > 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_for_certain_is_not_judged_dead() {
+    let publisher = history(8, 4);
+    let whole_disk = publisher.disk.outcomes(1).into_iter().next().unwrap();
+    let segment_names: Vec<String> = publisher
+        .disk
+        .files()
+        .into_iter()
+        .filter(|name| name.starts_with("segments/"))
+        .collect();
+    const PLACES: u64 = 120;
+    let mut refused = 0;
+    for (place, name) in (0..PLACES).zip(segment_names.iter().cycle()) {
+        let disk = publisher.disk.reborn(&whole_disk);
+        let file = disk.open(name).unwrap();
+        // All over each segment: where the nodes lie in it depends on which thread was first.
+        let at = file.len_bytes().unwrap() * place / PLACES;
+        file.write_at(&[0x5a; 40], at).unwrap();
+        let entries = Repository::open_on(disk.clone()).unwrap().index_entries();
+        match collect(&disk, &options(9)) {
+            Err(_) => {
+                refused += 1;
+                let repository = Repository::open_on(disk).unwrap();
+                assert_eq!(repository.index_entries(), entries);
+            }
+            // Content is not read, only named; it is kept, damaged as it is.
+            Ok(pruned) => assert!(pruned.kept.contains(&4)),
+        }
+    }
+    assert!(refused > 0);
+    // A leaf of the log that is not the signed one.
+    let disk = publisher.disk.reborn(&whole_disk);
+    let leaf = disk.open("log/0/2").unwrap();
+    // In the middle of the record, of which that log's root is a hash.
+    leaf.write_at(&[1; 2], 100).unwrap();
+    let error = collect(&disk, &options(1)).unwrap_err();
+    assert!(matches!(error, PruneError::Unsure { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_keeps_what_it_was_told_to_keep() {
+    let mut publisher = Publisher::new(10);
+    let mut follower = Follower::new();
+    follower.options.keep = Some(2);
+    // Nothing that was pulled is valid any more when the next version comes.
+    follower.options.clock = || now() + 1;
+    for version in 2..7 {
+        for _ in 0..10 {
+            publisher.edit();
+        }
+        publisher.publish_until(now(), 3600);
+        let pulled = follower
+            .pull(&publisher, &[publisher.source()])
+            .await
+            .unwrap();
+        let pruned = pulled.pruned.unwrap();
+        assert_eq!(pruned.kept.first(), Some(&version));
+        assert_eq!(follower.proved(&publisher, "").await, version);
+    }
+    let disk = follower.disk.clone();
+    let later = PruneOptions {
+        clock: || now() + 10_000,
+        ..options(2)
+    };
+    let pruned = collect(&disk, &later).unwrap();
+    assert_eq!(pruned.kept, [6, 5]);
+    assert_eq!(follower.proved(&publisher, "").await, 6);
+    assert!(whole(&publisher, &disk, &publisher.heads[4]).await);
+    // An interrupted pull's blocks are dead until a version reaches them.
+    let mut partial = Follower::new();
+    partial.options.scope = replica::pull::note::Scope::new([b"a".to_vec()]);
+    partial
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    let pruned = collect(&partial.disk, &options(1)).unwrap();
+    assert_eq!(pruned.kept, [6]);
+    assert_eq!(partial.proved(&publisher, "a").await, 6);
+}

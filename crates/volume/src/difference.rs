@@ -1,0 +1,153 @@
+//! How two versions of a volume differ, at the cost of the difference: directories of one name are
+//! the same and are never fetched (`trust::map::Diff`). What counts as changed is what counts for a
+//! publication's rehearsal ([`trust::change`]).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use trust::inode::{Content, Entry, Inode};
+use trust::map::{Diff, MapRoot};
+
+use reader::ReadError;
+use reader::around::Expect;
+use reader::blocks::Fetch;
+use trust::change::{Change, Difference, alike};
+
+use crate::snapshot::Snapshot;
+
+/// Directories on the way that are compared later; a deeper tree was made to hurt.
+const MAX_WAITING: usize = 1 << 20;
+
+/// Tells how `new` differs from `old`: directory by directory, names in order, what lies in a new
+/// directory after it. An opaque directory is compared as a whole.
+///
+/// # Errors
+/// [`ReadError`] when a directory of either version cannot be had; those of `tell`.
+pub async fn difference<E: From<ReadError>>(
+    old: &Snapshot,
+    new: &Snapshot,
+    how: impl Fn() -> Fetch,
+    mut tell: impl FnMut(Change) -> Result<(), E>,
+) -> Result<(), E> {
+    if old.record().root == new.record().root {
+        return Ok(());
+    }
+    if !alike(old.root(), new.root()) {
+        tell(change(b"", Difference::Changed, true))?;
+    }
+    let mut waiting = vec![Pair {
+        path: Bytes::new(),
+        old: map_of(old.root()),
+        new: map_of(new.root()),
+    }];
+    while let Some(pair) = waiting.pop() {
+        let mut below = Vec::new();
+        let mut diff = Diff::new(pair.old.as_ref(), pair.new.as_ref());
+        while !diff.is_done() {
+            let wants = diff.wants();
+            let nodes = new.blocks().get_many(&wants, how()).await?;
+            for (handle, node) in wants.iter().zip(nodes) {
+                let supplied = diff.supply_node(handle, &node);
+                supplied.map_err(ReadError::Malformed)?;
+            }
+            while let Some(found) = diff.next_change() {
+                let path = joined(&pair.path, &found.key);
+                let before = inode(new, found.old.as_ref(), how()).await?;
+                let after = inode(new, found.new.as_ref(), how()).await?;
+                if let Some(told) = compare(&path, before.as_ref(), after.as_ref()) {
+                    tell(told)?;
+                }
+                let after = after.as_ref().and_then(map_or_empty);
+                if let Some(after) = after
+                    && before.as_ref().and_then(map_or_empty) != Some(after)
+                {
+                    below.push(Pair {
+                        path,
+                        old: before.as_ref().and_then(map_of),
+                        new: after,
+                    });
+                }
+            }
+        }
+        below.reverse();
+        waiting.append(&mut below);
+        if waiting.len() > MAX_WAITING {
+            let why = "more directories than can be compared";
+            return Err(ReadError::Malformed(trust::Reject::BadTree {
+                what: "volume",
+                why,
+            })
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Two directories of one path.
+struct Pair {
+    path: Bytes,
+    old: Option<MapRoot>,
+    new: Option<MapRoot>,
+}
+
+/// The entries of a directory that may be listed.
+fn map_of(inode: &Inode) -> Option<MapRoot> {
+    map_or_empty(inode).flatten()
+}
+
+/// `None` for what is no directory, or an opaque one.
+fn map_or_empty(inode: &Inode) -> Option<Option<MapRoot>> {
+    match &inode.content {
+        Content::Directory { map, opaque: false } => Some(*map),
+        _ => None,
+    }
+}
+
+async fn inode(
+    snapshot: &Snapshot,
+    value: Option<&Bytes>,
+    how: Fetch,
+) -> Result<Option<Inode>, ReadError> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    match Entry::decode(value).map_err(ReadError::Malformed)? {
+        Entry::Inode(inode) => Ok(Some(inode)),
+        Entry::Block(handle) => {
+            let inode = snapshot.blocks().get(&handle, Expect::Nothing, how).await?;
+            Ok(Some(inode.as_ref().clone()))
+        }
+    }
+}
+
+/// What is told of one name; a directory in which something changed is not changed itself.
+fn compare(path: &[u8], before: Option<&Inode>, after: Option<&Inode>) -> Option<Change> {
+    let is_directory = |inode: &Inode| matches!(inode.content, Content::Directory { .. });
+    match (before, after) {
+        (None, Some(after)) => Some(change(path, Difference::Added, is_directory(after))),
+        (Some(before), None) => Some(change(path, Difference::Removed, is_directory(before))),
+        (Some(before), Some(after)) => {
+            let listed = map_or_empty(before).is_some() && map_or_empty(after).is_some();
+            let same = listed && alike(before, after);
+            (!same).then(|| change(path, Difference::Changed, is_directory(after)))
+        }
+        (None, None) => None,
+    }
+}
+
+fn change(path: &[u8], difference: Difference, is_directory: bool) -> Change {
+    Change {
+        path: PathBuf::from(OsStr::from_bytes(path)),
+        difference,
+        is_directory,
+    }
+}
+
+fn joined(directory: &[u8], name: &[u8]) -> Bytes {
+    match directory {
+        b"" => Bytes::copy_from_slice(name),
+        directory => [directory, b"/", name].concat().into(),
+    }
+}

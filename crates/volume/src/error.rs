@@ -1,0 +1,107 @@
+//! What can go wrong with a volume. Every variant says what and where; [`VolumeError::class`] gives the
+//! product-wide name from which exit codes, errno and metrics follow.
+
+use reader::ReadError;
+use state::StateError;
+use store::StoreError;
+use trust::Reject;
+use trust::error::Class;
+
+/// An error of finding, following or reading a volume.
+///
+/// Cheap to clone, because one failed fetch may have many waiters.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum VolumeError {
+    /// A block or a path cannot be had, or is not what was signed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The head that a place tells is refused.
+    #[error("the statement that {place} serves is refused: {why}")]
+    Statement {
+        /// The place.
+        place: String,
+        /// The rule that the statement breaks.
+        why: Reject,
+    },
+    /// The adopted statement's time has passed and nothing newer can be had.
+    #[error("the volume's statement expired at {until} (unix seconds) and nothing newer was found")]
+    Expired {
+        /// End of validity, unix seconds.
+        until: u64,
+    },
+    /// The place does not hold this volume.
+    #[error("{0}")]
+    Place(String),
+    /// The state directory cannot be read or written.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl VolumeError {
+    /// The product-wide name of the error, where it has one.
+    pub fn class(&self) -> Option<Class> {
+        match self {
+            VolumeError::Read(error) => error.class(),
+            VolumeError::Statement { why, .. } => Some(why.class()),
+            VolumeError::Expired { .. } => Some(Class::Expired),
+            VolumeError::Place(_) | VolumeError::State(_) => None,
+        }
+    }
+
+    /// A store's error about `what`.
+    pub fn from_store(what: impl Into<String>, error: &StoreError) -> VolumeError {
+        match error {
+            StoreError::BadAnswer { place, why } => ReadError::Integrity {
+                place: place.clone(),
+                what: what.into(),
+                why: why.clone(),
+            }
+            .into(),
+            StoreError::NoVolume { .. }
+            | StoreError::NoRepository { .. }
+            | StoreError::Format { .. } => VolumeError::Place(error.to_string()),
+            _ => VolumeError::unavailable(what, error.to_string()),
+        }
+    }
+
+    /// No place gave an answer about `what`.
+    pub fn unavailable(what: impl Into<String>, cause: impl Into<String>) -> VolumeError {
+        let (what, cause) = (what.into(), cause.into());
+        ReadError::Unavailable { what, cause }.into()
+    }
+}
+
+/// The error to report when every place failed: evidence beats outage (fork, rollback, integrity, expired,
+/// unavailable).
+pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
+    errors
+        .into_iter()
+        .max_by_key(VolumeError::class)
+        .unwrap_or_else(|| VolumeError::unavailable("the head", "no place to ask"))
+}
+
+/// Whether a refused head is merely old.
+pub fn is_old(why: &Reject) -> bool {
+    matches!(why, Reject::Rollback { .. } | Reject::Expired { .. })
+}
+
+/// Whether a refused head is evidence to be kept. A fork always is. A rollback is evidence only where no
+/// place told anything better: a place that lags beside others attacks nobody.
+pub fn is_evidence(why: &Reject, nobody_better: bool) -> bool {
+    match why.class() {
+        Class::Fork => true,
+        Class::Rollback => nobody_better,
+        _ => false,
+    }
+}
+
+/// Whether the publisher, not a place, is to blame.
+pub fn is_fork(error: &VolumeError) -> bool {
+    matches!(
+        error,
+        VolumeError::Statement {
+            why: Reject::Fork(_),
+            ..
+        }
+    )
+}

@@ -1,0 +1,510 @@
+//! Versions that a newer one has replaced, out of the log that replicas keep (docs/decisions/0017):
+//! who pins one reads it, `log` lists them, `diff` compares two.
+//!
+//! A leaf is what some place says. It is shown as true only with its publishers' signatures and, in a
+//! listing, where it hashes into the log that the newest record names. Its blocks may be gone: an old
+//! version is readable as long as any place still has what it needs.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures_util::{StreamExt, stream};
+use store::object::ObjectName;
+use store::repository::MAX_LEAF_BYTES;
+use store::{Objects, Replica};
+use trust::Reject;
+use trust::earlier::Leaf;
+use trust::floor::Floor;
+use trust::head::Head;
+use trust::history::{Frontier, LogPoint};
+use trust::judge::{Freshness, Offer, Terms};
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+use trust::statement::{Signed, VolumeId};
+
+use crate::asker::{Asker, HEADS_PATIENCE, Judged};
+use reader::ReadError;
+use reader::blocks::Fetch;
+
+use crate::error::{VolumeError, gravest};
+use crate::snapshot::Snapshot;
+use crate::volume::Volume;
+
+/// Leaves that are asked for at once.
+const LEAVES_AT_ONCE: usize = 64;
+/// Leaves that hold no record (policies, missing ones) which a search passes over.
+const MAX_STEPS: u64 = 512;
+
+/// How far an entry of a listing is to be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It hashes into the log that the newest record names.
+    Proved,
+    /// It is signed; others without which its place cannot be proved are missing.
+    Unproved,
+    /// It does not hash into that log, or one beside it does not: nothing of it is true.
+    Contradicted,
+}
+
+/// What a place has at one index of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// A signed statement.
+    Leaf(Leaf),
+    /// Nothing.
+    Missing,
+    /// Something that is not signed as the policy demands.
+    Refused(Reject),
+}
+
+/// One index of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Which log.
+    pub epoch: u64,
+    /// Which leaf of it.
+    pub index: u64,
+    /// What is there.
+    pub kept: Kept,
+    /// How far it is to be believed.
+    pub standing: Standing,
+}
+
+/// What one place can tell about a volume's past; its head is verified, whatever its age.
+pub struct History {
+    mirror: usize,
+    replica: Arc<dyn Replica>,
+    floor: Floor,
+    head: Head,
+    offer: Offer,
+    now: u64,
+    signatures: Mutex<Signatures>,
+}
+
+impl std::fmt::Debug for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("History")
+            .field("place", &self.replica.place())
+            .finish_non_exhaustive()
+    }
+}
+
+impl History {
+    /// Begins from a place's head.
+    ///
+    /// # Errors
+    /// [`Reject`]: a head whose policies or signatures are bad.
+    fn begin(
+        mirror: usize,
+        replica: Arc<dyn Replica>,
+        head: &[u8],
+        floor: Floor,
+        now: u64,
+    ) -> Result<History, Reject> {
+        let head = Head::decode(head)?;
+        let claimed: RootRecord = head.record.statement().read(floor.volume())?;
+        let terms = Terms {
+            freshness: Freshness::Pinned {
+                version: claimed.version,
+                record_hash: head.record.hash(),
+            },
+            ..Terms::strict(now)
+        };
+        let mut signatures = Signatures::default();
+        let offer = floor.judge(&head, &terms, &mut signatures)?;
+        Ok(History {
+            mirror,
+            replica,
+            floor,
+            head,
+            offer,
+            now,
+            signatures: Mutex::new(signatures),
+        })
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.floor.volume()
+    }
+
+    /// The place that tells.
+    pub fn place(&self) -> &str {
+        self.replica.place()
+    }
+
+    /// The newest record of the place.
+    pub fn newest(&self) -> &RootRecord {
+        &self.offer.record
+    }
+
+    fn signatures(&self) -> std::sync::MutexGuard<'_, Signatures> {
+        let locked = self.signatures.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn objects(&self) -> Option<&dyn Objects> {
+        self.replica.objects()
+    }
+
+    /// A leaf, in form only.
+    async fn leaf(&self, epoch: u64, index: u64) -> Result<Option<Signed>, VolumeError> {
+        let name = ObjectName::Log { epoch, index };
+        let Some(objects) = self.objects() else {
+            return Ok(None);
+        };
+        let bytes = objects
+            .range(name, 0, MAX_LEAF_BYTES.saturating_add(1))
+            .await;
+        let what = || format!("the log's leaf {index}");
+        let Some(bytes) = bytes.map_err(|e| VolumeError::from_store(what(), &e))? else {
+            return Ok(None);
+        };
+        let signed = Signed::from_bytes(&bytes).map_err(|why| ReadError::Integrity {
+            place: self.place().to_owned(),
+            what: what(),
+            why,
+        })?;
+        Ok(Some(signed))
+    }
+
+    /// The logs of the volume as far as the head tells, newest first: each with what it came to.
+    fn logs(&self) -> Vec<(LogPoint, Option<Frontier>)> {
+        let mut logs = Vec::new();
+        let after = self.head.next_log(self.volume());
+        let current = self.offer.record.log.epoch;
+        match after {
+            Ok((point, frontier)) if point.epoch == current => logs.push((point, Some(frontier))),
+            _ => logs.push((self.offer.log_after, None)),
+        }
+        for number in (1..=self.offer.record.policy_number).rev() {
+            let Some((policy, _)) = self.offer.chain.get(number) else {
+                continue;
+            };
+            let before = self.offer.chain.get(number.saturating_sub(1));
+            let begins = before.is_some_and(|(before, _)| before.log_epoch() < policy.log_epoch());
+            if let (true, Some(last)) = (begins, policy.last()) {
+                logs.push((last.log, None));
+            }
+        }
+        logs
+    }
+
+    /// Entries of the log, newest first, at most `max`; each as far as it can be proved.
+    ///
+    /// # Errors
+    /// [`VolumeError`] when the place does not answer in time.
+    pub async fn list(&self, max: usize, deadline: Instant) -> Result<Vec<Entry>, VolumeError> {
+        let mut out: Vec<Entry> = Vec::new();
+        for (log, frontier) in self.logs() {
+            let parts: Vec<(u64, u64, [u8; 32])> = match &frontier {
+                Some(frontier) => frontier.subtrees().collect(),
+                None => vec![(0, log.size, log.root)],
+            };
+            for part in parts.into_iter().rev() {
+                let room = max.saturating_sub(out.len());
+                if room == 0 {
+                    return Ok(out);
+                }
+                let read = self.part(log.epoch, part, room);
+                let read = tokio::time::timeout_at(deadline.into(), read).await;
+                out.extend(read.unwrap_or_else(|_| Err(self.too_slow()))?);
+            }
+        }
+        Ok(out)
+    }
+
+    fn too_slow(&self) -> VolumeError {
+        let cause = format!("{} did not answer before the deadline", self.place());
+        VolumeError::unavailable("the log", cause)
+    }
+
+    /// A stretch of a log whose Merkle root is known: all of it is read, the newest `room` entries
+    /// are told.
+    async fn part(
+        &self,
+        epoch: u64,
+        (start, leaves, root): (u64, u64, [u8; 32]),
+        room: usize,
+    ) -> Result<Vec<Entry>, VolumeError> {
+        let indices = start..start.saturating_add(leaves);
+        let ask = |index| async move { (index, self.leaf(epoch, index).await) };
+        let mut answers = stream::iter(indices).map(ask).buffered(LEAVES_AT_ONCE);
+        let mut replay = Frontier::new();
+        let mut whole = true;
+        let mut told = VecDeque::new();
+        while let Some((index, answer)) = answers.next().await {
+            let kept = match answer {
+                Ok(Some(signed)) => {
+                    whole &= replay.push(signed.statement().bytes()).is_ok();
+                    match Leaf::read(&signed, &self.offer.chain, &mut self.signatures()) {
+                        Ok(leaf) => Kept::Leaf(leaf),
+                        Err(why) => Kept::Refused(why),
+                    }
+                }
+                Ok(None) => Kept::Missing,
+                Err(VolumeError::Read(ReadError::Integrity { why, .. })) => Kept::Refused(why),
+                Err(error) => return Err(error),
+            };
+            whole &= matches!(kept, Kept::Leaf(_));
+            if told.len() == room {
+                told.pop_front();
+            }
+            told.push_back(Entry {
+                epoch,
+                index,
+                kept,
+                standing: Standing::Unproved,
+            });
+        }
+        let standing = match whole {
+            false => Standing::Unproved,
+            true if replay.root() == root => Standing::Proved,
+            true => Standing::Contradicted,
+        };
+        let entries = told.into_iter().rev();
+        Ok(entries.map(|entry| Entry { standing, ..entry }).collect())
+    }
+
+    /// The signed record of a version, if the place keeps it. Versions ascend along a log, so this
+    /// asks for a logarithmic number of leaves; that it is the right one shows in the record itself.
+    ///
+    /// # Errors
+    /// [`VolumeError`] when the place does not answer.
+    pub async fn find(&self, version: u64) -> Result<Option<Signed>, VolumeError> {
+        if version == self.offer.record.version {
+            return Ok(Some(self.head.record.clone()));
+        }
+        for (log, _) in self.logs() {
+            let (mut low, mut high) = (0, log.size);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match self.record_from(log.epoch, low, middle).await? {
+                    None => low = middle.saturating_add(1),
+                    Some((_, found, signed)) if found == version => return Ok(Some(signed)),
+                    Some((_, found, _)) if found < version => low = middle.saturating_add(1),
+                    Some((at, ..)) => high = at,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The record at `index`, or the next one below down to `low`: where it is, and its version.
+    async fn record_from(
+        &self,
+        epoch: u64,
+        low: u64,
+        index: u64,
+    ) -> Result<Option<(u64, u64, Signed)>, VolumeError> {
+        for at in (low..=index).rev().take(MAX_STEPS as usize) {
+            let signed = match self.leaf(epoch, at).await {
+                Ok(Some(signed)) => signed,
+                Ok(None) | Err(VolumeError::Read(ReadError::Integrity { .. })) => continue,
+                Err(error) => return Err(error),
+            };
+            let leaf = Leaf::read(&signed, &self.offer.chain, &mut self.signatures());
+            if let Ok(Leaf::Record { record, .. }) = leaf {
+                return Ok(Some((at, record.version, signed)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The version before the newest, as far as the place keeps the log.
+    ///
+    /// # Errors
+    /// [`VolumeError`] when the place does not answer.
+    pub async fn previous(&self) -> Result<Option<u64>, VolumeError> {
+        for (i, (log, _)) in self.logs().into_iter().enumerate() {
+            // In its own log the newest record is not before itself.
+            let end = if i == 0 {
+                self.offer.record.log.size
+            } else {
+                log.size
+            };
+            if let Some(last) = end.checked_sub(1)
+                && let Some((_, version, _)) = self.record_from(log.epoch, 0, last).await?
+            {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Judges a record that [`History::find`] gave.
+    fn judge(&self, signed: &Signed, freshness: Freshness) -> Result<Offer, Reject> {
+        if signed.hash() == self.offer.record_hash {
+            return Ok(self.offer.clone());
+        }
+        let terms = Terms {
+            freshness,
+            ..Terms::strict(self.now)
+        };
+        let mut signatures = self.signatures();
+        self.floor
+            .judge_earlier(&self.head, signed, &terms, &mut signatures)
+    }
+}
+
+impl Asker<'_> {
+    /// What each place can tell of the past, newest heads first.
+    async fn histories(
+        &self,
+        deadline: Instant,
+    ) -> Result<(Vec<History>, Vec<VolumeError>), VolumeError> {
+        let asked = self.mirrors.heads(None, HEADS_PATIENCE);
+        let asked = tokio::time::timeout_at(deadline.into(), asked).await;
+        let answers = asked.map_err(|_| {
+            VolumeError::unavailable("the head", "no place answered before the deadline")
+        })?;
+        // Only read: whoever looks at the past moves no floor.
+        let floor = self.state.lock()?.load()?;
+        let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
+        let mut errors = Vec::new();
+        let mut histories = Vec::new();
+        for (mirror, answer) in answers {
+            let bytes = match answer {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    errors.push(VolumeError::from_store("the head", &error));
+                    continue;
+                }
+            };
+            let Some(replica) = replicas.get(mirror).cloned() else {
+                continue;
+            };
+            let place = replica.place().to_owned();
+            match History::begin(mirror, replica, &bytes, floor.clone(), self.now) {
+                Ok(history) => histories.push(history),
+                Err(why) => errors.push(VolumeError::Statement { place, why }),
+            }
+        }
+        histories.sort_by_key(|h| std::cmp::Reverse(h.newest().version));
+        Ok((histories, errors))
+    }
+
+    /// The pinned record, wherever it is kept: as a head, or in the log of a later one.
+    pub(crate) async fn pinned(&self, deadline: Instant) -> Result<Vec<Judged>, VolumeError> {
+        let freshness = self.options.freshness;
+        let Freshness::Pinned {
+            version,
+            record_hash,
+        } = freshness
+        else {
+            return Ok(Vec::new());
+        };
+        let (histories, mut errors) = self.histories(deadline).await?;
+        let mut judged = Vec::new();
+        for (at, history) in histories.iter().enumerate() {
+            let place = history.place().to_owned();
+            let until = share(deadline, at + 1 == histories.len());
+            let find = tokio::time::timeout_at(until.into(), history.find(version)).await;
+            let found = find.unwrap_or_else(|_| Err(history.too_slow()));
+            let why = match found {
+                Ok(Some(signed)) if signed.hash() == record_hash => {
+                    match history.judge(&signed, freshness) {
+                        Ok(offer) => {
+                            judged.push(Judged {
+                                mirror: history.mirror,
+                                place,
+                                offer,
+                                head: None,
+                            });
+                            continue;
+                        }
+                        Err(why) => why,
+                    }
+                }
+                Ok(Some(_)) => Reject::NotPinned("another record of that version"),
+                Ok(None) => Reject::NotPinned("its log has no such version"),
+                Err(error) => {
+                    errors.push(error);
+                    continue;
+                }
+            };
+            errors.push(VolumeError::Statement { place, why });
+        }
+        if judged.is_empty() {
+            return Err(gravest(errors));
+        }
+        Ok(judged)
+    }
+}
+
+impl Volume {
+    /// What the places can tell of the past, newest first; at least one.
+    ///
+    /// # Errors
+    /// The gravest of what they did wrong.
+    pub async fn histories(&self) -> Result<Vec<History>, VolumeError> {
+        let (mut histories, mut errors) = self.asker().histories(self.deadline()).await?;
+        histories.retain(|history| {
+            let tells = history.objects().is_some();
+            if !tells {
+                errors.push(VolumeError::Place(format!(
+                    "{} shows no log",
+                    history.place()
+                )));
+            }
+            tells
+        });
+        if histories.is_empty() {
+            return Err(gravest(errors));
+        }
+        Ok(histories)
+    }
+
+    /// An earlier version (or the present one), as far as its blocks can be had; `None` where no
+    /// place keeps its record.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub async fn version(
+        &self,
+        histories: &[History],
+        version: u64,
+    ) -> Result<Option<Snapshot>, VolumeError> {
+        let current = self.snapshot();
+        if current.record().version == version {
+            return Ok(Some(current.as_ref().clone()));
+        }
+        let deadline = self.deadline();
+        let mut errors = Vec::new();
+        for (at, history) in histories.iter().enumerate() {
+            let until = share(deadline, at + 1 == histories.len());
+            let find = tokio::time::timeout_at(until.into(), history.find(version)).await;
+            let signed = match find.unwrap_or_else(|_| Err(history.too_slow())) {
+                Ok(Some(signed)) => signed,
+                Ok(None) => continue,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
+                }
+            };
+            let judged = history.judge(&signed, Freshness::Strict);
+            let offer = judged.map_err(|why| VolumeError::Statement {
+                place: history.place().to_owned(),
+                why,
+            })?;
+            let blocks = current.blocks().clone();
+            let how = Fetch::Until(deadline);
+            let snapshot = Snapshot::open(blocks, &offer, how).await?;
+            return Ok(Some(snapshot));
+        }
+        match errors.is_empty() {
+            true => Ok(None),
+            false => Err(gravest(errors)),
+        }
+    }
+}
+
+/// Until when one place may take: whoever stalls leaves time for those after it.
+fn share(deadline: Instant, is_last: bool) -> Instant {
+    if is_last {
+        return deadline;
+    }
+    let now = Instant::now();
+    now + deadline.saturating_duration_since(now) / 2
+}

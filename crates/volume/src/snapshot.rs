@@ -1,0 +1,105 @@
+//! One version of a volume: a verified tree, and the statement that names its root.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use reader::blocks::{Blocks, Fetch};
+use reader::{ReadError, Tree};
+use trust::judge::Offer;
+use trust::root::RootRecord;
+
+/// One verified version of a volume. Dereferences to its [`Tree`], through which names, attributes and
+/// content are read.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    tree: Tree,
+    record: RootRecord,
+    record_hash: [u8; 32],
+    valid_until: u64,
+    fresh_until: u64,
+    /// The newest policy under which that was judged.
+    policy: u64,
+}
+
+impl Deref for Snapshot {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+impl Snapshot {
+    /// Reads the root directory's inode of a record that has been judged.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub(crate) async fn open(
+        blocks: Arc<Blocks>,
+        offer: &Offer,
+        how: Fetch,
+    ) -> Result<Snapshot, ReadError> {
+        Ok(Snapshot {
+            tree: Tree::open(blocks, &offer.record.root, how).await?,
+            record: offer.record.clone(),
+            record_hash: offer.record_hash,
+            valid_until: offer.valid_until,
+            fresh_until: offer.fresh_until,
+            policy: offer.chain.newest().number(),
+        })
+    }
+
+    /// The same version under a statement that holds longer, or that a newer policy shortens. A
+    /// statement with less validity under the same policy changes nothing: what one place proved,
+    /// another place cannot take back. `None` where nothing changes.
+    pub(crate) fn renewed(&self, offer: &Offer) -> Option<Self> {
+        let policy = offer.chain.newest().number();
+        let counts = offer.valid_until > self.valid_until || policy > self.policy;
+        counts.then(|| Snapshot {
+            valid_until: offer.valid_until,
+            fresh_until: offer.fresh_until,
+            policy,
+            ..self.clone()
+        })
+    }
+
+    /// The same version, over at `end` (unix seconds) at the latest.
+    pub(crate) fn ended(&self, end: u64) -> Self {
+        Snapshot {
+            valid_until: self.valid_until.min(end),
+            fresh_until: self.fresh_until.min(end),
+            ..self.clone()
+        }
+    }
+
+    /// The verified tree.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The root record.
+    pub fn record(&self) -> &RootRecord {
+        &self.record
+    }
+
+    /// The root record's hash.
+    pub fn record_hash(&self) -> &[u8; 32] {
+        &self.record_hash
+    }
+
+    /// Until when the snapshot may be used, unix seconds.
+    pub fn valid_until(&self) -> u64 {
+        self.valid_until
+    }
+
+    /// Until when the statement itself holds, unix seconds. The time between this and
+    /// [`Snapshot::valid_until`] is grace.
+    pub fn fresh_until(&self) -> u64 {
+        self.fresh_until
+    }
+
+    /// The number of the newest policy under which it was judged.
+    pub(crate) fn policy(&self) -> u64 {
+        self.policy
+    }
+}

@@ -1,0 +1,465 @@
+//! `bulla verify`: every block of a tree, or of what lies below one path, is fetched and proved.
+//!
+//! Relies on [`crate::snapshot`] and [`reader::blocks`], which check as they read: what is left here
+//! is to visit everything once, and to compare how much there is with what was signed. Equal subtrees and equal blocks are visited once, however often they
+//! occur, so the work is bounded by the blocks that exist and not by what a publisher who nests a
+//! tree in itself makes of them. Memory: at most 64 bytes a block, besides the cache.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use trust::array::{ArrayRoot, Child, Extent};
+use trust::inode::{Content, FileContent, Inode, Xattrs};
+use trust::root::Totals;
+use trust::{ArrayNode, Data, Handle, MapNode, Reject};
+
+use reader::ReadError;
+use reader::around::Expect;
+use reader::blocks::Fetch;
+
+use crate::error::VolumeError;
+use crate::snapshot::Snapshot;
+use crate::volume::Volume;
+
+/// Entries of a directory that are listed at a time.
+const PAGE_ENTRIES: usize = 1024;
+/// Content fetched by one task, bytes, and blocks.
+const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_BLOCKS: usize = 256;
+/// Tasks at a time.
+const TASKS: usize = 16;
+/// Directories within directories that are followed; deeper is no tree that a person made.
+pub const MAX_DEPTH: usize = 2048;
+/// Damaged paths that are told; more are only counted.
+pub const MAX_DAMAGES_TOLD: usize = 1000;
+
+/// How far a walk has come; read by whoever draws a bar.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Files and other entries that are not directories.
+    pub leaves: AtomicU64,
+    /// Content, bytes.
+    pub bytes: AtomicU64,
+}
+
+impl Tally {
+    /// Counts files and bytes that are done.
+    pub fn add(&self, leaves: u64, bytes: u64) {
+        self.leaves.fetch_add(leaves, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What could not be proved.
+#[derive(Debug, Clone)]
+pub struct Damage {
+    /// The path that it belongs to (one of them).
+    pub path: Bytes,
+    /// Why not.
+    pub why: ReadError,
+}
+
+/// What a verification found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What there is; of a whole volume, compared with what was signed.
+    pub totals: Totals,
+    /// Distinct data blocks that were proved.
+    pub data_blocks: u64,
+    /// Their plaintext, bytes.
+    pub data_bytes: u64,
+    /// The first [`MAX_DAMAGES_TOLD`] damages.
+    pub damages: Vec<Damage>,
+    /// How many there are.
+    pub damage_count: u64,
+}
+
+impl Report {
+    /// The gravest damage: evidence of an attack beats an outage.
+    pub fn gravest(&self) -> Option<&Damage> {
+        self.damages.iter().max_by_key(|damage| damage.why.class())
+    }
+
+    fn damaged(&mut self, path: Bytes, why: ReadError) {
+        self.damage_count = self.damage_count.saturating_add(1);
+        // A grave damage is kept even when the list is full of outages.
+        let graver = self
+            .gravest()
+            .is_none_or(|worst| why.class() > worst.why.class());
+        if self.damages.len() < MAX_DAMAGES_TOLD {
+            self.damages.push(Damage { path, why });
+        } else if graver && let Some(last) = self.damages.last_mut() {
+            *last = Damage { path, why };
+        }
+    }
+}
+
+/// Proves everything below `path` (which is `top`) in `snapshot`. Of the whole volume (no path) also
+/// that it holds as much as was signed.
+///
+/// # Errors
+/// [`VolumeError::Expired`] when the statement ends meanwhile. What cannot be proved is no error but
+/// stands in the report.
+pub async fn verify(
+    volume: &Arc<Volume>,
+    snapshot: &Arc<Snapshot>,
+    path: &[u8],
+    top: &Inode,
+    tally: &Arc<Tally>,
+) -> Result<Report, VolumeError> {
+    let mut walk = Walk {
+        volume,
+        snapshot,
+        tally,
+        report: Report::default(),
+        known: HashMap::new(),
+        linked: HashSet::new(),
+        linked_bytes: 0,
+        seen: HashSet::new(),
+        batch: Batch::default(),
+        tasks: JoinSet::new(),
+    };
+    walk.tree(Bytes::copy_from_slice(path), top).await?;
+    walk.send().await;
+    while walk.settle_one().await {}
+    let mut report = walk.report;
+    report.totals.bytes = report.totals.bytes.saturating_add(walk.linked_bytes);
+    // What is damaged was not walked: then it is no wonder.
+    let whole = path.is_empty() && report.damage_count == 0;
+    if whole && report.totals != snapshot.record().totals {
+        let why = Reject::BadTree {
+            what: "volume",
+            why: "it does not hold as much as its publisher signed",
+        };
+        report.damaged(Bytes::new(), ReadError::Malformed(why));
+    }
+    Ok(report)
+}
+
+/// Data blocks that are fetched together.
+#[derive(Debug, Default)]
+struct Batch {
+    wanted: Vec<Wanted>,
+    bytes: u64,
+}
+
+/// A data block, as long as its extent says, of the file at `path`.
+#[derive(Debug)]
+struct Wanted {
+    handle: Handle<Data>,
+    len: u32,
+    path: Bytes,
+}
+
+/// What a task says of its batch.
+struct Proved {
+    blocks: u64,
+    bytes: u64,
+    damages: Vec<Damage>,
+}
+
+/// A directory that is being visited.
+struct Frame {
+    path: Bytes,
+    inode: Inode,
+    after: Option<Bytes>,
+    page: std::vec::IntoIter<(Bytes, Inode)>,
+    last_page: bool,
+    totals: Totals,
+}
+
+impl Frame {
+    fn new(path: Bytes, inode: Inode) -> Frame {
+        Frame {
+            path,
+            after: None,
+            page: Vec::new().into_iter(),
+            last_page: false,
+            totals: Totals::of(&inode),
+            inode,
+        }
+    }
+}
+
+struct Walk<'a> {
+    volume: &'a Arc<Volume>,
+    snapshot: &'a Arc<Snapshot>,
+    tally: &'a Arc<Tally>,
+    report: Report,
+    /// Directories that are done, and what they hold, without the content of files with several names.
+    known: HashMap<Handle<MapNode>, Totals>,
+    /// Files with several names that were met: identity and size, which a publisher who makes the
+    /// names differ may give several of.
+    linked: HashSet<([u8; 16], u64)>,
+    /// Their content.
+    linked_bytes: u64,
+    /// Data blocks and array nodes that were sent for.
+    seen: HashSet<[u8; 32]>,
+    batch: Batch,
+    tasks: JoinSet<Proved>,
+}
+
+impl Walk<'_> {
+    fn how(&self) -> Fetch {
+        Fetch::Until(self.volume.deadline())
+    }
+
+    async fn tree(&mut self, path: Bytes, top: &Inode) -> Result<(), ReadError> {
+        if !matches!(top.content, Content::Directory { .. }) {
+            self.report.totals = self.entry(&path, top).await;
+            return Ok(());
+        }
+        self.attributes(&path, top).await;
+        let mut stack = vec![Frame::new(path, top.clone())];
+        while let Some(frame) = stack.last_mut() {
+            let Some((name, inode)) = self.next(frame).await else {
+                let Some(done) = stack.pop() else { break };
+                if let Some(handle) = directory_handle(&done.inode) {
+                    self.known.insert(handle, done.totals);
+                }
+                match stack.last_mut() {
+                    Some(parent) => parent.totals.add(done.totals),
+                    None => self.report.totals = done.totals,
+                }
+                continue;
+            };
+            let path = join(&frame.path, &name);
+            if !matches!(inode.content, Content::Directory { .. }) {
+                let totals = self.entry(&path, &inode).await;
+                frame.totals.add(totals);
+                continue;
+            }
+            self.attributes(&path, &inode).await;
+            let known = directory_handle(&inode).and_then(|handle| self.known.get(&handle));
+            if let Some(totals) = known {
+                frame.totals.add(*totals);
+                self.tally.add(totals.leaves(), totals.bytes);
+            } else if stack.len() >= MAX_DEPTH {
+                let why = Reject::BadTree {
+                    what: "directory",
+                    why: "nested too deeply",
+                };
+                self.report.damaged(path, ReadError::Malformed(why));
+            } else {
+                stack.push(Frame::new(path, inode));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next entry of a directory; a page that cannot be had is a damage and ends the directory.
+    async fn next(&mut self, frame: &mut Frame) -> Option<(Bytes, Inode)> {
+        loop {
+            if let Some(entry) = frame.page.next() {
+                return Some(entry);
+            }
+            if frame.last_page {
+                return None;
+            }
+            let after = frame.after.as_deref();
+            let how = self.how();
+            match self
+                .snapshot
+                .list(&frame.inode, after, PAGE_ENTRIES, how)
+                .await
+            {
+                Ok(page) => {
+                    frame.last_page = page.len() < PAGE_ENTRIES;
+                    frame.after = page.last().map(|(name, _)| name.clone());
+                    frame.page = page.into_iter();
+                }
+                Err(why) => {
+                    frame.last_page = true;
+                    self.report.damaged(frame.path.clone(), why);
+                }
+            }
+        }
+    }
+
+    /// Visits an entry that is no directory.
+    async fn entry(&mut self, path: &Bytes, inode: &Inode) -> Totals {
+        self.attributes(path, inode).await;
+        let mut totals = Totals::of(inode);
+        let mut fresh = true;
+        if let Some(group) = inode.link_group {
+            fresh = self.linked.insert((group, totals.bytes));
+            if fresh {
+                self.linked_bytes = self.linked_bytes.saturating_add(totals.bytes);
+            }
+            totals.bytes = 0;
+        }
+        self.tally.add(1, 0);
+        match &inode.content {
+            Content::Regular(FileContent::Array(root)) => {
+                let silent = Tally::default();
+                let tally = if fresh { self.tally } else { &silent };
+                if let Err(why) = self.array(path, root, tally).await {
+                    self.report.damaged(path.clone(), why);
+                }
+            }
+            Content::Regular(_) => self.tally.add(0, totals.bytes),
+            _ => {}
+        }
+        totals
+    }
+
+    async fn attributes(&mut self, path: &Bytes, inode: &Inode) {
+        if matches!(inode.xattrs, Xattrs::Stored(_))
+            && let Err(why) = self.snapshot.xattrs(inode, self.how()).await
+        {
+            self.report.damaged(path.clone(), why);
+        }
+    }
+
+    /// Visits an array tree: its nodes here, its data blocks in tasks.
+    async fn array(
+        &mut self,
+        path: &Bytes,
+        root: &ArrayRoot,
+        tally: &Tally,
+    ) -> Result<(), ReadError> {
+        let mut stack = vec![root.top()];
+        while let Some(child) = stack.pop() {
+            match child {
+                Child::Extent(Extent::Hole { len }) => tally.add(0, len),
+                Child::Extent(Extent::Data { handle, len }) => {
+                    // The length belongs to the claim: one block under two lengths is malformed.
+                    if self.seen.insert(mix(handle.as_bytes(), u64::from(len), 0)) {
+                        self.want(path, handle, len).await;
+                    }
+                    tally.add(0, u64::from(len));
+                }
+                Child::Node { handle, len, level } => {
+                    if !self.seen.insert(mix(handle.as_bytes(), len, level)) {
+                        tally.add(0, len);
+                        continue;
+                    }
+                    let blocks = self.snapshot.blocks();
+                    let node = blocks
+                        .get::<ArrayNode>(&handle, Expect::Nothing, self.how())
+                        .await?;
+                    node.check(level, len).map_err(ReadError::Malformed)?;
+                    stack.extend(node.children());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn want(&mut self, path: &Bytes, handle: Handle<Data>, len: u32) {
+        self.batch.bytes += u64::from(len);
+        self.batch.wanted.push(Wanted {
+            handle,
+            len,
+            path: path.clone(),
+        });
+        if self.batch.bytes >= BATCH_BYTES || self.batch.wanted.len() >= BATCH_BLOCKS {
+            self.send().await;
+        }
+    }
+
+    /// Hands the batch to a task, once there is room for one.
+    async fn send(&mut self) {
+        while self.tasks.len() >= TASKS {
+            self.settle_one().await;
+        }
+        let batch = std::mem::take(&mut self.batch);
+        if !batch.wanted.is_empty() {
+            let (volume, snapshot) = (Arc::clone(self.volume), Arc::clone(self.snapshot));
+            self.tasks
+                .spawn(async move { prove(&volume, &snapshot, batch).await });
+        }
+    }
+
+    /// Waits for one task; false when there is none.
+    async fn settle_one(&mut self) -> bool {
+        match self.tasks.join_next().await {
+            None => return false,
+            Some(Ok(proved)) => {
+                self.report.data_blocks += proved.blocks;
+                self.report.data_bytes += proved.bytes;
+                for damage in proved.damages {
+                    self.report.damaged(damage.path, damage.why);
+                }
+            }
+            Some(Err(died)) => {
+                let what = "a block".to_owned();
+                let why = ReadError::Unavailable {
+                    what,
+                    cause: died.to_string(),
+                };
+                self.report.damaged(Bytes::new(), why);
+            }
+        }
+        true
+    }
+}
+
+/// Fetches a batch. Where one block fails, the others are still counted: each is asked for by itself.
+async fn prove(volume: &Volume, snapshot: &Snapshot, batch: Batch) -> Proved {
+    let mut proved = Proved {
+        blocks: 0,
+        bytes: 0,
+        damages: Vec::new(),
+    };
+    let handles: Vec<Handle<Data>> = batch.wanted.iter().map(|wanted| wanted.handle).collect();
+    let how = Fetch::Until(volume.deadline());
+    let whole = snapshot.blocks().get_many(&handles, how).await;
+    for (i, Wanted { handle, len, path }) in batch.wanted.iter().enumerate() {
+        let block = match &whole {
+            Ok(blocks) => blocks.get(i).cloned().ok_or(ReadError::NotCached),
+            Err(_) => {
+                let how = Fetch::Until(volume.deadline());
+                snapshot.blocks().get(handle, Expect::Nothing, how).await
+            }
+        };
+        let checked = block.and_then(|block| {
+            if block.bytes().len() as u64 == u64::from(*len) {
+                return Ok(());
+            }
+            let why = "a data block has another length than its extent";
+            Err(ReadError::Malformed(Reject::BadTree { what: "file", why }))
+        });
+        match checked {
+            Ok(()) => {
+                proved.blocks += 1;
+                proved.bytes += u64::from(*len);
+            }
+            Err(why) => proved.damages.push(Damage {
+                path: path.clone(),
+                why,
+            }),
+        }
+    }
+    proved
+}
+
+fn directory_handle(inode: &Inode) -> Option<Handle<MapNode>> {
+    match &inode.content {
+        Content::Directory {
+            map: Some(root), ..
+        } => Some(root.handle),
+        _ => None,
+    }
+}
+
+/// A handle together with what the tree claims of it. Handles are uniformly distributed and nothing
+/// depends on this but what is visited twice.
+fn mix(handle: &[u8; 32], len: u64, level: u8) -> [u8; 32] {
+    let mut key = *handle;
+    let claim = len.to_le_bytes().into_iter().chain([level]);
+    for (byte, claimed) in key.iter_mut().zip(claim) {
+        *byte ^= claimed;
+    }
+    key
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Bytes {
+    if directory.is_empty() {
+        return Bytes::copy_from_slice(name);
+    }
+    [directory, b"/", name].concat().into()
+}

@@ -1,0 +1,174 @@
+//! Fetching ahead of sequential readers: bounded, only for them, and never in anybody's way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use reader::ReadError;
+use reader::blocks::now as at_once;
+use sim::liar::{Liar, Lie};
+use store::memory::MemoryStore;
+use trust::inode::Inode;
+use volume::{Fetch, Snapshot, Volume, VolumeError};
+
+use crate::world::{World, noise, now, soon};
+
+const BLOCK: usize = 64 << 10;
+const MIB: usize = 1 << 20;
+const LEN: usize = 10 * MIB;
+
+/// One long file, opened over a replica that does not lie yet.
+struct Long {
+    liar: Arc<Liar<MemoryStore>>,
+    volume: Arc<Volume>,
+    file: Arc<Inode>,
+    content: Vec<u8>,
+    _world: World,
+}
+
+impl Long {
+    async fn open() -> Long {
+        let mut world = World::new();
+        let content = noise(9, LEN);
+        let file = world.model.file(&content, BLOCK).unwrap();
+        let root = world.model.directory(vec![(b"long".to_vec(), file)]);
+        world.head = world.model.publish(&root.unwrap(), now(), 3600).unwrap();
+        let liar = world.liar(Lie::None);
+        let volume = world.open(vec![liar.clone()]).await.unwrap();
+        let file = volume.snapshot().resolve(b"long", soon()).await.unwrap();
+        Long {
+            liar,
+            volume,
+            file: file.unwrap(),
+            content,
+            _world: world,
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.volume.snapshot()
+    }
+
+    async fn read(&self, offset: usize, len: usize) -> Result<(), VolumeError> {
+        let snapshot = self.snapshot();
+        let got = snapshot
+            .read(&self.file, offset as u64, len, soon())
+            .await?;
+        assert_eq!(got.concat(), self.content[offset..offset + len]);
+        Ok(())
+    }
+
+    fn read_cached(&self, offset: usize, len: usize) -> Result<(), VolumeError> {
+        let snapshot = self.snapshot();
+        let got = at_once(snapshot.read(&self.file, offset as u64, len, Fetch::Cached))?;
+        assert_eq!(got.concat(), self.content[offset..offset + len]);
+        Ok(())
+    }
+
+    fn fetched_bytes(&self) -> usize {
+        let snapshot = self.snapshot();
+        let blocks = snapshot.blocks().counters().fetched.load(Ordering::Relaxed);
+        blocks as usize * BLOCK
+    }
+
+    /// Brings the first half megabyte into memory, then stands at its quarter, one read before
+    /// anything is fetched ahead.
+    async fn poised() -> Long {
+        let long = Long::open().await;
+        for part in (0..4).rev() {
+            long.read(part * 2 * BLOCK, 2 * BLOCK).await.unwrap();
+        }
+        long
+    }
+}
+
+/// Longer than what is under way takes on a busy machine.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+}
+
+#[tokio::test]
+async fn a_sequential_reader_finds_what_follows_in_memory_and_not_much_more() {
+    let long = Long::open().await;
+    long.read(0, MIB).await.unwrap();
+    settle().await;
+    long.read_cached(MIB, MIB).unwrap();
+    settle().await;
+    // The cache is 16 MiB: two are the most that may be fetched ahead. Nodes count as blocks here.
+    let most = 4 * MIB + 16 * BLOCK;
+    let fetched = long.fetched_bytes();
+    assert!(fetched <= most, "{fetched} bytes for two megabytes read");
+}
+
+#[tokio::test]
+async fn a_random_reader_fetches_what_he_reads() {
+    let long = Long::open().await;
+    long.read(0, 8192).await.unwrap();
+    let before = long.fetched_bytes();
+    let mut touched = std::collections::HashSet::from([0]);
+    let mut at = 1;
+    for _ in 0..60 {
+        at = (at * 211 + 17) % (LEN / 8192);
+        touched.insert(at * 8192 / BLOCK);
+        long.read(at * 8192, 8192).await.unwrap();
+    }
+    settle().await;
+    assert_eq!(long.fetched_bytes() - before, (touched.len() - 1) * BLOCK);
+}
+
+#[tokio::test]
+async fn what_a_long_reader_has_passed_leaves_memory() {
+    let long = Long::open().await;
+    for step in 0..LEN / MIB {
+        long.read(step * MIB, MIB).await.unwrap();
+    }
+    settle().await;
+    let gone = long.read_cached(5 * MIB, MIB);
+    assert!(
+        matches!(gone, Err(VolumeError::Read(ReadError::NotCached))),
+        "{gone:?}"
+    );
+    long.read_cached(LEN - MIB, MIB).unwrap();
+    long.read(5 * MIB, MIB).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stalled_fetch_ahead_delays_nobody_who_reads_from_memory() {
+    let long = Long::poised().await;
+    long.liar.tell(Lie::Stall);
+    let asked = long.liar.asked();
+    let began = Instant::now();
+    long.read(2 * BLOCK, 2 * BLOCK).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(long.liar.asked() > asked, "nothing was fetched ahead");
+    long.read_cached(4 * BLOCK, 4 * BLOCK).unwrap();
+    long.read(0, 8 * BLOCK).await.unwrap();
+    assert!(began.elapsed() < Duration::from_millis(300));
+    // What is not in memory is waited for until the reader's own deadline, and no longer.
+    let began = Instant::now();
+    let missing = long.read(8 * BLOCK, BLOCK).await;
+    assert!(matches!(
+        missing,
+        Err(VolumeError::Read(ReadError::Unavailable { .. }))
+    ));
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_wrong_block_fetched_ahead_is_not_kept() {
+    let long = Long::poised().await;
+    long.liar.tell(Lie::WrongPlaintext);
+    let asked = long.liar.asked();
+    long.read(2 * BLOCK, 2 * BLOCK).await.unwrap();
+    settle().await;
+    assert!(long.liar.asked() > asked, "nothing was fetched ahead");
+    for block in 8..LEN / BLOCK {
+        let kept = long.read_cached(block * BLOCK, BLOCK);
+        assert!(
+            matches!(kept, Err(VolumeError::Read(ReadError::NotCached))),
+            "block {block}"
+        );
+    }
+    long.liar.tell(Lie::None);
+    long.read(8 * BLOCK, 4 * BLOCK).await.unwrap();
+}

@@ -1,0 +1,128 @@
+//! Blocks on the reader's own disk: used before any replica, believed as little as one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use sim::liar::{Liar, Lie};
+use store::MemoryStore;
+use store::cache::{CacheLimits, DiskCache};
+use volume::{Fetch, Volume, VolumeOptions};
+
+use crate::world::{World, noise, read};
+
+fn cache(directory: &Path) -> Arc<DiskCache> {
+    let limits = CacheLimits {
+        quota_bytes: 64 << 20,
+        keep_free_bytes: 0,
+    };
+    DiskCache::open(directory, limits).unwrap()
+}
+
+async fn open(world: &World, liar: Arc<Liar<MemoryStore>>, directory: &Path) -> Arc<Volume> {
+    let options = VolumeOptions {
+        disk_cache: Some(cache(directory)),
+        ..world.options()
+    };
+    Volume::open(world.model.id(), vec![liar], options)
+        .await
+        .unwrap()
+}
+
+/// Reads `big` through the cache in `directory` and waits until it is on the disk.
+async fn fill(world: &World, directory: &Path) {
+    let volume = open(world, world.liar(Lie::None), directory).await;
+    assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let parts = std::fs::read_dir(directory).unwrap().flatten();
+    let parts = parts.filter(|part| part.path().is_dir() && part.file_name() != "new");
+    let inside = parts.flat_map(|part| std::fs::read_dir(part.path()).unwrap().flatten());
+    inside.map(|file| file.path()).collect()
+}
+
+#[tokio::test]
+async fn what_was_read_once_is_read_without_any_replica() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    fill(&world, directory.path()).await;
+    // The head is still wanted; of blocks the replica has none.
+    let empty = world.liar(Lie::DenyBlocks);
+    let volume = open(&world, empty.clone(), directory.path()).await;
+    assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+    assert_eq!(empty.asked(), 0);
+    let snapshot = volume.snapshot();
+    let counters = snapshot.blocks().counters();
+    assert!(counters.from_disk.load(Ordering::Relaxed) > 30);
+    // What was never read is not there.
+    assert!(read(&volume, "small").await.is_err());
+}
+
+#[tokio::test]
+async fn a_damaged_block_on_the_own_disk_heals() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    fill(&world, directory.path()).await;
+    // In each file another byte of the content, so that the record still bears its name.
+    for (n, path) in files(directory.path()).into_iter().enumerate() {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 1 - n % 7;
+        bytes[last] ^= 1 << (n % 8);
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let volume = open(&world, world.liar(Lie::None), directory.path()).await;
+    assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+    let snapshot = volume.snapshot();
+    let blocks = snapshot.blocks();
+    assert_eq!(blocks.counters().from_disk.load(Ordering::Relaxed), 0);
+    let disk = blocks.disk().unwrap();
+    assert!(disk.counters().damaged.load(Ordering::Relaxed) > 30);
+    drop((snapshot, volume));
+    // The damage is gone from the disk.
+    let volume = open(&world, world.liar(Lie::DenyBlocks), directory.path()).await;
+    assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+}
+
+#[test]
+fn a_stuck_disk_leaves_mirrors_the_time_to_answer() {
+    // What reads the disk has one thread, and that is busy.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let outcome = runtime.block_on(async {
+        let volume = open(&world, world.liar(Lie::None), directory.path()).await;
+        tokio::task::spawn_blocking(move || ended.recv());
+        let snapshot = volume.snapshot();
+        let how = Fetch::Until(Instant::now() + Duration::from_secs(4));
+        let big = snapshot.resolve(b"big", how).await?.unwrap();
+        snapshot.read(&big, 0, 300_000, how).await
+    });
+    drop(end);
+    assert_eq!(outcome.unwrap().concat(), noise(1, 300_000));
+}
+
+#[tokio::test]
+async fn a_wrong_block_never_reaches_the_disk() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let liar = world.liar(Lie::None);
+    let volume = open(&world, liar.clone(), directory.path()).await;
+    liar.tell(Lie::WrongPlaintext);
+    assert!(read(&volume, "big").await.is_err());
+    drop(volume);
+    let before = files(directory.path()).len();
+    liar.tell(Lie::None);
+    let volume = open(&world, liar, directory.path()).await;
+    assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+    let snapshot = volume.snapshot();
+    let disk = snapshot.blocks().disk().unwrap();
+    assert_eq!(disk.counters().damaged.load(Ordering::Relaxed), 0);
+    assert!(before < 10, "{before} blocks of a file that was refused");
+}

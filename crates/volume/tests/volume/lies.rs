@@ -1,0 +1,181 @@
+//! One replica lies in each of the ways that `sim` knows: the reader names it, and an honest second
+//! replica masks it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reader::ReadError;
+use sim::liar::Lie;
+use trust::error::Class;
+use volume::{Volume, VolumeError};
+
+use crate::world::{World, noise, read};
+
+/// Opens honestly, then lies, then reads something not yet in memory.
+async fn read_under(lie: Lie) -> Result<Vec<u8>, VolumeError> {
+    let world = World::new();
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await?;
+    liar.tell(lie);
+    read(&volume, "big").await
+}
+
+fn class(result: Result<Vec<u8>, VolumeError>) -> Class {
+    let error = result.expect_err("a lie was believed");
+    error
+        .class()
+        .unwrap_or_else(|| panic!("{error} has no class"))
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_an_integrity_error() {
+    for bit in [0, 1, 1000, 4095 * 8] {
+        assert_eq!(class(read_under(Lie::FlipBit(bit)).await), Class::Integrity);
+    }
+}
+
+#[tokio::test]
+async fn wrong_content_in_a_well_formed_frame_is_an_integrity_error() {
+    assert_eq!(
+        class(read_under(Lie::WrongPlaintext).await),
+        Class::Integrity
+    );
+}
+
+#[tokio::test]
+async fn another_valid_block_is_an_integrity_error() {
+    assert_eq!(class(read_under(Lie::AnotherBlock).await), Class::Integrity);
+}
+
+#[tokio::test]
+async fn a_block_of_another_kind_is_an_integrity_error() {
+    assert_eq!(class(read_under(Lie::WrongKind).await), Class::Integrity);
+}
+
+#[tokio::test]
+async fn a_truncated_block_is_an_integrity_error() {
+    assert_eq!(class(read_under(Lie::Truncate).await), Class::Integrity);
+}
+
+#[tokio::test]
+async fn a_decompression_bomb_is_an_integrity_error() {
+    assert_eq!(class(read_under(Lie::Bomb).await), Class::Integrity);
+}
+
+#[tokio::test]
+async fn a_denied_block_is_unavailable_and_never_absent() {
+    let result = read_under(Lie::DenyBlocks).await;
+    assert!(!matches!(
+        result,
+        Err(VolumeError::Read(ReadError::NotFound { .. }))
+    ));
+    assert_eq!(class(result), Class::Unavailable);
+}
+
+#[tokio::test]
+async fn a_stalled_replica_costs_the_deadline_and_no_more() {
+    let began = Instant::now();
+    assert_eq!(class(read_under(Lie::Stall).await), Class::Unavailable);
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn poisoned_read_around_is_not_kept() {
+    let world = World::new();
+    let liar = world.liar(Lie::PoisonAround);
+    let volume = world.open(vec![liar]).await.unwrap();
+    assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+    let kept = volume
+        .snapshot()
+        .blocks()
+        .counters()
+        .around
+        .load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(kept, 0);
+}
+
+#[tokio::test]
+async fn every_lie_about_blocks_is_masked_by_one_honest_replica() {
+    for lie in [
+        Lie::FlipBit(3),
+        Lie::WrongPlaintext,
+        Lie::AnotherBlock,
+        Lie::WrongKind,
+        Lie::Truncate,
+        Lie::Bomb,
+        Lie::DenyBlocks,
+        Lie::PoisonAround,
+    ] {
+        let world = World::new();
+        let liar = world.liar(lie.clone());
+        let volume: Arc<Volume> = world
+            // The honest one is asked, too: it answers nothing without being asked.
+            .open(vec![liar, world.liar(Lie::None)])
+            .await
+            .unwrap();
+        assert_eq!(
+            read(&volume, "big").await.unwrap(),
+            noise(1, 300_000),
+            "{lie:?}"
+        );
+        assert_eq!(
+            read(&volume, "dir/f123").await.unwrap(),
+            noise(223, 600),
+            "{lie:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_spoiled_head_is_refused_wherever_it_is_spoiled() {
+    let world = World::new();
+    let honest = world.head.clone();
+    // Every bit is for the tests of `trust`; here a prime stride keeps the disk out of it.
+    for bit in (0..honest.len() * 8).step_by(101) {
+        let volume = world.open(vec![world.liar(Lie::FlipHead(bit))]).await;
+        let error = volume.expect_err(&format!("bit {bit} of the head was believed"));
+        assert_eq!(error.class(), Some(Class::Integrity), "bit {bit}: {error}");
+    }
+    for cut in (0..honest.len()).step_by(7) {
+        let error = world
+            .open(vec![world.liar(Lie::CutHead(cut))])
+            .await
+            .expect_err("cut head");
+        assert_eq!(error.class(), Some(Class::Integrity), "cut {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_of_another_volume_is_named_as_such() {
+    let world = World::new();
+    let error = world
+        .open(vec![world.liar(Lie::DenyVolume)])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, VolumeError::Place(_)), "{error}");
+}
+
+#[tokio::test]
+async fn blocks_of_one_length_that_were_swapped_are_never_read() {
+    let mut world = World::new();
+    let content = noise(77, 3 * 8192);
+    let first = world.model.records.len();
+    let file = world.model.file(&content, 8192).unwrap();
+    let root = world.model.directory(vec![(b"f".to_vec(), file)]).unwrap();
+    world.head = world
+        .model
+        .publish(&root, crate::world::now(), 3600)
+        .unwrap();
+    let swapped = world.model.records[first + 1].frame.clone();
+    world.model.records[first].frame = swapped;
+    let volume = world.open(vec![Arc::new(world.replica())]).await.unwrap();
+    let outcome = read(&volume, "f").await;
+    assert!(
+        matches!(outcome, Err(VolumeError::Read(ReadError::Integrity { .. }))),
+        "what is not the block that was asked for was read: {outcome:?}"
+    );
+}

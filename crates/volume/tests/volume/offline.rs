@@ -1,0 +1,251 @@
+//! A start while no place answers: the head that was adopted last, from this machine's disk, believed
+//! no more than a mirror's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sim::liar::{Liar, Lie};
+use sim::model::Model;
+use store::cache::{CacheLimits, DiskCache};
+use store::{BlockStore, BoxFuture, MemoryStore, Replica, StoreError};
+use trust::error::Class;
+use trust::{Handle, Record};
+use volume::{Volume, VolumeError, VolumeOptions};
+
+use crate::world::{World, noise, now, read, tree};
+
+/// A server that is gone.
+struct Dead;
+
+fn gone<T>() -> BoxFuture<'static, Result<T, StoreError>> {
+    let cause = "connection refused".to_owned();
+    let place = "dead".to_owned();
+    Box::pin(async { Err(StoreError::Unavailable { place, cause }) })
+}
+
+impl BlockStore for Dead {
+    fn place(&self) -> &str {
+        "dead"
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        _want: &'a [Handle],
+        _around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        gone()
+    }
+}
+
+impl Replica for Dead {
+    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        gone()
+    }
+}
+
+async fn open(
+    world: &World,
+    replicas: Vec<Arc<dyn Replica>>,
+    cache: &Path,
+) -> Result<Arc<Volume>, VolumeError> {
+    let limits = CacheLimits {
+        quota_bytes: 64 << 20,
+        keep_free_bytes: 0,
+    };
+    let options = VolumeOptions {
+        disk_cache: Some(DiskCache::open(cache, limits).unwrap()),
+        deadline: Duration::from_secs(2),
+        ..world.options()
+    };
+    Volume::open(world.model.id(), replicas, options).await
+}
+
+/// Adopts what `replica` tells, and reads `name` through the cache.
+async fn fill(world: &World, replica: Arc<dyn Replica>, cache: &Path, name: &str) {
+    let volume = open(world, vec![replica], cache).await.unwrap();
+    assert!(!volume.is_offline());
+    read(&volume, name).await.unwrap();
+}
+
+async fn refused(world: &World, replica: Arc<dyn Replica>, cache: &Path) -> Option<Class> {
+    open(world, vec![replica], cache).await.unwrap_err().class()
+}
+
+fn state(world: &World, name: &str) -> PathBuf {
+    let volumes = world.state.path().join("volumes");
+    volumes.join(world.model.id().to_string()).join(name)
+}
+
+/// The next version: `new` beside what was there.
+fn next(world: &mut World, start: u64, duration: u64) -> Bytes {
+    let old = tree(&mut world.model);
+    let new = world.model.file(&noise(9, 5000), 8192).unwrap();
+    let entries = vec![(b"new".to_vec(), new), (b"old".to_vec(), old)];
+    let root = world.model.directory(entries).unwrap();
+    world.model.publish(&root, start, duration).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_read_is_read_again_while_no_place_answers() {
+    let world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    // Nothing was adopted yet: there is nothing to begin with.
+    let class = refused(&world, Arc::new(Dead), cache.path()).await;
+    assert_eq!(class, Some(Class::Unavailable));
+    fill(&world, world.liar(Lie::None), cache.path(), "big").await;
+
+    let silent = world.liar(Lie::Stall);
+    for places in [
+        vec![Arc::new(Dead) as Arc<dyn Replica>],
+        vec![silent.clone(), Arc::new(Dead)],
+        vec![world.liar(Lie::DenyVolume)],
+    ] {
+        let volume = open(&world, places, cache.path()).await.unwrap();
+        assert!(volume.is_offline());
+        assert_eq!(volume.snapshot().record().version, 1);
+        assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+        // What was never read is not there.
+        let missing = read(&volume, "small").await.unwrap_err();
+        assert_eq!(missing.class(), Some(Class::Unavailable), "{missing}");
+        // An outage is told as one, also to who goes on.
+        volume.refresh().await.unwrap_err();
+        assert!(volume.is_offline());
+    }
+
+    // Whoever comes back is heard, and says what is newest.
+    let volume = open(&world, vec![silent.clone()], cache.path())
+        .await
+        .unwrap();
+    silent.tell(Lie::None);
+    volume.refresh().await.unwrap();
+    assert!(!volume.is_offline());
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+}
+
+#[tokio::test]
+async fn a_newer_version_comes_before_the_kept_one_and_takes_its_place() {
+    let mut world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    fill(&world, world.liar(Lie::None), cache.path(), "big").await;
+    world.head = next(&mut world, now(), 3600);
+    let places: Vec<Arc<dyn Replica>> = vec![Arc::new(Dead), world.liar(Lie::None)];
+    let volume = open(&world, places, cache.path()).await.unwrap();
+    assert_eq!(volume.snapshot().record().version, 2);
+    assert!(!volume.is_offline());
+    read(&volume, "new").await.unwrap();
+    drop(volume);
+    let volume = open(&world, vec![Arc::new(Dead)], cache.path())
+        .await
+        .unwrap();
+    assert_eq!(volume.snapshot().record().version, 2);
+    assert_eq!(read(&volume, "new").await.unwrap(), noise(9, 5000));
+}
+
+#[tokio::test]
+async fn an_update_that_a_running_reader_adopts_is_kept_too() {
+    let mut world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    let old = world.head.clone();
+    world.head = next(&mut world, now(), 3600);
+    let liar = world.liar(Lie::Head(old));
+    let volume = open(&world, vec![liar.clone()], cache.path())
+        .await
+        .unwrap();
+    liar.tell(Lie::None);
+    volume.refresh().await.unwrap();
+    drop(volume);
+    let volume = open(&world, vec![Arc::new(Dead)], cache.path())
+        .await
+        .unwrap();
+    assert_eq!(volume.snapshot().record().version, 2);
+}
+
+#[tokio::test]
+async fn a_kept_head_hides_no_rollback_and_no_fork() {
+    let mut world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    let old = world.head.clone();
+    world.head = next(&mut world, now(), 3600);
+    fill(&world, world.liar(Lie::None), cache.path(), "new").await;
+    let places =
+        || -> Vec<Arc<dyn Replica>> { vec![Arc::new(Dead), world.liar(Lie::Head(old.clone()))] };
+    let error = open(&world, places(), cache.path()).await.unwrap_err();
+    assert_eq!(error.class(), Some(Class::Rollback), "{error}");
+    world.model.fork(Some(&old)).unwrap();
+    let other = next(&mut world, now() + 1, 3600);
+    let class = refused(&world, world.liar(Lie::Head(other)), cache.path()).await;
+    assert_eq!(class, Some(Class::Fork));
+    let evidence = std::fs::read_dir(state(&world, "evidence")).unwrap();
+    // With the head that both contradict.
+    assert_eq!(evidence.count(), 3);
+    // With nobody there to contradict it, it is what it was.
+    let alone = open(&world, vec![Arc::new(Dead)], cache.path()).await;
+    assert!(alone.unwrap().is_offline());
+}
+
+#[tokio::test]
+async fn who_announces_a_version_and_withholds_it_does_not_take_the_kept_one_away() {
+    let mut world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    fill(&world, world.liar(Lie::None), cache.path(), "big").await;
+    let honest = world.replica();
+    let new = next(&mut world, now(), 3600);
+    let liar = Arc::new(Liar::<MemoryStore>::new(honest, Lie::Head(new)));
+    let volume = open(&world, vec![liar], cache.path()).await.unwrap();
+    assert!(volume.is_offline());
+    assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+}
+
+#[tokio::test]
+async fn a_kept_head_that_is_damaged_foreign_old_or_over_is_none() {
+    let mut world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    let first = world.head.to_vec();
+    // Its blocks lie in the cache, too.
+    fill(&world, world.liar(Lie::None), cache.path(), "big").await;
+    world.head = next(&mut world, now(), 3600);
+    fill(&world, world.liar(Lie::None), cache.path(), "new").await;
+    let kept = state(&world, "adopted");
+    let good = std::fs::read(&kept).unwrap();
+    assert_eq!(good, world.head);
+    let floor = std::fs::read(state(&world, "floor")).unwrap();
+
+    let mut bad = vec![Vec::new(), first, vec![0; 2 << 20]];
+    for at in (0..good.len()).step_by(7) {
+        let mut flipped = good.clone();
+        flipped[at] ^= 1 << (at % 8);
+        bad.push(flipped);
+    }
+    bad.push(good[..good.len() - 1].to_vec());
+    let mut foreign = Model::new(8).unwrap();
+    let root = tree(&mut foreign);
+    bad.push(foreign.publish(&root, now(), 3600).unwrap().to_vec());
+    bad.push(next(&mut world, now() - 100, 50).to_vec());
+    bad.push(next(&mut world, now() + 3000, 3600).to_vec());
+    for bytes in bad {
+        std::fs::write(&kept, &bytes).unwrap();
+        let class = refused(&world, Arc::new(Dead), cache.path()).await;
+        assert_eq!(class, Some(Class::Unavailable), "{} bytes", bytes.len());
+    }
+    std::fs::remove_file(&kept).unwrap();
+    std::fs::create_dir(&kept).unwrap();
+    assert!(
+        refused(&world, Arc::new(Dead), cache.path())
+            .await
+            .is_some()
+    );
+    std::fs::remove_dir(&kept).unwrap();
+    assert_eq!(std::fs::read(state(&world, "floor")).unwrap(), floor);
+    assert!(!state(&world, "evidence").exists());
+
+    // It heals by the next reader who reaches somebody.
+    std::fs::write(&kept, b"nonsense").unwrap();
+    let honest = world.liar(Lie::Head(Bytes::from(good.clone())));
+    fill(&world, honest, cache.path(), "new").await;
+    assert_eq!(std::fs::read(&kept).unwrap(), good);
+    // Without a cache what was kept is not begun with.
+    let error = world.open(vec![Arc::new(Dead)]).await.unwrap_err();
+    assert_eq!(error.class(), Some(Class::Unavailable));
+}
