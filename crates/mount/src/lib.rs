@@ -9,6 +9,7 @@ pub mod fuse;
 pub mod published;
 
 pub use error::MountError;
+pub use fuse::FileSystem;
 pub use fuse::session::Signals;
 pub use fuse::table;
 pub use fuse::unmount::unmount;

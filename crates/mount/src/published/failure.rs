@@ -8,7 +8,7 @@ use volume::VolumeError;
 
 use crate::fuse::{Error, Refusal};
 
-/// Why a request is not answered with what was asked for.
+/// Why a request fails.
 #[derive(Debug)]
 pub enum Failure {
     /// The volume's reader refused, or could not.
@@ -59,7 +59,7 @@ impl Failure {
         matches!(self, Failure::Read(VolumeError::Read(ReadError::NotCached)))
     }
 
-    /// Logs what a person should know of; `path` is made only when it is needed.
+    /// Logs the failure; `path` is made only when it is needed.
     pub fn log(&self, operation: &str, path: impl FnOnce() -> String) {
         let Failure::Read(error) = self else { return };
         match error.class() {

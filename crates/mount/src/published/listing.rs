@@ -18,11 +18,11 @@ use crate::published::operations::Core;
 pub enum Inside<'a> {
     /// The directory itself or the one above it, by number.
     Known(u64),
-    /// Something in it.
+    /// An entry of the directory.
     Child(&'a Inode),
 }
 
-/// What one READDIR may be answered with.
+/// Entries that one READDIR may be answered with.
 pub struct Listing {
     directory: Arc<OpenDirectory>,
     offset: u64,
@@ -31,10 +31,10 @@ pub struct Listing {
     entries: Vec<(Bytes, Inode)>,
 }
 
-/// Places of `.` and `..`, before the first entry.
+/// Positions of `.` and `..`, before the first entry.
 const DOTS: u64 = 2;
 
-/// What READDIR from place `offset` on may be answered with.
+/// Entries from position `offset` on.
 ///
 /// # Errors
 /// As the reader's.
@@ -56,8 +56,8 @@ pub async fn listing(
 }
 
 impl Listing {
-    /// Gives entries to `add` (with the place that follows each) until it says that it is full, and
-    /// lets the directory keep the rest.
+    /// Gives entries to `add`, each with the position that follows it, until `add` returns `true` (full).
+    /// The directory keeps the rest.
     pub fn fill<Add>(self, core: &Core, mut add: Add)
     where
         Add: FnMut(&Core, &OpenDirectory, u64, &[u8], &Inside<'_>) -> bool,
@@ -91,15 +91,15 @@ impl Listing {
             index += 1;
             before = rest.next().map(|(name, _)| name);
         }
-        // An answer without entries (the end, or dots alone) teaches nothing about places.
+        // An answer without entries (the end, or dots alone) has no position to remember.
         if before.is_some() {
             directory.keep(index, before, rest.collect());
         }
     }
 }
 
-/// Counts a listed name as looked up. A name of an older version is given away as stale at once: the
-/// kernel would otherwise take it for one of the newest.
+/// Counts a listed name as looked up. A name of an older version gets no time to live: the kernel would
+/// otherwise take it for one of the newest version.
 pub fn entered(
     core: &Core,
     directory: &OpenDirectory,

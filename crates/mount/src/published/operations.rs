@@ -25,17 +25,17 @@ use crate::published::view::View;
 
 /// How long the kernel may believe a name or attributes while the statement is valid.
 const LONG: Duration = Duration::from_secs(24 * 3600);
-/// The same where the kernel cannot be told that they are stale.
+/// The same where the kernel cannot be notified that they are stale.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// The mounted volume: everything that requests share.
 #[derive(Debug)]
 pub struct Core {
-    /// The volume.
+    /// The volume that is mounted.
     pub volume: Arc<Volume>,
-    /// What the kernel knows.
+    /// Files that the kernel knows.
     pub nodes: Nodes,
-    /// What went wrong.
+    /// Counters of failures.
     pub faults: Faults,
     owners: Owners,
     view: RwLock<Arc<View>>,
@@ -89,7 +89,7 @@ impl Core {
         *view = Arc::new(View { serial, snapshot });
     }
 
-    /// From now on the kernel can be told that names are stale, so it may believe them for long.
+    /// From now on the kernel can be notified that names are stale, so it may cache them for long.
     pub fn names_can_be_recalled(&self) {
         *self
             .longest_ttl
@@ -97,7 +97,7 @@ impl Core {
             .unwrap_or_else(PoisonError::into_inner) = LONG;
     }
 
-    /// How long the kernel may believe what `view` says: never past the end of its statement.
+    /// How long the kernel may cache answers from `view`: never past the expiry of its statement.
     pub fn ttl(&self, view: &View) -> Duration {
         let left = view
             .snapshot
@@ -120,7 +120,7 @@ impl Core {
             .ok_or(Failure::Plain(Error::StaleInode))
     }
 
-    /// What a directory's path means in `view`; ENOENT where that version has no directory there.
+    /// The directory at a node's path in `view`; ENOENT if that version has none there.
     pub async fn directory(
         &self,
         node: &Arc<Node>,
@@ -191,8 +191,8 @@ impl Core {
         attributes
     }
 
-    /// GETATTR. A file that is known answers after the statement's end too: it is open, or its name
-    /// would have been looked up.
+    /// GETATTR. A known file answers after the statement has expired too: it is open, because otherwise
+    /// the kernel looks its name up first.
     pub async fn attributes(&self, number: u64, how: Fetch) -> Result<Attributes, Failure> {
         let node = self.node(number)?;
         let (inode, view) = match node.file() {
@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    /// READ: the bytes of the content that the number stands for, whatever version is adopted now.
+    /// READ: bytes of the content that the number stands for, whichever version is adopted now.
     pub async fn read(
         &self,
         number: u64,
@@ -262,8 +262,8 @@ impl Core {
             .ok_or(Failure::Plain(Error::NoSuchAttribute))
     }
 
-    /// LISTXATTR: names, each ended by a NUL. Ours are not listed, so that a copy of the tree does
-    /// not carry them along.
+    /// LISTXATTR: names, each ended by a NUL. The mount's own are not listed, so that a copy of the tree
+    /// does not contain them.
     pub async fn xattr_names(&self, number: u64, how: Fetch) -> Result<Vec<u8>, Failure> {
         let (inode, view) = self.inode(number, how).await?;
         let mut names = Vec::new();
@@ -333,23 +333,23 @@ impl Core {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path behind a number, for people.
+    /// The path of a number, for logs.
     pub fn path(&self, number: u64) -> String {
         self.nodes
             .get(number)
             .map_or_else(|| format!("file number {number}"), |node| node.path())
     }
 
-    /// Who owns what the volume does not speak of.
+    /// Owners of files.
     pub fn owners(&self) -> &Owners {
         &self.owners
     }
 }
 
-/// Attributes that the mount answers by itself.
+/// Prefix of the mount's own attributes.
 const OURS: &[u8] = b"user.bulla.";
 
-/// The name of what a file consists of, where that is a block.
+/// Handle of a file's or directory's top block, if it has one.
 fn content_handle(inode: &Inode) -> Option<String> {
     match &inode.content {
         Content::Directory { map: Some(map), .. } => Some(map.handle.to_string()),

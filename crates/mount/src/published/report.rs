@@ -47,7 +47,7 @@ pub struct Report {
     pub last_refresh: Option<Refresh>,
 }
 
-/// What was fetched and what became of it.
+/// Counters of fetched blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetches {
     /// Requests for blocks, hedges apart.

@@ -8,13 +8,13 @@ use crate::fuse::request::Seek;
 use crate::published::failure::Failure;
 use crate::published::operations::Core;
 
-/// How much of a file is looked at in one step, bytes: as much as one read asks for, so that extents
-/// of a byte each, which a publisher may sign, take no more memory here than there.
+/// Bytes of a file that one step examines: as many as one read, so that extents of one byte each,
+/// which a publisher may sign, take no more memory than in a read.
 const STEP_BYTES: u64 = 1 << 20;
 /// Steps between two looks at the deadline.
 const STEPS_AT_ONCE: u32 = 16;
 
-/// LSEEK: where, from `offset` on, the file has what is sought. ENXIO: it has none, or ends before.
+/// LSEEK: the first data or hole at or after `offset`; ENXIO if there is none.
 pub async fn seek(
     core: &Core,
     number: u64,
@@ -29,14 +29,13 @@ pub async fn seek(
     }
     let snapshot = core.view().snapshot.clone();
     let end = inode.content.size();
-    // A negative offset is before the file: the system call knows only ENXIO for it.
+    // The system call has only ENXIO for a negative offset.
     let mut at = u64::try_from(offset).map_err(|_| Failure::Plain(Error::NoSuchOffset))?;
     let mut steps = 0;
     while at < end {
         steps += 1;
         if steps % STEPS_AT_ONCE == 0 {
-            // All of it may be in memory and long: a thread of the mount is not held up by it, and
-            // the deadline is seen.
+            // A long file that is all in memory must not hold a thread, nor pass the deadline.
             tokio::task::yield_now().await;
         }
         let until = at.saturating_add(STEP_BYTES).min(end);
@@ -55,7 +54,7 @@ pub async fn seek(
         }
     }
     match what {
-        // The end of a file counts as a hole, to one who begins before it.
+        // The end of a file counts as a hole, if the search began before it.
         Seek::Hole if steps > 0 => position(end),
         _ => Err(Error::NoSuchOffset.into()),
     }
