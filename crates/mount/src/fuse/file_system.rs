@@ -325,14 +325,20 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
     }
 }
 
+/// Adds a name to an answer: position that follows, name, inode number, type. `true`: it is full.
+pub type AddName<'a> = &'a mut dyn FnMut(u64, &[u8], INodeNo, FileType) -> bool;
+
+/// Adds an entry to an answer: position that follows, name, entry. `true`: it is full.
+pub type AddEntry<'a> = &'a mut dyn FnMut(u64, &[u8], &Entry) -> bool;
+
 /// Entries of a directory, of which an answer takes as many as fit. Both methods give `add` each entry
 /// with the position that follows it, and stop when it returns `true`: the answer is full, and that
 /// entry is not in it.
 pub trait Listing<F>: Send + 'static {
     /// READDIR: names, inode numbers and types. Counts no look-ups.
-    fn names(self, file_system: &F, add: &mut dyn FnMut(u64, &[u8], INodeNo, FileType) -> bool);
+    fn names(self, file_system: &F, add: AddName<'_>);
 
     /// READDIRPLUS: names with attributes. Each entry that is in the answer counts as one look-up,
     /// except `.` and `..`.
-    fn entries(self, file_system: &F, add: &mut dyn FnMut(u64, &[u8], &Entry) -> bool);
+    fn entries(self, file_system: &F, add: AddEntry<'_>);
 }

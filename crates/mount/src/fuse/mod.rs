@@ -20,7 +20,7 @@ pub mod unmount;
 
 pub use answer::Answer;
 pub use error::{Error, Refusal};
-pub use file_system::{FileSystem, Listing};
+pub use file_system::{AddEntry, AddName, FileSystem, Listing};
 pub use fuser::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, LockOwner, OpenFlags,
     RenameFlags, TimeOrNow,

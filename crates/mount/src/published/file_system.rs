@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fuser::{FileHandle, FileType, INodeNo, InitFlags, LockOwner, OpenFlags};
+use fuser::{FileHandle, INodeNo, InitFlags, LockOwner, OpenFlags};
 use futures_util::FutureExt;
 use trust::inode::{FileKind, MAX_NAME_BYTES};
 use volume::Fetch;
@@ -17,7 +17,7 @@ use volume::Fetch;
 use crate::fuse::request::{
     Attributes, Caller, Data, Entry, Features, Lookup, Opened, Read, Seek, Statistics,
 };
-use crate::fuse::{self, Answer, Error, FileSystem, FopenFlags};
+use crate::fuse::{self, AddEntry, AddName, Answer, Error, FileSystem, FopenFlags};
 use crate::published::attributes;
 use crate::published::failure::Failure;
 use crate::published::listing::{Inside, Listing, entered, listing};
@@ -181,11 +181,7 @@ impl FileSystem for Published {
 }
 
 impl fuse::Listing<Published> for Listing {
-    fn names(
-        self,
-        file_system: &Published,
-        add: &mut dyn FnMut(u64, &[u8], INodeNo, FileType) -> bool,
-    ) {
+    fn names(self, file_system: &Published, add: AddName<'_>) {
         self.fill(&file_system.core, |core, directory, next, name, inode| {
             let (number, kind) = match inode {
                 Inside::Child(inode) => {
@@ -198,7 +194,7 @@ impl fuse::Listing<Published> for Listing {
         });
     }
 
-    fn entries(self, file_system: &Published, add: &mut dyn FnMut(u64, &[u8], &Entry) -> bool) {
+    fn entries(self, file_system: &Published, add: AddEntry<'_>) {
         self.fill(&file_system.core, |core, directory, next, name, inode| {
             let (attributes, ttl) = match inode {
                 Inside::Child(inode) => entered(core, directory, name, inode),
