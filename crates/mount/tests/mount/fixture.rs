@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
+use rustix::mount::UnmountFlags;
 pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
@@ -148,8 +149,8 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Ends a mount that hangs: when its time is over before it is dropped, the kernel's side of the mount
-/// is aborted, so that every call in it fails and the test with it.
+/// Ends a mount that hangs: if it is not dropped in time, the kernel's connection to the mount is aborted,
+/// so that every call in it fails, and the test with it.
 pub struct Watchdog {
     _alive: mpsc::Sender<()>,
 }
@@ -158,13 +159,15 @@ impl Watchdog {
     /// Watches the mount on `directory`.
     pub fn start(directory: &Path, limit: Duration) -> Watchdog {
         let (alive, dropped) = mpsc::channel::<()>();
-        let line = mount::table::find(directory).unwrap().unwrap();
-        let connection = line.device.split(':').nth(1).unwrap().to_owned();
+        let directory = directory.to_owned();
         std::thread::spawn(move || {
             if dropped.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("watchdog: a mount is not done after {limit:?}: aborted");
-                let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
-                if std::fs::write(abort, "1").is_err() {
+                // FORCE aborts the connection. Users other than root may not: then the end of this
+                // process does it.
+                let how = UnmountFlags::FORCE | UnmountFlags::DETACH;
+                if rustix::mount::unmount(&directory, how).is_err() {
+                    let _ = mount::unmount(&directory);
                     std::process::exit(101);
                 }
             }
@@ -214,18 +217,6 @@ impl TestMount {
         // The first to end may have begun before.
         let last = refreshes() + 1 + count;
         eventually("refreshes", || refreshes() >= last);
-    }
-
-    /// Waits until a program's call is under way in the mount, by the kernel's own count.
-    pub fn wait_for_call(&self) {
-        let line = mount::table::find(self.mounted().directory());
-        let device = line.unwrap().unwrap().device;
-        let connection = device.split(':').nth(1).unwrap();
-        let waiting = format!("/sys/fs/fuse/connections/{connection}/waiting");
-        eventually("a call", || {
-            let waiting = std::fs::read_to_string(&waiting).unwrap();
-            waiting.trim().parse::<u32>().unwrap() > 0
-        });
     }
 
     /// Waits until programs see version `version`.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use sim::memfs::MemFsOptions;
 
-use crate::fixture::eventually;
+use crate::fixture::{Watchdog, eventually};
 use crate::probe::Probe;
 use crate::writable::WritableMount;
 
@@ -160,6 +160,15 @@ async fn unmounting_ends_a_blocking_lock() {
     eventually("b waits", || m.fs.locks().1 == 1);
     m.session.as_ref().unwrap().unmount().unwrap();
     assert_eq!(b.answer(), "ENOLCK");
+}
+
+/// The control of the watchdog that every mount of these tests has.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watchdog_ends_a_call_that_hangs() {
+    let (m, mut a, mut b) = two(MemFsOptions::default()).await;
+    assert_eq!(a.run("set w 0 0"), "ok");
+    let _watchdog = Watchdog::start(m.root(), Duration::from_millis(200));
+    assert_eq!(b.run("wait w 0 0"), "ECONNABORTED");
 }
 
 #[tokio::test(flavor = "multi_thread")]
