@@ -1,19 +1,20 @@
-//! From an error to what the calling program sees: the only place where errors become errno. What
-//! was tampered with is logged with path, block and replica; the program gets EIO (publish.md,
-//! *Laws* 1 and 3).
+//! Why a request on a published volume fails. Tampering is logged with path, block and replica; the
+//! program gets EIO, and ENOENT only for a name that is proved absent.
 
 use fuser::Errno;
 use reader::ReadError;
 use trust::error::Class;
 use volume::VolumeError;
 
-/// Why a request is not answered with what was asked for.
+use crate::fuse::{Error, Refusal};
+
+/// Why a request fails.
 #[derive(Debug)]
 pub enum Failure {
-    /// The verified reader refused, or could not.
+    /// The volume's reader refused, or could not.
     Read(VolumeError),
-    /// A plain answer of the file system.
-    Plain(Errno),
+    /// An error that needs no reader to be known.
+    Plain(Error),
 }
 
 impl From<VolumeError> for Failure {
@@ -28,35 +29,37 @@ impl From<ReadError> for Failure {
     }
 }
 
-impl From<Errno> for Failure {
-    fn from(errno: Errno) -> Self {
-        Failure::Plain(errno)
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            // Counted and logged as what it is: no replica answered.
+            Error::TimedOut => {
+                let cause = "it did not come before the deadline";
+                Failure::Read(VolumeError::unavailable("the answer", cause))
+            }
+            error => Failure::Plain(error),
+        }
     }
 }
 
-impl Failure {
-    /// Whether the answer would have to be waited for.
-    pub fn must_wait(&self) -> bool {
-        matches!(self, Failure::Read(VolumeError::Read(ReadError::NotCached)))
-    }
-
-    /// No answer came before the deadline.
-    pub fn late() -> Failure {
-        let cause = "it did not come before the deadline";
-        Failure::Read(VolumeError::unavailable("the answer", cause))
-    }
-
-    /// What the calling program is told.
-    pub fn errno(&self) -> Errno {
+impl Refusal for Failure {
+    fn errno(&self) -> Errno {
         match self {
-            Failure::Plain(errno) => *errno,
+            Failure::Plain(error) => error.errno(),
             Failure::Read(VolumeError::Read(ReadError::NotFound { .. })) => Errno::ENOENT,
             Failure::Read(VolumeError::Read(ReadError::WrongKind { .. })) => Errno::ENOTDIR,
             Failure::Read(_) => Errno::EIO,
         }
     }
+}
 
-    /// Logs what a person should know of; `path` is made only when it is needed.
+impl Failure {
+    /// Whether something has to be fetched first.
+    pub fn must_wait(&self) -> bool {
+        matches!(self, Failure::Read(VolumeError::Read(ReadError::NotCached)))
+    }
+
+    /// Logs the failure; `path` is made only when it is needed.
     pub fn log(&self, operation: &str, path: impl FnOnce() -> String) {
         let Failure::Read(error) = self else { return };
         match error.class() {
@@ -66,7 +69,7 @@ impl Failure {
             Some(Class::Unavailable) => {
                 tracing::warn!(operation, path = path(), %error, "not available");
             }
-            // Told once, when it happens, by whoever keeps the statement fresh.
+            // `freshness` tells it once, when it happens.
             Some(Class::Expired) => tracing::debug!(operation, path = path(), %error),
             None => tracing::debug!(operation, path = path(), %error),
         }

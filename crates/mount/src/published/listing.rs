@@ -1,7 +1,6 @@
-//! The answer to one READDIR: as many entries as fit, each with the place that follows it.
-//!
-//! Relies on [`crate::directory`] for what stands where; `bridge` puts entries into the kernel's form.
-//! Places 1 and 2 follow `.` and `..`, place *n* + 2 follows entry *n*.
+//! The answer to one READDIR: as many entries as fit, each with the position that follows it.
+//! Position 1 follows `.`, position 2 `..`, position *n* + 2 entry *n* of
+//! [`crate::published::directory`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +10,19 @@ use fuser::FileAttr;
 use trust::inode::Inode;
 use volume::Fetch;
 
-use crate::directory::OpenDirectory;
-use crate::failure::Failure;
-use crate::operations::Core;
+use crate::published::directory::OpenDirectory;
+use crate::published::failure::Failure;
+use crate::published::operations::Core;
 
 /// One entry of a listing.
 pub enum Inside<'a> {
     /// The directory itself or the one above it, by number.
     Known(u64),
-    /// Something in it.
+    /// An entry of the directory.
     Child(&'a Inode),
 }
 
-/// What one READDIR may be answered with.
+/// Entries that one READDIR may be answered with.
 pub struct Listing {
     directory: Arc<OpenDirectory>,
     offset: u64,
@@ -32,10 +31,10 @@ pub struct Listing {
     entries: Vec<(Bytes, Inode)>,
 }
 
-/// Places of `.` and `..`, before the first entry.
+/// Positions of `.` and `..`, before the first entry.
 const DOTS: u64 = 2;
 
-/// What READDIR from place `offset` on may be answered with.
+/// Entries from position `offset` on.
 ///
 /// # Errors
 /// As the reader's.
@@ -57,8 +56,8 @@ pub async fn listing(
 }
 
 impl Listing {
-    /// Gives entries to `add` (with the place that follows each) until it says that it is full, and
-    /// lets the directory keep the rest.
+    /// Gives entries to `add`, each with the position that follows it, until `add` returns `true` (full).
+    /// The directory keeps the rest.
     pub fn fill<Add>(self, core: &Core, mut add: Add)
     where
         Add: FnMut(&Core, &OpenDirectory, u64, &[u8], &Inside<'_>) -> bool,
@@ -92,15 +91,15 @@ impl Listing {
             index += 1;
             before = rest.next().map(|(name, _)| name);
         }
-        // An answer without entries (the end, or dots alone) teaches nothing about places.
+        // An answer without entries (the end, or dots alone) has no position to remember.
         if before.is_some() {
             directory.keep(index, before, rest.collect());
         }
     }
 }
 
-/// Counts a listed name as looked up. A name of an older version is given away as stale at once: the
-/// kernel would otherwise take it for one of the newest.
+/// Counts a listed name as looked up. A name of an older version gets no time to live: the kernel would
+/// otherwise take it for one of the newest version.
 pub fn entered(
     core: &Core,
     directory: &OpenDirectory,

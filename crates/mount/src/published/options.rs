@@ -1,46 +1,46 @@
-//! How a volume is to be mounted.
+//! Options of mounting a published volume.
 
 use std::time::Duration;
 
-/// Who files belong to as seen through the mount.
+/// Owner of files as the mount shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ownership {
-    /// Whoever mounts.
+    /// The user who mounts.
     #[default]
     Mounter,
-    /// These, whatever was published.
+    /// A fixed user and group.
     Fixed {
         /// Numeric user.
         uid: u32,
         /// Numeric group.
         gid: u32,
     },
-    /// As published; where the publisher did not say, whoever mounts.
+    /// As published; files without a published owner belong to the user who mounts.
     Published,
 }
 
-/// How the kernel is made to forget names when a version ends (decision 0010).
+/// How the kernel forgets names when a new version is adopted (decision 0010).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameCaching {
-    /// One call that makes all cached names stale where the kernel has it (Linux 6.16), else as
+    /// By one call that makes all cached names stale, on kernels that have it (Linux 6.16); else as
     /// [`NameCaching::Short`].
     #[default]
     Automatic,
-    /// Names are believed for one second at a time.
+    /// The kernel caches names for one second.
     Short,
 }
 
-/// How a volume is to be mounted. The default is what `bulla mount` does without options.
+/// Options of mounting. The default is that of `bulla mount`.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// How often newer statements are looked for.
+    /// Pause between two searches for a newer version.
     pub refresh: Duration,
     /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
     pub allow_other: bool,
-    /// Who files belong to.
+    /// Owner of files.
     pub ownership: Ownership,
-    /// Set-user-id bits and device nodes work. Only for volumes that the administrator named: a
-    /// publisher who may set them is root on this machine.
+    /// Set-user-id bits and device nodes work. Only for volumes that the administrator trusts: their
+    /// publisher can become root on this machine.
     pub honour_suid_and_devices: bool,
     /// Programs cannot be started from the mount.
     pub no_exec: bool,

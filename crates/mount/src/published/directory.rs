@@ -1,10 +1,10 @@
-//! An open directory: one version, listed in order, resumed at any place.
+//! An open directory: one version, listed in order, resumed at any position.
 //!
-//! The kernel asks "from place *n* on", and *n* must mean the same entry for as long as the directory
-//! is open, also after `seekdir`, with 10⁶ entries and in bounded memory. A place is an entry's index
-//! in the order of names (the version cannot change), and the directory remembers which name stood at
-//! some of the places: one per answer given, thinned out when they become many. A jump starts at the
-//! nearest remembered place before it.
+//! The kernel asks "from position *n* on", and *n* must mean the same entry for as long as the
+//! directory is open, also after `seekdir`, with 10⁶ entries and in bounded memory. A position is an
+//! entry's index in the order of names (the version cannot change). The directory remembers the names
+//! at some positions: one for each answer, thinned out when they become many. A jump starts at the
+//! nearest remembered position before it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ use bytes::Bytes;
 use trust::inode::Inode;
 use volume::Fetch;
 
-use crate::failure::Failure;
-use crate::nodes::Node;
-use crate::operations::View;
+use crate::published::failure::Failure;
+use crate::published::nodes::Node;
+use crate::published::view::View;
 
-/// Remembered places, at most.
+/// Remembered positions, at most.
 const MAX_PLACES: usize = 1024;
 /// Entries taken from the reader at a time.
 const BATCH_ENTRIES: usize = 256;
@@ -40,19 +40,19 @@ pub struct OpenDirectory {
 struct Progress {
     /// Index of the first entry in `ahead`.
     next: u64,
-    /// Entries read and not yet given out.
+    /// Entries read and not yet answered.
     ahead: VecDeque<(Bytes, Inode)>,
     /// The name before index `next`.
     before: Option<Bytes>,
     /// Index → the name before it.
     places: BTreeMap<u64, Bytes>,
-    /// Remembered places are at least this far apart.
+    /// Remembered positions are at least this far apart.
     stride: u64,
 }
 
 impl OpenDirectory {
-    /// Opens `inode`, which is what `node`'s path means in `view`; `opaque` holds the names to show
-    /// of a directory that cannot be listed.
+    /// Opens `inode`, found in `view` at `node`'s path. `opaque` holds the names to show of a directory
+    /// that cannot be listed.
     pub fn new(
         view: Arc<View>,
         node: Arc<Node>,
@@ -101,7 +101,7 @@ impl OpenDirectory {
         }
     }
 
-    /// Takes back what did not fit into the answer: `rest` begins at `index`, after `before`.
+    /// Keeps the entries that did not fit into the answer: `rest` begins at `index`, after `before`.
     pub fn keep(&self, index: u64, before: Option<Bytes>, rest: Vec<(Bytes, Inode)>) {
         let mut progress = lock(&self.progress);
         if let Some(before) = &before {
@@ -121,7 +121,7 @@ impl OpenDirectory {
         let mut entries = Vec::new();
         let start = usize::try_from(index).unwrap_or(usize::MAX);
         for name in names.iter().skip(start).take(BATCH_ENTRIES) {
-            // They were looked up and found in this version, so they are there.
+            // They were looked up and found in this version.
             if let Some(inode) = self.view.snapshot.lookup(&self.inode, name, how).await? {
                 entries.push((name.clone(), inode));
             }
@@ -131,7 +131,7 @@ impl OpenDirectory {
 }
 
 impl Progress {
-    /// The nearest remembered place at or before `index`, and the name before it.
+    /// The nearest remembered position at or before `index`, and the name before it.
     fn nearest(&self, index: u64) -> (u64, Option<Bytes>) {
         let place = self.places.range(..=index).next_back();
         let (at, before) = place.map_or((0, None), |(at, name)| (*at, Some(name.clone())));
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_stay_few_and_a_jump_starts_near() {
+    fn positions_stay_few_and_a_jump_starts_near() {
         let mut progress = Progress::default();
         for i in 1..=100_000u64 {
             progress.remember(i * 10, Bytes::from(format!("{i:08}")));

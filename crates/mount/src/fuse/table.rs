@@ -1,5 +1,5 @@
-//! The kernel's mount table, read from /proc/self/mountinfo: never asks the mounted file system, so
-//! it works on mounts that are dead or slow.
+//! The kernel's mount table, read from /proc/self/mountinfo. Never asks the mounted file system, so it
+//! works on mounts that are dead or slow.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,10 +11,10 @@ use std::{fs, io};
 
 use rustix::io::Errno;
 
-/// What every mount of ours shows as its type, after `fuse.`.
+/// Type of our mounts in the table, after `fuse.`.
 pub const SUBTYPE: &str = "bulla";
 
-/// One line of the table, as far as we need it.
+/// One line of the table: the fields that we use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// `major:minor` of the mounted file system.
@@ -25,7 +25,7 @@ pub struct Line {
     pub kind: String,
     /// Its source, such as `bulla#vol1…`.
     pub source: String,
-    /// Who mounted it, where the file system says so.
+    /// The user who mounted it, if the options tell.
     pub user: Option<u32>,
 }
 
@@ -34,14 +34,14 @@ pub struct Line {
 pub enum Life {
     /// It answers.
     Answers,
-    /// Whoever served it has gone.
+    /// The process that served it has ended.
     Dead,
-    /// It says nothing for as long as was waited.
+    /// It did not answer in the time given.
     Silent,
 }
 
 impl Line {
-    /// Whether bulla mounted it.
+    /// Whether it is a mount of bulla.
     pub fn is_ours(&self) -> bool {
         self.kind == format!("fuse.{SUBTYPE}")
             || (self.kind == "fuse" && self.source.starts_with("bulla#"))
@@ -51,9 +51,9 @@ impl Line {
     pub fn life(&self, patience: Duration) -> Life {
         let directory = self.directory.clone();
         let (send, receive) = mpsc::sync_channel(1);
-        // Stays behind where the mount is stuck: nothing else can be done with such a call.
+        // If the mount is stuck, the thread stays behind: such a call cannot be cancelled.
         let ask = move || send.send(rustix::fs::statfs(&directory).err());
-        // Without a thread nothing is heard, and that is what is told.
+        // Without a thread nothing answers, which is reported as silence.
         drop(std::thread::Builder::new().spawn(ask));
         match receive.recv_timeout(patience) {
             Ok(Some(Errno::NOTCONN)) => Life::Dead,

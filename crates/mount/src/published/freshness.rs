@@ -1,44 +1,47 @@
-//! Adopting newer versions, and letting names go when a statement ends (SFSRO 3.4; decision 0010).
+//! Adopts newer versions, and makes the kernel forget names when a statement expires (SFSRO 3.4;
+//! decision 0010).
 //!
-//! An update is adopted as one: the new root is swapped in, then one call makes every name that the
-//! kernel remembers stale. Between the two, a few microseconds, a path may be walked through names of
-//! both versions; no file is ever of both. Nothing waits for an invalidation.
+//! An update swaps the root, then makes every name that the kernel remembers stale with one call.
+//! Between the two, a few microseconds, a path may resolve through names of both versions; no file is
+//! ever of both. Nothing waits for an invalidation. Relies on [`crate::fuse::Notifier`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fuser::INodeNo;
 use futures_util::future::join_all;
 use store::BoxFuture;
 use trust::error::Class;
 use volume::volume::Demands;
 use volume::{Fetch, Snapshot, VolumeError};
 
-use crate::names::KernelNames;
-use crate::nodes::{Node, Nodes};
-use crate::operations::Core;
+use crate::fuse::Notifier;
+use crate::published::nodes::{Node, Nodes};
+use crate::published::operations::Core;
 
-/// The clock may jump (a machine that slept, someone who sets it): looked at this often.
+/// The clock is read at least this often, because it may jump (suspend, or somebody sets it).
 const TICK: Duration = Duration::from_secs(5);
-/// After a refresh that failed: tried again this soon, or sooner.
+/// Longest pause after a failed refresh.
 const RETRY: Duration = Duration::from_secs(5);
-/// A listing that was under way at an update may leave names of the old version behind for this long.
+/// Pause before the second call: a listing that was under way at an update may leave names of the old
+/// version behind.
 const SECOND_CALL: Duration = Duration::from_secs(1);
-/// No pause is shorter.
+/// Shortest pause.
 const SHORTEST: Duration = Duration::from_millis(50);
 /// Directories of a new version that are fetched before it is adopted.
 const MAX_FETCHED_AHEAD: usize = 64;
 
-/// Keeps one mount fresh.
+/// The task that keeps one mount fresh.
 #[derive(Debug)]
 pub struct Keeper {
     core: Arc<Core>,
-    names: Arc<KernelNames>,
+    notifier: Arc<Notifier>,
     /// Whether the kernel can be told that names are stale.
     can_recall: bool,
     refresh: Duration,
-    /// The end of validity that was last told to the log, so that it is told once.
+    /// The expiry that was logged last, so that each is logged once.
     told_expiry_of: Option<u64>,
-    /// The same for the beginning of the grace.
+    /// The beginning of the grace period that was logged last.
     told_grace_of: Option<u64>,
 }
 
@@ -46,14 +49,14 @@ impl Keeper {
     /// For a mount that begins now.
     pub fn new(
         core: Arc<Core>,
-        names: Arc<KernelNames>,
+        notifier: Arc<Notifier>,
         can_recall: bool,
         refresh: Duration,
     ) -> Self {
         let refresh = refresh.max(SHORTEST);
         Keeper {
             core,
-            names,
+            notifier,
             can_recall,
             refresh,
             told_expiry_of: None,
@@ -76,8 +79,8 @@ impl Keeper {
         }
     }
 
-    /// When to look for a newer statement again: at the interval, and early enough before the end of
-    /// this one that a second attempt is left.
+    /// Pause until the next refresh: the interval, but early enough before this statement expires to
+    /// leave time for a second attempt.
     fn until_next(&self, went_well: bool) -> Duration {
         let interval = if went_well {
             self.refresh
@@ -93,7 +96,7 @@ impl Keeper {
         .max(SHORTEST)
     }
 
-    /// Time until the statement ends; after that, the pause between two looks at the clock.
+    /// Time until the statement expires; after that, the pause between two looks at the clock.
     fn until_expiry(&self) -> Duration {
         let until = self.core.view().snapshot.valid_until();
         if self.told_expiry_of == Some(until) {
@@ -106,7 +109,7 @@ impl Keeper {
         Duration::from_secs(left).max(SHORTEST)
     }
 
-    /// From now on only the grace keeps the volume readable: that is told once.
+    /// Logs once that only the grace period keeps the volume readable.
     fn warn_of_grace(&mut self) {
         let fresh_until = self.core.view().snapshot.fresh_until();
         if !self.core.volume.is_stale() || self.told_grace_of == Some(fresh_until) {
@@ -117,7 +120,7 @@ impl Keeper {
             volume = %self.core.volume.id(),
             ended = fresh_until,
             until = self.core.view().snapshot.valid_until(),
-            "the statement is over and nothing newer was found: the grace keeps the volume readable"
+            "the statement has ended and nothing newer was found: the grace period keeps the volume readable"
         );
     }
 
@@ -136,8 +139,7 @@ impl Keeper {
         }
     }
 
-    /// Looks for something newer and adopts it. Whatever fails, the old version stays while it is
-    /// valid.
+    /// Looks for a newer version and adopts it. If that fails, the old version stays while it is valid.
     async fn refresh(&self) -> bool {
         let outcome = self.try_refresh().await;
         self.core.faults.refreshed(outcome.as_ref().err());
@@ -149,7 +151,7 @@ impl Keeper {
                     Some(Class::Unavailable) | None => {
                         tracing::warn!(%volume, %error, "nothing newer was adopted");
                     }
-                    // That it is over was told once, as an error.
+                    // The expiry was logged once, as an error.
                     Some(Class::Expired) if self.told_expiry_of.is_some() => {
                         tracing::debug!(%volume, %error, "nothing newer was adopted");
                     }
@@ -164,7 +166,7 @@ impl Keeper {
         let old = self.core.view();
         let checked = self.core.volume.check_for(&InUse(&self.core)).await;
         if !matches!(checked, Ok(Some(_))) {
-            // It may hold for longer, or be over at once.
+            // The same version may be valid for longer now, or be revoked.
             let snapshot = self.core.volume.snapshot();
             let sooner = snapshot.valid_until() < old.snapshot.valid_until();
             self.core.show(snapshot, false);
@@ -185,34 +187,36 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes the kernel ask again for every name and for what it knows of directories.
+    /// Makes the kernel ask again for every name and for the attributes of directories.
     async fn recall(&self) {
         if !self.can_recall {
             return;
         }
-        let made_stale = self.names.make_stale();
-        let (core, names) = (self.core.clone(), self.names.clone());
+        let made_stale = self.notifier.increment_epoch();
+        let (core, notifier) = (self.core.clone(), self.notifier.clone());
         let attributes = tokio::task::spawn_blocking(move || {
+            // Directories that programs stand in or hold open are not looked up again.
             for node in core.nodes.directories() {
-                names.attributes_stale(node.number());
+                // Fails where the kernel has forgotten it in the meantime: then nothing is to do.
+                let _ = notifier.invalidate_attributes(INodeNo(node.number()));
             }
         });
-        let names = self.names.clone();
+        let notifier = self.notifier.clone();
         tokio::spawn(async move {
             tokio::time::sleep(SECOND_CALL).await;
             // Fails only when the mount is gone.
-            let _ = names.make_stale();
+            let _ = notifier.increment_epoch();
         });
-        // A panic there would have been reported by itself.
+        // A panic there is reported by tokio.
         let _ = attributes.await;
         if let Err(error) = made_stale {
-            tracing::debug!(%error, "the kernel was not told; the mount has ended");
+            tracing::debug!(%error, "the kernel was not notified: the mount has ended");
         }
     }
 }
 
-/// The directories in use: who announces a version and withholds these must not take away what is
-/// still served.
+/// The directories in use. A new version is adopted only when they can be fetched, so that a replica
+/// which announces a version and withholds its blocks does not take away the old one.
 struct InUse<'a>(&'a Core);
 
 impl Demands for InUse<'_> {

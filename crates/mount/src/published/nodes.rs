@@ -1,11 +1,11 @@
-//! File numbers: what the kernel calls a file by, and what it stands for (SFSRO 3.4.2).
+//! Inode numbers and the files that they stand for (SFSRO 3.4.2).
 //!
 //! A *directory* number stands for a path; at an update it is bound to what the new version has
 //! there. A *file* number stands for (path or hard-link set, content): equal files at two paths stay
 //! two files, and a file that is open while its path gets other content keeps its number, its inode
-//! and thereby its bytes. A number is the beginning of a keyed hash of its identity, so it is the same
+//! and its bytes. A number is the beginning of a keyed hash of the file's identity, so it is the same
 //! after an update, after the kernel forgot it, and in the next mount; two live identities never share
-//! one. The table holds what the kernel holds: each entry goes when the kernel forgets it.
+//! one. An entry leaves the table when the kernel forgets the number.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -17,10 +17,10 @@ use trust::inode::{Content, FileContent, FileKind, Inode};
 /// The number of the mount's root, given by the protocol.
 pub const ROOT: u64 = 1;
 const SHARDS: usize = 64;
-/// Names that an opaque directory remembers to have been asked for.
+/// Looked-up names that are remembered for an opaque directory.
 const MAX_SEEN_NAMES: usize = 1 << 16;
 
-/// What a number stands for, as a hash.
+/// Hash of the file that a number stands for.
 type Identity = [u8; 32];
 
 /// A file or directory that the kernel knows.
@@ -35,12 +35,12 @@ pub struct Node {
 
 #[derive(Debug)]
 enum NodeKind {
-    /// Anything but a directory. The inode changes only in what is not content.
+    /// Anything but a directory. The inode may change, its content does not.
     File(Mutex<Arc<Inode>>),
     Directory(Mutex<Binding>, Mutex<BTreeSet<Bytes>>),
 }
 
-/// What a directory's path means in one version.
+/// The directory at a path in one version.
 #[derive(Debug, Clone)]
 pub struct Binding {
     /// Which version, counted by the mount.
@@ -73,7 +73,7 @@ impl Node {
         }
     }
 
-    /// What a directory was last bound to.
+    /// The directory that was last bound.
     pub fn binding(&self) -> Option<Binding> {
         match &self.kind {
             NodeKind::File(_) => None,
@@ -81,7 +81,7 @@ impl Node {
         }
     }
 
-    /// Binds a directory to what version `serial` has at its path, unless a later one was seen.
+    /// Binds the directory that version `serial` has at this path, unless a later version was bound.
     pub fn bind(&self, serial: u64, inode: Option<Arc<Inode>>) {
         if let NodeKind::Directory(binding, _) = &self.kind {
             let mut binding = lock(binding);
@@ -137,7 +137,7 @@ pub struct Nodes {
 #[derive(Debug)]
 struct Slot {
     node: Arc<Node>,
-    /// How often the kernel was told of it and has not yet said that it forgot.
+    /// Look-ups that the kernel has been answered and has not forgotten.
     lookups: u64,
 }
 
@@ -303,7 +303,7 @@ fn node(
     })
 }
 
-/// What two files must agree in to be one file before and after an update.
+/// Adds the content: two versions of a path are one file only if it is equal.
 fn update_content(hash: &mut blake3::Hasher, content: &Content) {
     match content {
         Content::Regular(FileContent::Empty) => hash.update(b"e"),
@@ -328,7 +328,7 @@ fn update_content(hash: &mut blake3::Hasher, content: &Content) {
     };
 }
 
-/// The number to try at the `turn`th attempt; 0 and the root's are never given.
+/// The number to try at attempt `turn`; never 0 or the root's.
 fn candidate(identity: &Identity, turn: u64) -> u64 {
     let mut first = [0; 8];
     first.copy_from_slice(&identity[..8]);

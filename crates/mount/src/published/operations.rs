@@ -1,8 +1,8 @@
-//! What each request means, apart from how it arrives and is answered (docs/semantics.md).
+//! What each request means on a published volume (docs/semantics.md).
 //!
-//! Every operation that may have to wait is an async fn with a `Fetch`: `bridge` first drives it under
-//! `Fetch::Cached`, where it never waits, and begins anew with a deadline if that did not do.
-//! Nothing here changes state before the last wait, so beginning anew is harmless.
+//! Every operation that may have to wait is an async fn with a `Fetch`. `file_system` first drives it
+//! under `Fetch::Cached`, where it never waits; if something is not cached, it starts the operation
+//! again with a deadline. Nothing here changes state before the last wait, so that is harmless.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,53 +10,38 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fuser::{Errno, FileAttr};
+use fuser::{FileAttr, INodeNo};
 use trust::inode::{Content, FileContent, Inode, MAX_NAME_BYTES};
 use volume::{Fetch, Snapshot, Volume, VolumeError};
 
-use crate::attributes::{self, Owners};
-use crate::directory::OpenDirectory;
-use crate::failure::Failure;
-use crate::nodes::{Node, Nodes};
-use crate::report::Faults;
+use crate::fuse::Error;
+use crate::fuse::request::{Attributes, Entry, Lookup};
+use crate::published::attributes::{self, Owners};
+use crate::published::directory::OpenDirectory;
+use crate::published::failure::Failure;
+use crate::published::faults::Faults;
+use crate::published::nodes::{Node, Nodes};
+use crate::published::view::View;
 
 /// How long the kernel may believe a name or attributes while the statement is valid.
 const LONG: Duration = Duration::from_secs(24 * 3600);
-/// The same where the kernel cannot be told that they are stale.
+/// The same where the kernel cannot be notified that they are stale.
 const SHORT: Duration = Duration::from_secs(1);
-
-/// One adopted version, numbered within the mount.
-#[derive(Debug)]
-pub struct View {
-    /// Counts adopted versions; a statement that only renews keeps it.
-    pub serial: u64,
-    /// The version.
-    pub snapshot: Arc<Snapshot>,
-}
 
 /// The mounted volume: everything that requests share.
 #[derive(Debug)]
 pub struct Core {
-    /// The volume.
+    /// The volume that is mounted.
     pub volume: Arc<Volume>,
-    /// What the kernel knows.
+    /// Files that the kernel knows.
     pub nodes: Nodes,
-    /// What went wrong.
+    /// Counters of failures.
     pub faults: Faults,
     owners: Owners,
     view: RwLock<Arc<View>>,
     longest_ttl: RwLock<Duration>,
     open: Mutex<HashMap<u64, Arc<OpenDirectory>>>,
     next_handle: AtomicU64,
-}
-
-/// The answer to a look-up.
-#[derive(Debug)]
-pub struct Entry {
-    /// The attributes; `None` is proved absence.
-    pub attributes: Option<FileAttr>,
-    /// How long the kernel may believe it.
-    pub ttl: Duration,
 }
 
 impl Core {
@@ -104,7 +89,7 @@ impl Core {
         *view = Arc::new(View { serial, snapshot });
     }
 
-    /// From now on the kernel can be told that names are stale, so it may believe them for long.
+    /// From now on the kernel can be notified that names are stale, so it may cache them for long.
     pub fn names_can_be_recalled(&self) {
         *self
             .longest_ttl
@@ -112,7 +97,7 @@ impl Core {
             .unwrap_or_else(PoisonError::into_inner) = LONG;
     }
 
-    /// How long the kernel may believe what `view` says: never past the end of its statement.
+    /// How long the kernel may cache answers from `view`: never past the expiry of its statement.
     pub fn ttl(&self, view: &View) -> Duration {
         let left = view
             .snapshot
@@ -130,10 +115,12 @@ impl Core {
 
     /// The node of a number, which the kernel must have been given.
     pub fn node(&self, number: u64) -> Result<Arc<Node>, Failure> {
-        self.nodes.get(number).ok_or(Failure::Plain(Errno::ESTALE))
+        self.nodes
+            .get(number)
+            .ok_or(Failure::Plain(Error::StaleInode))
     }
 
-    /// What a directory's path means in `view`; ENOENT where that version has no directory there.
+    /// The directory at a node's path in `view`; ENOENT if that version has none there.
     pub async fn directory(
         &self,
         node: &Arc<Node>,
@@ -141,7 +128,7 @@ impl Core {
         how: Fetch,
     ) -> Result<Arc<Inode>, Failure> {
         if node.file().is_some() {
-            return Err(Errno::ENOTDIR.into());
+            return Err(Error::NotADirectory.into());
         }
         let mut unbound = Vec::new();
         let mut at = node.clone();
@@ -171,59 +158,54 @@ impl Core {
             .map(Arc::new);
             node.bind(view.serial, inode.clone());
         }
-        inode.ok_or(Failure::Plain(Errno::ENOENT))
+        inode.ok_or(Failure::Plain(Error::NotFound))
     }
 
     /// LOOKUP.
-    pub async fn lookup(&self, parent: u64, name: &Bytes, how: Fetch) -> Result<Entry, Failure> {
+    pub async fn lookup(&self, parent: u64, name: &Bytes, how: Fetch) -> Result<Lookup, Failure> {
         if name.len() > MAX_NAME_BYTES {
-            return Err(Errno::ENAMETOOLONG.into());
+            return Err(Error::NameTooLong.into());
         }
         let view = self.current()?;
         let parent = self.node(parent)?;
         let directory = self.directory(&parent, &view, how).await?;
         let Some(inode) = view.snapshot.lookup(&directory, name, how).await? else {
-            return Ok(Entry {
-                attributes: None,
-                ttl: self.ttl(&view),
-            });
+            return Ok(Lookup::Absent(self.ttl(&view)));
         };
         if matches!(directory.content, Content::Directory { opaque: true, .. }) {
             parent.saw(name);
         }
         let attributes = self.enter(&parent, name, inode, &view);
-        Ok(Entry {
-            attributes: Some(attributes),
+        Ok(Lookup::Found(Entry {
+            attributes,
             ttl: self.ttl(&view),
-        })
+            generation: 0,
+        }))
     }
 
     /// Counts a look-up and gives the attributes to answer with.
     pub fn enter(&self, parent: &Arc<Node>, name: &[u8], inode: Inode, view: &View) -> FileAttr {
         let mut attributes = attributes::of(&inode, 0, &self.owners);
         let node = self.nodes.enter(parent, name, inode, view.serial);
-        attributes.ino = fuser::INodeNo(node.number());
+        attributes.ino = INodeNo(node.number());
         attributes
     }
 
-    /// GETATTR. A file that is known answers after the statement's end too: it is open, or its name
-    /// would have been looked up.
-    pub async fn attributes(
-        &self,
-        number: u64,
-        how: Fetch,
-    ) -> Result<(FileAttr, Duration), Failure> {
+    /// GETATTR. A known file answers after the statement has expired too: it is open, because otherwise
+    /// the kernel looks its name up first.
+    pub async fn attributes(&self, number: u64, how: Fetch) -> Result<Attributes, Failure> {
         let node = self.node(number)?;
-        if let Some(inode) = node.file() {
-            let ttl = self.ttl(&self.view());
-            return Ok((attributes::of(&inode, number, &self.owners), ttl));
-        }
-        let view = self.current()?;
-        let inode = self.directory(&node, &view, how).await?;
-        Ok((
-            attributes::of(&inode, number, &self.owners),
-            self.ttl(&view),
-        ))
+        let (inode, view) = match node.file() {
+            Some(inode) => (inode, self.view()),
+            None => {
+                let view = self.current()?;
+                (self.directory(&node, &view, how).await?, view)
+            }
+        };
+        Ok(Attributes {
+            attributes: attributes::of(&inode, number, &self.owners),
+            ttl: self.ttl(&view),
+        })
     }
 
     /// READLINK.
@@ -233,11 +215,11 @@ impl Core {
                 content: Content::Symlink(target),
                 ..
             }) => Ok(target.clone()),
-            _ => Err(Errno::EINVAL.into()),
+            _ => Err(Error::InvalidArgument.into()),
         }
     }
 
-    /// READ: the bytes of the content that the number stands for, whatever version is adopted now.
+    /// READ: bytes of the content that the number stands for, whichever version is adopted now.
     pub async fn read(
         &self,
         number: u64,
@@ -248,9 +230,9 @@ impl Core {
         let inode = self
             .node(number)?
             .file()
-            .ok_or(Failure::Plain(Errno::EISDIR))?;
+            .ok_or(Failure::Plain(Error::IsADirectory))?;
         if !matches!(inode.content, Content::Regular(_)) {
-            return Err(Errno::EINVAL.into());
+            return Err(Error::InvalidArgument.into());
         }
         Ok(self.view().snapshot.read(&inode, offset, len, how).await?)
     }
@@ -277,11 +259,11 @@ impl Core {
         let found = list.into_iter().find(|(n, _)| n == name);
         found
             .map(|(_, value)| value)
-            .ok_or(Failure::Plain(Errno::ENODATA))
+            .ok_or(Failure::Plain(Error::NoSuchAttribute))
     }
 
-    /// LISTXATTR: names, each ended by a NUL. Ours are not listed, so that a copy of the tree does
-    /// not carry them along.
+    /// LISTXATTR: names, each ended by a NUL. The mount's own are not listed, so that a copy of the tree
+    /// does not contain them.
     pub async fn xattr_names(&self, number: u64, how: Fetch) -> Result<Vec<u8>, Failure> {
         let (inode, view) = self.inode(number, how).await?;
         let mut names = Vec::new();
@@ -305,9 +287,9 @@ impl Core {
         let text = match name {
             b"volume" => self.volume.id().to_string(),
             b"version" => record.version.to_string(),
-            b"handle" if number == crate::nodes::ROOT => record.root.to_string(),
-            b"handle" => content_handle(inode).ok_or(Failure::Plain(Errno::ENODATA))?,
-            _ => return Err(Errno::ENODATA.into()),
+            b"handle" if number == crate::published::nodes::ROOT => record.root.to_string(),
+            b"handle" => content_handle(inode).ok_or(Failure::Plain(Error::NoSuchAttribute))?,
+            _ => return Err(Error::NoSuchAttribute.into()),
         };
         Ok(Bytes::from(text))
     }
@@ -338,7 +320,7 @@ impl Core {
         self.opened()
             .get(&handle)
             .cloned()
-            .ok_or(Failure::Plain(Errno::EBADF))
+            .ok_or(Failure::Plain(Error::BadHandle))
     }
 
     /// RELEASEDIR.
@@ -351,23 +333,23 @@ impl Core {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path behind a number, for people.
+    /// The path of a number, for logs.
     pub fn path(&self, number: u64) -> String {
         self.nodes
             .get(number)
             .map_or_else(|| format!("file number {number}"), |node| node.path())
     }
 
-    /// Who owns what the volume does not speak of.
+    /// Owners of files.
     pub fn owners(&self) -> &Owners {
         &self.owners
     }
 }
 
-/// Attributes that the mount answers by itself.
+/// Prefix of the mount's own attributes.
 const OURS: &[u8] = b"user.bulla.";
 
-/// The name of what a file consists of, where that is a block.
+/// Handle of a file's or directory's top block, if it has one.
 fn content_handle(inode: &Inode) -> Option<String> {
     match &inode.content {
         Content::Directory { map: Some(map), .. } => Some(map.handle.to_string()),

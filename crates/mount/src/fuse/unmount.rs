@@ -1,5 +1,5 @@
-//! Taking a mount away, dead or alive, without ever waiting for it (publish.md: `umount` never
-//! blocks). Relies on `table` alone to know what is mounted.
+//! Unmounts, whether the server still answers or not, and never waits for it. Relies on `table` to
+//! know what is mounted.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as umount2};
 
+use super::table;
 use crate::error::MountError;
-use crate::table;
 
 /// Unmounts the volume on `directory`.
 ///
-/// The name goes at once; programs that still hold files open keep them until they close them (of a
-/// mount whose server is gone, they have lost them already). A dead mount is cleared the same way.
+/// The directory is free at once. Programs keep the files that they have open until they close them,
+/// unless the server has ended. A dead mount is cleared the same way.
 ///
 /// # Errors
 /// [`MountError::NotMounted`] when no bulla volume is mounted there; [`MountError::Unmount`] when
@@ -36,7 +36,7 @@ pub fn unmount(directory: &Path) -> Result<(), MountError> {
     detach(&path).map_err(refused)
 }
 
-/// Takes the topmost mount off `path` at once; programs that use it keep what they have open.
+/// Removes the topmost mount from `path` at once; programs keep the files that they have open.
 pub(crate) fn detach(path: &Path) -> Result<(), String> {
     match umount2(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),

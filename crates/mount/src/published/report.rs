@@ -1,85 +1,18 @@
-//! What a mount tells of itself, for people and metrics: gathered when somebody asks, from what is
-//! counted anyway. Relies on `reader::blocks`, `store::mirrors` and `store::cache` for their parts.
+//! The state of a mount, for `bulla status` and metrics. A report is made on request from counters
+//! that exist anyway, some of them in `reader::blocks`, `store::mirrors` and `store::cache`.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use reader::ReadError;
 use store::cache::CacheLimits;
 use store::mirrors::Status;
-use trust::error::Class;
 use trust::statement::VolumeId;
-use volume::VolumeError;
 
-use crate::failure::Failure;
-use crate::operations::Core;
+pub use crate::published::faults::Refresh;
+use crate::published::faults::load;
+use crate::published::operations::Core;
 
-/// What went wrong since the mount began.
-#[derive(Debug, Default)]
-pub struct Faults {
-    unavailable: AtomicU64,
-    expired: AtomicU64,
-    integrity: AtomicU64,
-    rollback: AtomicU64,
-    fork: AtomicU64,
-    other: AtomicU64,
-    refreshes: AtomicU64,
-    refreshes_failed: AtomicU64,
-    last_refresh: Mutex<Option<Refresh>>,
-}
-
-impl Faults {
-    /// Counts a request that was not answered with what was asked for. That something is proved not to
-    /// be there, or is of another kind, is an answer.
-    pub(crate) fn count(&self, failure: &Failure) {
-        let Failure::Read(error) = failure else {
-            return;
-        };
-        let counter = match (error.class(), error) {
-            (Some(Class::Unavailable), _) => &self.unavailable,
-            (Some(Class::Expired), _) => &self.expired,
-            (Some(Class::Integrity), _) => &self.integrity,
-            (Some(Class::Rollback), _) => &self.rollback,
-            (Some(Class::Fork), _) => &self.fork,
-            (None, VolumeError::Read(ReadError::NotFound { .. } | ReadError::WrongKind { .. })) => {
-                return;
-            }
-            (None, _) => &self.other,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes how a look for a newer version ended.
-    pub(crate) fn refreshed(&self, error: Option<&VolumeError>) {
-        self.refreshes.fetch_add(1, Ordering::Relaxed);
-        if error.is_some() {
-            self.refreshes_failed.fetch_add(1, Ordering::Relaxed);
-        }
-        let refresh = Refresh {
-            at: std::time::SystemTime::now(),
-            error: error.cloned(),
-        };
-        let last = self.last_refresh.lock();
-        *last.unwrap_or_else(PoisonError::into_inner) = Some(refresh);
-    }
-
-    fn last_refresh(&self) -> Option<Refresh> {
-        let last = self.last_refresh.lock();
-        last.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// How the last look for a newer version ended.
-#[derive(Debug, Clone)]
-pub struct Refresh {
-    /// When, by the wall clock.
-    pub at: std::time::SystemTime,
-    /// What was wrong, if it failed.
-    pub error: Option<VolumeError>,
-}
-
-/// What a mount knows of itself at one moment.
+/// The state of a mount at one moment.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The volume.
@@ -94,11 +27,11 @@ pub struct Report {
     pub valid_until_unix_s: u64,
     /// The mount's own time, unix seconds: it never goes back.
     pub now_unix_s: u64,
-    /// Begun with the version kept on this machine, and no place has confirmed it since.
+    /// Mounted with the version kept on this machine, and no mirror has confirmed it since.
     pub is_offline: bool,
     /// Files and directories that the kernel holds.
     pub known_files: usize,
-    /// How each mirror does, in the order in which they were given.
+    /// State of each mirror, in the order in which they were given.
     pub mirrors: Vec<Status>,
     /// Memory that checked blocks take, and may take, bytes.
     pub memory_bytes: (u64, u64),
@@ -114,7 +47,7 @@ pub struct Report {
     pub last_refresh: Option<Refresh>,
 }
 
-/// What was fetched and what became of it.
+/// Counters of fetched blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetches {
     /// Requests for blocks, hedges apart.
@@ -161,10 +94,6 @@ pub struct Reporter {
     directory: PathBuf,
 }
 
-fn load(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
 impl Reporter {
     pub(crate) fn new(core: Arc<Core>, directory: PathBuf) -> Reporter {
         Reporter { core, directory }
@@ -175,7 +104,7 @@ impl Reporter {
         &self.directory
     }
 
-    /// How the mount does now. Waits for nothing but short locks.
+    /// The state now. Waits for nothing but short locks.
     pub fn report(&self) -> Report {
         let volume = &self.core.volume;
         let view = self.core.view();
@@ -193,15 +122,8 @@ impl Reporter {
             memory_bytes: snapshot.blocks().memory_bytes(),
             disk: self.disk(),
             fetches: self.fetches(),
-            errors: vec![
-                ("unavailable", load(&faults.unavailable)),
-                ("expired", load(&faults.expired)),
-                ("integrity", load(&faults.integrity)),
-                ("rollback", load(&faults.rollback)),
-                ("fork", load(&faults.fork)),
-                ("other", load(&faults.other)),
-            ],
-            refreshes: (load(&faults.refreshes), load(&faults.refreshes_failed)),
+            errors: faults.errors(),
+            refreshes: faults.refreshes(),
             last_refresh: faults.last_refresh(),
         }
     }

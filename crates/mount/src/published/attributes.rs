@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, FileType, INodeNo};
 use trust::inode::{Content, FileKind, Inode, Mtime};
 
-use crate::options::Ownership;
+use crate::published::options::Ownership;
 
-/// What `st_blksize` says: the size at which reading is cheap.
+/// `st_blksize`: the size at which reading is cheap, bytes.
 pub const BLOCK_BYTES: u32 = 128 << 10;
-/// What `statfs` counts in, bytes: fine enough for a small volume not to look ten times as large.
+/// Unit of `statfs`, bytes: small, so that a small volume does not look ten times as large.
 pub const STATFS_UNIT_BYTES: u32 = 4096;
 
-/// Who owns files that the volume does not speak of, and whether it is believed where it does.
+/// Owner of files for which none was published, and whether published owners are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
     uid: u32,
@@ -21,7 +21,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Resolves the option for this process.
+    /// The owners that the option means in this process.
     pub fn new(ownership: Ownership) -> Self {
         let uid = rustix::process::getuid().as_raw();
         let gid = rustix::process::getgid().as_raw();
@@ -55,7 +55,7 @@ pub fn of(inode: &Inode, number: u64, owners: &Owners) -> FileAttr {
         blocks: blocks(inode),
         atime: mtime,
         mtime,
-        // Not published, because it does not survive a copy.
+        // Never published: it would not survive a copy.
         ctime: mtime,
         crtime: UNIX_EPOCH,
         kind: kind(inode.kind()),
@@ -69,7 +69,7 @@ pub fn of(inode: &Inode, number: u64, owners: &Owners) -> FileAttr {
     }
 }
 
-/// The type of a file, as FUSE spells it.
+/// The type of a file in the terms of FUSE.
 pub fn kind(kind: FileKind) -> FileType {
     match kind {
         FileKind::Regular => FileType::RegularFile,
@@ -121,7 +121,7 @@ fn time(mtime: Mtime) -> SystemTime {
     } else {
         UNIX_EPOCH.checked_add(seconds)
     };
-    // A time that the clock type cannot hold is one that no program can use either.
+    // No program can use a time that `SystemTime` cannot hold.
     base.and_then(|t| t.checked_add(nanos))
         .unwrap_or(UNIX_EPOCH)
 }
