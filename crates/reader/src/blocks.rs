@@ -1,14 +1,14 @@
-//! Verified blocks: the only door through which bytes of a volume reach anything else.
+//! DecodedBlock blocks: the only door through which bytes of a volume reach anything else.
 //!
 //! Looks into memory, then on the reader's own disk, then asks mirrors; hashes whatever comes from
 //! wherever ([`known`]), lets concurrent equal fetches be one ([`flight`]), and keeps the evidence of
 //! wrong answers ([`answers`]). Which mirror is asked and when is decided by `store::mirrors`.
 
-mod answers;
+mod decoded;
 mod disk;
-mod flight;
-mod form;
-mod known;
+mod in_flight;
+mod response;
+mod verified;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -22,16 +22,16 @@ use store::mirrors::Mirrors;
 use tokio::runtime::Handle as Runtime;
 use trust::{Handle, Hasher};
 
-use crate::ahead::Ahead;
-use crate::around::Expect;
 use crate::error::ReadError;
-use crate::siblings::Siblings;
-use answers::Answers;
-use disk::{Answering, LOOK_BLOCKS};
-use flight::{Flight, Flights};
-pub use form::{Open, Verified};
-pub use known::Counters;
-use known::{Known, describe};
+use crate::prefetch::directory::DirectoryPrefetch;
+use crate::prefetch::readahead::Readahead;
+use crate::read_around::Expect;
+pub use decoded::{Decode, DecodedBlock};
+use disk::{DiskBreaker, LOOK_BLOCKS};
+use in_flight::{FetchGuard, InFlight};
+use response::Response;
+pub use verified::Counters;
+use verified::{VerifiedCache, describe};
 
 /// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +45,14 @@ pub enum Fetch {
 
 /// The verified blocks of one volume, over its mirrors.
 pub struct Blocks {
-    known: Arc<Known>,
+    known: Arc<VerifiedCache>,
     mirrors: Arc<Mirrors>,
-    ahead: Ahead,
-    siblings: Siblings,
+    ahead: Readahead,
+    siblings: DirectoryPrefetch,
     /// Where fetching ahead runs; none outside of a runtime.
     runtime: Option<Runtime>,
-    flights: Flights,
-    disk: Answering,
+    flights: InFlight,
+    disk: DiskBreaker,
 }
 
 impl std::fmt::Debug for Blocks {
@@ -73,12 +73,12 @@ impl Blocks {
         disk: Option<Arc<DiskCache>>,
     ) -> Self {
         Blocks {
-            known: Arc::new(Known::new(hasher, cache_bytes, disk)),
+            known: Arc::new(VerifiedCache::new(hasher, cache_bytes, disk)),
             mirrors,
-            flights: Flights::default(),
-            disk: Answering::default(),
-            ahead: Ahead::new(cache_bytes),
-            siblings: Siblings::new(cache_bytes),
+            flights: InFlight::default(),
+            disk: DiskBreaker::default(),
+            ahead: Readahead::new(cache_bytes),
+            siblings: DirectoryPrefetch::new(cache_bytes),
             runtime: Runtime::try_current().ok(),
         }
     }
@@ -109,12 +109,12 @@ impl Blocks {
     }
 
     /// The sequential readers.
-    pub(crate) fn ahead(&self) -> &Ahead {
+    pub(crate) fn ahead(&self) -> &Readahead {
         &self.ahead
     }
 
     /// The directories that are being gone through.
-    pub(crate) fn siblings(&self) -> &Siblings {
+    pub(crate) fn siblings(&self) -> &DirectoryPrefetch {
         &self.siblings
     }
 
@@ -137,12 +137,12 @@ impl Blocks {
     ///
     /// # Errors
     /// See [`Blocks::get_many`].
-    pub async fn get<K: Open>(
+    pub async fn get<K: Decode>(
         &self,
         handle: &Handle<K>,
         expect: Expect,
         how: Fetch,
-    ) -> Result<K::Form, ReadError> {
+    ) -> Result<K::Decoded, ReadError> {
         if let Some(form) = self.cached(handle)? {
             return Ok(form);
         }
@@ -158,11 +158,11 @@ impl Blocks {
     /// [`ReadError::NotCached`] under [`Fetch::Cached`]; [`ReadError::Integrity`] when no replica
     /// gave the right bytes and one gave wrong ones; [`ReadError::Unavailable`] when none gave any
     /// in time; [`ReadError::Malformed`] when a block is what was signed and breaks a rule.
-    pub async fn get_many<K: Open>(
+    pub async fn get_many<K: Decode>(
         &self,
         handles: &[Handle<K>],
         how: Fetch,
-    ) -> Result<Vec<K::Form>, ReadError> {
+    ) -> Result<Vec<K::Decoded>, ReadError> {
         let mut forms = Vec::with_capacity(handles.len());
         for handle in handles {
             match self.cached(handle)? {
@@ -174,7 +174,7 @@ impl Blocks {
     }
 
     /// From memory, or from a place that answers without waiting.
-    fn cached<K: Open>(&self, handle: &Handle<K>) -> Result<Option<K::Form>, ReadError> {
+    fn cached<K: Decode>(&self, handle: &Handle<K>) -> Result<Option<K::Decoded>, ReadError> {
         if let Some(form) = self.known.get(handle) {
             return Ok(Some(form));
         }
@@ -198,16 +198,16 @@ impl Blocks {
         Ok(None)
     }
 
-    async fn fetch<K: Open>(
+    async fn fetch<K: Decode>(
         &self,
         handles: &[Handle<K>],
         expect: Expect,
         how: Fetch,
-    ) -> Result<Vec<K::Form>, ReadError> {
+    ) -> Result<Vec<K::Decoded>, ReadError> {
         let Fetch::Until(deadline) = how else {
             return Err(ReadError::NotCached);
         };
-        let mut have: HashMap<Handle, K::Form> = HashMap::with_capacity(handles.len());
+        let mut have: HashMap<Handle, K::Decoded> = HashMap::with_capacity(handles.len());
         loop {
             let (mut missing, mut seen) = (Vec::new(), HashSet::new());
             for handle in handles {
@@ -225,7 +225,7 @@ impl Blocks {
                     .filter_map(|h| have.get(&h.any()).cloned())
                     .collect());
             }
-            let (flight, others) = Flight::begin(&self.flights, &missing);
+            let (flight, others) = FetchGuard::begin(&self.flights, &missing);
             let ours = flight.names.iter();
             missing = ours
                 .map(|name| Handle::from_bytes(*name.as_bytes()))
@@ -251,10 +251,10 @@ impl Blocks {
     }
 
     /// Takes from `missing` what the reader's own disk has, as long as that is not stuck.
-    async fn look_on_disk<K: Open>(
+    async fn look_on_disk<K: Decode>(
         &self,
         missing: &mut Vec<Handle<K>>,
-        have: &mut HashMap<Handle, K::Form>,
+        have: &mut HashMap<Handle, K::Decoded>,
         deadline: Instant,
     ) -> Result<(), ReadError> {
         let Some(disk) = self.known.disk() else {
@@ -282,14 +282,14 @@ impl Blocks {
     }
 
     /// Asks mirrors until every wanted block is there and proved.
-    async fn ask_mirrors<K: Open>(
+    async fn ask_mirrors<K: Decode>(
         &self,
         wanted: &[Handle<K>],
         expect: Expect,
         deadline: Instant,
-    ) -> Result<HashMap<Handle, K::Form>, ReadError> {
+    ) -> Result<HashMap<Handle, K::Decoded>, ReadError> {
         let around = self.known.around(K::KIND).budget(expect);
-        let answers = Answers::new(self.known.clone(), wanted, expect);
+        let answers = Response::new(self.known.clone(), wanted, expect);
         let counters = &self.known.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         let fetch = self.mirrors.fetch(around, answers.clone());

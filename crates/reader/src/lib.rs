@@ -8,18 +8,16 @@
 //! |---|---|
 //! | [`tree`] | look-ups, listings, reads, extended attributes |
 //! | [`blocks`] | verified blocks, fetched once for concurrent readers |
-//! | [`pieces`] | the extents of a content, and how they are asked for |
-//! | [`around`] | how much read-around to ask for |
-//! | `ahead` | readahead of sequential readers |
-//! | `siblings` | prefetch of files and directories beside those in use |
+//! | [`extents`] | the extents of a content, and how they are asked for |
+//! | [`read_around`] | how much read-around to ask for |
+//! | `prefetch` | readahead of sequential readers; prefetch of directories that are read through |
 //! | [`error`] | what can go wrong with a read |
 
-mod ahead;
-pub mod around;
 pub mod blocks;
 pub mod error;
-pub mod pieces;
-mod siblings;
+pub mod extents;
+mod prefetch;
+pub mod read_around;
 pub mod tree;
 
 pub use blocks::{Blocks, Fetch};

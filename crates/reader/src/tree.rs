@@ -14,10 +14,10 @@ use trust::inode::{Content, Entry, FileContent, Inode, Xattrs, decode_xattrs};
 use trust::map::{ChildRef, Find, Item, MapRoot};
 use trust::{Handle, InodeBlock, MapNode, Reject};
 
-use crate::around::Expect;
 use crate::blocks::{Blocks, Fetch};
 use crate::error::ReadError;
-use crate::pieces::{Piece, next_batch, pieces};
+use crate::extents::{PlacedExtent, extents, next_batch};
+use crate::read_around::Expect;
 
 /// Files of one block and at most this length are read with their neighbours, bytes.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
@@ -185,7 +185,7 @@ impl Tree {
         Ok(entries)
     }
 
-    /// `len` bytes of `file` from `offset` (fewer at its end), in pieces that share memory.
+    /// `len` bytes of `file` from `offset` (fewer at its end), in extents that share memory.
     ///
     /// # Errors
     /// [`ReadError::WrongKind`] when it is no regular file; else as [`Blocks::get_many`].
@@ -227,15 +227,17 @@ impl Tree {
             // Begins when this read waits, and so after the request for what it wants.
             self.read_ahead(root, late);
         }
-        let (out, pieces) = self.read_pieces(root, (offset, until), expect, how).await?;
+        let (out, extents) = self
+            .read_extents(root, (offset, until), expect, how)
+            .await?;
         self.arrived(&root.top, began.elapsed());
         if !late {
             self.read_ahead(root, late);
         }
-        let ended = pieces.iter().filter_map(|piece| match &piece.extent {
+        let ended = extents.iter().filter_map(|extent| match &extent.extent {
             Extent::Data { handle, len } => {
                 let len = u64::from(*len);
-                (piece.start + len <= until).then_some((handle.any(), len))
+                (extent.start + len <= until).then_some((handle.any(), len))
             }
             Extent::Hole { .. } => None,
         });
@@ -256,8 +258,9 @@ impl Tree {
                 let began = Instant::now();
                 let how = Fetch::Until(began + AHEAD_DEADLINE);
                 // Nobody waits for it: a reader who comes for these blocks sees why they are missing.
-                if let Ok(pieces) = pieces(&blocks, &root, request.start, request.end, how).await {
-                    let (_, handles) = next_batch(&pieces);
+                if let Ok(extents) = extents(&blocks, &root, request.start, request.end, how).await
+                {
+                    let (_, handles) = next_batch(&extents);
                     let _ = blocks.get_many(&handles, how).await;
                 }
                 blocks.ahead().done(&root, &request, began.elapsed());
@@ -275,25 +278,25 @@ impl Tree {
     ) -> Result<Vec<Bytes>, ReadError> {
         let until = end(offset, len).min(root.len);
         let (out, _) = self
-            .read_pieces(root, (offset, until), Expect::Near, how)
+            .read_extents(root, (offset, until), Expect::Near, how)
             .await?;
         Ok(out)
     }
 
     /// The bytes of `[offset, until)` and what they were taken from.
-    async fn read_pieces(
+    async fn read_extents(
         &self,
         root: &ArrayRoot,
         (offset, until): (u64, u64),
         expect: Expect,
         how: Fetch,
-    ) -> Result<(Vec<Bytes>, Vec<Piece>), ReadError> {
+    ) -> Result<(Vec<Bytes>, Vec<PlacedExtent>), ReadError> {
         let mut out = Vec::new();
         if offset >= until {
             return Ok((out, Vec::new()));
         }
-        let pieces = pieces(&self.blocks, root, offset, until, how).await?;
-        let mut rest = pieces.as_slice();
+        let extents = extents(&self.blocks, root, offset, until, how).await?;
+        let mut rest = extents.as_slice();
         while !rest.is_empty() {
             let (batch, handles) = next_batch(rest);
             let blocks = match handles.as_slice() {
@@ -304,9 +307,9 @@ impl Tree {
             };
             let mut blocks = blocks.into_iter();
             let (now, later) = rest.split_at(batch);
-            for piece in now {
-                match piece.extent {
-                    Extent::Hole { len } => zeros(piece.start, len, offset, until, &mut out),
+            for extent in now {
+                match extent.extent {
+                    Extent::Hole { len } => zeros(extent.start, len, offset, until, &mut out),
                     Extent::Data { len, .. } => {
                         let block = blocks.next().ok_or(ReadError::NotCached)?;
                         if block.bytes().len() as u64 != u64::from(len) {
@@ -316,13 +319,13 @@ impl Tree {
                                 why,
                             }));
                         }
-                        out.push(slice(block.bytes(), piece.start, offset, until));
+                        out.push(slice(block.bytes(), extent.start, offset, until));
                     }
                 }
             }
             rest = later;
         }
-        Ok((out, pieces))
+        Ok((out, extents))
     }
 
     /// Where in `[offset, until)` of `file` there is data: everything else is zeros that need not be
@@ -355,16 +358,16 @@ impl Tree {
         if offset >= until {
             return Ok(runs);
         }
-        for piece in pieces(&self.blocks, root, offset, until, how).await? {
-            let end = piece.start.saturating_add(piece.extent.len());
-            match (piece.extent, runs.data.last_mut()) {
+        for extent in extents(&self.blocks, root, offset, until, how).await? {
+            let end = extent.start.saturating_add(extent.extent.len());
+            match (extent.extent, runs.data.last_mut()) {
                 // A hole is passed whole, however far it goes beyond what was asked.
                 (Extent::Hole { .. }, _) => runs.until = runs.until.max(end),
-                (Extent::Data { .. }, Some(last)) if last.end == piece.start => {
+                (Extent::Data { .. }, Some(last)) if last.end == extent.start => {
                     last.end = end.min(until);
                 }
                 (Extent::Data { .. }, _) => {
-                    runs.data.push(piece.start.max(offset)..end.min(until));
+                    runs.data.push(extent.start.max(offset)..end.min(until));
                 }
             }
         }

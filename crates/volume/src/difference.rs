@@ -11,8 +11,8 @@ use trust::inode::{Content, Entry, Inode};
 use trust::map::{Diff, MapRoot};
 
 use reader::ReadError;
-use reader::around::Expect;
 use reader::blocks::Fetch;
+use reader::read_around::Expect;
 use trust::change::{Change, Difference, alike};
 
 use crate::snapshot::Snapshot;

@@ -17,8 +17,8 @@ use trust::root::Totals;
 use trust::{ArrayNode, Data, Handle, MapNode, Reject};
 
 use reader::ReadError;
-use reader::around::Expect;
 use reader::blocks::Fetch;
+use reader::read_around::Expect;
 
 use crate::error::VolumeError;
 use crate::snapshot::Snapshot;

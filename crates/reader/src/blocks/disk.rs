@@ -21,7 +21,7 @@ pub(super) type Look = Pin<Box<dyn Future<Output = Result<Vec<Record>, StoreErro
 
 /// Whether the disk answers.
 #[derive(Default)]
-pub(super) struct Answering {
+pub(super) struct DiskBreaker {
     is_stuck: AtomicBool,
     /// The look that did not end in time.
     stuck: Mutex<Option<Look>>,
@@ -32,7 +32,7 @@ fn patience(left: Duration) -> Duration {
     (left / 4).min(LONGEST_LOOK)
 }
 
-impl Answering {
+impl DiskBreaker {
     /// Whether the disk may be asked: not while a look is stuck, which another would be stuck behind.
     pub(super) fn may_ask(&self) -> bool {
         if !self.is_stuck.load(Ordering::Relaxed) {
@@ -87,7 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stuck_disk_is_asked_again_when_it_has_answered_and_not_before() {
-        let answering = Answering::default();
+        let answering = DiskBreaker::default();
         let soon = || Instant::now() + Duration::from_millis(400);
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let look = Box::pin(async move {

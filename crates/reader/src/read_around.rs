@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Answers that are looked back on.
+/// Response that are looked back on.
 const RECENT: usize = 8;
 /// Fewer answers than this say nothing.
 const TELLING: usize = 2;
@@ -47,12 +47,12 @@ pub(crate) enum Worth {
 
 /// What one answer brought unasked, and how much of it was wanted later.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Usage {
     brought_bytes: AtomicU64,
     wanted_bytes: AtomicU64,
 }
 
-impl Tally {
+impl Usage {
     /// Bytes that came unasked and proved true.
     pub(crate) fn brought(&self, bytes: u64) {
         self.brought_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -66,12 +66,12 @@ impl Tally {
 
 /// The tallies of the last answers.
 #[derive(Debug, Default)]
-pub(crate) struct Around {
-    recent: Mutex<VecDeque<Arc<Tally>>>,
+pub(crate) struct ReadAroundPolicy {
+    recent: Mutex<VecDeque<Arc<Usage>>>,
     skipped: AtomicU64,
 }
 
-impl Around {
+impl ReadAroundPolicy {
     /// The budget of a request, bytes.
     pub(crate) fn budget(&self, expect: Expect) -> usize {
         match (expect, self.worth()) {
@@ -91,7 +91,7 @@ impl Around {
     }
 
     /// A tally for an answer; kept once it has brought something.
-    pub(crate) fn keep(&self, tally: Arc<Tally>) {
+    pub(crate) fn keep(&self, tally: Arc<Usage>) {
         if tally.brought_bytes.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -107,7 +107,7 @@ impl Around {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         // The newest answer has had no time to be of use.
         let judged = recent.len().saturating_sub(1);
-        let sum = |of: fn(&Tally) -> &AtomicU64| -> u64 {
+        let sum = |of: fn(&Usage) -> &AtomicU64| -> u64 {
             let tallies = recent.iter().take(judged);
             tallies.map(|t| of(t).load(Ordering::Relaxed)).sum()
         };
@@ -126,8 +126,8 @@ impl Around {
 mod tests {
     use super::*;
 
-    fn answer(around: &Around, brought: u64, wanted: u64) {
-        let tally = Arc::new(Tally::default());
+    fn answer(around: &ReadAroundPolicy, brought: u64, wanted: u64) {
+        let tally = Arc::new(Usage::default());
         tally.brought(brought);
         tally.wanted(wanted);
         around.keep(tally);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn asks_less_when_nothing_is_wanted_and_more_when_something_is_again() {
-        let around = Around::default();
+        let around = ReadAroundPolicy::default();
         assert_eq!(around.budget(Expect::Near), FIRST_BYTES);
         for _ in 0..RECENT {
             answer(&around, 100_000, 0);

@@ -7,19 +7,19 @@ use tokio::sync::watch;
 use trust::Handle;
 
 /// The fetches under way, by what they fetch.
-pub(super) type Flights = Mutex<HashMap<Handle, watch::Receiver<()>>>;
+pub(super) type InFlight = Mutex<HashMap<Handle, watch::Receiver<()>>>;
 
 /// A fetch under way: others who want the same wait for its end, however it ends.
-pub(super) struct Flight<'a> {
-    flights: &'a Flights,
+pub(super) struct FetchGuard<'a> {
+    flights: &'a InFlight,
     pub(super) names: Vec<Handle>,
     _end: watch::Sender<()>,
 }
 
-impl<'a> Flight<'a> {
+impl<'a> FetchGuard<'a> {
     /// Takes what nobody fetches yet; gives back the flights of the rest.
     pub(super) fn begin<K>(
-        flights: &'a Flights,
+        flights: &'a InFlight,
         handles: &[Handle<K>],
     ) -> (Self, Vec<watch::Receiver<()>>) {
         let (end, waiter) = watch::channel(());
@@ -37,7 +37,7 @@ impl<'a> Flight<'a> {
         }
         drop(map);
         (
-            Flight {
+            FetchGuard {
                 flights,
                 names,
                 _end: end,
@@ -47,7 +47,7 @@ impl<'a> Flight<'a> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for FetchGuard<'_> {
     fn drop(&mut self) {
         let mut map = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
         for name in &self.names {

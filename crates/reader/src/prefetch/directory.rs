@@ -20,10 +20,10 @@ use trust::array::{ArrayRoot, Child};
 use trust::inode::{Content, FileContent, Inode, Mtime};
 use trust::map::MapRoot;
 
-use crate::around::{Around, Expect, Tally, Worth};
 use crate::blocks::Fetch;
 use crate::error::ReadError;
-use crate::pieces::{BATCH_BLOCKS, data_handles};
+use crate::extents::{BATCH_BLOCKS, data_handles};
+use crate::read_around::{Expect, ReadAroundPolicy, Usage, Worth};
 use crate::tree::Tree;
 
 /// Names that are remembered.
@@ -53,30 +53,30 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What is alike in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alike {
+pub enum EntryKind {
     Files,
     Directories,
 }
 
 /// What is to be fetched: the others in a directory, those behind a name first.
 #[derive(Debug, Clone)]
-pub struct Others {
+pub struct SiblingRequest {
     directory: MapRoot,
-    alike: Alike,
+    alike: EntryKind,
     behind: Bytes,
 }
 
 #[derive(Debug)]
-struct Known {
-    others: Others,
+struct KnownEntry {
+    others: SiblingRequest,
     /// Of the fetch that brought it, until it is wanted; with its length, bytes.
-    unasked: Option<(Arc<Tally>, u64)>,
+    unasked: Option<(Arc<Usage>, u64)>,
 }
 
 #[derive(Debug)]
 struct Place {
     directory: MapRoot,
-    alike: Alike,
+    alike: EntryKind,
     waits: u32,
     under_way: bool,
 }
@@ -84,7 +84,7 @@ struct Place {
 #[derive(Debug, Default)]
 struct State {
     /// By the top of a file's content or of a directory's tree.
-    known: HashMap<[u8; 32], Known>,
+    known: HashMap<[u8; 32], KnownEntry>,
     order: VecDeque<[u8; 32]>,
     /// Newest first.
     places: VecDeque<Place>,
@@ -92,9 +92,9 @@ struct State {
 
 /// The directories that are being gone through.
 #[derive(Debug)]
-pub struct Siblings {
+pub struct DirectoryPrefetch {
     state: Mutex<State>,
-    around: Around,
+    around: ReadAroundPolicy,
     under_way_bytes: AtomicU64,
     most_bytes: u64,
     /// What is fetched for one directory at a time.
@@ -102,23 +102,23 @@ pub struct Siblings {
 }
 
 /// What a directory or file is known by.
-fn top_of(inode: &Inode) -> Option<([u8; 32], Alike)> {
+fn top_of(inode: &Inode) -> Option<([u8; 32], EntryKind)> {
     match &inode.content {
-        Content::Regular(FileContent::Array(root)) => Some((root.top, Alike::Files)),
+        Content::Regular(FileContent::Array(root)) => Some((root.top, EntryKind::Files)),
         Content::Directory { map: Some(map), .. } => {
-            Some((*map.handle.as_bytes(), Alike::Directories))
+            Some((*map.handle.as_bytes(), EntryKind::Directories))
         }
         _ => None,
     }
 }
 
-impl Siblings {
+impl DirectoryPrefetch {
     /// With an eighth of this budget, at most.
     pub fn new(cache_bytes: u64) -> Self {
         let most_bytes = (cache_bytes / 8).min(MOST_UNDER_WAY_BYTES);
-        Siblings {
+        DirectoryPrefetch {
             state: Mutex::default(),
-            around: Around::default(),
+            around: ReadAroundPolicy::default(),
             under_way_bytes: AtomicU64::new(0),
             most_bytes,
             batch_bytes: most_bytes.min(BATCH_BYTES),
@@ -138,7 +138,7 @@ impl Siblings {
         if state.known.contains_key(&top) {
             return;
         }
-        let others = Others {
+        let others = SiblingRequest {
             directory: *directory,
             alike,
             behind: Bytes::copy_from_slice(name),
@@ -148,7 +148,7 @@ impl Siblings {
 
     /// Notes that something is wanted. Gives what to fetch meanwhile, if much of what was fetched so
     /// was wanted lately; who takes it must say when it is done.
-    pub fn wanted(&self, top: &[u8; 32], will_wait: bool) -> Option<Others> {
+    pub fn wanted(&self, top: &[u8; 32], will_wait: bool) -> Option<SiblingRequest> {
         let mut state = self.state();
         let known = state.known.get_mut(top)?;
         if let Some((tally, bytes)) = known.unasked.take() {
@@ -161,8 +161,8 @@ impl Siblings {
         self.take(&mut state, others)
     }
 
-    /// Notes that a reader had to wait long. Gives what to fetch, as [`Siblings::wanted`].
-    pub fn waited(&self, top: &[u8; 32]) -> Option<Others> {
+    /// Notes that a reader had to wait long. Gives what to fetch, as [`DirectoryPrefetch::wanted`].
+    pub fn waited(&self, top: &[u8; 32]) -> Option<SiblingRequest> {
         let mut state = self.state();
         let others = state.known.get(top)?.others.clone();
         let place = state.place(&others);
@@ -174,20 +174,20 @@ impl Siblings {
     }
 
     /// Notes that a reader had to wait long for a directory in which it looks up a name. Gives the files
-    /// of it to fetch, as [`Siblings::wanted`].
-    fn entered(&self, directory: &MapRoot, name: &[u8]) -> Option<Others> {
+    /// of it to fetch, as [`DirectoryPrefetch::wanted`].
+    fn entered(&self, directory: &MapRoot, name: &[u8]) -> Option<SiblingRequest> {
         if self.around.worth() != Worth::Much {
             return None;
         }
-        let others = Others {
+        let others = SiblingRequest {
             directory: *directory,
-            alike: Alike::Files,
+            alike: EntryKind::Files,
             behind: Bytes::copy_from_slice(name),
         };
         self.take(&mut self.state(), others)
     }
 
-    fn take(&self, state: &mut State, others: Others) -> Option<Others> {
+    fn take(&self, state: &mut State, others: SiblingRequest) -> Option<SiblingRequest> {
         let under_way = &self.under_way_bytes;
         if under_way.load(Ordering::Relaxed) + self.batch_bytes > self.most_bytes {
             return None;
@@ -203,12 +203,12 @@ impl Siblings {
     }
 
     /// Notes what is going to come, with the length of each, bytes: its tally.
-    fn coming(&self, others: &Others, came: &[([u8; 32], Bytes, u64)]) -> Arc<Tally> {
-        let tally = Arc::new(Tally::default());
+    fn coming(&self, others: &SiblingRequest, came: &[([u8; 32], Bytes, u64)]) -> Arc<Usage> {
+        let tally = Arc::new(Usage::default());
         let mut state = self.state();
         for (top, name, bytes) in came {
             tally.brought(*bytes);
-            let others = Others {
+            let others = SiblingRequest {
                 behind: name.clone(),
                 ..others.clone()
             };
@@ -218,7 +218,7 @@ impl Siblings {
     }
 
     /// The fetch has ended, however it ended.
-    fn done(&self, others: &Others, tally: Option<Arc<Tally>>) {
+    fn done(&self, others: &SiblingRequest, tally: Option<Arc<Usage>>) {
         self.under_way_bytes
             .fetch_sub(self.batch_bytes, Ordering::Relaxed);
         self.state().place(others).under_way = false;
@@ -229,8 +229,17 @@ impl Siblings {
 }
 
 impl State {
-    fn remember(&mut self, top: [u8; 32], others: Others, unasked: Option<(Arc<Tally>, u64)>) {
-        if self.known.insert(top, Known { others, unasked }).is_none() {
+    fn remember(
+        &mut self,
+        top: [u8; 32],
+        others: SiblingRequest,
+        unasked: Option<(Arc<Usage>, u64)>,
+    ) {
+        if self
+            .known
+            .insert(top, KnownEntry { others, unasked })
+            .is_none()
+        {
             self.order.push_back(top);
         }
         if self.order.len() > MAX_KNOWN
@@ -240,7 +249,7 @@ impl State {
         }
     }
 
-    fn place(&mut self, others: &Others) -> &mut Place {
+    fn place(&mut self, others: &SiblingRequest) -> &mut Place {
         let same = |p: &Place| p.directory == others.directory && p.alike == others.alike;
         let at = self.places.iter().position(same);
         let place = at.and_then(|at| self.places.remove(at));
@@ -301,7 +310,7 @@ impl Tree {
         }
     }
 
-    fn fetch_others(&self, others: Others) {
+    fn fetch_others(&self, others: SiblingRequest) {
         let Some(runtime) = self.blocks().runtime() else {
             self.blocks().siblings().done(&others, None);
             return;
@@ -315,7 +324,7 @@ impl Tree {
         });
     }
 
-    async fn others(&self, others: &Others, how: Fetch) -> Result<Arc<Tally>, ReadError> {
+    async fn others(&self, others: &SiblingRequest, how: Fetch) -> Result<Arc<Usage>, ReadError> {
         let map = Some(others.directory);
         let content = Content::Directory { map, opaque: false };
         let directory = Inode::new(0o755, Mtime::default(), content);
@@ -373,7 +382,7 @@ impl Tree {
     }
 
     /// Whether a content whose top is in memory is there whole: the top may have come with the directory.
-    /// One that is cut into too many pieces is as good as there: it is not fetched ahead.
+    /// One that is cut into too many extents is as good as there: it is not fetched ahead.
     async fn holds_content(&self, root: &ArrayRoot) -> Result<bool, ReadError> {
         match data_handles(self.blocks(), root, BATCH_BLOCKS, Fetch::Cached).await {
             Err(ReadError::NotCached) => Ok(false),
@@ -443,7 +452,7 @@ mod tests {
     }
 
     /// Two waits in each of some directories, and of what was fetched then all was wanted, or nothing.
-    fn taught(siblings: &Siblings, all_wanted: bool) {
+    fn taught(siblings: &DirectoryPrefetch, all_wanted: bool) {
         for round in 0..4u8 {
             let directory = directory(100 + round);
             let first = 10 * round;
@@ -464,7 +473,7 @@ mod tests {
 
     #[test]
     fn one_wait_in_a_directory_is_no_reason_and_two_are() {
-        let siblings = Siblings::new(256 << 20);
+        let siblings = DirectoryPrefetch::new(256 << 20);
         siblings.found(&directory(1), b"a", &file(1));
         siblings.found(&directory(1), b"b", &file(2));
         siblings.found(&directory(2), b"c", &file(3));
@@ -472,19 +481,19 @@ mod tests {
         assert!(siblings.waited(&[3; 32]).is_none(), "another directory");
         let others = siblings.waited(&[2; 32]).unwrap();
         assert_eq!(others.directory, directory(1));
-        assert_eq!(others.alike, Alike::Files);
+        assert_eq!(others.alike, EntryKind::Files);
         assert_eq!(others.behind, b"b".as_slice());
     }
 
     #[test]
     fn who_enters_a_directory_gets_its_files_while_files_are_wanted() {
-        let siblings = Siblings::new(256 << 20);
+        let siblings = DirectoryPrefetch::new(256 << 20);
         let at_first = siblings.entered(&directory(1), b"m");
         assert!(at_first.is_none(), "nothing is known yet");
         taught(&siblings, true);
         let others = siblings.entered(&directory(1), b"m").unwrap();
         assert_eq!(others.directory, directory(1));
-        assert_eq!(others.alike, Alike::Files);
+        assert_eq!(others.alike, EntryKind::Files);
         assert_eq!(others.behind, b"m".as_slice());
         let again = siblings.entered(&directory(1), b"n");
         assert!(again.is_none(), "it is under way");
@@ -494,7 +503,7 @@ mod tests {
 
     #[test]
     fn who_wanted_nothing_of_it_gets_nothing_more() {
-        let siblings = Siblings::new(256 << 20);
+        let siblings = DirectoryPrefetch::new(256 << 20);
         taught(&siblings, false);
         assert!(siblings.entered(&directory(1), b"m").is_none());
         siblings.found(&directory(1), b"a", &file(90));
@@ -503,10 +512,10 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_bounded_and_given_back() {
-        let siblings = Siblings::new(256 << 20);
+        let siblings = DirectoryPrefetch::new(256 << 20);
         taught(&siblings, true);
         let enter = |number| siblings.entered(&directory(number), b"m");
-        let taken: Vec<Others> = (1..=20).filter_map(enter).collect();
+        let taken: Vec<SiblingRequest> = (1..=20).filter_map(enter).collect();
         assert_eq!(taken.len() as u64, MOST_UNDER_WAY_BYTES / BATCH_BYTES);
         for others in &taken {
             siblings.done(others, None);

@@ -9,7 +9,7 @@
 //!
 //! What such a reader has passed leaves the memory of verified blocks: whoever reads a large file
 //! through once does not want it again, or has it in the kernel's page cache. So a large file
-//! neither drives tree nodes out nor makes every block a fresh piece of memory.
+//! neither drives tree nodes out nor makes every block a fresh extent of memory.
 //!
 //! Bytes under way for this are bounded, all readers together, by an eighth of the cache's budget.
 
@@ -68,7 +68,7 @@ struct Stream {
 
 /// The sequential readers of a volume.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Readahead {
     /// Newest first.
     streams: Mutex<VecDeque<Stream>>,
     under_way_bytes: AtomicU64,
@@ -117,10 +117,10 @@ impl Stream {
     }
 }
 
-impl Ahead {
+impl Readahead {
     /// With an eighth of this budget, at most.
     pub(crate) fn new(cache_bytes: u64) -> Self {
-        Ahead {
+        Readahead {
             streams: Mutex::default(),
             under_way_bytes: AtomicU64::new(0),
             most_bytes: (cache_bytes / 8).min(MOST_UNDER_WAY_BYTES),
@@ -152,7 +152,7 @@ impl Ahead {
     }
 
     /// What to ask for now, cut into requests; `late` when the reader has come before its blocks.
-    /// Whoever takes requests must give each back by [`Ahead::done`].
+    /// Whoever takes requests must give each back by [`Readahead::done`].
     pub(crate) fn requests(&self, root: &ArrayRoot, late: bool) -> Vec<Range<u64>> {
         let mut streams = self.streams();
         let Some(stream) = streams.iter_mut().find(|s| s.top == root.top) else {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_reader_in_order_is_preceded_by_its_window_and_no_more() {
-        let (ahead, file) = (Ahead::new(256 * MIB), file(100 * MIB));
+        let (ahead, file) = (Readahead::new(256 * MIB), file(100 * MIB));
         ahead.read(&file, 0, MIB);
         assert_eq!(ahead.requests(&file, false), [], "it has not waited");
         assert_eq!(
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_small_cache_bounds_what_is_under_way() {
-        let (ahead, file) = (Ahead::new(8 * MIB), file(100 * MIB));
+        let (ahead, file) = (Readahead::new(8 * MIB), file(100 * MIB));
         for step in 0..20 {
             ahead.read(&file, step * MIB, (step + 1) * MIB);
             ahead.requests(&file, true);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_file_is_the_end_of_the_window() {
-        let (ahead, file) = (Ahead::new(256 * MIB), file(MIB + 5));
+        let (ahead, file) = (Readahead::new(256 * MIB), file(MIB + 5));
         ahead.read(&file, 0, MIB);
         let requests = ahead.requests(&file, true);
         assert_eq!((requests.len(), taken(&requests)), (1, 5));
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_reader_who_jumps_triggers_nothing() {
-        let (ahead, file) = (Ahead::new(256 * MIB), file(100 * MIB));
+        let (ahead, file) = (Readahead::new(256 * MIB), file(100 * MIB));
         let mut block = 1u64;
         for _ in 0..10_000 {
             block = (block * 4099 + 7) % 12_800;
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn requests_that_overtake_one_another_are_still_in_order() {
-        let (ahead, file) = (Ahead::new(256 * MIB), file(100 * MIB));
+        let (ahead, file) = (Readahead::new(256 * MIB), file(100 * MIB));
         let mut asked = 0;
         for pair in 0..10 {
             for step in [2 * pair + 1, 2 * pair] {
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_slow_link_keeps_the_window_small() {
-        let (ahead, file) = (Ahead::new(256 * MIB), file(100 * MIB));
+        let (ahead, file) = (Readahead::new(256 * MIB), file(100 * MIB));
         for step in 0..40 {
             ahead.read(&file, step * MIB, (step + 1) * MIB);
             for request in ahead.requests(&file, true) {
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn blocks_leave_behind_a_long_reader_only() {
-        let (ahead, file) = (Ahead::new(256 * MIB), file(100 * MIB));
+        let (ahead, file) = (Readahead::new(256 * MIB), file(100 * MIB));
         let block = |n: u64| (Handle::from_bytes([n as u8; 32]), MIB);
         let mut gone = Vec::new();
         for step in 0..8 {

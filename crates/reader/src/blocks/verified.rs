@@ -14,19 +14,19 @@ use trust::{
     ArrayNode, BlockKind, Data, Frame, Handle, Hasher, InodeBlock, Kind, MapNode, Record, Reject,
 };
 
-use super::form::{Open, Verified};
-use crate::around::{Around, Tally};
+use super::decoded::{Decode, DecodedBlock};
 use crate::error::ReadError;
+use crate::read_around::{ReadAroundPolicy, Usage};
 
 /// A block in memory, and the tally of the answer that brought it unasked.
 #[derive(Debug, Clone)]
 struct Kept {
-    verified: Verified,
-    unasked: Option<Arc<Tally>>,
+    verified: DecodedBlock,
+    unasked: Option<Arc<Usage>>,
 }
 
-impl From<Verified> for Kept {
-    fn from(verified: Verified) -> Kept {
+impl From<DecodedBlock> for Kept {
+    fn from(verified: DecodedBlock) -> Kept {
         Kept {
             verified,
             unasked: None,
@@ -55,22 +55,26 @@ pub struct Counters {
     pub around: AtomicU64,
     /// Blocks that the reader's own disk had.
     pub from_disk: AtomicU64,
-    /// Answers that failed a check.
+    /// Response that failed a check.
     pub wrong: AtomicU64,
 }
 
 /// The blocks that are verified, and how others become so.
-pub(super) struct Known {
+pub(super) struct VerifiedCache {
     pub(super) hasher: Hasher,
     cache: Cache<Handle, Kept, ByBytes>,
     disk: Option<Arc<DiskCache>>,
-    behind_nodes: Around,
-    beside_files: Around,
+    behind_nodes: ReadAroundPolicy,
+    beside_files: ReadAroundPolicy,
     pub(super) counters: Counters,
 }
 
-impl Known {
-    pub(super) fn new(hasher: Hasher, cache_bytes: u64, disk: Option<Arc<DiskCache>>) -> Known {
+impl VerifiedCache {
+    pub(super) fn new(
+        hasher: Hasher,
+        cache_bytes: u64,
+        disk: Option<Arc<DiskCache>>,
+    ) -> VerifiedCache {
         // The largest item must fit into a shard, or it would never be kept.
         let shards = (cache_bytes >> 23).clamp(1, 16) as usize;
         let options = quick_cache::OptionsBuilder::new()
@@ -87,19 +91,19 @@ impl Known {
             ),
             Err(_) => Cache::with_weighter((cache_bytes >> 13) as usize, cache_bytes, ByBytes),
         };
-        Known {
+        VerifiedCache {
             hasher,
             cache,
             disk,
-            behind_nodes: Around::default(),
-            beside_files: Around::default(),
+            behind_nodes: ReadAroundPolicy::default(),
+            beside_files: ReadAroundPolicy::default(),
             counters: Counters::default(),
         }
     }
 
     /// What the read-around of requests for such blocks is worth. Files are judged apart from nodes: who
     /// reads one file in many still wants to know where each begins.
-    pub(super) fn around(&self, kind: Kind) -> &Around {
+    pub(super) fn around(&self, kind: Kind) -> &ReadAroundPolicy {
         match kind {
             Kind::Data => &self.beside_files,
             Kind::Array | Kind::Map | Kind::Inode => &self.behind_nodes,
@@ -116,7 +120,7 @@ impl Known {
     }
 
     /// From memory.
-    pub(super) fn get<K: Open>(&self, handle: &Handle<K>) -> Option<K::Form> {
+    pub(super) fn get<K: Decode>(&self, handle: &Handle<K>) -> Option<K::Decoded> {
         let name = handle.any();
         let Kept { verified, unasked } = self.cache.get(&name)?;
         let form = K::form(&verified)?;
@@ -139,11 +143,11 @@ impl Known {
 
     /// Checks a frame against the handle by which it was asked, and keeps the block in memory. The
     /// outer error is the publisher's fault, the inner one that of whoever gave the frame.
-    pub(super) fn admit<K: Open>(
+    pub(super) fn admit<K: Decode>(
         &self,
         handle: &Handle<K>,
         frame: &Frame,
-    ) -> Result<Result<Option<K::Form>, Reject>, ReadError> {
+    ) -> Result<Result<Option<K::Decoded>, Reject>, ReadError> {
         let checked = frame
             .plaintext::<K>()
             .and_then(|plain| self.hasher.check(handle, own_memory(frame, plain)));
@@ -161,11 +165,11 @@ impl Known {
     }
 
     /// The same for a block of the reader's own disk, which is removed there when it is wrong.
-    pub(super) fn admit_from_disk<K: Open>(
+    pub(super) fn admit_from_disk<K: Decode>(
         &self,
         handle: &Handle<K>,
         frame: &Frame,
-    ) -> Result<Option<K::Form>, ReadError> {
+    ) -> Result<Option<K::Decoded>, ReadError> {
         match self.admit(handle, frame)? {
             Ok(form) => {
                 self.counters.from_disk.fetch_add(1, Ordering::Relaxed);
@@ -201,7 +205,7 @@ impl Known {
         &self,
         replica: &dyn BlockStore,
         Record { handle, frame }: &Record,
-        tally: &Arc<Tally>,
+        tally: &Arc<Usage>,
     ) {
         if self.cache.peek(handle).is_some() {
             return;
@@ -211,7 +215,11 @@ impl Known {
         };
         let plain = own_memory(frame, plain);
         let bytes = *handle.as_bytes();
-        fn check<K: Open>(hasher: &Hasher, bytes: [u8; 32], plain: Bytes) -> Option<Verified> {
+        fn check<K: Decode>(
+            hasher: &Hasher,
+            bytes: [u8; 32],
+            plain: Bytes,
+        ) -> Option<DecodedBlock> {
             hasher
                 .check(&Handle::<K>::from_bytes(bytes), plain)
                 .and_then(K::decode)

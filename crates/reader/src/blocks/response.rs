@@ -8,15 +8,15 @@ use store::BlockStore;
 use store::mirrors::{Fault, Taker};
 use trust::{Handle, Record, Reject};
 
-use super::form::Open;
-use super::known::Known;
-use crate::around::{Expect, Tally};
+use super::decoded::Decode;
+use super::verified::VerifiedCache;
 use crate::error::ReadError;
+use crate::read_around::{Expect, Usage};
 
 /// The answers to one fetch. Outlives it where a mirror is late: what it says is checked all the
 /// same.
-pub(super) struct Answers<K: Open> {
-    known: Arc<Known>,
+pub(super) struct Response<K: Decode> {
+    known: Arc<VerifiedCache>,
     /// In the order in which they are asked for.
     order: Vec<Handle>,
     wanted: HashSet<Handle>,
@@ -24,20 +24,24 @@ pub(super) struct Answers<K: Open> {
     got: Mutex<Got<K>>,
 }
 
-struct Got<K: Open> {
+struct Got<K: Decode> {
     missing: HashSet<Handle>,
-    forms: HashMap<Handle, K::Form>,
+    forms: HashMap<Handle, K::Decoded>,
     /// A block is what was signed, and breaks a rule: no other mirror has a better one.
     malformed: Option<ReadError>,
     /// The first wrong answer, and who gave it.
     wrong: Option<(String, Reject)>,
 }
 
-impl<K: Open> Answers<K> {
-    pub(super) fn new(known: Arc<Known>, wanted: &[Handle<K>], expect: Expect) -> Arc<Answers<K>> {
+impl<K: Decode> Response<K> {
+    pub(super) fn new(
+        known: Arc<VerifiedCache>,
+        wanted: &[Handle<K>],
+        expect: Expect,
+    ) -> Arc<Response<K>> {
         let order: Vec<Handle> = wanted.iter().map(Handle::any).collect();
         let missing: HashSet<Handle> = order.iter().copied().collect();
-        Arc::new(Answers {
+        Arc::new(Response {
             known,
             order,
             wanted: missing.clone(),
@@ -59,7 +63,7 @@ impl<K: Open> Answers<K> {
     ///
     /// # Errors
     /// [`ReadError::Malformed`].
-    pub(super) fn forms(&self) -> Result<HashMap<Handle, K::Form>, ReadError> {
+    pub(super) fn forms(&self) -> Result<HashMap<Handle, K::Decoded>, ReadError> {
         let mut got = self.got();
         match got.malformed.take() {
             Some(malformed) => Err(malformed),
@@ -99,10 +103,10 @@ impl<K: Open> Answers<K> {
     }
 }
 
-impl<K: Open> Taker for Answers<K> {
+impl<K: Decode> Taker for Response<K> {
     fn take(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
         let known = &self.known;
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(Usage::default());
         let mut wrong = Vec::new();
         for record in records {
             let Record { handle, frame } = &record;

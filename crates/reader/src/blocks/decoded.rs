@@ -7,7 +7,7 @@ use trust::{ArrayNode, Block, BlockKind, Data, InodeBlock, MapNode, Reject, arra
 
 /// A verified block in the form in which it is used.
 #[derive(Debug, Clone)]
-pub enum Verified {
+pub enum DecodedBlock {
     /// File content.
     Data(Block<Data>),
     /// A node of an array tree, decoded.
@@ -18,56 +18,56 @@ pub enum Verified {
     Inode(Arc<Inode>),
 }
 
-impl Verified {
+impl DecodedBlock {
     /// Memory behind it, bytes.
     pub(super) fn payload_bytes(&self) -> u64 {
         const INODE_BYTES: u64 = 1024;
         match self {
-            Verified::Data(block) => block.bytes().len() as u64,
-            Verified::Array(node) => node.weight_bytes() as u64,
-            Verified::Map(node) => node.weight_bytes() as u64,
-            Verified::Inode(_) => INODE_BYTES,
+            DecodedBlock::Data(block) => block.bytes().len() as u64,
+            DecodedBlock::Array(node) => node.weight_bytes() as u64,
+            DecodedBlock::Map(node) => node.weight_bytes() as u64,
+            DecodedBlock::Inode(_) => INODE_BYTES,
         }
     }
 }
 
-/// A kind of block that can be taken out of [`Verified`].
-pub trait Open: BlockKind {
+/// A kind of block that can be taken out of [`DecodedBlock`].
+pub trait Decode: BlockKind {
     /// The form in which it is used.
-    type Form: Clone + Send;
+    type Decoded: Clone + Send;
     /// Decodes a verified block.
     ///
     /// # Errors
     /// A [`Reject`] against the publisher: the block is what was signed, and malformed.
-    fn decode(block: Block<Self>) -> Result<Verified, Reject>;
+    fn decode(block: Block<Self>) -> Result<DecodedBlock, Reject>;
     /// The form, if `verified` is of this kind.
-    fn form(verified: &Verified) -> Option<Self::Form>;
+    fn form(verified: &DecodedBlock) -> Option<Self::Decoded>;
 }
 
 macro_rules! open {
     ($kind:ident, $form:ty, $variant:ident, $decode:expr) => {
-        impl Open for $kind {
-            type Form = $form;
-            fn decode(block: Block<Self>) -> Result<Verified, Reject> {
+        impl Decode for $kind {
+            type Decoded = $form;
+            fn decode(block: Block<Self>) -> Result<DecodedBlock, Reject> {
                 #[allow(clippy::redundant_closure_call)]
                 $decode(block)
             }
-            fn form(verified: &Verified) -> Option<$form> {
+            fn form(verified: &DecodedBlock) -> Option<$form> {
                 match verified {
-                    Verified::$variant(form) => Some(form.clone()),
+                    DecodedBlock::$variant(form) => Some(form.clone()),
                     _ => None,
                 }
             }
         }
     };
 }
-open!(Data, Block<Data>, Data, |b| Ok(Verified::Data(b)));
+open!(Data, Block<Data>, Data, |b| Ok(DecodedBlock::Data(b)));
 open!(ArrayNode, Arc<array::Node>, Array, |b: Block<ArrayNode>| {
-    Ok(Verified::Array(Arc::new(array::Node::decode(&b)?)))
+    Ok(DecodedBlock::Array(Arc::new(array::Node::decode(&b)?)))
 });
 open!(MapNode, Arc<map::Node>, Map, |b: Block<MapNode>| {
-    Ok(Verified::Map(Arc::new(map::Node::decode(&b)?)))
+    Ok(DecodedBlock::Map(Arc::new(map::Node::decode(&b)?)))
 });
 open!(InodeBlock, Arc<Inode>, Inode, |b: Block<InodeBlock>| {
-    Ok(Verified::Inode(Arc::new(Inode::from_block(&b)?)))
+    Ok(DecodedBlock::Inode(Arc::new(Inode::from_block(&b)?)))
 });
