@@ -1,4 +1,5 @@
-//! The extents of a content, and how they are asked for.
+//! Walks array trees: which extents of a content overlap a range, and in which requests their data
+//! blocks are fetched. Relies on [`crate::blocks`] for the nodes.
 
 use std::ops::Range;
 
@@ -9,15 +10,16 @@ use crate::blocks::{Blocks, Fetch};
 use crate::error::ReadError;
 use crate::read_around::Expect;
 
-/// Data blocks asked for in one request: bytes of plaintext, and how many. A publisher may cut a file
-/// into blocks of a few bytes, and work and memory for a request go by their number.
+/// Plaintext that one request fetches, bytes.
 const BATCH_BYTES: u64 = 4 << 20;
+/// Data blocks that one request fetches. A publisher may cut a file into blocks of a few bytes, and
+/// the work and memory of a request grow with their number.
 pub(crate) const BATCH_BLOCKS: usize = 1024;
 
-/// What stands between a snapshot and a stretch of a file's content.
+/// An extent and its place in the content.
 #[derive(Debug, Clone)]
 pub(crate) struct PlacedExtent {
-    /// Where the extent begins in the file, bytes.
+    /// Where the extent begins, bytes.
     pub(crate) start: u64,
     pub(crate) extent: Extent,
 }
@@ -34,7 +36,7 @@ pub(crate) async fn extents(
     Ok(all.unwrap_or_default())
 }
 
-/// The same, unless there are more than so many.
+/// The same; `None` when there are more than `most` extents.
 async fn extents_up_to(
     blocks: &Blocks,
     root: &ArrayRoot,
@@ -80,7 +82,7 @@ async fn extents_up_to(
     Ok(Some(extents))
 }
 
-/// The data blocks of a whole content, unless it is in more than so many extents.
+/// The data blocks of a whole content; `None` when it has more than `most` extents.
 pub(crate) async fn data_handles(
     blocks: &Blocks,
     root: &ArrayRoot,
@@ -97,7 +99,7 @@ pub(crate) async fn data_handles(
     Ok(Some(extents.iter().filter_map(data).collect()))
 }
 
-/// How many extents go into the next request, and the handles of those that are data.
+/// How many of `extents` the next request covers, and the handles of their data blocks.
 pub(crate) fn next_batch(extents: &[PlacedExtent]) -> (usize, Vec<Handle<Data>>) {
     let mut bytes = 0u64;
     let mut handles = Vec::new();

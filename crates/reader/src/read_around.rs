@@ -1,43 +1,43 @@
-//! How much read-around to ask for: as much as has lately been of use.
+//! Read-around: how many bytes of neighbouring blocks to request with a block.
 //!
-//! A directory's small files lie behind its node, so one answer can bring them all. A reader who
-//! looks up one name wants none of them, and one who only lists names (`find`) would download the
-//! tree that way. So each answer keeps a tally of the bytes that came unasked and of those that were
-//! wanted afterwards: a reader asks for little until the tallies say that more was wanted, for a
-//! directory of small files at once from then on, and while they say that little was wanted, only
-//! every sixteenth request asks at all.
+//! A directory's small files lie behind its node in a store, so one answer can bring them all. A
+//! reader that looks up one name wants none of them, and one that only lists names (`find`) would
+//! download the tree that way. So each answer keeps a record of the bytes that came unasked and of
+//! those that readers wanted later. [`ReadAroundPolicy`] requests little until these records show
+//! use, then enough for a directory of small files. While they show little use, only every sixteenth
+//! request asks for neighbours. Pure: no I/O, no clock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Response that are looked back on.
+/// Answers whose records of use are kept.
 const RECENT: usize = 8;
-/// Fewer answers than this say nothing.
+/// Fewer records than this do not decide anything.
 const TELLING: usize = 2;
-/// Less than one in so many bytes wanted is little.
+/// Read-around is worthwhile when at least one in so many bytes is wanted.
 const WORTHWHILE: u64 = 8;
-/// Asked for while it is worthwhile: a directory of small files in one answer, bytes.
+/// Requested while it is worthwhile: a directory of small files in one answer, bytes.
 const MOST_BYTES: usize = 256 << 10;
-/// Asked for before anything is known, bytes.
+/// Requested before anything is known, bytes.
 const FIRST_BYTES: usize = 8 << 10;
 /// While little is wanted, one request in so many asks.
 const PROBE_EVERY: u64 = 16;
-/// And asks for at most this, bytes.
+/// What such a request asks for, bytes.
 const PROBE_BYTES: usize = 64 << 10;
 
-/// What a request is for, and so what may be wanted next.
+/// What the caller expects to want next, after the block that it requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
-    /// Nothing that lies near.
+    /// Nothing that lies near the block.
     Nothing,
-    /// What lies behind: a directory's small files behind its node, a small file's neighbours.
+    /// The blocks behind it: a directory's small files behind its node, a small file's neighbours.
     Near,
-    /// A little of that: the array nodes of a directory's files lie behind its node.
+    /// A few of the blocks behind it: the array nodes of a directory's files.
     Next,
 }
 
-/// What the tallies say.
+/// Whether read-around has been of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Worth {
     Unknown,
@@ -45,7 +45,7 @@ pub(crate) enum Worth {
     Little,
 }
 
-/// What one answer brought unasked, and how much of it was wanted later.
+/// The record of use of one answer: bytes that came unasked, and those of them that were wanted.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     brought_bytes: AtomicU64,
@@ -53,18 +53,18 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Bytes that came unasked and proved true.
+    /// Counts bytes that came unasked and were verified.
     pub(crate) fn brought(&self, bytes: u64) {
         self.brought_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of those that somebody wanted, counted once.
+    /// Counts bytes of those that a reader wanted, once for each block.
     pub(crate) fn wanted(&self, bytes: u64) {
         self.wanted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-/// The tallies of the last answers.
+/// Decides how much read-around a request asks for, from the records of the last answers.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAroundPolicy {
     recent: Mutex<VecDeque<Arc<Usage>>>,
@@ -72,7 +72,7 @@ pub(crate) struct ReadAroundPolicy {
 }
 
 impl ReadAroundPolicy {
-    /// The budget of a request, bytes.
+    /// How much read-around a request asks for, bytes.
     pub(crate) fn budget(&self, expect: Expect) -> usize {
         match (expect, self.worth()) {
             (Expect::Nothing, _) => 0,
@@ -90,16 +90,16 @@ impl ReadAroundPolicy {
         }
     }
 
-    /// A tally for an answer; kept once it has brought something.
-    pub(crate) fn keep(&self, tally: Arc<Usage>) {
-        if tally.brought_bytes.load(Ordering::Relaxed) == 0 {
+    /// Keeps the record of an answer, if the answer brought anything.
+    pub(crate) fn keep(&self, usage: Arc<Usage>) {
+        if usage.brought_bytes.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.len() == RECENT {
             recent.pop_front();
         }
-        recent.push_back(tally);
+        recent.push_back(usage);
     }
 
     /// Whether what came unasked was wanted.
@@ -108,8 +108,8 @@ impl ReadAroundPolicy {
         // The newest answer has had no time to be of use.
         let judged = recent.len().saturating_sub(1);
         let sum = |of: fn(&Usage) -> &AtomicU64| -> u64 {
-            let tallies = recent.iter().take(judged);
-            tallies.map(|t| of(t).load(Ordering::Relaxed)).sum()
+            let records = recent.iter().take(judged);
+            records.map(|t| of(t).load(Ordering::Relaxed)).sum()
         };
         let wanted = sum(|t| &t.wanted_bytes).saturating_mul(WORTHWHILE);
         if wanted >= sum(|t| &t.brought_bytes) && judged > 0 {
@@ -126,28 +126,28 @@ impl ReadAroundPolicy {
 mod tests {
     use super::*;
 
-    fn answer(around: &ReadAroundPolicy, brought: u64, wanted: u64) {
-        let tally = Arc::new(Usage::default());
-        tally.brought(brought);
-        tally.wanted(wanted);
-        around.keep(tally);
+    fn answer(policy: &ReadAroundPolicy, brought: u64, wanted: u64) {
+        let usage = Arc::new(Usage::default());
+        usage.brought(brought);
+        usage.wanted(wanted);
+        policy.keep(usage);
     }
 
     #[test]
-    fn asks_less_when_nothing_is_wanted_and_more_when_something_is_again() {
-        let around = ReadAroundPolicy::default();
-        assert_eq!(around.budget(Expect::Near), FIRST_BYTES);
+    fn budget_falls_when_nothing_is_wanted_and_rises_again() {
+        let policy = ReadAroundPolicy::default();
+        assert_eq!(policy.budget(Expect::Near), FIRST_BYTES);
         for _ in 0..RECENT {
-            answer(&around, 100_000, 0);
+            answer(&policy, 100_000, 0);
         }
-        assert_eq!(around.budget(Expect::Next), 0);
-        let asked: usize = (0..160).map(|_| around.budget(Expect::Near)).sum();
+        assert_eq!(policy.budget(Expect::Next), 0);
+        let asked: usize = (0..160).map(|_| policy.budget(Expect::Near)).sum();
         assert_eq!(asked, 10 * PROBE_BYTES);
         for _ in 0..3 {
-            answer(&around, 60_000, 50_000);
+            answer(&policy, 60_000, 50_000);
         }
-        assert_eq!(around.budget(Expect::Near), MOST_BYTES);
-        assert_eq!(around.budget(Expect::Next), FIRST_BYTES);
-        assert_eq!(around.budget(Expect::Nothing), 0);
+        assert_eq!(policy.budget(Expect::Near), MOST_BYTES);
+        assert_eq!(policy.budget(Expect::Next), FIRST_BYTES);
+        assert_eq!(policy.budget(Expect::Nothing), 0);
     }
 }

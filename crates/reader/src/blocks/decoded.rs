@@ -1,11 +1,11 @@
-//! The forms in which verified blocks are used: decoded once, kept decoded.
+//! Decoded blocks. A block is decoded once, when it is verified, and cached in this form.
 
 use std::sync::Arc;
 
 use trust::inode::Inode;
 use trust::{ArrayNode, Block, BlockKind, Data, InodeBlock, MapNode, Reject, array, map};
 
-/// A verified block in the form in which it is used.
+/// A verified block, decoded.
 #[derive(Debug, Clone)]
 pub enum DecodedBlock {
     /// File content.
@@ -31,43 +31,43 @@ impl DecodedBlock {
     }
 }
 
-/// A kind of block that can be taken out of [`DecodedBlock`].
+/// A kind of block that [`crate::Blocks`] can decode.
 pub trait Decode: BlockKind {
-    /// The form in which it is used.
+    /// What a block of this kind decodes to.
     type Decoded: Clone + Send;
     /// Decodes a verified block.
     ///
     /// # Errors
-    /// A [`Reject`] against the publisher: the block is what was signed, and malformed.
+    /// A [`Reject`] against the publisher: the block is the signed one, and malformed.
     fn decode(block: Block<Self>) -> Result<DecodedBlock, Reject>;
-    /// The form, if `verified` is of this kind.
-    fn form(verified: &DecodedBlock) -> Option<Self::Decoded>;
+    /// The block, if it is of this kind.
+    fn take(decoded: &DecodedBlock) -> Option<Self::Decoded>;
 }
 
-macro_rules! open {
-    ($kind:ident, $form:ty, $variant:ident, $decode:expr) => {
+macro_rules! decode {
+    ($kind:ident, $decoded:ty, $variant:ident, $decode:expr) => {
         impl Decode for $kind {
-            type Decoded = $form;
+            type Decoded = $decoded;
             fn decode(block: Block<Self>) -> Result<DecodedBlock, Reject> {
                 #[allow(clippy::redundant_closure_call)]
                 $decode(block)
             }
-            fn form(verified: &DecodedBlock) -> Option<$form> {
-                match verified {
-                    DecodedBlock::$variant(form) => Some(form.clone()),
+            fn take(decoded: &DecodedBlock) -> Option<$decoded> {
+                match decoded {
+                    DecodedBlock::$variant(block) => Some(block.clone()),
                     _ => None,
                 }
             }
         }
     };
 }
-open!(Data, Block<Data>, Data, |b| Ok(DecodedBlock::Data(b)));
-open!(ArrayNode, Arc<array::Node>, Array, |b: Block<ArrayNode>| {
+decode!(Data, Block<Data>, Data, |b| Ok(DecodedBlock::Data(b)));
+decode!(ArrayNode, Arc<array::Node>, Array, |b: Block<ArrayNode>| {
     Ok(DecodedBlock::Array(Arc::new(array::Node::decode(&b)?)))
 });
-open!(MapNode, Arc<map::Node>, Map, |b: Block<MapNode>| {
+decode!(MapNode, Arc<map::Node>, Map, |b: Block<MapNode>| {
     Ok(DecodedBlock::Map(Arc::new(map::Node::decode(&b)?)))
 });
-open!(InodeBlock, Arc<Inode>, Inode, |b: Block<InodeBlock>| {
+decode!(InodeBlock, Arc<Inode>, Inode, |b: Block<InodeBlock>| {
     Ok(DecodedBlock::Inode(Arc::new(Inode::from_block(&b)?)))
 });

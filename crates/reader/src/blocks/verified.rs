@@ -1,6 +1,6 @@
-//! What has been verified: in memory, one LRU by weight (the paper's inode, indirect-block, directory
-//! and file-block caches, SFSRO 4.2, as one), and behind it the reader's own disk. Nothing gets in
-//! but through a hash.
+//! The cache of verified blocks: in memory, one LRU by weight, and behind it the reader's own disk.
+//! It joins the inode, indirect-block, directory and file-block caches of SFSRO 4.2. A block enters
+//! only after its hash was checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use super::decoded::{Decode, DecodedBlock};
 use crate::error::ReadError;
 use crate::read_around::{ReadAroundPolicy, Usage};
 
-/// A block in memory, and the tally of the answer that brought it unasked.
+/// A block in memory, and the record of use of the answer that brought it unasked.
 #[derive(Debug, Clone)]
 struct Kept {
     verified: DecodedBlock,
@@ -44,10 +44,10 @@ impl Weighter<Handle, Kept> for ByBytes {
     }
 }
 
-/// What was fetched and what became of it; for metrics and tests.
+/// Counts of blocks that were fetched, for metrics and tests.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Requests sent to replicas, hedges apart.
+    /// Requests sent to replicas, without hedges.
     pub requests: AtomicU64,
     /// Blocks wanted and received.
     pub fetched: AtomicU64,
@@ -55,11 +55,11 @@ pub struct Counters {
     pub around: AtomicU64,
     /// Blocks that the reader's own disk had.
     pub from_disk: AtomicU64,
-    /// Response that failed a check.
+    /// Blocks in answers that failed a check.
     pub wrong: AtomicU64,
 }
 
-/// The blocks that are verified, and how others become so.
+/// The verified blocks of a volume, in memory and on disk.
 pub(super) struct VerifiedCache {
     pub(super) hasher: Hasher,
     cache: Cache<Handle, Kept, ByBytes>,
@@ -101,8 +101,8 @@ impl VerifiedCache {
         }
     }
 
-    /// What the read-around of requests for such blocks is worth. Files are judged apart from nodes: who
-    /// reads one file in many still wants to know where each begins.
+    /// The read-around policy of requests for blocks of this kind. File content has a policy of its
+    /// own: a reader of one file in many still wants the nodes in which the others begin.
     pub(super) fn around(&self, kind: Kind) -> &ReadAroundPolicy {
         match kind {
             Kind::Data => &self.beside_files,
@@ -123,15 +123,15 @@ impl VerifiedCache {
     pub(super) fn get<K: Decode>(&self, handle: &Handle<K>) -> Option<K::Decoded> {
         let name = handle.any();
         let Kept { verified, unasked } = self.cache.get(&name)?;
-        let form = K::form(&verified)?;
-        if let Some(tally) = unasked {
-            tally.wanted(verified.payload_bytes());
+        let decoded = K::take(&verified)?;
+        if let Some(usage) = unasked {
+            usage.wanted(verified.payload_bytes());
             self.cache.insert(name, verified.into());
         }
-        Some(form)
+        Some(decoded)
     }
 
-    /// Whether it is in memory; nobody wants it by that.
+    /// Whether it is in memory. Does not count as use.
     pub(super) fn holds(&self, handle: &Handle) -> bool {
         self.cache.peek(handle).is_some()
     }
@@ -141,8 +141,8 @@ impl VerifiedCache {
         self.cache.remove(handle);
     }
 
-    /// Checks a frame against the handle by which it was asked, and keeps the block in memory. The
-    /// outer error is the publisher's fault, the inner one that of whoever gave the frame.
+    /// Verifies a frame against the requested handle, and keeps the block in memory. The outer error
+    /// is the publisher's fault, the inner one the fault of the place that gave the frame.
     pub(super) fn admit<K: Decode>(
         &self,
         handle: &Handle<K>,
@@ -154,30 +154,30 @@ impl VerifiedCache {
         let verified = match checked {
             Ok(block) => K::decode(block).map_err(ReadError::Malformed)?,
             Err(Reject::WrongKind { .. }) if self.bears(frame, &handle.any()) => {
-                let (what, why) = ("tree", "it refers to a block as one of another kind");
+                let (what, why) = ("tree", "it refers to a block of another kind");
                 return Err(ReadError::Malformed(Reject::BadTree { what, why }));
             }
             Err(why) => return Ok(Err(why)),
         };
-        let form = K::form(&verified);
+        let decoded = K::take(&verified);
         self.cache.insert(handle.any(), verified.into());
-        Ok(Ok(form))
+        Ok(Ok(decoded))
     }
 
-    /// The same for a block of the reader's own disk, which is removed there when it is wrong.
+    /// The same for a block of the disk cache, which removes the block when it is wrong.
     pub(super) fn admit_from_disk<K: Decode>(
         &self,
         handle: &Handle<K>,
         frame: &Frame,
     ) -> Result<Option<K::Decoded>, ReadError> {
         match self.admit(handle, frame)? {
-            Ok(form) => {
+            Ok(decoded) => {
                 self.counters.from_disk.fetch_add(1, Ordering::Relaxed);
-                Ok(form)
+                Ok(decoded)
             }
             Err(why) => {
                 if let Some(disk) = &self.disk {
-                    tracing::warn!(%handle, %why, "a block on the own disk is damaged");
+                    tracing::warn!(%handle, %why, "a block in the disk cache is damaged and is removed");
                     disk.remove_damaged(&handle.any());
                 }
                 Ok(None)
@@ -185,13 +185,13 @@ impl VerifiedCache {
         }
     }
 
-    /// Whether a frame is that of the block of this name, as what it says to be itself.
+    /// Whether a frame holds the block of this handle, under the kind that the frame states.
     fn bears(&self, frame: &Frame, name: &Handle) -> bool {
         let plain = frame.unpack();
         plain.is_ok_and(|plain| self.hasher.name(frame.kind(), &plain) == *name)
     }
 
-    /// Keeps a frame that was admitted on the reader's own disk, unless it lies there anyway.
+    /// Keeps a verified frame in the disk cache, unless the replica that gave it is local.
     pub(super) fn keep_on_disk(&self, replica: &dyn BlockStore, handle: Handle, frame: &Frame) {
         if let Some(disk) = &self.disk
             && !replica.is_local()
@@ -200,12 +200,12 @@ impl VerifiedCache {
         }
     }
 
-    /// Keeps a block that came unasked, if it proves to be what is claimed.
+    /// Verifies a block that came unasked, and keeps it if it is what the record claims.
     pub(super) fn keep_unasked(
         &self,
         replica: &dyn BlockStore,
         Record { handle, frame }: &Record,
-        tally: &Arc<Usage>,
+        usage: &Arc<Usage>,
     ) {
         if self.cache.peek(handle).is_some() {
             return;
@@ -233,15 +233,15 @@ impl VerifiedCache {
         };
         if let Some(verified) = verified {
             self.counters.around.fetch_add(1, Ordering::Relaxed);
-            tally.brought(verified.payload_bytes());
-            let unasked = Some(tally.clone());
+            usage.brought(verified.payload_bytes());
+            let unasked = Some(usage.clone());
             self.cache.insert(*handle, Kept { verified, unasked });
             self.keep_on_disk(replica, *handle, frame);
         }
     }
 }
 
-/// A small block leaves the buffer of the answer that brought it, which it would keep alive whole.
+/// Copies a small block out of the answer that brought it, which it would otherwise keep in memory.
 fn own_memory(frame: &Frame, plain: Bytes) -> Bytes {
     const SMALL_BYTES: usize = 32 << 10;
     if frame.is_raw() && plain.len() < SMALL_BYTES {
@@ -251,7 +251,7 @@ fn own_memory(frame: &Frame, plain: Bytes) -> Bytes {
     }
 }
 
-/// What was wanted, for people.
+/// Names the wanted blocks in an error message.
 pub(super) fn describe<K: BlockKind>(handles: &[Handle<K>]) -> String {
     match handles {
         [one] => format!("{:?} block {one}", K::KIND).to_lowercase(),

@@ -1,245 +1,209 @@
-//! Files of one directory that are wanted one after the other: the rest is fetched before it is asked for.
+//! Prefetch of what lies beside an entry of a directory. Pure: it is told what readers look up and
+//! how long they wait, and answers with requests; [`super`] carries them out.
 //!
-//! A program that starts opens some files of each of some directories. From afar each costs a round trip.
-//! Where a reader has waited long for two files of a directory, the directory's other small files are
-//! fetched meanwhile, those behind it in the order of names first; where it has waited for two directories
-//! of a directory, the first nodes of the others. As with read-around, tallies of what came and of what
-//! was wanted afterwards decide: while much is wanted, one wait is enough; while little is, nothing is
-//! fetched. So who wants little of what lies together does not download a tree. What is under way is
-//! bounded by an eighth of the cache's budget.
+//! A program that starts opens some files of each of some directories. Over a long link each file
+//! costs a round trip. When a reader has waited long for two files of a directory, the directory's
+//! other small files are requested, those that follow in name order first. When it has waited for
+//! two directories inside a directory, the first nodes of the others are requested.
+//!
+//! Records of use decide how often this happens, as for read-around: while much of what was
+//! prefetched is wanted, one wait is enough; while little is, only every sixteenth occasion counts.
+//! So a reader that wants little of each directory does not download the tree. Requests in progress
+//! are bounded by an eighth of the cache's budget.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
-use trust::Handle;
-use trust::array::{ArrayRoot, Child};
-use trust::inode::{Content, FileContent, Inode, Mtime};
+use trust::inode::Inode;
 use trust::map::MapRoot;
 
-use crate::blocks::Fetch;
-use crate::error::ReadError;
-use crate::extents::{BATCH_BLOCKS, data_handles};
+use super::batch::{Batch, Coming, EntryKind, top_of};
 use crate::read_around::{Expect, ReadAroundPolicy, Usage, Worth};
-use crate::tree::Tree;
 
-/// Names that are remembered.
+/// Entries that are remembered.
 const MAX_KNOWN: usize = 8192;
 /// Directories that are remembered.
-const MAX_PLACES: usize = 64;
-/// Waits in one directory before the others are fetched.
+const MAX_DIRECTORIES: usize = 64;
+/// Waits in one directory before its other entries are requested.
 const PROVEN_WAITS: u32 = 2;
-/// A shorter wait is no reason to fetch anything ahead.
-const LONG: Duration = Duration::from_millis(5);
-/// Bytes under way at most, where the cache has room for them.
-const MOST_UNDER_WAY_BYTES: u64 = 16 << 20;
-/// Bytes that are fetched for one directory at a time, at most, and of one request.
+/// A shorter wait is no reason to prefetch.
+pub(super) const LONG_WAIT: Duration = Duration::from_millis(5);
+/// Bytes in progress at most, where the cache has room for them.
+const MOST_IN_PROGRESS_BYTES: u64 = 16 << 20;
+/// Bytes that one request brings at most.
 const BATCH_BYTES: u64 = 4 << 20;
-const REQUEST_BYTES: u64 = 256 << 10;
-/// Larger files are a sequential reader's affair, bytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
-/// What a directory's first node counts for, bytes; how many of the nearest are a request each, with what
-/// their files begin with; how many of the others are one request.
-const NODE_BYTES: u64 = 8 << 10;
-const NEAREST_NODES: usize = 32;
-const NODES: usize = 32;
-/// Names that are looked through for one fetch.
-const MAX_NAMES: usize = 1024;
-/// How long a fetch may take.
-const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is alike in a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
-    Files,
-    Directories,
-}
-
-/// What is to be fetched: the others in a directory, those behind a name first.
+/// A request for the entries of one kind in a directory, those after `behind` first.
+///
+/// Each request that the policy gives out must be given back by [`DirectoryPrefetch::finished`].
 #[derive(Debug, Clone)]
-pub struct SiblingRequest {
-    directory: MapRoot,
-    alike: EntryKind,
-    behind: Bytes,
+pub(super) struct SiblingRequest {
+    pub(super) directory: MapRoot,
+    pub(super) kind: EntryKind,
+    pub(super) behind: Bytes,
 }
 
+/// An entry that a reader looked up, or that was prefetched.
 #[derive(Debug)]
 struct KnownEntry {
-    others: SiblingRequest,
-    /// Of the fetch that brought it, until it is wanted; with its length, bytes.
-    unasked: Option<(Arc<Usage>, u64)>,
+    /// The request for the entries beside it.
+    siblings: SiblingRequest,
+    /// The prefetch that brought it and its length in bytes, until a reader wants it.
+    prefetched: Option<(Arc<Usage>, u64)>,
 }
 
+/// The waits in one directory for entries of one kind.
 #[derive(Debug)]
-struct Place {
+struct Waits {
     directory: MapRoot,
-    alike: EntryKind,
-    waits: u32,
-    under_way: bool,
+    kind: EntryKind,
+    count: u32,
+    in_progress: bool,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// By the top of a file's content or of a directory's tree.
+/// Decides which entries of a directory to prefetch.
+#[derive(Debug)]
+pub(super) struct DirectoryPrefetch {
+    /// By the top block of a file's content or of a directory's tree.
     known: HashMap<[u8; 32], KnownEntry>,
+    /// The keys of `known`, oldest first.
     order: VecDeque<[u8; 32]>,
     /// Newest first.
-    places: VecDeque<Place>,
-}
-
-/// The directories that are being gone through.
-#[derive(Debug)]
-pub struct DirectoryPrefetch {
-    state: Mutex<State>,
-    around: ReadAroundPolicy,
-    under_way_bytes: AtomicU64,
+    waits: VecDeque<Waits>,
+    /// How much of what was prefetched was wanted.
+    policy: ReadAroundPolicy,
+    in_progress_bytes: u64,
     most_bytes: u64,
-    /// What is fetched for one directory at a time.
     batch_bytes: u64,
 }
 
-/// What a directory or file is known by.
-fn top_of(inode: &Inode) -> Option<([u8; 32], EntryKind)> {
-    match &inode.content {
-        Content::Regular(FileContent::Array(root)) => Some((root.top, EntryKind::Files)),
-        Content::Directory { map: Some(map), .. } => {
-            Some((*map.handle.as_bytes(), EntryKind::Directories))
-        }
-        _ => None,
-    }
-}
-
 impl DirectoryPrefetch {
-    /// With an eighth of this budget, at most.
-    pub fn new(cache_bytes: u64) -> Self {
-        let most_bytes = (cache_bytes / 8).min(MOST_UNDER_WAY_BYTES);
+    /// A policy that has at most an eighth of `cache_bytes` in progress.
+    pub(super) fn new(cache_bytes: u64) -> Self {
+        let most_bytes = (cache_bytes / 8).min(MOST_IN_PROGRESS_BYTES);
         DirectoryPrefetch {
-            state: Mutex::default(),
-            around: ReadAroundPolicy::default(),
-            under_way_bytes: AtomicU64::new(0),
+            known: HashMap::new(),
+            order: VecDeque::new(),
+            waits: VecDeque::new(),
+            policy: ReadAroundPolicy::default(),
+            in_progress_bytes: 0,
             most_bytes,
             batch_bytes: most_bytes.min(BATCH_BYTES),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes where something was found.
-    pub fn found(&self, directory: &MapRoot, name: &[u8], inode: &Inode) {
-        let Some((top, alike)) = top_of(inode) else {
+    /// A reader found `inode` under `name`.
+    pub(super) fn found(&mut self, directory: &MapRoot, name: &[u8], inode: &Inode) {
+        let Some((top, kind)) = top_of(inode) else {
             return;
         };
-        let mut state = self.state();
-        if state.known.contains_key(&top) {
+        if self.known.contains_key(&top) {
             return;
         }
-        let others = SiblingRequest {
+        let siblings = SiblingRequest {
             directory: *directory,
-            alike,
+            kind,
             behind: Bytes::copy_from_slice(name),
         };
-        state.remember(top, others, None);
+        self.remember(top, siblings, None);
     }
 
-    /// Notes that something is wanted. Gives what to fetch meanwhile, if much of what was fetched so
-    /// was wanted lately; who takes it must say when it is done.
-    pub fn wanted(&self, top: &[u8; 32], will_wait: bool) -> Option<SiblingRequest> {
-        let mut state = self.state();
-        let known = state.known.get_mut(top)?;
-        if let Some((tally, bytes)) = known.unasked.take() {
-            tally.wanted(bytes);
+    /// A reader wants the entry with this top block. Gives a request when the reader is going to
+    /// wait and much of what was prefetched lately was wanted.
+    pub(super) fn wanted(&mut self, top: &[u8; 32], will_wait: bool) -> Option<SiblingRequest> {
+        let known = self.known.get_mut(top)?;
+        if let Some((usage, bytes)) = known.prefetched.take() {
+            usage.wanted(bytes);
         }
-        let others = known.others.clone();
-        if !will_wait || self.around.worth() != Worth::Much {
+        if !will_wait || self.policy.worth() != Worth::Much {
             return None;
         }
-        self.take(&mut state, others)
+        let siblings = known.siblings.clone();
+        self.start(siblings)
     }
 
-    /// Notes that a reader had to wait long. Gives what to fetch, as [`DirectoryPrefetch::wanted`].
-    pub fn waited(&self, top: &[u8; 32]) -> Option<SiblingRequest> {
-        let mut state = self.state();
-        let others = state.known.get(top)?.others.clone();
-        let place = state.place(&others);
-        place.waits += 1;
-        if place.waits < PROVEN_WAITS || self.around.budget(Expect::Near) == 0 {
+    /// A reader waited [`LONG_WAIT`] or longer for the entry with this top block.
+    pub(super) fn waited(&mut self, top: &[u8; 32]) -> Option<SiblingRequest> {
+        let siblings = self.known.get(top)?.siblings.clone();
+        let waits = self.waits_in(&siblings);
+        waits.count += 1;
+        if waits.count < PROVEN_WAITS || self.policy.budget(Expect::Near) == 0 {
             return None;
         }
-        self.take(&mut state, others)
+        self.start(siblings)
     }
 
-    /// Notes that a reader had to wait long for a directory in which it looks up a name. Gives the files
-    /// of it to fetch, as [`DirectoryPrefetch::wanted`].
-    fn entered(&self, directory: &MapRoot, name: &[u8]) -> Option<SiblingRequest> {
-        if self.around.worth() != Worth::Much {
+    /// A reader waited [`LONG_WAIT`] or longer for a directory, in order to look `name` up in it.
+    /// Gives a request for the directory's files.
+    pub(super) fn entered(&mut self, directory: &MapRoot, name: &[u8]) -> Option<SiblingRequest> {
+        if self.policy.worth() != Worth::Much {
             return None;
         }
-        let others = SiblingRequest {
+        self.start(SiblingRequest {
             directory: *directory,
-            alike: EntryKind::Files,
+            kind: EntryKind::Files,
             behind: Bytes::copy_from_slice(name),
-        };
-        self.take(&mut self.state(), others)
+        })
     }
 
-    fn take(&self, state: &mut State, others: SiblingRequest) -> Option<SiblingRequest> {
-        let under_way = &self.under_way_bytes;
-        if under_way.load(Ordering::Relaxed) + self.batch_bytes > self.most_bytes {
-            return None;
-        }
-        let place = state.place(&others);
-        if place.under_way {
-            return None;
-        }
-        place.under_way = true;
-        place.waits = 0;
-        under_way.fetch_add(self.batch_bytes, Ordering::Relaxed);
-        Some(others)
+    /// An empty batch for a request.
+    pub(super) fn batch(&self, request: &SiblingRequest) -> Batch {
+        Batch::new(request.kind, self.batch_bytes)
     }
 
-    /// Notes what is going to come, with the length of each, bytes: its tally.
-    fn coming(&self, others: &SiblingRequest, came: &[([u8; 32], Bytes, u64)]) -> Arc<Usage> {
-        let tally = Arc::new(Usage::default());
-        let mut state = self.state();
-        for (top, name, bytes) in came {
-            tally.brought(*bytes);
-            let others = SiblingRequest {
-                behind: name.clone(),
-                ..others.clone()
+    /// These entries are going to be fetched for `request`. Gives the record of their use, to be
+    /// given back with the request.
+    pub(super) fn coming(&mut self, request: &SiblingRequest, coming: &[Coming]) -> Arc<Usage> {
+        let usage = Arc::new(Usage::default());
+        for entry in coming {
+            usage.brought(entry.len_bytes);
+            let siblings = SiblingRequest {
+                behind: entry.name.clone(),
+                ..request.clone()
             };
-            state.remember(*top, others, Some((tally.clone(), *bytes)));
+            let prefetched = Some((usage.clone(), entry.len_bytes));
+            self.remember(entry.top, siblings, prefetched);
         }
-        tally
+        usage
     }
 
-    /// The fetch has ended, however it ended.
-    fn done(&self, others: &SiblingRequest, tally: Option<Arc<Usage>>) {
-        self.under_way_bytes
-            .fetch_sub(self.batch_bytes, Ordering::Relaxed);
-        self.state().place(others).under_way = false;
-        if let Some(tally) = tally {
-            self.around.keep(tally);
+    /// A request has ended, whether or not it succeeded; `usage` when it did.
+    pub(super) fn finished(&mut self, request: &SiblingRequest, usage: Option<Arc<Usage>>) {
+        self.in_progress_bytes = self.in_progress_bytes.saturating_sub(self.batch_bytes);
+        self.waits_in(request).in_progress = false;
+        if let Some(usage) = usage {
+            self.policy.keep(usage);
         }
     }
-}
 
-impl State {
+    fn start(&mut self, request: SiblingRequest) -> Option<SiblingRequest> {
+        let in_progress_bytes = self.in_progress_bytes.saturating_add(self.batch_bytes);
+        if in_progress_bytes > self.most_bytes {
+            return None;
+        }
+        let waits = self.waits_in(&request);
+        if waits.in_progress {
+            return None;
+        }
+        waits.in_progress = true;
+        waits.count = 0;
+        self.in_progress_bytes = in_progress_bytes;
+        Some(request)
+    }
+
     fn remember(
         &mut self,
         top: [u8; 32],
-        others: SiblingRequest,
-        unasked: Option<(Arc<Usage>, u64)>,
+        siblings: SiblingRequest,
+        prefetched: Option<(Arc<Usage>, u64)>,
     ) {
-        if self
-            .known
-            .insert(top, KnownEntry { others, unasked })
-            .is_none()
-        {
+        let entry = KnownEntry {
+            siblings,
+            prefetched,
+        };
+        if self.known.insert(top, entry).is_none() {
             self.order.push_back(top);
         }
         if self.order.len() > MAX_KNOWN
@@ -249,187 +213,28 @@ impl State {
         }
     }
 
-    fn place(&mut self, others: &SiblingRequest) -> &mut Place {
-        let same = |p: &Place| p.directory == others.directory && p.alike == others.alike;
-        let at = self.places.iter().position(same);
-        let place = at.and_then(|at| self.places.remove(at));
-        let place = place.unwrap_or(Place {
-            directory: others.directory,
-            alike: others.alike,
-            waits: 0,
-            under_way: false,
+    fn waits_in(&mut self, request: &SiblingRequest) -> &mut Waits {
+        let same = |w: &Waits| w.directory == request.directory && w.kind == request.kind;
+        let at = self.waits.iter().position(same);
+        let waits = at.and_then(|at| self.waits.remove(at));
+        let waits = waits.unwrap_or(Waits {
+            directory: request.directory,
+            kind: request.kind,
+            count: 0,
+            in_progress: false,
         });
-        self.places.truncate(MAX_PLACES - 1);
-        self.places.push_front(place);
-        &mut self.places[0]
+        self.waits.truncate(MAX_DIRECTORIES - 1);
+        self.waits.push_front(waits);
+        &mut self.waits[0]
     }
-}
-
-impl Tree {
-    /// A directory is wanted: what lies beside it may be fetched meanwhile.
-    pub fn go_to_directory(&self, map: &MapRoot, how: Fetch) {
-        let will_wait = how != Fetch::Cached && !self.blocks().holds(&map.handle.any());
-        self.go_to(map.handle.as_bytes(), will_wait);
-    }
-
-    /// The same for a file's content. Whether what lies beside it is fetched.
-    pub async fn go_to_file(&self, root: &ArrayRoot, how: Fetch) -> bool {
-        let will_wait = how != Fetch::Cached
-            && (!self.blocks().holds(&Handle::from_bytes(root.top))
-                // What is wrong with the content, its reader will see.
-                || (root.len <= MAX_FILE_BYTES
-                    && matches!(self.holds_content(root).await, Ok(false))));
-        self.go_to(&root.top, will_wait)
-    }
-
-    fn go_to(&self, top: &[u8; 32], will_wait: bool) -> bool {
-        let others = self.blocks().siblings().wanted(top, will_wait);
-        let is_fetched = others.is_some();
-        others
-            .into_iter()
-            .for_each(|others| self.fetch_others(others));
-        is_fetched
-    }
-
-    /// The first node of a directory is there, where a name is looked up.
-    pub fn arrived_at(&self, directory: &MapRoot, name: &[u8], waited: Duration) {
-        self.arrived(directory.handle.as_bytes(), waited);
-        if waited >= LONG
-            && let Some(others) = self.blocks().siblings().entered(directory, name)
-        {
-            self.fetch_others(others);
-        }
-    }
-
-    /// It is there.
-    pub fn arrived(&self, top: &[u8; 32], waited: Duration) {
-        if waited >= LONG
-            && let Some(others) = self.blocks().siblings().waited(top)
-        {
-            self.fetch_others(others);
-        }
-    }
-
-    fn fetch_others(&self, others: SiblingRequest) {
-        let Some(runtime) = self.blocks().runtime() else {
-            self.blocks().siblings().done(&others, None);
-            return;
-        };
-        let snapshot = self.clone();
-        runtime.spawn(async move {
-            let how = Fetch::Until(Instant::now() + DEADLINE);
-            // Nobody waits for it: a reader who comes for these blocks sees why they are missing.
-            let tally = snapshot.others(&others, how).await.ok();
-            snapshot.blocks().siblings().done(&others, tally);
-        });
-    }
-
-    async fn others(&self, others: &SiblingRequest, how: Fetch) -> Result<Arc<Usage>, ReadError> {
-        let map = Some(others.directory);
-        let content = Content::Directory { map, opaque: false };
-        let directory = Inode::new(0o755, Mtime::default(), content);
-        let behind = Some(others.behind.as_ref());
-        let mut entries = self.list(&directory, behind, MAX_NAMES, how).await?;
-        if entries.len() < MAX_NAMES {
-            entries.extend(self.list(&directory, None, MAX_NAMES, how).await?);
-        }
-        let (mut files, mut nodes, mut coming) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut bytes, mut seen) = (0, HashSet::new());
-        for (name, inode) in entries {
-            // What follows may be no more than looks into memory, and many of them.
-            tokio::task::consume_budget().await;
-            let Some((top, alike)) = top_of(&inode) else {
-                continue;
-            };
-            if alike != others.alike || !seen.insert(top) {
-                continue;
-            }
-            let holds = self.blocks().holds(&Handle::from_bytes(top));
-            let len = match &inode.content {
-                Content::Regular(FileContent::Array(root)) if root.len <= MAX_FILE_BYTES => {
-                    if holds && self.holds_content(root).await? {
-                        continue;
-                    }
-                    root.len
-                }
-                Content::Directory { .. } if !holds => NODE_BYTES,
-                _ => continue,
-            };
-            bytes += len;
-            if bytes > self.blocks().siblings().batch_bytes {
-                break;
-            }
-            match &inode.content {
-                Content::Regular(FileContent::Array(root)) => files.push(*root),
-                Content::Directory { map: Some(map), .. } => nodes.push(map.handle),
-                _ => continue,
-            }
-            coming.push((top, name, len));
-        }
-        let tally = self.blocks().siblings().coming(others, &coming);
-        // The nearest each with what its files begin with, the others together.
-        let (near, far) = nodes.split_at(nodes.len().min(NEAREST_NODES));
-        let near = near
-            .iter()
-            .map(|node| self.blocks().get(node, Expect::Next, how));
-        let far = far
-            .chunks(NODES)
-            .map(|some| self.blocks().get_many(some, how));
-        join(join_all(near), join_all(far)).await;
-        let requests = requests(&files);
-        join_all(requests.into_iter().map(|some| self.contents(some, how))).await;
-        Ok(tally)
-    }
-
-    /// Whether a content whose top is in memory is there whole: the top may have come with the directory.
-    /// One that is cut into too many extents is as good as there: it is not fetched ahead.
-    async fn holds_content(&self, root: &ArrayRoot) -> Result<bool, ReadError> {
-        match data_handles(self.blocks(), root, BATCH_BLOCKS, Fetch::Cached).await {
-            Err(ReadError::NotCached) => Ok(false),
-            all => Ok(all?
-                .iter()
-                .flatten()
-                .all(|data| self.blocks().holds(&data.any()))),
-        }
-    }
-
-    /// Fetches these files, but for those that would make it more than one request's blocks: a publisher
-    /// may cut a small file into very many.
-    async fn contents(&self, files: &[ArrayRoot], how: Fetch) -> Result<(), ReadError> {
-        let node = |root: &ArrayRoot| match root.top() {
-            Child::Node { handle, .. } => Some(handle),
-            Child::Extent(_) => None,
-        };
-        let nodes: Vec<_> = files.iter().filter_map(node).collect();
-        self.blocks().get_many(&nodes, how).await?;
-        let mut handles = Vec::new();
-        for root in files {
-            let most = BATCH_BLOCKS - handles.len();
-            let data = data_handles(self.blocks(), root, most, how).await?;
-            handles.extend(data.into_iter().flatten());
-        }
-        self.blocks().get_many(&handles, how).await.map(drop)
-    }
-}
-
-/// Files that are fetched in one request each.
-fn requests(files: &[ArrayRoot]) -> Vec<&[ArrayRoot]> {
-    let (mut requests, mut rest) = (Vec::new(), files);
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let many = rest.iter().take_while(|root| {
-            bytes += root.len;
-            bytes <= REQUEST_BYTES
-        });
-        let (now, later) = rest.split_at(many.count().max(1));
-        requests.push(now);
-        rest = later;
-    }
-    requests
 }
 
 #[cfg(test)]
 mod tests {
+    use trust::Handle;
+    use trust::array::ArrayRoot;
+    use trust::inode::{Content, FileContent, Mtime};
+
     use super::*;
 
     fn directory(number: u8) -> MapRoot {
@@ -451,75 +256,101 @@ mod tests {
         Inode::new(0o644, Mtime::default(), content)
     }
 
-    /// Two waits in each of some directories, and of what was fetched then all was wanted, or nothing.
-    fn taught(siblings: &DirectoryPrefetch, all_wanted: bool) {
+    /// Two waits in each of four directories; readers want all that is prefetched then, or nothing.
+    fn teach(policy: &mut DirectoryPrefetch, all_wanted: bool) {
         for round in 0..4u8 {
             let directory = directory(100 + round);
             let first = 10 * round;
-            siblings.found(&directory, b"a", &file(first));
-            siblings.found(&directory, b"b", &file(first + 1));
-            siblings.waited(&[first; 32]);
-            let Some(others) = siblings.waited(&[first + 1; 32]) else {
+            policy.found(&directory, b"a", &file(first));
+            policy.found(&directory, b"b", &file(first + 1));
+            policy.waited(&[first; 32]);
+            let Some(request) = policy.waited(&[first + 1; 32]) else {
                 continue;
             };
-            let came = [first + 2, first + 3].map(|n| ([n; 32], Bytes::new(), 3000));
-            let tally = siblings.coming(&others, &came);
-            siblings.done(&others, Some(tally));
-            for (top, ..) in came.iter().filter(|_| all_wanted) {
-                siblings.wanted(top, false);
+            let coming = [first + 2, first + 3].map(|n| Coming {
+                top: [n; 32],
+                name: Bytes::new(),
+                len_bytes: 3000,
+            });
+            let usage = policy.coming(&request, &coming);
+            policy.finished(&request, Some(usage));
+            for entry in coming.iter().filter(|_| all_wanted) {
+                policy.wanted(&entry.top, false);
             }
         }
     }
 
     #[test]
-    fn one_wait_in_a_directory_is_no_reason_and_two_are() {
-        let siblings = DirectoryPrefetch::new(256 << 20);
-        siblings.found(&directory(1), b"a", &file(1));
-        siblings.found(&directory(1), b"b", &file(2));
-        siblings.found(&directory(2), b"c", &file(3));
-        assert!(siblings.waited(&[1; 32]).is_none());
-        assert!(siblings.waited(&[3; 32]).is_none(), "another directory");
-        let others = siblings.waited(&[2; 32]).unwrap();
-        assert_eq!(others.directory, directory(1));
-        assert_eq!(others.alike, EntryKind::Files);
-        assert_eq!(others.behind, b"b".as_slice());
+    fn second_wait_in_a_directory_gives_a_request() {
+        let mut policy = DirectoryPrefetch::new(256 << 20);
+        policy.found(&directory(1), b"a", &file(1));
+        policy.found(&directory(1), b"b", &file(2));
+        policy.found(&directory(2), b"c", &file(3));
+        assert!(policy.waited(&[1; 32]).is_none());
+        assert!(policy.waited(&[3; 32]).is_none(), "another directory");
+        let request = policy.waited(&[2; 32]).unwrap();
+        assert_eq!(request.directory, directory(1));
+        assert_eq!(request.kind, EntryKind::Files);
+        assert_eq!(request.behind, b"b".as_slice());
     }
 
     #[test]
-    fn who_enters_a_directory_gets_its_files_while_files_are_wanted() {
-        let siblings = DirectoryPrefetch::new(256 << 20);
-        let at_first = siblings.entered(&directory(1), b"m");
+    fn entering_a_directory_requests_its_files_while_files_are_wanted() {
+        let mut policy = DirectoryPrefetch::new(256 << 20);
+        let at_first = policy.entered(&directory(1), b"m");
         assert!(at_first.is_none(), "nothing is known yet");
-        taught(&siblings, true);
-        let others = siblings.entered(&directory(1), b"m").unwrap();
-        assert_eq!(others.directory, directory(1));
-        assert_eq!(others.alike, EntryKind::Files);
-        assert_eq!(others.behind, b"m".as_slice());
-        let again = siblings.entered(&directory(1), b"n");
-        assert!(again.is_none(), "it is under way");
-        siblings.done(&others, None);
-        assert!(siblings.entered(&directory(1), b"n").is_some());
+        teach(&mut policy, true);
+        let request = policy.entered(&directory(1), b"m").unwrap();
+        assert_eq!(request.directory, directory(1));
+        assert_eq!(request.kind, EntryKind::Files);
+        assert_eq!(request.behind, b"m".as_slice());
+        let again = policy.entered(&directory(1), b"n");
+        assert!(again.is_none(), "it is in progress");
+        policy.finished(&request, None);
+        assert!(policy.entered(&directory(1), b"n").is_some());
     }
 
     #[test]
-    fn who_wanted_nothing_of_it_gets_nothing_more() {
-        let siblings = DirectoryPrefetch::new(256 << 20);
-        taught(&siblings, false);
-        assert!(siblings.entered(&directory(1), b"m").is_none());
-        siblings.found(&directory(1), b"a", &file(90));
-        assert!(siblings.wanted(&[90; 32], true).is_none());
+    fn unwanted_prefetch_stops_further_requests() {
+        let mut policy = DirectoryPrefetch::new(256 << 20);
+        teach(&mut policy, false);
+        assert!(policy.entered(&directory(1), b"m").is_none());
+        policy.found(&directory(1), b"a", &file(90));
+        assert!(policy.wanted(&[90; 32], true).is_none());
     }
 
     #[test]
-    fn what_is_under_way_is_bounded_and_given_back() {
-        let siblings = DirectoryPrefetch::new(256 << 20);
-        taught(&siblings, true);
-        let enter = |number| siblings.entered(&directory(number), b"m");
-        let taken: Vec<SiblingRequest> = (1..=20).filter_map(enter).collect();
-        assert_eq!(taken.len() as u64, MOST_UNDER_WAY_BYTES / BATCH_BYTES);
-        for others in &taken {
-            siblings.done(others, None);
+    fn requests_in_progress_are_bounded_and_given_back() {
+        let mut policy = DirectoryPrefetch::new(256 << 20);
+        teach(&mut policy, true);
+        let mut taken = Vec::new();
+        for number in 1..=20 {
+            taken.extend(policy.entered(&directory(number), b"m"));
         }
-        assert!(enter(30).is_some());
+        assert_eq!(taken.len() as u64, MOST_IN_PROGRESS_BYTES / BATCH_BYTES);
+        for request in &taken {
+            policy.finished(request, None);
+        }
+        assert!(policy.entered(&directory(30), b"m").is_some());
+    }
+
+    #[test]
+    fn entries_and_directories_that_are_remembered_are_bounded() {
+        let mut policy = DirectoryPrefetch::new(256 << 20);
+        for number in 0..20_000u32 {
+            let mut inode = file(0);
+            let mut top = [0; 32];
+            top[..4].copy_from_slice(&number.to_le_bytes());
+            inode.content = Content::Regular(FileContent::Array(ArrayRoot {
+                len: 3000,
+                height: 1,
+                top,
+            }));
+            policy.found(&directory((number % 251) as u8), b"a", &inode);
+            policy.waited(&top);
+        }
+        assert_eq!(policy.known.len(), MAX_KNOWN);
+        assert_eq!(policy.order.len(), MAX_KNOWN);
+        assert_eq!(policy.waits.len(), MAX_DIRECTORIES);
     }
 }
