@@ -9,6 +9,7 @@ mod arrows;
 mod docs;
 mod licences;
 mod metadata;
+mod picture;
 mod sources;
 
 pub use metadata::host_triple;
@@ -53,6 +54,8 @@ pub fn run(root: &Path) -> Result<()> {
     let metadata = metadata::read(root)?;
     findings.extend(arrows::check(&metadata));
     findings.extend(licences::check(&metadata));
+    let page = std::fs::read_to_string(root.join(picture::FILE))?;
+    findings.extend(picture::check(&page, &metadata));
     if findings.is_empty() {
         eprintln!(
             "tidy: {} files and {} packages are in order",
