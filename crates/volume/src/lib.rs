@@ -27,6 +27,6 @@ pub mod verify;
 pub mod volume;
 
 pub use error::VolumeError;
-pub use reader::Fetch;
+pub use reader::{Fetch, ReadError};
 pub use snapshot::Snapshot;
 pub use volume::{Refreshed, Volume, VolumeOptions};
