@@ -1,5 +1,5 @@
 //! What a mount tells of itself, for people and metrics: gathered when somebody asks, from what is
-//! counted anyway. Relies on `reader::blocks`, `store::mirrors` and `store::cache` for their parts.
+//! counted anyway. Relies on `reader::Blocks`, `store::mirrors` and `store::cache` for their parts.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

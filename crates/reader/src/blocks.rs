@@ -1,12 +1,13 @@
 //! Verified blocks: every byte of a volume that is read comes through here.
 //!
-//! A look-up goes to memory, then to the disk cache, then to the mirrors. Each block is hashed,
-//! wherever it comes from. `store::mirrors` decides which mirror is asked, and when.
+//! A look-up goes to the overlay of blocks that no store has yet, then to memory, to the disk cache
+//! and to the mirrors. Each block is hashed, wherever it comes from. `store::mirrors` decides which mirror is asked, and when.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | `verified` | the cache of verified blocks, and the checks by which a block enters |
 //! | `decoded` | the decoded blocks of the four kinds of blocks |
+//! | `overlay` | blocks that this machine made and that no store has yet |
 //! | `in_flight` | one fetch for concurrent readers of one block |
 //! | `response` | answers of mirrors: verified as they come, evidence of wrong ones kept |
 //! | `disk` | a circuit breaker for the disk cache |
@@ -14,6 +15,7 @@
 mod decoded;
 mod disk;
 mod in_flight;
+mod overlay;
 mod response;
 mod verified;
 
@@ -33,6 +35,7 @@ use crate::read_around::Expect;
 pub use decoded::{Decode, DecodedBlock};
 use disk::{DiskBreaker, LOOK_BLOCKS};
 use in_flight::{FetchGuard, InFlight};
+pub use overlay::{Overlay, OverlayError, Position, Upload};
 use response::Response;
 pub use verified::Counters;
 use verified::{VerifiedCache, describe};
@@ -51,6 +54,8 @@ pub enum Fetch {
 pub struct Blocks {
     cache: Arc<VerifiedCache>,
     mirrors: Arc<Mirrors>,
+    /// Where the volume is written on this machine.
+    overlay: Option<Overlay>,
     in_flight: InFlight,
     disk: DiskBreaker,
 }
@@ -75,8 +80,38 @@ impl Blocks {
         Blocks {
             cache: Arc::new(VerifiedCache::new(hasher, cache_bytes, disk)),
             mirrors,
+            overlay: None,
             in_flight: InFlight::default(),
             disk: DiskBreaker::default(),
+        }
+    }
+
+    /// The same with an [`Overlay`] of at most `limit_bytes` of memory, for a volume that is written
+    /// on this machine.
+    #[must_use]
+    pub fn with_overlay(mut self, limit_bytes: u64) -> Self {
+        self.overlay = Some(Overlay::new(self.hasher().clone(), limit_bytes));
+        self
+    }
+
+    /// The blocks that no store has yet, where the volume is written on this machine.
+    pub fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_ref()
+    }
+
+    /// A store has these blocks now: removes them from the overlay. They stay in the cache like
+    /// blocks that were fetched. The caller says so only when the store has acknowledged them as
+    /// durable.
+    pub fn stored(&self, handles: &[Handle]) {
+        let Some(overlay) = &self.overlay else {
+            return;
+        };
+        for handle in handles {
+            // First into the cache, so that a reader always finds the block in one of the two.
+            if let Some(decoded) = overlay.decoded(handle) {
+                self.cache.keep(*handle, decoded);
+                overlay.remove(handle);
+            }
         }
     }
 
@@ -107,7 +142,8 @@ impl Blocks {
 
     /// Whether a block is in memory.
     pub(crate) fn holds(&self, handle: &Handle) -> bool {
-        self.cache.holds(handle)
+        let in_overlay = |overlay: &Overlay| overlay.contains(handle);
+        self.overlay.as_ref().is_some_and(in_overlay) || self.cache.holds(handle)
     }
 
     /// Drops a block from memory.
@@ -155,8 +191,13 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// A block from memory, or from a place that answers without waiting.
+    /// A block from the overlay, from memory, or from a place that answers without waiting.
     fn cached<K: Decode>(&self, handle: &Handle<K>) -> Result<Option<K::Decoded>, ReadError> {
+        if let Some(overlay) = &self.overlay
+            && let Some(block) = overlay.get(handle)?
+        {
+            return Ok(Some(block));
+        }
         if let Some(block) = self.cache.get(handle) {
             return Ok(Some(block));
         }

@@ -51,6 +51,12 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// A tree refers to a block of one kind as one of another.
+    pub(crate) fn other_kind() -> ReadError {
+        let (what, why) = ("tree", "it refers to a block of another kind");
+        ReadError::Malformed(Reject::BadTree { what, why })
+    }
+
     pub(crate) fn wrong_kind(why: &'static str) -> ReadError {
         ReadError::WrongKind {
             path: String::new(),

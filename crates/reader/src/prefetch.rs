@@ -330,3 +330,52 @@ impl Drop for SiblingTask {
         self.prefetcher.directories().finished(&self.request, usage);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use store::mirrors::Mirrors;
+    use trust::Hasher;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A sequential reader of a file that no replica has, waiting for its second megabyte.
+    fn waiting(spawner: Spawner) -> Arc<Prefetcher> {
+        let mirrors = Arc::new(Mirrors::new(Vec::new()));
+        let blocks = Blocks::new(Hasher::new(&[1; 32]), mirrors, 256 * MIB, None);
+        let prefetcher = Prefetcher::new(Arc::new(blocks), spawner);
+        let root = ArrayRoot {
+            len: 100 * MIB,
+            height: 2,
+            top: [7; 32],
+        };
+        prefetcher.content_read(&root, 0, MIB);
+        prefetcher.read_ahead(&root, true);
+        prefetcher
+    }
+
+    #[test]
+    fn cancelled_tasks_give_their_requests_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.unwrap();
+        // Nothing drives this runtime, so the tasks never run.
+        let prefetcher = waiting(Spawner::on(runtime.handle().clone()));
+        assert_eq!(prefetcher.readahead().in_progress_bytes(), 2 * MIB);
+        drop(runtime);
+        assert_eq!(prefetcher.readahead().in_progress_bytes(), 0);
+    }
+
+    #[test]
+    fn no_spawner_means_no_request() {
+        let prefetcher = waiting(Spawner::none());
+        assert_eq!(prefetcher.readahead().in_progress_bytes(), 0);
+        let root = ArrayRoot {
+            len: 3000,
+            height: 1,
+            top: [8; 32],
+        };
+        let how = Fetch::Until(Instant::now() + DEADLINE);
+        assert!(!prefetcher.file_wanted(&root, how));
+    }
+}

@@ -136,7 +136,12 @@ impl VerifiedCache {
         self.cache.peek(handle).is_some()
     }
 
-    /// Gives the memory of a block back, if it is there.
+    /// Keeps a block that is verified already.
+    pub(super) fn keep(&self, handle: Handle, verified: DecodedBlock) {
+        self.cache.insert(handle, verified.into());
+    }
+
+    /// Drops a block from memory.
     pub(super) fn let_go(&self, handle: &Handle) {
         self.cache.remove(handle);
     }
@@ -154,8 +159,7 @@ impl VerifiedCache {
         let verified = match checked {
             Ok(block) => K::decode(block).map_err(ReadError::Malformed)?,
             Err(Reject::WrongKind { .. }) if self.bears(frame, &handle.any()) => {
-                let (what, why) = ("tree", "it refers to a block of another kind");
-                return Err(ReadError::Malformed(Reject::BadTree { what, why }));
+                return Err(ReadError::other_kind());
             }
             Err(why) => return Ok(Err(why)),
         };

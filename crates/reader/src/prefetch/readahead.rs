@@ -131,6 +131,12 @@ impl Readahead {
         }
     }
 
+    /// Bytes of the requests that were given out and not given back.
+    #[cfg(test)]
+    pub(super) fn in_progress_bytes(&self) -> u64 {
+        self.in_progress_bytes
+    }
+
     /// A reader reads `[offset, until)` of a content.
     pub(super) fn read(&mut self, root: &ArrayRoot, offset: u64, until: u64) {
         if offset >= until {
