@@ -358,9 +358,9 @@ fn forbidden(manifest: &str) -> Vec<&str> {
     let above = [
         "wire", "volume", "replica", "publish", "serve", "mount", "bulla", "sim",
     ];
-    let words = manifest
-        .lines()
-        .filter_map(|line| line.split(['.', '=', ' ']).next());
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    let lines = dependencies.lines();
+    let words = lines.filter_map(|line| line.split(['.', '=', ' ']).next());
     words.filter(|word| above.contains(word)).collect()
 }
 

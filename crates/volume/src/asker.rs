@@ -124,7 +124,10 @@ impl Asker<'_> {
     /// Logs which places brought nothing, when that begins and when it ends: readers ask often.
     fn tell_once(&self, judged: &[Judged], errors: &[(Option<usize>, VolumeError)]) {
         for (mirror, error) in errors {
-            if !mirror.is_none_or(|mirror| self.mirrors.is_news(mirror, Some(error.to_string()))) {
+            if !mirror.is_none_or(|mirror| {
+                self.mirrors
+                    .set_head_refusal(mirror, Some(error.to_string()))
+            }) {
                 continue;
             }
             if matches!(error, VolumeError::Statement { why, .. } if is_old(why)) {
@@ -134,7 +137,7 @@ impl Asker<'_> {
             }
         }
         for judged in judged {
-            if self.mirrors.is_news(judged.mirror, None) {
+            if self.mirrors.set_head_refusal(judged.mirror, None) {
                 tracing::info!(place = judged.place, "a place brings the head again");
             }
         }
@@ -156,7 +159,7 @@ impl Asker<'_> {
                     tellers.push(told);
                 }
                 Err(why) => {
-                    self.mirrors.told_wrong(told.mirror, format!("head: {why}"));
+                    self.mirrors.record_lie(told.mirror, format!("head: {why}"));
                     let place = told.place;
                     errors.push((Some(told.mirror), VolumeError::Statement { place, why }));
                 }
@@ -188,7 +191,7 @@ impl Asker<'_> {
                 // Who lags has old blocks all the same; where all have ended, nobody lags.
                 Class::Rollback => self.mirrors.set_behind(told.mirror, true),
                 Class::Expired => self.mirrors.set_behind(told.mirror, !judged.is_empty()),
-                _ => self.mirrors.told_wrong(told.mirror, format!("head: {why}")),
+                _ => self.mirrors.record_lie(told.mirror, format!("head: {why}")),
             }
             if judged.is_empty() || !is_old(&why) {
                 tracing::error!(replica = %told.place, %why, "head refused");
@@ -289,7 +292,7 @@ impl Asker<'_> {
             }
             tracing::error!(%replica, version, %error, "announces a version and withholds it");
             let words = format!("withholds version {version}");
-            self.mirrors.told_wrong(teller.mirror, words);
+            self.mirrors.record_lie(teller.mirror, words);
         }
     }
 
@@ -303,7 +306,7 @@ impl Asker<'_> {
     ) -> Result<(), VolumeError> {
         let mut places: Vec<_> = self.mirrors.replicas().cloned().enumerate().collect();
         places.sort_by_key(|(mirror, _)| !same.iter().any(|j| j.mirror == *mirror));
-        let blame = |mirror, words| self.mirrors.told_wrong(mirror, words);
+        let blame = |mirror, words| self.mirrors.record_lie(mirror, words);
         growth::show(self.state, offer, head, &places, deadline, blame).await
     }
 

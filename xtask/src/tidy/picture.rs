@@ -11,7 +11,7 @@ use super::metadata::Metadata;
 pub const FILE: &str = "ARCHITECTURE.md";
 
 /// Packages beside the product: the picture does not show them.
-const BESIDE: &[&str] = &["bulla-sim", "bulla-bench", "xtask"];
+const BESIDE: &[&str] = &["bulla-sim", "bulla-bench", "bulla-fuzz", "xtask"];
 
 type Arrow = (String, String);
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::BlockStore;
-use store::mirrors::{Fault, Taker};
+use store::mirrors::{Fault, ResponseVerifier};
 use trust::{Handle, Record, Reject};
 
 use super::decoded::Decode;
@@ -104,8 +104,8 @@ impl<K: Decode> Response<K> {
     }
 }
 
-impl<K: Decode> Taker for Response<K> {
-    fn take(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
+impl<K: Decode> ResponseVerifier for Response<K> {
+    fn verify(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
         let cache = &self.cache;
         let usage = Arc::new(Usage::default());
         let mut wrong = Vec::new();

@@ -6,7 +6,7 @@ use super::walk::{Frame, MAX_DEPTH, Open, Reach, Refused, Step, bad};
 use crate::error::Reject;
 use crate::tree::array::{self, ArrayRoot, Child, Extent};
 use crate::tree::inode::{Content, Entry, FileContent, Inode, Xattrs, check_name};
-use crate::tree::map::{self, Interval, Item, MapRoot};
+use crate::tree::map::{self, ChildRef, Interval, Item, MapRoot};
 
 impl Reach {
     pub(super) fn take(&mut self, need: Need, found: Found) -> Result<(), Reject> {
@@ -37,7 +37,7 @@ impl Reach {
             (_, Task::Inode { base, parent }, Found::Inode(inode)) => {
                 let visited = self.visit(&path, inode, base.as_deref(), parent, round);
                 self.release(parent);
-                visited.map_err(|refused| refused.why)
+                visited
             }
             (
                 _,
@@ -49,18 +49,7 @@ impl Reach {
                 Found::Map(node),
             ) => self.take_top(&map, base.as_deref(), node, directory, round),
             (_, Task::Node { child, directory }, Found::Map(node)) => {
-                if let Err(why) = node.check(&child) {
-                    self.release(Some(directory));
-                    return Err(why);
-                }
-                self.push(Frame::Map {
-                    node,
-                    interval: child.interval,
-                    next: 0,
-                    directory,
-                    round,
-                });
-                Ok(())
+                self.take_node(*child, node, directory, round)
             }
             (Wanted::Map(handle), Task::Compared { comparison }, Found::Map(node)) => {
                 self.take_compared(comparison, &handle, &node, round)
@@ -80,6 +69,38 @@ impl Reach {
         }
     }
 
+    fn take_node(
+        &mut self,
+        child: ChildRef,
+        node: map::Node,
+        directory: u64,
+        round: u32,
+    ) -> Result<(), Reject> {
+        self.check_node(&node, &child, directory)?;
+        self.push(Frame::Map {
+            node,
+            interval: child.interval,
+            next: 0,
+            directory,
+            round,
+        });
+        Ok(())
+    }
+
+    /// Checks a directory's node; a node that fails no longer holds its directory open.
+    fn check_node(
+        &mut self,
+        node: &map::Node,
+        child: &ChildRef,
+        directory: u64,
+    ) -> Result<(), Reject> {
+        let checked = node.check(child);
+        if checked.is_err() {
+            self.release(Some(directory));
+        }
+        checked
+    }
+
     fn take_top(
         &mut self,
         map: &MapRoot,
@@ -89,20 +110,10 @@ impl Reach {
         round: u32,
     ) -> Result<(), Reject> {
         let child = map.child_ref();
-        if let Err(why) = node.check(&child) {
-            self.release(Some(directory));
-            return Err(why);
-        }
         let Some(base) = base else {
-            self.push(Frame::Map {
-                node,
-                interval: child.interval,
-                next: 0,
-                directory,
-                round,
-            });
-            return Ok(());
+            return self.take_node(child, node, directory, round);
         };
+        self.check_node(&node, &child, directory)?;
         self.begin_comparison(base, map, node, directory, round);
         Ok(())
     }
@@ -188,7 +199,10 @@ impl Reach {
         let path = self.path_of(directory).join(name);
         let entry = check_name(name).and_then(|()| Entry::decode(value));
         match entry.map_err(|why| self.refuse(&path, why.signed()))? {
-            Entry::Inode(inode) => self.visit(&path, inode, base.as_ref(), Some(directory), round),
+            Entry::Inode(inode) => {
+                let visited = self.visit(&path, inode, base.as_ref(), Some(directory), round);
+                visited.map_err(|why| self.refuse(&path, why))
+            }
             Entry::Block(handle) => {
                 self.hold(directory);
                 self.stack.push(Frame::Need(Need {
@@ -213,7 +227,7 @@ impl Reach {
         base: Option<&Inode>,
         parent: Option<u64>,
         round: u32,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Reject> {
         let content = |inode: &Inode| match &inode.content {
             Content::Regular(FileContent::Array(root)) => Some(*root),
             _ => None,
@@ -252,7 +266,7 @@ impl Reach {
         base: Option<MapRoot>,
         parent: Option<u64>,
         round: u32,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Reject> {
         let directory = self.number();
         if let Some(parent) = parent {
             self.hold(parent);
@@ -268,7 +282,7 @@ impl Reach {
         let Some(map) = map.filter(|_| !deep) else {
             self.release(Some(directory));
             if deep {
-                return Err(self.refuse(path, bad("directory", "nested too deeply")));
+                return Err(bad("directory", "nested too deeply"));
             }
             return Ok(());
         };

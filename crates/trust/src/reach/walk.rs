@@ -148,7 +148,8 @@ impl Reach {
         base: Option<&Inode>,
         round: u32,
     ) -> Result<(), Refused> {
-        self.visit(&path, inode, base, None, round)
+        let visited = self.visit(&path, inode, base, None, round);
+        visited.map_err(|why| self.refuse(&path, why))
     }
 
     /// The next step; `None` when there is none until a block that is under way comes back, or none

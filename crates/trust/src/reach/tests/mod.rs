@@ -269,9 +269,8 @@ fn beside(world: &mut World, inode: Inode) -> (Handle<crate::InodeBlock>, Walked
     (root, walked, reach)
 }
 
-#[test]
-fn malformed_part_is_refused_and_the_rest_is_walked() {
-    let mut world = World::default();
+/// Files and directories whose roots claim something else than their nodes say.
+fn liars(world: &mut World) -> Vec<Inode> {
     let names = (0..100u8).map(|n| (vec![b'n', 100 + n], Model::File(0, 0, Attributes::Inline)));
     let large = world.inode(&Model::Directory(names.collect(), Attributes::None));
     let Content::Directory { map: Some(map), .. } = large.content else {
@@ -294,7 +293,7 @@ fn malformed_part_is_refused_and_the_rest_is_walked() {
         len: 6,
     };
     let data = world.array(&[Extent::Hole { len: 300 }, short]);
-    let liars = [
+    vec![
         directory(Some(MapRoot {
             entries: map.entries + 1,
             ..map
@@ -316,14 +315,27 @@ fn malformed_part_is_refused_and_the_rest_is_walked() {
             ..single
         }),
         array_file(data),
-    ];
+    ]
+}
+
+#[test]
+fn malformed_part_is_refused_and_the_rest_is_walked() {
+    let mut world = World::default();
+    let liars = liars(&mut world);
     for (number, liar) in liars.into_iter().enumerate() {
-        let (_, walked, reach) = beside(&mut world.clone(), liar);
+        let is_directory = matches!(liar.content, Content::Directory { .. });
+        let mut world = world.clone();
+        let (root, walked, reach) = beside(&mut world, liar);
+        if is_directory {
+            let followed = follow(&world, root, b"bad/no");
+            assert!(matches!(followed, Err(Reject::BadTree { .. })), "{number}");
+        }
         assert!(reach.is_done() && !reach.is_proved(), "{number}");
         let [refused] = walked.refused.as_slice() else {
             panic!("{number}: {:?}", walked.refused);
         };
         assert_eq!(refused.path, b"bad", "{number}");
+        assert_eq!(reach.lacking(), 1, "{number}");
         assert_eq!(refused.why.class(), Class::Integrity);
         assert!(matches!(refused.why, Reject::BadTree { .. }), "{number}");
         assert!(told(&walked).contains_key(b"ok".as_slice()), "{number}");

@@ -24,6 +24,9 @@ enum Cut {
     ByContent,
 }
 
+/// Level of a node, number of its entries, its name.
+type Row = (u8, usize, Handle<ArrayNode>);
+
 #[derive(Default, Clone)]
 struct Store {
     data: HashMap<Handle<Data>, Vec<u8>>,
@@ -116,9 +119,26 @@ impl Store {
         self.splice(root, edges.range, &extents, fan_out)
     }
 
+    /// Replaces a range by extents, between blocks of their own for the leftover pieces.
+    fn replace(
+        &mut self,
+        root: Option<&ArrayRoot>,
+        range: Range<usize>,
+        middle: &[Extent],
+        cut: Cut,
+        fan_out: usize,
+    ) -> (Option<ArrayRoot>, Vec<Handle<ArrayNode>>) {
+        let edges = edges(root, range.start as u64..range.end as u64, self).unwrap();
+        let (left, right) = (self.piece(&edges.left), self.piece(&edges.right));
+        let mut extents = self.cut(&left, cut);
+        extents.extend(middle);
+        extents.extend(self.cut(&right, cut));
+        self.splice(root, edges.range, &extents, fan_out)
+    }
+
     /// Reads all of a tree with the checks of every reader. Nodes with their level and number of
     /// entries, in order; and the extents.
-    fn read(&self, root: Option<&ArrayRoot>) -> (Vec<(u8, usize, Handle<ArrayNode>)>, Vec<Extent>) {
+    fn read(&self, root: Option<&ArrayRoot>) -> (Vec<Row>, Vec<Extent>) {
         let (mut nodes, mut extents) = (Vec::new(), Vec::new());
         let Some(root) = root else {
             return (nodes, extents);
@@ -242,39 +262,20 @@ fn apply(
         Edit::Truncate(at) => {
             let at = at.index(len + 1);
             model.truncate(at);
-            let edges = edges(root, at as u64..len as u64, store).unwrap();
-            let piece = store.piece(&edges.left);
-            let extents = store.cut(&piece, cut);
-            store.splice(root, edges.range, &extents, fan_out)
+            store.replace(root, at..len, &[], cut, fan_out)
         }
         Edit::Punch(at, by) => {
             let at = at.index(len + 1);
             let end = (at + usize::from(*by)).min(len);
             model[at..end].fill(0);
-            // The pieces beside the hole keep their own blocks.
-            let edges = edges(root, at as u64..end as u64, store).unwrap();
-            let mut extents = Vec::new();
-            let piece = store.piece(&edges.left);
-            extents.extend(store.cut(&piece, cut));
-            extents.push(Extent::Hole {
-                len: (end - at) as u64,
-            });
-            let piece = store.piece(&edges.right);
-            extents.extend(store.cut(&piece, cut));
-            store.splice(root, edges.range, &extents, fan_out)
+            let len = (end - at) as u64;
+            store.replace(root, at..end, &[Extent::Hole { len }], cut, fan_out)
         }
         Edit::Insert(at, bytes) => {
             let at = at.index(len + 1);
             model.splice(at..at, bytes.iter().copied());
-            let edges = edges(root, at as u64..at as u64, store).unwrap();
-            let content = [
-                &store.piece(&edges.left)[..],
-                bytes,
-                &store.piece(&edges.right),
-            ]
-            .concat();
-            let extents = store.cut(&content, cut);
-            store.splice(root, edges.range, &extents, fan_out)
+            let extents = store.cut(bytes, cut);
+            store.replace(root, at..at, &extents, cut, fan_out)
         }
     }
 }
@@ -447,7 +448,8 @@ fn range_that_cuts_a_block_or_leaves_the_content_is_refused() {
         );
     }
     assert!(try_it(7..7, &[data(9)]).is_err());
-    let (backwards, over) = (9..8, Extent::Hole { len: MAX_LEN });
+    let backwards = Range { start: 9, end: 8 };
+    let over = Extent::Hole { len: MAX_LEN };
     assert!(try_it(backwards, &[]).is_err());
     assert!(try_it(0..0, &[over]).is_err(), "over the longest content");
     assert!(try_it(0..len, &[over]).unwrap().is_some());
