@@ -9,7 +9,7 @@
 //!
 //! The policies do no I/O and read no clock: this module tells them what readers do and how long
 //! they wait. A prefetch is [`Blocks::get_many`] like any read, with the same checks, so it cannot
-//! bring a block in that a reader could not. Nobody waits for a prefetch and its errors are dropped:
+//! bring a block in that a reader could not. No reader waits for a prefetch, and its errors are dropped:
 //! a reader that needs such a block asks again and gets the error. See docs/decisions/0030.
 
 mod batch;

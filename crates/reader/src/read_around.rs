@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 const RECENT: usize = 8;
 /// Fewer records than this do not decide anything.
 const TELLING: usize = 2;
-/// Read-around is worthwhile when at least one in so many bytes is wanted.
+/// Read-around is worthwhile when at least one in this many bytes is wanted.
 const WORTHWHILE: u64 = 8;
 /// Requested while it is worthwhile: a directory of small files in one answer, bytes.
 const MOST_BYTES: usize = 256 << 10;
 /// Requested before anything is known, bytes.
 const FIRST_BYTES: usize = 8 << 10;
-/// While little is wanted, one request in so many asks.
+/// While little is wanted, one request in this many asks.
 const PROBE_EVERY: u64 = 16;
 /// What such a request asks for, bytes.
 const PROBE_BYTES: usize = 64 << 10;

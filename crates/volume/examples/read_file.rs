@@ -9,7 +9,6 @@
 //! newest that this machine has seen.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use volume::{Fetch, ReadError, Volume, VolumeOptions};
 use wire::http::Tls;

@@ -260,7 +260,7 @@ mod tests {
             [MIB..2 * MIB, 2 * MIB..3 * MIB]
         );
         assert_eq!(readahead.requests(&file, false), []);
-        // Late again and again: the window grows to its bound, and what is in progress to its own.
+        // The reader is late each time: the window and the requests grow to their bounds.
         for step in 1..40 {
             readahead.read(&file, step * MIB, (step + 1) * MIB);
             let requests = readahead.requests(&file, true);

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use tokio::runtime::Handle;
 
-/// The runtime on which prefetch runs. Whoever opens a tree chooses it, so that prefetch never
+/// The runtime on which prefetch runs. The code that opens a tree chooses it, so that prefetch never
 /// depends on the thread that happens to read.
 #[derive(Debug, Clone)]
 pub struct Spawner {
