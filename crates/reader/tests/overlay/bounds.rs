@@ -39,6 +39,9 @@ fn full_overlay_refuses_new_blocks_until_some_are_stored() {
     let first = overlay.upload(Position::default(), 1).unwrap();
     assert_eq!(first.records.len(), 1);
     blocks.stored(&[first.records[0].handle]);
+    assert!(!overlay.contains(&handles[0].any()));
+    let cached = now(blocks.get(&handles[0], Expect::Nothing, Fetch::Cached));
+    assert_eq!(cached.unwrap().bytes().as_ref(), block(0));
     let count = handles.len() as u32;
     overlay.put::<Data>(&block(count)).unwrap();
     assert!(overlay.memory_bytes().0 <= LIMIT_BYTES);
