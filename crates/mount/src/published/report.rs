@@ -1,5 +1,5 @@
 //! The state of a mount, for `bulla status` and metrics. A report is made on request from counters
-//! that exist anyway, some of them in `reader::blocks`, `store::mirrors` and `store::cache`.
+//! that exist anyway, some of them in `reader::Blocks`, `store::mirrors` and `store::cache`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What has been verified: in memory, one LRU by weight (the paper's inode, indirect-block, directory
-//! and file-block caches, SFSRO 4.2, as one), and behind it the reader's own disk. Nothing gets in
-//! but through a hash.
+//! The cache of verified blocks: in memory, one LRU by weight, and behind it the reader's own disk.
+//! It joins the inode, indirect-block, directory and file-block caches of SFSRO 4.2. A block enters
+//! only after its hash was checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,19 +14,19 @@ use trust::{
     ArrayNode, BlockKind, Data, Frame, Handle, Hasher, InodeBlock, Kind, MapNode, Record, Reject,
 };
 
-use super::form::{Open, Verified};
-use crate::around::{Around, Tally};
+use super::decoded::{Decode, DecodedBlock};
 use crate::error::ReadError;
+use crate::read_around::{ReadAroundPolicy, Usage};
 
-/// A block in memory, and the tally of the answer that brought it unasked.
+/// A block in memory, and the record of use of the answer that brought it unasked.
 #[derive(Debug, Clone)]
 struct Kept {
-    verified: Verified,
-    unasked: Option<Arc<Tally>>,
+    verified: DecodedBlock,
+    unasked: Option<Arc<Usage>>,
 }
 
-impl From<Verified> for Kept {
-    fn from(verified: Verified) -> Kept {
+impl From<DecodedBlock> for Kept {
+    fn from(verified: DecodedBlock) -> Kept {
         Kept {
             verified,
             unasked: None,
@@ -44,10 +44,10 @@ impl Weighter<Handle, Kept> for ByBytes {
     }
 }
 
-/// What was fetched and what became of it; for metrics and tests.
+/// Counts of blocks that were fetched, for metrics and tests.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Requests sent to replicas, hedges apart.
+    /// Requests sent to replicas, without hedges.
     pub requests: AtomicU64,
     /// Blocks wanted and received.
     pub fetched: AtomicU64,
@@ -55,22 +55,26 @@ pub struct Counters {
     pub around: AtomicU64,
     /// Blocks that the reader's own disk had.
     pub from_disk: AtomicU64,
-    /// Answers that failed a check.
+    /// Blocks in answers that failed a check.
     pub wrong: AtomicU64,
 }
 
-/// The blocks that are verified, and how others become so.
-pub(super) struct Known {
+/// The verified blocks of a volume, in memory and on disk.
+pub(super) struct VerifiedCache {
     pub(super) hasher: Hasher,
     cache: Cache<Handle, Kept, ByBytes>,
     disk: Option<Arc<DiskCache>>,
-    behind_nodes: Around,
-    beside_files: Around,
+    behind_nodes: ReadAroundPolicy,
+    beside_files: ReadAroundPolicy,
     pub(super) counters: Counters,
 }
 
-impl Known {
-    pub(super) fn new(hasher: Hasher, cache_bytes: u64, disk: Option<Arc<DiskCache>>) -> Known {
+impl VerifiedCache {
+    pub(super) fn new(
+        hasher: Hasher,
+        cache_bytes: u64,
+        disk: Option<Arc<DiskCache>>,
+    ) -> VerifiedCache {
         // The largest item must fit into a shard, or it would never be kept.
         let shards = (cache_bytes >> 23).clamp(1, 16) as usize;
         let options = quick_cache::OptionsBuilder::new()
@@ -87,19 +91,19 @@ impl Known {
             ),
             Err(_) => Cache::with_weighter((cache_bytes >> 13) as usize, cache_bytes, ByBytes),
         };
-        Known {
+        VerifiedCache {
             hasher,
             cache,
             disk,
-            behind_nodes: Around::default(),
-            beside_files: Around::default(),
+            behind_nodes: ReadAroundPolicy::default(),
+            beside_files: ReadAroundPolicy::default(),
             counters: Counters::default(),
         }
     }
 
-    /// What the read-around of requests for such blocks is worth. Files are judged apart from nodes: who
-    /// reads one file in many still wants to know where each begins.
-    pub(super) fn around(&self, kind: Kind) -> &Around {
+    /// The read-around policy of requests for blocks of this kind. File content has a policy of its
+    /// own: a reader of one file in many still wants the nodes in which the others begin.
+    pub(super) fn around(&self, kind: Kind) -> &ReadAroundPolicy {
         match kind {
             Kind::Data => &self.beside_files,
             Kind::Array | Kind::Map | Kind::Inode => &self.behind_nodes,
@@ -116,64 +120,68 @@ impl Known {
     }
 
     /// From memory.
-    pub(super) fn get<K: Open>(&self, handle: &Handle<K>) -> Option<K::Form> {
+    pub(super) fn get<K: Decode>(&self, handle: &Handle<K>) -> Option<K::Decoded> {
         let name = handle.any();
         let Kept { verified, unasked } = self.cache.get(&name)?;
-        let form = K::form(&verified)?;
-        if let Some(tally) = unasked {
-            tally.wanted(verified.payload_bytes());
+        let decoded = K::take(&verified)?;
+        if let Some(usage) = unasked {
+            usage.wanted(verified.payload_bytes());
             self.cache.insert(name, verified.into());
         }
-        Some(form)
+        Some(decoded)
     }
 
-    /// Whether it is in memory; nobody wants it by that.
+    /// Whether it is in memory. Does not count as use.
     pub(super) fn holds(&self, handle: &Handle) -> bool {
         self.cache.peek(handle).is_some()
     }
 
-    /// Gives the memory of a block back, if it is there.
+    /// Keeps a block that is verified already.
+    pub(super) fn keep(&self, handle: Handle, verified: DecodedBlock) {
+        self.cache.insert(handle, verified.into());
+    }
+
+    /// Drops a block from memory.
     pub(super) fn let_go(&self, handle: &Handle) {
         self.cache.remove(handle);
     }
 
-    /// Checks a frame against the handle by which it was asked, and keeps the block in memory. The
-    /// outer error is the publisher's fault, the inner one that of whoever gave the frame.
-    pub(super) fn admit<K: Open>(
+    /// Verifies a frame against the requested handle, and keeps the block in memory. The outer error
+    /// is the publisher's fault, the inner one the fault of the place that gave the frame.
+    pub(super) fn admit<K: Decode>(
         &self,
         handle: &Handle<K>,
         frame: &Frame,
-    ) -> Result<Result<Option<K::Form>, Reject>, ReadError> {
+    ) -> Result<Result<Option<K::Decoded>, Reject>, ReadError> {
         let checked = frame
             .plaintext::<K>()
             .and_then(|plain| self.hasher.check(handle, own_memory(frame, plain)));
         let verified = match checked {
             Ok(block) => K::decode(block).map_err(ReadError::Malformed)?,
             Err(Reject::WrongKind { .. }) if self.bears(frame, &handle.any()) => {
-                let (what, why) = ("tree", "it refers to a block as one of another kind");
-                return Err(ReadError::Malformed(Reject::BadTree { what, why }));
+                return Err(ReadError::other_kind());
             }
             Err(why) => return Ok(Err(why)),
         };
-        let form = K::form(&verified);
+        let decoded = K::take(&verified);
         self.cache.insert(handle.any(), verified.into());
-        Ok(Ok(form))
+        Ok(Ok(decoded))
     }
 
-    /// The same for a block of the reader's own disk, which is removed there when it is wrong.
-    pub(super) fn admit_from_disk<K: Open>(
+    /// The same for a block of the disk cache, which removes the block when it is wrong.
+    pub(super) fn admit_from_disk<K: Decode>(
         &self,
         handle: &Handle<K>,
         frame: &Frame,
-    ) -> Result<Option<K::Form>, ReadError> {
+    ) -> Result<Option<K::Decoded>, ReadError> {
         match self.admit(handle, frame)? {
-            Ok(form) => {
+            Ok(decoded) => {
                 self.counters.from_disk.fetch_add(1, Ordering::Relaxed);
-                Ok(form)
+                Ok(decoded)
             }
             Err(why) => {
                 if let Some(disk) = &self.disk {
-                    tracing::warn!(%handle, %why, "a block on the own disk is damaged");
+                    tracing::warn!(%handle, %why, "a block in the disk cache is damaged and is removed");
                     disk.remove_damaged(&handle.any());
                 }
                 Ok(None)
@@ -181,13 +189,13 @@ impl Known {
         }
     }
 
-    /// Whether a frame is that of the block of this name, as what it says to be itself.
+    /// Whether a frame holds the block of this handle, under the kind that the frame states.
     fn bears(&self, frame: &Frame, name: &Handle) -> bool {
         let plain = frame.unpack();
         plain.is_ok_and(|plain| self.hasher.name(frame.kind(), &plain) == *name)
     }
 
-    /// Keeps a frame that was admitted on the reader's own disk, unless it lies there anyway.
+    /// Keeps a verified frame in the disk cache, unless the replica that gave it is local.
     pub(super) fn keep_on_disk(&self, replica: &dyn BlockStore, handle: Handle, frame: &Frame) {
         if let Some(disk) = &self.disk
             && !replica.is_local()
@@ -196,12 +204,12 @@ impl Known {
         }
     }
 
-    /// Keeps a block that came unasked, if it proves to be what is claimed.
+    /// Verifies a block that came unasked, and keeps it if it is what the record claims.
     pub(super) fn keep_unasked(
         &self,
         replica: &dyn BlockStore,
         Record { handle, frame }: &Record,
-        tally: &Arc<Tally>,
+        usage: &Arc<Usage>,
     ) {
         if self.cache.peek(handle).is_some() {
             return;
@@ -211,7 +219,11 @@ impl Known {
         };
         let plain = own_memory(frame, plain);
         let bytes = *handle.as_bytes();
-        fn check<K: Open>(hasher: &Hasher, bytes: [u8; 32], plain: Bytes) -> Option<Verified> {
+        fn check<K: Decode>(
+            hasher: &Hasher,
+            bytes: [u8; 32],
+            plain: Bytes,
+        ) -> Option<DecodedBlock> {
             hasher
                 .check(&Handle::<K>::from_bytes(bytes), plain)
                 .and_then(K::decode)
@@ -225,15 +237,15 @@ impl Known {
         };
         if let Some(verified) = verified {
             self.counters.around.fetch_add(1, Ordering::Relaxed);
-            tally.brought(verified.payload_bytes());
-            let unasked = Some(tally.clone());
+            usage.brought(verified.payload_bytes());
+            let unasked = Some(usage.clone());
             self.cache.insert(*handle, Kept { verified, unasked });
             self.keep_on_disk(replica, *handle, frame);
         }
     }
 }
 
-/// A small block leaves the buffer of the answer that brought it, which it would keep alive whole.
+/// Copies a small block out of the answer that brought it, which it would otherwise keep in memory.
 fn own_memory(frame: &Frame, plain: Bytes) -> Bytes {
     const SMALL_BYTES: usize = 32 << 10;
     if frame.is_raw() && plain.len() < SMALL_BYTES {
@@ -243,7 +255,7 @@ fn own_memory(frame: &Frame, plain: Bytes) -> Bytes {
     }
 }
 
-/// What was wanted, for people.
+/// Names the wanted blocks in an error message.
 pub(super) fn describe<K: BlockKind>(handles: &[Handle<K>]) -> String {
     match handles {
         [one] => format!("{:?} block {one}", K::KIND).to_lowercase(),

@@ -1,4 +1,5 @@
-//! What mirrors answer to one fetch: checked as it comes, and the evidence kept.
+//! What mirrors answer to one fetch: each record is verified as it comes, and evidence of wrong
+//! answers is kept. Relies on [`super::verified`] for the checks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -8,43 +9,47 @@ use store::BlockStore;
 use store::mirrors::{Fault, ResponseVerifier};
 use trust::{Handle, Record, Reject};
 
-use super::form::Open;
-use super::known::Known;
-use crate::around::{Expect, Tally};
+use super::decoded::Decode;
+use super::verified::VerifiedCache;
 use crate::error::ReadError;
+use crate::read_around::{Expect, Usage};
 
-/// The answers to one fetch. Outlives it where a mirror is late: what it says is checked all the
-/// same.
-pub(super) struct Answers<K: Open> {
-    known: Arc<Known>,
-    /// In the order in which they are asked for.
+/// The answers to one fetch. It outlives the fetch while a mirror is late, because that answer is
+/// still verified and kept.
+pub(super) struct Response<K: Decode> {
+    cache: Arc<VerifiedCache>,
+    /// The wanted blocks, in the order in which they are requested.
     order: Vec<Handle>,
     wanted: HashSet<Handle>,
     expect: Expect,
     got: Mutex<Got<K>>,
 }
 
-struct Got<K: Open> {
+struct Got<K: Decode> {
     missing: HashSet<Handle>,
-    forms: HashMap<Handle, K::Form>,
-    /// A block is what was signed, and breaks a rule: no other mirror has a better one.
+    blocks: HashMap<Handle, K::Decoded>,
+    /// A block is the signed one and malformed, so no other mirror has a better one.
     malformed: Option<ReadError>,
-    /// The first wrong answer, and who gave it.
+    /// The first wrong answer, and the mirror that gave it.
     wrong: Option<(String, Reject)>,
 }
 
-impl<K: Open> Answers<K> {
-    pub(super) fn new(known: Arc<Known>, wanted: &[Handle<K>], expect: Expect) -> Arc<Answers<K>> {
+impl<K: Decode> Response<K> {
+    pub(super) fn new(
+        cache: Arc<VerifiedCache>,
+        wanted: &[Handle<K>],
+        expect: Expect,
+    ) -> Arc<Response<K>> {
         let order: Vec<Handle> = wanted.iter().map(Handle::any).collect();
         let missing: HashSet<Handle> = order.iter().copied().collect();
-        Arc::new(Answers {
-            known,
+        Arc::new(Response {
+            cache,
             order,
             wanted: missing.clone(),
             expect,
             got: Mutex::new(Got {
                 missing,
-                forms: HashMap::new(),
+                blocks: HashMap::new(),
                 malformed: None,
                 wrong: None,
             }),
@@ -55,19 +60,19 @@ impl<K: Open> Answers<K> {
         self.got.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The blocks that were had, when all were.
+    /// The blocks, once all have come.
     ///
     /// # Errors
     /// [`ReadError::Malformed`].
-    pub(super) fn forms(&self) -> Result<HashMap<Handle, K::Form>, ReadError> {
+    pub(super) fn blocks(&self) -> Result<HashMap<Handle, K::Decoded>, ReadError> {
         let mut got = self.got();
         match got.malformed.take() {
             Some(malformed) => Err(malformed),
-            None => Ok(std::mem::take(&mut got.forms)),
+            None => Ok(std::mem::take(&mut got.blocks)),
         }
     }
 
-    /// Why not all were had: evidence beats outage.
+    /// Why some blocks did not come. Evidence of a wrong answer is reported before an outage.
     pub(super) fn error(&self, what: String, faults: &[Fault]) -> ReadError {
         let mut got = self.got();
         let of_fault = |fault: &Fault| match fault {
@@ -86,7 +91,7 @@ impl<K: Open> Answers<K> {
         if told.is_empty() {
             told.extend(faults.iter().filter_map(|fault| match fault {
                 Fault::Denied { place, blocks } => {
-                    Some(format!("{place} does not give out {blocks} block(s)"))
+                    Some(format!("{place} does not have {blocks} of the blocks"))
                 }
                 Fault::Wrong { .. } | Fault::Failed { .. } => None,
             }));
@@ -99,27 +104,27 @@ impl<K: Open> Answers<K> {
     }
 }
 
-impl<K: Open> ResponseVerifier for Answers<K> {
+impl<K: Decode> ResponseVerifier for Response<K> {
     fn verify(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
-        let known = &self.known;
-        let tally = Arc::new(Tally::default());
+        let cache = &self.cache;
+        let usage = Arc::new(Usage::default());
         let mut wrong = Vec::new();
         for record in records {
             let Record { handle, frame } = &record;
             if !self.wanted.contains(handle) {
-                known.keep_unasked(replica, &record, &tally);
+                cache.keep_unasked(replica, &record, &usage);
                 continue;
             }
-            match known.admit(&Handle::<K>::from_bytes(*handle.as_bytes()), frame) {
-                Ok(Ok(form)) => {
-                    known.counters.fetched.fetch_add(1, Ordering::Relaxed);
-                    known.keep_on_disk(replica, *handle, frame);
+            match cache.admit(&Handle::<K>::from_bytes(*handle.as_bytes()), frame) {
+                Ok(Ok(block)) => {
+                    cache.counters.fetched.fetch_add(1, Ordering::Relaxed);
+                    cache.keep_on_disk(replica, *handle, frame);
                     let mut got = self.got();
                     got.missing.remove(handle);
-                    got.forms.extend(form.map(|form| (*handle, form)));
+                    got.blocks.extend(block.map(|block| (*handle, block)));
                 }
                 Ok(Err(why)) => {
-                    known.counters.wrong.fetch_add(1, Ordering::Relaxed);
+                    cache.counters.wrong.fetch_add(1, Ordering::Relaxed);
                     let mut got = self.got();
                     let evidence = (replica.place().to_owned(), why.clone());
                     got.wrong.get_or_insert(evidence);
@@ -132,9 +137,9 @@ impl<K: Open> ResponseVerifier for Answers<K> {
                 }
             }
         }
-        // What was fetched ahead says nothing about those who ask for themselves.
+        // Requests of prefetch do not count: they do not show what readers want.
         if self.expect == Expect::Near {
-            known.around(K::KIND).keep(tally);
+            cache.around(K::KIND).keep(usage);
         }
         wrong
     }
