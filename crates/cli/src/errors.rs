@@ -75,8 +75,12 @@ fn volume_kind(error: &VolumeError) -> Kind {
     }
 }
 
-fn state_kind(_: &StateError) -> Kind {
-    Kind::State
+fn state_kind(error: &StateError) -> Kind {
+    match error {
+        StateError::Failed { .. } => Kind::State,
+        StateError::Locked { .. } => Kind::StateLocked,
+        StateError::Stalled { .. } => Kind::StateStalled,
+    }
 }
 
 fn location_kind(error: &LocationError) -> Kind {

@@ -30,7 +30,7 @@ use trust::{Handle, Hasher, InodeBlock, Record, Reject};
 
 use crate::pull::note::ReplicaNote;
 use crate::pull::sources::{Claim, Proved, Want, prove};
-use state::clock::wall_seconds;
+use state::Clock;
 
 /// How long the files that only readers of the index before need stay after a collection.
 pub const GRACE: Duration = Duration::from_secs(600);
@@ -46,8 +46,8 @@ pub struct PruneOptions {
     pub dry_run: bool,
     /// How long readers of the index before find its files.
     pub grace: Duration,
-    /// Unix seconds; for tests and for whoever trusts another clock than the system's.
-    pub clock: fn() -> u64,
+    /// The clock by which expiry is judged.
+    pub clock: Clock,
 }
 
 impl Default for PruneOptions {
@@ -57,7 +57,7 @@ impl Default for PruneOptions {
             also: Vec::new(),
             dry_run: false,
             grace: GRACE,
-            clock: wall_seconds,
+            clock: Clock::system(),
         }
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
         hasher,
         partial,
     };
-    let now = (options.clock)();
+    let now = options.clock.now();
     let mut pruned = Pruned::default();
     for (rank, version) in versions.iter().enumerate() {
         if !repository.contains(&version.root.any())? {

@@ -23,11 +23,12 @@ use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
 
-use crate::asker::{Asker, HEADS_PATIENCE, Judged};
 use reader::ReadError;
 use reader::blocks::Fetch;
 
 use crate::error::{VolumeError, gravest};
+use crate::heads::{HeadRound, VerifiedHead};
+use crate::search::Search;
 use crate::snapshot::Snapshot;
 use crate::volume::Volume;
 
@@ -348,45 +349,44 @@ impl History {
     }
 }
 
-impl Asker<'_> {
-    /// What each place can tell of the past, newest heads first.
+impl HeadRound<'_> {
+    /// What each replica can tell of the past, newest heads first.
     async fn histories(
         &self,
         deadline: Instant,
     ) -> Result<(Vec<History>, Vec<VolumeError>), VolumeError> {
-        let asked = self.mirrors.heads(None, HEADS_PATIENCE);
-        let asked = tokio::time::timeout_at(deadline.into(), asked).await;
-        let answers = asked.map_err(|_| {
-            VolumeError::unavailable("the head", "no place answered before the deadline")
-        })?;
-        // Only read: whoever looks at the past moves no floor.
-        let floor = self.state.lock()?.load()?;
-        let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
-        let mut errors = Vec::new();
+        let fetched = self.fetch(deadline).await;
+        let mut errors: Vec<_> = fetched.errors.into_iter().map(|(_, error)| error).collect();
         let mut histories = Vec::new();
-        for (mirror, answer) in answers {
-            let bytes = match answer {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    errors.push(VolumeError::from_store("the head", &error));
-                    continue;
-                }
-            };
-            let Some(replica) = replicas.get(mirror).cloned() else {
+        if fetched.heads.is_empty() {
+            return Ok((histories, errors));
+        }
+        // Only read: reading the past moves no floor.
+        let floor = self.floor(deadline).await?;
+        let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
+        for head in fetched.heads {
+            let Some((mirror, replica)) = head
+                .mirror
+                .and_then(|mirror| Some((mirror, replicas.get(mirror)?.clone())))
+            else {
                 continue;
             };
-            let place = replica.place().to_owned();
-            match History::begin(mirror, replica, &bytes, floor.clone(), self.now) {
+            match History::begin(mirror, replica, &head.bytes, floor.clone(), self.now) {
                 Ok(history) => histories.push(history),
-                Err(why) => errors.push(VolumeError::Statement { place, why }),
+                Err(why) => {
+                    let place = head.place;
+                    errors.push(VolumeError::Statement { place, why });
+                }
             }
         }
         histories.sort_by_key(|h| std::cmp::Reverse(h.newest().version));
         Ok((histories, errors))
     }
+}
 
+impl Search<'_> {
     /// The pinned record, wherever it is kept: as a head, or in the log of a later one.
-    pub(crate) async fn pinned(&self, deadline: Instant) -> Result<Vec<Judged>, VolumeError> {
+    pub(crate) async fn pinned(&self, deadline: Instant) -> Result<Vec<VerifiedHead>, VolumeError> {
         let freshness = self.options.freshness;
         let Freshness::Pinned {
             version,
@@ -395,7 +395,7 @@ impl Asker<'_> {
         else {
             return Ok(Vec::new());
         };
-        let (histories, mut errors) = self.histories(deadline).await?;
+        let (histories, mut errors) = self.round.histories(deadline).await?;
         let mut judged = Vec::new();
         for (at, history) in histories.iter().enumerate() {
             let place = history.place().to_owned();
@@ -406,8 +406,8 @@ impl Asker<'_> {
                 Ok(Some(signed)) if signed.hash() == record_hash => {
                     match history.judge(&signed, freshness) {
                         Ok(offer) => {
-                            judged.push(Judged {
-                                mirror: history.mirror,
+                            judged.push(VerifiedHead {
+                                mirror: Some(history.mirror),
                                 place,
                                 offer,
                                 head: None,
@@ -439,7 +439,7 @@ impl Volume {
     /// # Errors
     /// The gravest of what they did wrong.
     pub async fn histories(&self) -> Result<Vec<History>, VolumeError> {
-        let (mut histories, mut errors) = self.asker().histories(self.deadline()).await?;
+        let (mut histories, mut errors) = self.round().histories(self.deadline()).await?;
         histories.retain(|history| {
             let tells = history.objects().is_some();
             if !tells {

@@ -23,32 +23,32 @@ mod stock;
 mod walk;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
 use reader::ReadError;
 use store::disk::Disk;
+use store::mirrors::Mirrors;
 use store::{Replica, Repository, StoreError, Writer};
 use tokio::sync::Notify;
 use trust::Reject;
-use trust::floor::Floor;
 use trust::head::Head;
-use trust::judge::{Freshness, Terms};
+use trust::judge::Freshness;
 use trust::root::RootRecord;
+use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
 use crate::prune::{self, PruneOptions, Pruned};
-use heads::{Offered, Told};
+use heads::Offered;
 use limit::Limit;
 use note::{ReplicaNote, Scope};
 use sources::Sources;
-use state::clock::wall_seconds;
-use state::{self, LockedState, State, StateError};
+use state::{Clock, StateError, VolumeState};
 use stock::Stock;
 use volume::error::{VolumeError, gravest, is_fork};
-use volume::growth;
+use volume::heads::HeadRound;
 use volume::verify::Tally;
 use walk::Walk;
 
@@ -70,9 +70,9 @@ pub struct PullOptions {
     pub keep: Option<u64>,
     /// Read and prove what is here already, too; fetch anew what is damaged.
     pub paranoid: bool,
-    /// Unix seconds; for tests and for whoever trusts another clock than the system's.
-    pub clock: fn() -> u64,
-    /// Told from outside, ends the pull; what arrived is kept.
+    /// The clock by which expiry is judged.
+    pub clock: Clock,
+    /// Ends the pull when it is notified. What arrived is kept.
     pub stop: Arc<Notify>,
 }
 
@@ -86,7 +86,7 @@ impl Default for PullOptions {
             scope: Scope::default(),
             keep: None,
             paranoid: false,
-            clock: wall_seconds,
+            clock: Clock::system(),
             stop: Arc::default(),
         }
     }
@@ -181,24 +181,30 @@ pub async fn pull(
         Some(writer) => here(writer, volume)?,
         None => None,
     };
-    let state = State::open(&options.state_directory, &volume)?;
-    let terms = Terms {
+    let state = VolumeState::at(&options.state_directory, &volume);
+    let mirrors = Arc::new(Mirrors::new(replicas.to_vec()));
+    let signatures = Arc::<Mutex<Signatures>>::default();
+    let round = HeadRound {
+        mirrors: &mirrors,
+        state: &state,
+        signatures: &signatures,
         freshness: options.freshness,
-        ..Terms::strict((options.clock)())
+        now: options.clock.now(),
+        toward: None,
+        patience: heads::PATIENCE,
     };
-    let mut errors = Vec::new();
     let until = Instant::now() + options.deadline;
-    let told = heads::ask(replicas, until, &mut errors);
-    let mut told = unless_stopped(options, told).await?;
-    if let (Some(_), Some(writer)) = (&here, &writer) {
-        told.push(Told {
-            place: None,
-            bytes: writer.statements().clone(),
-            files: None,
-        });
-    }
-    let offers = heads::judge(&state, &terms, told, &mut errors)?;
-    let own = offers.iter().find(|offered| offered.place.is_none());
+    let committing = AtomicBool::new(false);
+    let own = match (&here, &writer) {
+        (Some(_), Some(writer)) => Some(writer.statements().clone()),
+        _ => None,
+    };
+    let heads = async {
+        let answers = heads::ask(&round, replicas, until).await;
+        heads::verify(&round, replicas, answers, own, until).await
+    };
+    let (offers, errors) = unless_stopped(options, &committing, heads).await??;
+    let own = offers.iter().find(|offered| offered.source.is_none());
     let own_until = own.map_or(0, |own| own.offer.valid_until);
     let writer = match writer {
         Some(writer) => writer,
@@ -208,36 +214,42 @@ pub async fn pull(
         replicas,
         options,
         tally,
-        state,
+        round,
+        committing: &committing,
         writer,
         here,
         own_until,
         written_bytes: 0,
         owes: None,
     };
-    // Nothing waits between the first step of a commit and its last, so none is cut off.
-    let pulled = match unless_stopped(options, pull.newest(offers, errors)).await {
+    let pulled = match unless_stopped(options, &committing, pull.newest(offers, errors)).await {
         Ok(pulled) => pulled?,
         Err(interrupted) => {
             pull.keep();
             return Err(interrupted);
         }
     };
-    // Whatever is owed of the limit is paid before this is called done; the version is here, though.
+    // What the limit still demands is waited for before this is called done; the version is here, though.
     if let Some(sources) = &pull.owes {
-        let _ = unless_stopped(options, sources.limit.wait()).await;
+        let _ = unless_stopped(options, &AtomicBool::new(false), sources.limit.wait()).await;
     }
     Ok(pulled)
 }
 
-/// Does what may have to wait, unless told to stop.
+/// Does `work` unless the pull is told to stop. Once `committing` is set, `work` ends first: a commit is
+/// bounded by the deadline of the state, and its outcome is told as it is.
 async fn unless_stopped<T>(
     options: &PullOptions,
+    committing: &AtomicBool,
     work: impl Future<Output = T>,
 ) -> Result<T, PullError> {
+    let mut work = std::pin::pin!(work);
     tokio::select! {
-        done = work => Ok(done),
-        () = options.stop.notified() => Err(PullError::Interrupted),
+        done = &mut work => Ok(done),
+        () = options.stop.notified() => match committing.load(Ordering::Relaxed) {
+            true => Ok(work.await),
+            false => Err(PullError::Interrupted),
+        },
     }
 }
 
@@ -269,7 +281,9 @@ struct Pull<'a> {
     replicas: &'a [Arc<dyn Replica>],
     options: &'a PullOptions,
     tally: Arc<Tally>,
-    state: State,
+    round: HeadRound<'a>,
+    /// Set while a commit is under way, which a stop does not cut off.
+    committing: &'a AtomicBool,
     writer: Writer,
     here: Option<Here>,
     /// Until when the head that is here may be believed, unix seconds; 0 where it may not.
@@ -288,7 +302,7 @@ impl Pull<'_> {
         mut errors: Vec<VolumeError>,
     ) -> Result<Pulled, PullError> {
         for mut offered in offers {
-            let Some(place) = offered.place.clone() else {
+            let Some((number, place)) = offered.source.clone() else {
                 continue;
             };
             if let Some(here) = &self.here
@@ -303,7 +317,7 @@ impl Pull<'_> {
                 errors.push(VolumeError::Statement { place, why });
                 continue;
             }
-            let followed = match self.grown(&mut offered, &place).await {
+            let followed = match self.prove_log(&mut offered, number).await {
                 Ok(()) => self.follow(&offered).await,
                 Err(error) if is_fork(&error) => return Err(error.into()),
                 Err(error) => Err(error.into()),
@@ -331,17 +345,11 @@ impl Pull<'_> {
         Err(gravest(errors).into())
     }
 
-    /// Shows that the log of `offered` only grew; who told it is asked first.
-    async fn grown(
-        &self,
-        offered: &mut Offered,
-        teller: &Arc<dyn Replica>,
-    ) -> Result<(), VolumeError> {
-        let mut places: Vec<_> = self.replicas.iter().cloned().enumerate().collect();
-        places.sort_by_key(|(_, replica)| !Arc::ptr_eq(replica, teller));
-        let (head, offer) = (&offered.bytes, &mut offered.offer);
+    /// Proves that the log of `offered` only grew. The source that announced it is asked first.
+    async fn prove_log(&self, offered: &mut Offered, source: usize) -> Result<(), VolumeError> {
         let deadline = Instant::now() + self.options.deadline;
-        growth::show(&self.state, offer, head, &places, deadline, |_, _| {}).await
+        let (offer, head) = (&mut offered.offer, &offered.bytes);
+        self.round.prove_log(offer, head, &[source], deadline).await
     }
 
     /// Makes durable what arrived, so that the next pull need not fetch it again.
@@ -361,7 +369,7 @@ impl Pull<'_> {
         let stands = self.here.as_ref().map(|here| here.record_hash);
         let same = stands == Some(offered.offer.record_hash) && proved.as_ref() == Some(scope);
         if same && !self.options.paranoid {
-            return self.renew(offered);
+            return self.renew(offered).await;
         }
         let sources = Arc::new(Sources::new(
             offered.offer.chain.hasher(),
@@ -401,7 +409,7 @@ impl Pull<'_> {
             self.writer.tile_log(&offered.offer.log_after);
         }
         self.written_bytes += done.written_bytes;
-        self.commit(offered)?;
+        self.commit(offered).await?;
         if let Err(error) = done.followed.store(&mut self.writer) {
             tracing::debug!(%error, "the source's files will be asked for again");
         }
@@ -428,7 +436,7 @@ impl Pull<'_> {
         }
         let options = PruneOptions {
             keep: self.options.keep.unwrap_or(1),
-            clock: self.options.clock,
+            clock: self.options.clock.clone(),
             ..PruneOptions::default()
         };
         match prune::collect(&mut self.writer, &options) {
@@ -450,9 +458,9 @@ impl Pull<'_> {
     }
 
     /// The version is here already; its statement may hold longer now.
-    fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
+    async fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
         if self.replaces(offered) {
-            self.commit(offered)?;
+            self.commit(offered).await?;
         }
         Ok(Pulled {
             waves: 1,
@@ -480,34 +488,29 @@ impl Pull<'_> {
         (here.record_hash == offered.offer.record_hash).then_some(here)
     }
 
-    /// Moves the head, then the floor: were it the other way round, whoever reads from this replica
-    /// with this state would be told of a rollback after a crash in between. The better of two heads
-    /// about one record stands.
-    fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
-        self.adopted(offered)?;
+    /// Moves the head, then the floor. In the other order, a crash in between would make this replica's
+    /// own readers report a rollback. Of two heads about one record, the better one stands.
+    async fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
+        self.committing.store(true, Ordering::Relaxed);
+        let committed = self.commit_whole(offered).await;
+        self.committing.store(false, Ordering::Relaxed);
+        committed
+    }
+
+    async fn commit_whole(&mut self, offered: &Offered) -> Result<(), PullError> {
+        let deadline = || Instant::now() + self.options.deadline;
+        // Another process may have moved the floor meanwhile.
+        let offer = &offered.offer;
+        self.round.check_adoptable(offer, deadline()).await?;
         let bytes = match self.replaces(offered) {
             true => offered.bytes.clone(),
             false => self.writer.statements().clone(),
         };
         let committed = self.writer.commit(&bytes)?;
         self.written_bytes += committed.segment_bytes + committed.index_bytes;
-        let (locked, adopted) = self.adopted(offered)?;
-        locked.store(&adopted)?;
-        if let Err(error) = locked.keep(&bytes) {
-            tracing::warn!(%error, "the head is not kept as evidence");
-        }
+        let deadline = Instant::now() + self.options.deadline;
+        self.round.adopt(offer, Some(bytes), deadline).await?;
         Ok(())
-    }
-
-    /// The floor as it would be, if it may be: another process may have moved it meanwhile.
-    fn adopted(&self, offered: &Offered) -> Result<(LockedState, Floor), VolumeError> {
-        let locked = self.state.lock()?;
-        let refused = |why| VolumeError::Statement {
-            place: "what was to be adopted".to_owned(),
-            why,
-        };
-        let adopted = locked.load()?.adopt(&offered.offer).map_err(refused)?;
-        Ok((locked, adopted))
     }
 
     fn told(&self, offered: &Offered) -> Pulled {
@@ -530,11 +533,11 @@ async fn lay_in(
     options: &PullOptions,
     patience: Duration,
 ) -> Stock {
-    let place = offered
-        .place
+    let source = offered
+        .source
         .as_ref()
         .filter(|_| options.scope.is_everything());
-    let objects = place.and_then(|place| place.objects());
+    let objects = source.and_then(|(_, source)| source.objects());
     let (Some(objects), Some(files)) = (objects, &offered.files) else {
         return Stock::default();
     };
