@@ -1,6 +1,6 @@
-# Two commands for a newcomer: `make demo` and `make test`. The rest is for those who change things.
+# Two commands for a newcomer: `make demo` and `make test`. `make check` is for daily work.
 
-.PHONY: demo test test-long lint build install deb install-deps fuzz mutate
+.PHONY: demo check test test-long lint build install deb install-deps fuzz mutate
 
 # A tree for the demo: `make demo DIR=/some/tree`.
 DIR ?=
@@ -13,6 +13,9 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 demo: install-deps
 	@./scripts/demo.sh $(if $(DIR),"$(DIR)",)
+
+check: install-deps
+	@./scripts/test.sh check
 
 test: install-deps
 	@./scripts/test.sh short

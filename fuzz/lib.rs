@@ -11,7 +11,7 @@ use trust::policy::{Genesis, Roles, Threshold};
 use trust::root::{RootRecord, Totals};
 use trust::statement::VolumeId;
 use trust::timestamp::Timestamp;
-use trust::{Handle, Hasher, Kind, Record, checkpoint, map};
+use trust::{Handle, Hasher, InodeBlock, Kind, Record, checkpoint, map};
 
 /// When everything here happens, unix seconds.
 pub const NOW: u64 = 1_800_000_000;
@@ -72,6 +72,16 @@ pub fn map_nodes() -> Vec<Vec<u8>> {
 
 /// A head with a timestamp and a cosigned checkpoint, its volume and the log after its record.
 pub fn honest_head() -> (VolumeId, Head, trust::history::LogPoint) {
+    head_of(Handle::from_bytes([5; 32]))
+}
+
+/// The hash function of the volume of [`honest_head`].
+pub fn volume_hasher() -> Hasher {
+    Hasher::new(&[9; 32])
+}
+
+/// [`honest_head`] over another tree.
+pub fn head_of(root: Handle<InodeBlock>) -> (VolumeId, Head, trust::history::LogPoint) {
     let roles = Roles {
         owners: Threshold::single(key(1).public()),
         publishers: Threshold::single(key(2).public()),
@@ -87,7 +97,7 @@ pub fn honest_head() -> (VolumeId, Head, trust::history::LogPoint) {
         version: 1,
         start: NOW,
         duration: 7 * 24 * 3600,
-        root: Handle::from_bytes([5; 32]),
+        root,
         totals: Totals {
             files: 3,
             directories: 1,

@@ -1,9 +1,9 @@
-//! What a compiler reads of a source tree, and in which order: the trace of figure 9.
+//! The order in which a compiler reads a source tree: the trace of figure 9.
 //!
-//! It is made from the sources themselves: a unit is read, and at each `#include` the header with all
-//! that it includes before the next one. What a file includes is looked for where the compiler would
-//! look for it; what is not in the tree (generated headers, the compiler's own) is left out, and
-//! conditions are taken to hold. A header counts once: again it comes from the reader's cache.
+//! The order is derived from the sources. A unit is read line by line; at each `#include` the header
+//! follows with everything that it includes. Headers are searched where the compiler searches them.
+//! Headers outside the tree (generated ones, the compiler's own) are left out, and all conditions are
+//! taken to hold. Each file is listed once, because a reader has it in its cache afterwards.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,14 +1,19 @@
-//! Processor time of others, and where this process runs.
+//! Processor time of other processes, and the processors that this process may use.
 //!
-//! Processor seconds come from `/proc/PID/stat` (`proc(5)`, fields 14 to 17): the kernel scales the
-//! two to the scheduler's exact run time, so they are good to a tick of 10 ms, and they include
-//! threads that have ended. A server is summed over the whole tree of its processes, and over those of
-//! its group that somebody else has inherited: sshfs starts its ssh so.
+//! Running processes are asked through their processor clock (`clock_getcpuclockid(3)`), ended children
+//! through `getrusage(2)`. Both are exact to the microsecond and include threads that have ended; the
+//! ticks of `/proc/PID/stat` are 10 ms, too coarse to compare two builds. Only the ended children of
+//! another process are counted in ticks. A server is the tree of its processes and all of its process
+//! group: the ssh that sshfs starts is adopted by init, and stays in the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Ticks per second of the times in `/proc`: `USER_HZ`, 100 wherever Linux runs Debian.
@@ -46,10 +51,16 @@ pub fn parse_stat(line: &str) -> Option<Times> {
 
 /// Processor seconds that this process's ended and waited-for children have used so far.
 pub fn children_s() -> Result<f64> {
-    let line = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
-    Ok(parse_stat(&line)
-        .ok_or_else(|| anyhow!("/proc/self/stat has an unknown form"))?
-        .waited_s)
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
+    let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+/// Processor seconds of all threads of a process; none once it has ended.
+fn process_s(pid: u32) -> Option<f64> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+    let time = ClockId::pid_cpu_clock_id(pid).ok()?.now().ok()?;
+    Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
 }
 
 /// Processor seconds that the calling thread has used so far, exactly.
@@ -71,7 +82,8 @@ pub fn tree_s(pid: u32) -> Result<f64> {
         if let Some(times) = all.get(&process)
             && counted.insert(process)
         {
-            total += times.own_s + times.waited_s;
+            // One that has ended since it was listed has no clock any more.
+            total += process_s(process).unwrap_or(times.own_s) + times.waited_s;
             let children = all.iter().filter(|(_, times)| times.parent == process);
             left.extend(children.map(|(child, _)| *child));
         }
@@ -172,6 +184,18 @@ mod tests {
         let pid = daemon.pid();
         let worked = || tree_s(pid).is_ok_and(|s| s > 0.2);
         daemon.wait_until("worked", worked).unwrap();
+    }
+
+    #[test]
+    fn running_process_is_measured_in_less_than_a_tick() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sleep");
+        let log = dir.path().join("log");
+        let daemon = crate::process::Daemon::start("sleep", command.arg("1000"), &log).unwrap();
+        // Starting takes time, but not a tick of 10 ms; the ticks would say 0.
+        let exact_s = process_s(daemon.pid()).unwrap();
+        assert!(exact_s > 0.0, "{exact_s}");
+        assert!(process_s(u32::MAX).is_none());
     }
 
     #[test]

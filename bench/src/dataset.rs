@@ -1,8 +1,8 @@
-//! The data that the workloads run on, made once and kept.
+//! The data sets of the workloads, made once and kept.
 //!
-//! Each set is made beside its place and renamed into it when it is whole, so an interrupted run
-//! leaves none that only looks finished. Random content comes from the kernel: no contestant can
-//! compress or deduplicate it.
+//! Each set is made in a temporary directory and renamed when it is complete, so an interrupted run
+//! leaves no incomplete set. Random content comes from the kernel, so that no contestant can compress or
+//! deduplicate it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -101,10 +101,10 @@ pub fn large(field: &Field) -> Result<PathBuf> {
     })
 }
 
-/// Figure 6: as many sets as rounds, each of 1,000 files of 1 KB in ten directories.
+/// Figure 6: a set for each round, each of 1,000 files of 1 KB in ten directories.
 pub fn small(field: &Field) -> Result<PathBuf> {
-    let (sets, files) = field.pick(((20, 100), (3, 10)));
-    once(field, field.pick(("small", "small-quick")), |dir| {
+    let (sets, files) = field.pick(((20, 100), (7, 10)));
+    once(field, field.pick(("small", "small-quick-7")), |dir| {
         for path in (0..sets).flat_map(|set| small_paths(set, files)) {
             let path = dir.join(path);
             if let Some(parent) = path.parent() {

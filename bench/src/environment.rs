@@ -1,4 +1,4 @@
-//! The machine and the programs of a run, so that a figure can be believed later.
+//! Describes the machine and the programs of a run. The description is part of each result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,13 +43,16 @@ pub struct Environment {
     pub filesystem: String,
     /// Our binary: size and date, so that a result of another build is not taken for this one's.
     pub subject: String,
+    /// The same of the older build, if one took part.
+    #[serde(default)]
+    pub before: Option<String>,
     /// First line that each peer says about itself; one that is not installed is absent.
     pub peers: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// Describes this machine, the binary at `bulla` and the peers.
-    pub fn of(bulla: &Path, work: &Path) -> Result<Environment> {
+    /// Describes this machine, the binary at `bulla`, the older one at `before`, and the peers.
+    pub fn of(bulla: &Path, before: Option<&Path>, work: &Path) -> Result<Environment> {
         Ok(Environment {
             processor: field_of("/proc/cpuinfo", "model name"),
             processors: std::thread::available_parallelism()?.get(),
@@ -62,6 +65,7 @@ impl Environment {
             filesystem: first_line("findmnt", &["-no", "FSTYPE", "-T", &work.to_string_lossy()])
                 .unwrap_or_default(),
             subject: subject(bulla),
+            before: before.map(subject),
             peers: VERSIONS
                 .iter()
                 .filter_map(|(name, ask)| Some(((*name).to_owned(), first_line(name, ask)?)))
@@ -84,7 +88,7 @@ pub fn subject(bulla: &Path) -> String {
 pub fn load() -> Result<f64> {
     let text = fs::read_to_string("/proc/loadavg")?;
     let first = text.split(' ').next().unwrap_or_default();
-    first.parse().context("/proc/loadavg has an unknown form")
+    first.parse().context("/proc/loadavg has an unknown format")
 }
 
 fn field_of(file: &str, name: &str) -> String {
@@ -115,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_machine_is_described_and_an_absent_binary_told() {
-        let here = Environment::of(Path::new("/nonexistent"), Path::new("/tmp")).unwrap();
+        let here = Environment::of(Path::new("/nonexistent"), None, Path::new("/tmp")).unwrap();
         assert!(here.processors > 0 && here.memory_bytes > 1 << 20);
         assert!(here.kernel.starts_with("Linux"), "{}", here.kernel);
         assert_eq!(here.subject, "no binary");

@@ -1,16 +1,17 @@
-//! Where the contests are held: directories, sizes, the binary under test.
+//! The setting of a run: directories, sizes, the builds of bulla that take part.
 //!
-//! Everything lies below one work directory: `data/` (kept between runs), `results/` (kept),
-//! `run/` (emptied at the start of every run: repositories, mounts, keys, logs of this run).
+//! Everything lies below one work directory: `data/` and `results/` are kept between runs; `run/`
+//! (repositories, mounts, keys, logs) is emptied at the start of every run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::figure::Build;
 use crate::mounts;
 
 /// How large the workloads are.
@@ -30,8 +31,13 @@ pub struct Field {
     /// How large the workloads are.
     pub scale: Scale,
     bulla: PathBuf,
+    before: Option<PathBuf>,
+    gate: bool,
     rounds: Option<u32>,
 }
+
+/// Rounds of a gate: one more than the fewest that can prove a difference ([`crate::stats::interval`]).
+const GATE_ROUNDS: u32 = 7;
 
 impl Field {
     /// Takes a work directory, which is made if there is none.
@@ -41,6 +47,8 @@ impl Field {
             work: work.canonicalize()?,
             scale,
             bulla: bulla.to_owned(),
+            before: None,
+            gate: false,
             rounds: None,
         })
     }
@@ -53,12 +61,12 @@ impl Field {
         let path = self.work.join("lock");
         let lock = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!("another run is at work in {}", self.work.display());
+            bail!("another bulla-bench runs in {}", self.work.display());
         }
         let run = self.work.join("run");
         mounts::clear(&run)?;
         if run.exists() {
-            fs::remove_dir_all(&run).context("clearing what an earlier run left")?;
+            fs::remove_dir_all(&run).context("removing the files of an earlier run")?;
         }
         fs::create_dir_all(&run)?;
         fs::create_dir_all(self.data())?;
@@ -90,11 +98,14 @@ impl Field {
         self.work.join("run/logs").join(name)
     }
 
-    /// The result of a figure. Quick ones lie apart: they are no measurements.
+    /// The result of a figure. Results at the quick scale lie apart, because they measure nothing;
+    /// those of a gate, because they have no peers.
     pub fn result_path(&self, figure: u8) -> PathBuf {
-        let dir = match self.scale {
-            Scale::Full => "results",
-            Scale::Quick => "results-quick",
+        let dir = match (self.gate, self.scale) {
+            (false, Scale::Full) => "results",
+            (false, Scale::Quick) => "results-quick",
+            (true, Scale::Full) => "results-gate",
+            (true, Scale::Quick) => "results-gate-quick",
         };
         self.work.join(dir).join(format!("figure-{figure:02}.json"))
     }
@@ -113,6 +124,33 @@ impl Field {
         Ok(&self.bulla)
     }
 
+    /// The binary of a build.
+    ///
+    /// # Errors
+    /// Where the build under test is missing, or the run has no older build.
+    pub fn binary(&self, build: Build) -> Result<&Path> {
+        match build {
+            Build::Now => self.bulla(),
+            Build::Before => self.before().context("no older build was given"),
+        }
+    }
+
+    /// The older build, if it takes part.
+    pub fn before(&self) -> Option<&Path> {
+        self.before.as_deref()
+    }
+
+    /// The builds of bulla that take part.
+    pub fn builds(&self) -> Vec<Build> {
+        let before = self.before.as_ref().map(|_| Build::Before);
+        [Build::Now].into_iter().chain(before).collect()
+    }
+
+    /// Whether this is a gate: only builds of bulla run, no peers.
+    pub fn gate(&self) -> bool {
+        self.gate
+    }
+
     /// The first of a pair at full scale, the second at the quick one.
     pub fn pick<T>(&self, (full, quick): (T, T)) -> T {
         match self.scale {
@@ -121,14 +159,43 @@ impl Field {
         }
     }
 
-    /// Rounds, likewise, unless the user has asked for a number of them.
+    /// Rounds, likewise, unless the user has asked for a number of them. A gate has as many as it needs.
     pub fn rounds(&self, rounds: (u32, u32)) -> u32 {
-        self.rounds.unwrap_or_else(|| self.pick(rounds))
+        let least = if self.gate { GATE_ROUNDS } else { 1 };
+        self.rounds.unwrap_or_else(|| self.pick(rounds).max(least))
     }
 
     /// The same with so many rounds of every figure.
     pub fn with_rounds(self, rounds: Option<u32>) -> Field {
         Field { rounds, ..self }
+    }
+
+    /// The same with an older build as another contestant.
+    ///
+    /// # Errors
+    /// Where there is no file at its path.
+    pub fn with_before(self, before: Option<PathBuf>) -> Result<Field> {
+        if let Some(path) = before.as_ref().filter(|path| !path.is_file()) {
+            bail!("no binary at {} (--before)", path.display());
+        }
+        // A daemon starts elsewhere: a relative path would not lead there.
+        let before = before.map(|path| path.canonicalize()).transpose()?;
+        Ok(Field { before, ..self })
+    }
+
+    /// The same for a gate.
+    ///
+    /// # Errors
+    /// Without an older build, or with fewer rounds than can prove a difference.
+    pub fn for_gate(self) -> Result<Field> {
+        ensure!(self.before.is_some(), "a gate needs --before PATH");
+        let rounds = self.rounds.unwrap_or(GATE_ROUNDS);
+        ensure!(
+            rounds >= GATE_ROUNDS - 1,
+            "a gate needs at least {} rounds",
+            GATE_ROUNDS - 1
+        );
+        Ok(Field { gate: true, ..self })
     }
 }
 
@@ -164,6 +231,28 @@ mod tests {
         drop(claim);
         let _claim = field.claim().unwrap();
         assert!(!dir.path().join("run/left").exists());
+    }
+
+    #[test]
+    fn gate_needs_an_older_build_and_enough_rounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let older = dir.path().join("older");
+        let field = || Field::new(dir.path(), Scale::Quick, Path::new("bulla")).unwrap();
+        assert!(field().for_gate().is_err());
+        assert!(field().with_before(Some(older.clone())).is_err());
+        assert_eq!(field().builds(), [Build::Now]);
+        assert!(field().binary(Build::Before).is_err());
+
+        fs::write(&older, "").unwrap();
+        let both = || field().with_before(Some(older.clone())).unwrap();
+        assert_eq!(both().builds(), [Build::Now, Build::Before]);
+        assert_eq!(both().rounds((20, 1)), 1);
+        assert!(both().with_rounds(Some(5)).for_gate().is_err());
+        let few = both().with_rounds(Some(6)).for_gate().unwrap();
+        assert_eq!(few.rounds((20, 1)), 6);
+        let gate = both().for_gate().unwrap();
+        assert_eq!(gate.rounds((20, 1)), 7);
+        assert_ne!(gate.result_path(1), both().result_path(1));
     }
 
     #[test]

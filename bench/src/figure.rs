@@ -1,7 +1,7 @@
-//! The nouns: a figure, its contestants, what each repetition reads off, and what we must reach.
+//! The types that describe a figure: contestants, metrics, and the ratios that we promise.
 //!
-//! A figure is data plus one function that lines up its contestants; the runner (`runner`) does the
-//! rest, so that every figure is interleaved, repeated, judged and written in the same way.
+//! A figure is data plus one function that prepares its contestants. The runner (`runner`) does the
+//! rest, so every figure is interleaved, repeated, judged and written in the same way.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,42 @@ use crate::outcome::Outcome;
 /// The name under which our own rows stand in every figure.
 pub const OURS: &str = "bulla";
 
-/// One comparison: a workload and those who run it.
+/// A build of bulla that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// The build under test.
+    Now,
+    /// The older build that it is compared with (`--before`).
+    Before,
+}
+
+/// What the rows of the older build end with.
+const BEFORE: &str = ", before";
+
+impl Build {
+    /// The name of this build's row beside the row `name` of the build under test.
+    pub fn row(self, name: &str) -> String {
+        match self {
+            Build::Now => name.to_owned(),
+            Build::Before => format!("{name}{BEFORE}"),
+        }
+    }
+
+    /// What the names of this build's directories begin with.
+    pub fn directory(self) -> &'static str {
+        match self {
+            Build::Now => "bulla",
+            Build::Before => "bulla-before",
+        }
+    }
+}
+
+/// The row of the build under test that a row of the older build is compared with; none for other rows.
+pub fn compared_with(row: &str) -> Option<&str> {
+    row.strip_suffix(BEFORE)
+}
+
+/// One comparison: a workload and the programs that run it.
 pub struct Figure {
     /// Its number in `docs/benchmarks.md`.
     pub number: u8,
@@ -22,29 +57,29 @@ pub struct Figure {
     pub rounds: (u32, u32),
     /// Whether it is run pinned to one processor, with all of them, or both.
     pub placements: &'static [Placement],
-    /// What is read off, in the order of the table.
+    /// What is measured, in the order of the table.
     pub metrics: &'static [Metric],
     /// What we must reach, by metric and peer.
     pub reaches: &'static [Reach],
-    /// Reads off what only follows from several rows, once all have run.
+    /// Computes the metrics that depend on several rows, after all have run.
     pub derive: fn(&mut Outcome, Placement),
-    /// Prepares the data and lines up the contestants of one pass.
+    /// Prepares the data and the contestants of one pass.
     pub line_up: fn(&Field) -> Result<LineUp>,
 }
 
 /// For figures where nothing is derived.
 pub const fn nothing(_: &mut Outcome, _: Placement) {}
 
-/// Who runs, and what happens before each round.
+/// The contestants of a pass, and what happens before each round.
 pub struct LineUp {
-    /// In the order of the table; one that could not start says why.
+    /// In the order of the table; those that cannot run hold the reason.
     pub contestants: Vec<Entry>,
-    /// Brings the data into the state that the round begins with.
+    /// Prepares the data for the round.
     pub before_round: Box<dyn FnMut(u32) -> Result<()>>,
 }
 
 impl LineUp {
-    /// Nobody yet, and nothing to do before a round.
+    /// No contestants, and nothing to prepare before a round.
     pub fn new() -> LineUp {
         LineUp {
             contestants: Vec::new(),
@@ -52,8 +87,8 @@ impl LineUp {
         }
     }
 
-    /// Adds a contestant, or the reason why there is none. A name that stands here several times, each
-    /// with metrics of its own, is one row.
+    /// Adds a contestant, or the reason why it cannot run. Contestants of the same name, each with
+    /// metrics of its own, form one row.
     pub fn add<C: Contestant + 'static>(&mut self, name: &str, contestant: Result<C>) {
         self.contestants.push(Entry {
             name: name.to_owned(),
@@ -78,12 +113,12 @@ pub struct Entry {
     pub state: Result<Box<dyn Contestant>>,
 }
 
-/// Somebody who can run the workload once.
+/// Runs the workload.
 pub trait Contestant {
-    /// Runs it once and says what was read off.
+    /// Runs the workload once and returns its measurements.
     ///
     /// # Errors
-    /// The row is then "not measured", with this reason.
+    /// The row is then listed as not measured, with this reason.
     fn measure(&mut self, round: u32) -> Result<Vec<Reading>>;
 }
 
@@ -96,36 +131,69 @@ impl<F: FnMut(u32) -> Result<Vec<Reading>>> Contestant for F {
 /// One number of one repetition: the metric's name and its value in that metric's unit.
 pub type Reading = (&'static str, f64);
 
-/// Something that is read off.
+/// A quantity that is measured in each repetition.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     /// Short name, the key in the JSON.
     pub name: &'static str,
     /// Unit for people.
     pub unit: &'static str,
+    /// What the gate makes of it.
+    pub kind: Kind,
+}
+
+/// How the gate (`gate`) judges a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Processor time: less is better.
+    Processor,
+    /// Wall time: less is better.
+    Time,
+    /// Work per wall time: more is better.
+    Rate,
+    /// Anything else: the gate ignores it.
+    Count,
 }
 
 impl Metric {
-    /// Time by the clock on the wall.
-    pub const WALL: Metric = Metric {
-        name: "wall",
-        unit: "s",
-    };
+    /// Wall time of a run.
+    pub const WALL: Metric = Metric::time("wall", "s");
     /// Processor time of all processes of a run.
-    pub const CPU: Metric = Metric {
-        name: "cpu",
-        unit: "s",
-    };
+    pub const CPU: Metric = Metric::processor("cpu", "s");
+
+    /// Processor time.
+    pub const fn processor(name: &'static str, unit: &'static str) -> Metric {
+        let kind = Kind::Processor;
+        Metric { name, unit, kind }
+    }
+
+    /// Wall time.
+    pub const fn time(name: &'static str, unit: &'static str) -> Metric {
+        let kind = Kind::Time;
+        Metric { name, unit, kind }
+    }
+
+    /// Work per wall time.
+    pub const fn rate_in(name: &'static str, unit: &'static str) -> Metric {
+        let kind = Kind::Rate;
+        Metric { name, unit, kind }
+    }
+
+    /// A quantity that the gate ignores.
+    pub const fn count(name: &'static str, unit: &'static str) -> Metric {
+        let kind = Kind::Count;
+        Metric { name, unit, kind }
+    }
 
     /// Processor time of a server for one request.
     pub const fn server_cpu(name: &'static str) -> Metric {
-        let unit = "server µs each";
-        Metric { name, unit }
+        Metric::processor(name, "server µs each")
     }
 
-    /// Requests a second.
+    /// Requests per second.
     pub const fn rate(name: &'static str) -> Metric {
-        Metric { name, unit: "/s" }
+        Metric::rate_in(name, "/s")
     }
 }
 

@@ -1,9 +1,9 @@
-//! Very many clients of the bulla protocol in one thread: what they send was written down before, and of
-//! what comes only the messages' headers are looked at.
+//! A load generator with thousands of clients of the bulla protocol in one thread.
 //!
-//! The product's own client does much more for an answer than a server does; with it, thousands of
-//! clients on one machine would measure the clients. That the answers are complete is checked by it
-//! once, and from then on by their length.
+//! It sends requests that were encoded before and parses only the headers of the answers. The product's
+//! own client does much more work per answer than a server, so a machine with thousands of them would
+//! measure the clients. The product's client checks every answer once; afterwards only lengths are
+//! checked.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
@@ -60,7 +60,10 @@ pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
             Call::Data { want, around_bytes } => {
                 for want in want.chunks(MAX_HANDLES) {
                     let records = store.get_many(want, 0).await?;
-                    ensure!(records.len() == want.len(), "a block was denied");
+                    ensure!(
+                        records.len() == want.len(),
+                        "the server does not have a requested block"
+                    );
                     let frames = records.iter().map(|r| r.frame.as_bytes().len());
                     let request = Request::Data {
                         volume,
@@ -72,7 +75,7 @@ pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
             }
         }
     }
-    ensure!(!steps.is_empty(), "an empty script");
+    ensure!(!steps.is_empty(), "the script is empty");
     Ok(steps.into())
 }
 
@@ -175,7 +178,7 @@ async fn ask(stream: &TcpStream, step: &Step, buffer: &RefCell<Vec<u8>>) -> Resu
     }
     ensure!(
         answer.body_bytes >= step.least_bytes,
-        "{} bytes came where {} were due",
+        "{} bytes came, expected at least {}",
         answer.body_bytes,
         step.least_bytes
     );
@@ -199,7 +202,7 @@ struct Answer {
 impl Answer {
     fn take(&mut self, mut came: &[u8]) -> Result<()> {
         while !came.is_empty() {
-            ensure!(!self.complete, "more came than an answer");
+            ensure!(!self.complete, "bytes follow the end of the answer");
             if self.left_bytes == 0 {
                 let (start, rest) = came.split_at(came.len().min(HEADER_BYTES - self.header.len()));
                 self.header.extend_from_slice(start);

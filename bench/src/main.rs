@@ -1,7 +1,9 @@
-//! `bulla-bench`: our figures beside our peers', in the same run on the same machine.
+//! `bulla-bench`: measures bulla beside its peers and beside an older build, in the same run on the
+//! same machine.
 //!
-//! One command, resumable figure by figure: `bulla-bench all` runs what has no result for this build
-//! yet, `run 1 2` runs these again, `table` prints what there is. Method: `docs/benchmarks.md`.
+//! `all` runs the figures that have no result for this build yet, `run 1 2` runs these again, `table`
+//! prints the results, `gate` fails if this build is slower than an older one. Method:
+//! `docs/benchmarks.md`.
 
 mod compile;
 mod cpu;
@@ -10,6 +12,7 @@ mod environment;
 mod field;
 mod figure;
 mod figures;
+mod gate;
 mod load;
 mod memory;
 mod mounts;
@@ -24,10 +27,10 @@ mod subject;
 mod table;
 mod unverified;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::environment::Environment;
@@ -44,6 +47,9 @@ struct Arguments {
     /// The binary under test [default: `bulla` beside this program].
     #[arg(long, global = true)]
     bulla: Option<PathBuf>,
+    /// An older build of bulla that takes part in figures 1 to 12 and 15.
+    #[arg(long, global = true, value_name = "PATH")]
+    before: Option<PathBuf>,
     /// Sizes and rounds; quick ones show that every part works and are no measurements.
     #[arg(long, global = true, value_enum, default_value = "full")]
     scale: Scale,
@@ -64,8 +70,14 @@ enum Command {
     },
     /// Runs these figures and prints them.
     Run {
-        /// Their numbers.
+        /// Numbers of the figures.
         #[arg(required = true)]
+        figures: Vec<u8>,
+    },
+    /// Runs only this build and the older one (`--before`), and fails if this one is slower.
+    Gate {
+        /// Numbers of the figures.
+        #[arg(default_values_t = figures::GATE)]
         figures: Vec<u8>,
     },
     /// Prints what has been measured.
@@ -90,7 +102,12 @@ fn main() -> ExitCode {
 fn work(arguments: Arguments) -> Result<()> {
     let beside = std::env::current_exe()?.with_file_name("bulla");
     let bulla = arguments.bulla.unwrap_or(beside);
-    let field = Field::new(&arguments.work, arguments.scale, &bulla)?.with_rounds(arguments.rounds);
+    let mut field = Field::new(&arguments.work, arguments.scale, &bulla)?
+        .with_rounds(arguments.rounds)
+        .with_before(arguments.before)?;
+    if let Command::Gate { .. } = arguments.command {
+        field = field.for_gate()?;
+    }
     let _claim = match arguments.command {
         Command::Table => None,
         _ => Some(field.claim()?),
@@ -98,28 +115,30 @@ fn work(arguments: Arguments) -> Result<()> {
     process::stop_on_signals()?;
     match arguments.command {
         Command::All { again } => {
-            let subject = environment::subject(&bulla);
             for figure in figures::ALL {
-                let known = Outcome::load(&field.result_path(figure.number));
-                let fresh = known.is_some_and(|o| o.environment.subject == subject);
-                if again || !fresh {
+                if again || !fresh(figure, &field, &bulla) {
                     run(figure, &field, &bulla)?;
                 }
             }
             print(figures::ALL.iter(), &field);
         }
         Command::Run { figures } => {
-            let mut chosen = Vec::new();
-            for number in figures {
-                let Some(figure) = figures::ALL.iter().find(|f| f.number == number) else {
-                    bail!("there is no figure {number}");
-                };
-                chosen.push(figure);
-            }
+            let chosen = chosen(&figures)?;
             for figure in &chosen {
                 run(figure, &field, &bulla)?;
             }
             print(chosen.into_iter(), &field);
+        }
+        Command::Gate { figures } => {
+            let mut outcomes = Vec::new();
+            for figure in chosen(&figures)? {
+                let outcome = gate::measure(figure, || measure(figure, &field, &bulla))?;
+                outcome.save(&field.result_path(figure.number))?;
+                println!("{}", table::figure(figure, Some(&outcome)));
+                outcomes.push(outcome);
+            }
+            println!("{}", gate::table(&outcomes));
+            gate::pass(&outcomes)?;
         }
         Command::Table => print(figures::ALL.iter(), &field),
         Command::Prepare => dataset::all(&field)?,
@@ -127,11 +146,31 @@ fn work(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-fn run(figure: &Figure, field: &Field, bulla: &std::path::Path) -> Result<()> {
-    let environment = Environment::of(bulla, field.work())?;
-    let outcome = runner::run(figure, field, environment)
-        .with_context(|| format!("figure {}", figure.number))?;
-    outcome.save(&field.result_path(figure.number))
+fn chosen(numbers: &[u8]) -> Result<Vec<&'static Figure>> {
+    let figure = |number: &u8| {
+        let found = figures::ALL.iter().find(|f| f.number == *number);
+        found.with_context(|| format!("there is no figure {number}"))
+    };
+    numbers.iter().map(figure).collect()
+}
+
+/// Whether a figure has a result for these builds.
+fn fresh(figure: &Figure, field: &Field, bulla: &Path) -> bool {
+    let Some(known) = Outcome::load(&field.result_path(figure.number)) else {
+        return false;
+    };
+    let before = field.before().map(environment::subject);
+    known.environment.subject == environment::subject(bulla)
+        && (before.is_none() || known.environment.before == before)
+}
+
+fn run(figure: &Figure, field: &Field, bulla: &Path) -> Result<()> {
+    measure(figure, field, bulla)?.save(&field.result_path(figure.number))
+}
+
+fn measure(figure: &Figure, field: &Field, bulla: &Path) -> Result<Outcome> {
+    let environment = Environment::of(bulla, field.before(), field.work())?;
+    runner::run(figure, field, environment).with_context(|| format!("figure {}", figure.number))
 }
 
 fn print<'a>(chosen: impl Iterator<Item = &'a Figure>, field: &Field) {

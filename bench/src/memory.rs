@@ -1,4 +1,4 @@
-//! Memory of others: a process's from `/proc/PID/status`, the kernel's for sockets from
+//! Memory use: of a process from `/proc/PID/status`, of the kernel's sockets from
 //! `/proc/net/sockstat` (`proc(5)`).
 
 use std::fs;
@@ -27,13 +27,13 @@ pub fn peak_bytes(pid: u32) -> Option<u64> {
 /// Pages that the kernel holds for all TCP sockets of this machine, both ends of local ones.
 pub fn socket_pages() -> Result<u64> {
     let sockets = fs::read_to_string("/proc/net/sockstat").context("reading /proc/net/sockstat")?;
-    tcp_pages(&sockets).context("/proc/net/sockstat has an unknown form")
+    tcp_pages(&sockets).context("/proc/net/sockstat has an unknown format")
 }
 
 /// Bytes of a page. It is dear to ask: the kernel walks through all memory of this process.
 pub fn page_bytes() -> Result<u64> {
     let maps = fs::read_to_string("/proc/self/smaps").context("reading /proc/self/smaps")?;
-    field_bytes(&maps, "KernelPageSize").context("no size of a page")
+    field_bytes(&maps, "KernelPageSize").context("/proc/self/smaps has no page size")
 }
 
 /// Runs something while another thread looks at `sample`; what came out, and the most that was seen.

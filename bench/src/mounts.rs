@@ -1,7 +1,7 @@
-//! Mounts that never outlive the bench.
+//! Mounts that are removed when the bench ends.
 //!
-//! A [`Mounted`] unmounts when it is dropped, lazily if it must; [`clear`] takes away what a bench
-//! that was killed has left under the work directory, and nothing else.
+//! A [`Mounted`] unmounts when it is dropped, lazily if a normal unmount fails. [`clear`] removes the
+//! mounts that a killed bench left below the work directory, and no others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ pub fn clear(below: &Path) -> Result<()> {
         .collect();
     left.sort();
     for point in left.iter().rev() {
-        eprintln!("unmounting {}, left by an earlier run", point.display());
+        eprintln!("unmounting {}, which an earlier run left", point.display());
         unmount(point);
     }
     Ok(())

@@ -1,10 +1,9 @@
-//! A long way on one machine: a relay that passes on every byte after a delay, and no faster than TCP
-//! would in its first round trips.
+//! A relay that makes the loopback behave like a long network path.
 //!
-//! A connection costs a round trip before its first byte, then ten packets of 1,460 bytes may be under
-//! way in each direction, and twice as many with every round trip that used them up (slow start). There
-//! is no loss and no other limit. It is not the kernel's own emulation (netem), which is not in every
-//! kernel; it treats all contestants alike and can be told what crossed it.
+//! Every byte is delayed. A connection costs one round trip before its first byte. Then ten packets of
+//! 1,460 bytes may be in flight in each direction, and twice as many after every round trip that used
+//! them up (slow start). There is no loss and no other limit. The kernel's emulation (netem) is not used
+//! because many kernels lack it. The relay counts the bytes and round trips of each contestant.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,10 +1,11 @@
-//! What a run of a figure has brought, as it stands in `results/figure-NN.json`.
+//! The result of running a figure, as `results/figure-NN.json` holds it.
 //!
-//! All samples are kept, not only their medians, so that a doubt can be settled without a new run.
-//! A contestant without samples stands here with the reason.
+//! All samples are kept, so that other statistics can be computed later without a new run. A contestant
+//! without samples is listed with the reason.
 
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::field::Scale;
 use crate::figure::{Bound, Figure, Metric, OURS, Placement};
+use crate::gate::Comparison;
 use crate::stats;
 
 /// The number of this form of the file; a file of another number is measured again.
@@ -44,6 +46,9 @@ pub struct Outcome {
     pub not_measured: Vec<NotMeasured>,
     /// What we were to reach.
     pub verdicts: Vec<Verdict>,
+    /// The build under test beside an older one, if that took part.
+    #[serde(default)]
+    pub comparisons: Vec<Comparison>,
 }
 
 /// All samples of one contestant and metric, in the order of the rounds.
@@ -102,6 +107,48 @@ impl Verdict {
 }
 
 impl Outcome {
+    /// An outcome without any samples yet.
+    pub fn new(figure: &Figure, scale: Scale, environment: Environment) -> Outcome {
+        Outcome {
+            schema: SCHEMA,
+            figure: figure.number,
+            title: figure.title.to_owned(),
+            scale,
+            environment,
+            started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            seconds: 0.0,
+            load_at_start: 0.0,
+            rounds: 0,
+            series: Vec::new(),
+            not_measured: Vec::new(),
+            verdicts: Vec::new(),
+            comparisons: Vec::new(),
+        }
+    }
+
+    /// Every row of a pass: first the measured, then those that were not.
+    pub fn rows(&self, placement: Placement) -> Vec<String> {
+        let measured = self.series.iter().map(|s| (s.placement, &s.contestant));
+        let missing = self
+            .not_measured
+            .iter()
+            .map(|n| (n.placement, &n.contestant));
+        let mut names: Vec<String> = Vec::new();
+        for (where_, name) in measured.chain(missing) {
+            if where_ == placement && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// Whether a row, or a part of it, could not be measured.
+    pub fn failed(&self, contestant: &str, placement: Placement) -> bool {
+        self.not_measured
+            .iter()
+            .any(|n| n.contestant == contestant && n.placement == placement)
+    }
+
     /// The samples of a row and column.
     pub fn samples(&self, contestant: &str, placement: Placement, metric: &str) -> Option<&[f64]> {
         self.series

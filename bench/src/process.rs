@@ -1,8 +1,8 @@
-//! Other people's programs: run one to its end and meter it, or keep one as a daemon.
+//! Starts other programs: runs one to its end and measures it, or keeps one as a daemon.
 //!
-//! Each is started in a process group of its own and only such groups are ever signalled, so that
-//! nothing dies that this bench has not started. Groups alive are listed in one place, for the
-//! thread that hears Ctrl-C.
+//! Each program gets a process group of its own, and only these groups are signalled, so the bench never
+//! ends a process that it did not start. One list holds the groups alive, for the thread that handles
+//! Ctrl-C.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
@@ -216,7 +216,7 @@ impl Group {
         let pid = i32::try_from(child.id())
             .ok()
             .and_then(Pid::from_raw)
-            .ok_or_else(|| anyhow!("process id {} is none", child.id()))?;
+            .ok_or_else(|| anyhow!("{} is not a process id", child.id()))?;
         lock().push(pid);
         Ok(Group(pid))
     }

@@ -1,8 +1,8 @@
 //! A load generator that speaks the bulla protocol through the product's own client.
 //!
-//! What a look-up asks for is not guessed: the verified reader runs once over a [`Recorder`], and
-//! what it asked is replayed. Verifying the answers is the client's work and metered for nobody;
-//! that they are complete is checked.
+//! The requests are recorded: the verified reader runs once over a [`Recorder`], and its requests are
+//! replayed. The replay checks that the answers are complete; it does not verify them, because only the
+//! server is measured.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ pub fn serve(field: &Field, name: &str, tree: &Path) -> Result<(Daemon, Place)> 
 pub fn serve_published(field: &Field, published: &Published) -> Result<(Daemon, Place)> {
     dataset::warm(&published.repo)?;
     let (daemon, port) = published.serve(field)?;
-    let volume = published.volume.parse().context("the volume id")?;
+    let volume = published.volume.parse().context("parsing the volume id")?;
     Ok((daemon, Place { volume, port }))
 }
 
@@ -166,7 +166,11 @@ impl Place {
         let store = self.connect();
         store.head().await?;
         let records = store.get_many(&[block], 0).await?;
-        ensure!(records.len() == 1, "{} records came", records.len());
+        ensure!(
+            records.len() == 1,
+            "{} records came instead of 1",
+            records.len()
+        );
         Ok(())
     }
 
@@ -259,10 +263,18 @@ async fn lane_of(
     let mut at = first as usize * 61;
     for _ in 0..requests {
         at += 37;
-        let index = at.checked_rem(handles.len()).context("no handles")?;
-        let want = handles.get(index..=index).context("no such handle")?;
+        let index = at
+            .checked_rem(handles.len())
+            .context("there are no handles")?;
+        let want = handles
+            .get(index..=index)
+            .context("the handle is out of range")?;
         let records = store.get_many(want, 0).await?;
-        ensure!(records.len() == 1, "{} records came", records.len());
+        ensure!(
+            records.len() == 1,
+            "{} records came instead of 1",
+            records.len()
+        );
     }
     Ok(())
 }
@@ -272,7 +284,10 @@ async fn replay(store: &RemoteStore, call: &Call) -> Result<()> {
         Call::Head { toward } => drop(store.head_toward(toward).await?),
         Call::Data { want, around_bytes } => {
             let records = store.get_many(want, *around_bytes).await?;
-            ensure!(records.len() >= want.len(), "a block was denied");
+            ensure!(
+                records.len() >= want.len(),
+                "the server does not have a requested block"
+            );
         }
     }
     Ok(())
@@ -454,7 +469,7 @@ mod tests {
             around_bytes: 0,
         }];
         let denied = served.place.new_connections(&nowhere, 1).await;
-        assert!(denied.unwrap_err().to_string().contains("denied"));
+        assert!(denied.unwrap_err().to_string().contains("does not have"));
         served.server.abort();
     }
 

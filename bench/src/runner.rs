@@ -1,10 +1,11 @@
 //! Runs a figure: all contestants interleaved, round by round.
 //!
-//! In each round every contestant runs once, and each round begins with another one, so that a slow
-//! spell of the machine and the place in the order hit all alike. Who fails is out for the rest of
-//! the figure and told with the reason; the others go on.
+//! Every contestant runs once per round. Each round begins with another one, and every second round
+//! runs in the opposite order of the one before, so that a slow spell of the machine, a drift and the
+//! place in the order affect all of them equally. A contestant that fails is left out of the remaining
+//! rounds and listed with the reason; the others continue.
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
@@ -12,30 +13,19 @@ use crate::cpu::Pin;
 use crate::environment::{self, Environment};
 use crate::field::Field;
 use crate::figure::{Entry, Figure, LineUp, Placement, Reading};
-use crate::outcome::{NotMeasured, Outcome, SCHEMA, Series};
-use crate::process;
+use crate::outcome::{NotMeasured, Outcome, Series};
+use crate::{gate, process};
 
 /// Runs all passes of a figure and judges it.
 ///
 /// # Errors
-/// When the data cannot be prepared or the user stops; a failing contestant is no error.
+/// When the data cannot be prepared or the user stops the run. A failing contestant is not an error.
 pub fn run(figure: &Figure, field: &Field, environment: Environment) -> Result<Outcome> {
     let start = Instant::now();
     let rounds = field.rounds(figure.rounds);
-    let mut outcome = Outcome {
-        schema: SCHEMA,
-        figure: figure.number,
-        title: figure.title.to_owned(),
-        scale: field.scale,
-        environment,
-        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        seconds: 0.0,
-        load_at_start: environment::load()?,
-        rounds,
-        series: Vec::new(),
-        not_measured: Vec::new(),
-        verdicts: Vec::new(),
-    };
+    let mut outcome = Outcome::new(figure, field.scale, environment);
+    outcome.load_at_start = environment::load()?;
+    outcome.rounds = rounds;
     for placement in figure.placements {
         let pin = match placement {
             Placement::Pinned => Some(Pin::to_one()?),
@@ -49,7 +39,11 @@ pub fn run(figure: &Figure, field: &Field, environment: Environment) -> Result<O
         drop(pin);
     }
     outcome.seconds = start.elapsed().as_secs_f64();
-    outcome.judge(figure);
+    // A gate has no peers that our promises could be judged on.
+    if !field.gate() {
+        outcome.judge(figure);
+    }
+    outcome.comparisons = gate::compare(figure, &outcome);
     Ok(outcome)
 }
 
@@ -72,8 +66,7 @@ fn pass(
     for round in 0..rounds {
         process::check_stop()?;
         (line_up.before_round)(round).with_context(|| format!("preparing round {round}"))?;
-        let first = usize::try_from(round)? % count.max(1);
-        for index in (first..count).chain(0..first) {
+        for index in order(usize::try_from(round)?, count) {
             let (Some(entry), Some(kept)) =
                 (line_up.contestants.get_mut(index), readings.get_mut(index))
             else {
@@ -88,7 +81,17 @@ fn pass(
     Ok(())
 }
 
-/// Lets one contestant run once; a failure takes its place in the line-up.
+/// The order of a round. Two contestants run as A B, B A, B A, A B, and so on.
+fn order(round: usize, count: usize) -> Vec<usize> {
+    let first = (round / 2) % count.max(1);
+    let mut order: Vec<usize> = (first..count).chain(0..first).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// Runs one contestant once. If it fails, the error replaces it in the line-up.
 fn one(entry: &mut Entry, round: u32, kept: &mut Vec<Reading>) -> Result<()> {
     let Ok(contestant) = &mut entry.state else {
         return Ok(());
@@ -182,10 +185,7 @@ mod tests {
         title: "test",
         rounds: (2, 2),
         placements: &[Placement::Unpinned],
-        metrics: &[Metric {
-            name: "wall",
-            unit: "s",
-        }],
+        metrics: &[Metric::WALL],
         reaches: &[
             reach("good", Bound::AtMost(0.5)),
             reach("good", Bound::AtMost(0.4)),
@@ -196,14 +196,29 @@ mod tests {
     };
 
     #[test]
+    fn every_contestant_runs_as_often_before_another_as_after_it() {
+        for count in [2, 3, 12] {
+            let mut first_wins = 0;
+            for round in 0..2 * count {
+                let order = order(round, count);
+                let place = |of| order.iter().position(|index| *index == of).unwrap();
+                first_wins += usize::from(place(0) < place(1));
+            }
+            assert_eq!(first_wins, count);
+        }
+        let beginners: Vec<_> = (0..6).map(|round| order(round, 3)[0]).collect();
+        assert_eq!(beginners, [0, 2, 1, 0, 2, 1]);
+    }
+
+    #[test]
     fn rounds_interleave_failures_are_told_and_reaches_judged() {
         let dir = tempfile::tempdir().unwrap();
         let field = Field::new(dir.path(), Scale::Quick, dir.path()).unwrap();
         let outcome = run(&FIGURE, &field, Environment::default()).unwrap();
 
-        // The second round begins with the second contestant.
+        // The second round runs in the opposite order.
         let order = ORDER.with_borrow(|order| order.join(" "));
-        assert_eq!(order, "a0 b0 bad0 b1 bad1 a1");
+        assert_eq!(order, "a0 b0 bad0 bad1 b1 a1");
         let why: Vec<_> = outcome
             .not_measured
             .iter()

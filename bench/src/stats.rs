@@ -1,8 +1,8 @@
-//! Medians, spreads and ratios of a few samples.
+//! Medians, spreads and ratios of a few samples. Every number in the tables is computed here.
 //!
-//! Everything that the tables say goes through here. The contestants of a figure run interleaved,
-//! so sample *i* of one and sample *i* of another met the same weather on the machine: the spread of
-//! a ratio is taken round by round, not from the extremes of two unrelated lists.
+//! The contestants of a figure run interleaved, so sample *i* of one and sample *i* of another were
+//! taken under the same load of the machine. The spread of a ratio is therefore taken round by round,
+//! not from the extremes of two unrelated lists.
 
 /// The middle of the samples (mean of the two middle ones), none for no samples.
 pub fn median(samples: &[f64]) -> Option<f64> {

@@ -1,6 +1,6 @@
-//! The program under test, driven through its command line only: what a user types is measured.
+//! Drives `bulla` through its command line, as a user does.
 //!
-//! Keys, caches and state lie below the directory that the caller gives (`home`), never in the
+//! Keys, caches and state are kept below the directory that the caller gives (`home`), never in the
 //! account's own.
 
 use std::fs;
@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, anyhow};
 
 use crate::field::Field;
+use crate::figure::Build;
 use crate::mounts::Mounted;
 use crate::process::{self, Cost, Daemon};
 
@@ -59,7 +60,12 @@ pub struct Published {
 impl Published {
     /// Publishes a tree into a fresh repository named after the figure.
     pub fn new(field: &Field, name: &str, tree: &Path) -> Result<Published> {
-        let published = Self::made(field, name, tree, |command, disk| {
+        Self::by(field, Build::Now, name, tree)
+    }
+
+    /// The same with another build, which then also serves and mounts the tree.
+    pub fn by(field: &Field, build: Build, name: &str, tree: &Path) -> Result<Published> {
+        let published = Self::made(field, build, name, tree, |command, disk| {
             Ok((process::run(command, disk)?, 0))
         });
         Ok(published?.0)
@@ -67,17 +73,18 @@ impl Published {
 
     /// The same, with what that cost and the most bytes of the publisher in memory.
     pub fn watched(field: &Field, name: &str, tree: &Path) -> Result<(Published, Cost, u64)> {
-        Self::made(field, name, tree, process::run_watched)
+        Self::made(field, Build::Now, name, tree, process::run_watched)
     }
 
     fn made(
         field: &Field,
+        build: Build,
         name: &str,
         tree: &Path,
         run: impl FnOnce(&mut Command, &Path) -> Result<(Cost, u64)>,
     ) -> Result<(Published, Cost, u64)> {
-        let binary = field.bulla()?.to_owned();
-        let home = field.fresh(&format!("bulla-{name}"))?;
+        let binary = field.binary(build)?.to_owned();
+        let home = field.fresh(&format!("{}-{name}", build.directory()))?;
         let repo = home.join("repo");
         process::run(&mut new_key(&binary, &home), field.work())?;
         let (cost, peak_bytes) = run(&mut publish(&binary, &home, tree, &repo), field.work())?;
@@ -100,7 +107,7 @@ impl Published {
         let files = last_record(&cost.stdout)?
             .get("files")
             .and_then(serde_json::Value::as_u64);
-        let files = files.context("verify --json counted no files")?;
+        let files = files.context("verify --json printed no number of files")?;
         Ok((cost, files))
     }
 
@@ -118,6 +125,22 @@ impl Published {
             binary: binary.to_owned(),
             ..self.clone()
         }
+    }
+
+    /// The same repository served and read by a build, an older one with state of its own.
+    ///
+    /// # Errors
+    /// When that build does not take part.
+    pub fn with_build(&self, field: &Field, build: Build, name: &str) -> Result<Published> {
+        if build == Build::Now {
+            return Ok(self.clone());
+        }
+        let home = field.fresh(&format!("{}-{name}", build.directory()))?;
+        Ok(Published {
+            binary: field.binary(build)?.to_owned(),
+            home,
+            ..self.clone()
+        })
     }
 
     /// Prints a file of the volume, straight from the repository.
@@ -201,13 +224,13 @@ fn volume_of(stdout: &str) -> Result<String> {
     let record = last_record(stdout)?;
     let volume = record.get("volume").and_then(|v| v.as_str());
     Ok(volume
-        .ok_or_else(|| anyhow!("publish --json named no volume"))?
+        .ok_or_else(|| anyhow!("publish --json printed no volume"))?
         .to_owned())
 }
 
 fn last_record(stdout: &str) -> Result<serde_json::Value> {
     let last = stdout.trim().lines().next_back().unwrap_or_default();
-    serde_json::from_str(last).context("--json printed no JSON")
+    serde_json::from_str(last).context("the last line of --json is not JSON")
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! The results for people: a table per figure, with every row that belongs there.
+//! Results as text: a table per figure. A row that was not measured gives the reason.
 
 use std::fmt::Write;
 
 use crate::field::Scale;
 use crate::figure::{Bound, Figure, Metric, Placement};
 use crate::outcome::{Outcome, Verdict};
-use crate::stats;
+use crate::{gate, stats};
 
 /// A figure as text; one that has not been run says so.
 pub fn figure(figure: &Figure, outcome: Option<&Outcome>) -> String {
@@ -29,11 +29,14 @@ pub fn figure(figure: &Figure, outcome: Option<&Outcome>) -> String {
     for verdict in &outcome.verdicts {
         let _ = writeln!(text, "  {}", judged(verdict));
     }
+    if !outcome.comparisons.is_empty() {
+        text.push_str(&gate::table(std::slice::from_ref(outcome)));
+    }
     text
 }
 
 fn rows(text: &mut String, figure: &Figure, outcome: &Outcome, placement: Placement) {
-    let names = contestants(outcome, placement);
+    let names = outcome.rows(placement);
     let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
     let _ = write!(text, "  {:width$}", word(placement));
     for metric in figure.metrics {
@@ -70,23 +73,8 @@ fn rows(text: &mut String, figure: &Figure, outcome: &Outcome, placement: Placem
     }
 }
 
-/// Every row of a pass: first the measured, then those that were not.
-fn contestants(outcome: &Outcome, placement: Placement) -> Vec<String> {
-    let measured = outcome.series.iter().map(|s| (s.placement, &s.contestant));
-    let missing = outcome
-        .not_measured
-        .iter()
-        .map(|n| (n.placement, &n.contestant));
-    let mut names: Vec<String> = Vec::new();
-    for (where_, name) in measured.chain(missing) {
-        if where_ == placement && !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-    names
-}
-
-fn word(placement: Placement) -> &'static str {
+/// A placement in words.
+pub fn word(placement: Placement) -> &'static str {
     match placement {
         Placement::Pinned => "pinned",
         Placement::Unpinned => "all processors",
@@ -103,7 +91,7 @@ fn cell(samples: &[f64]) -> String {
 }
 
 /// About three digits, whatever the size.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.2}G", value / 1e9),
         v if v >= 1e6 => format!("{:.2}M", value / 1e6),

@@ -1,10 +1,9 @@
-//! The reader that does not verify (the paper's RONV, SFSRO 5): a copy of the source tree in which
-//! one check is taken out, built apart.
+//! Builds a reader that does not verify (RONV in SFSRO section 5): a copy of the source tree with one
+//! check removed.
 //!
-//! The product knows no switch for this, so it cannot be turned off by mistake or by an attacker.
-//! Before anything is measured, [`build`]'s caller shows with a corrupted repository that the shipped
-//! binary refuses and that the copy does not ([`control`]): else the two would not differ in what
-//! is claimed.
+//! The product has no switch for this, so neither a mistake nor an attacker can turn verification off.
+//! Before the measurement, [`control`] reads a corrupted repository: the shipped binary must refuse it
+//! and the copy must accept it. Otherwise the two do not differ in what the figure claims.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +41,7 @@ const INTEGRITY: i32 = 20;
 pub fn build(field: &Field) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .context("the bench lies in no source tree")?;
+        .context("the bench is not in a source tree")?;
     let home = field.work().join("unverified");
     let copy = home.join("source");
     fs::create_dir_all(&copy)?;
@@ -68,7 +67,10 @@ pub fn build(field: &Field) -> Result<PathBuf> {
 /// Takes the check out.
 fn patched(text: &str) -> Result<String> {
     let times = text.matches(CHECK).count();
-    ensure!(times == 1, "the check stands {times} times in {FILE}");
+    ensure!(
+        times == 1,
+        "{FILE} has the check {times} times instead of once"
+    );
     Ok(text.replacen(CHECK, NO_CHECK, 1))
 }
 
@@ -128,10 +130,13 @@ pub fn control(field: &Field, copy: &Path) -> Result<()> {
     let believed = published.with_binary(copy).cat("file")?;
     ensure!(
         believed.status.success() && believed.stdout.len() == content.len(),
-        "the copy refuses a wrong block, so it does verify: {}",
+        "the copy refuses a wrong block, so it verifies: {}",
         String::from_utf8_lossy(&believed.stderr)
     );
-    ensure!(believed.stdout != content, "nothing was corrupted");
+    ensure!(
+        believed.stdout != content,
+        "the repository was not corrupted"
+    );
     Ok(())
 }
 
@@ -147,7 +152,7 @@ fn flip(repo: &Path, content: &[u8]) -> Result<()> {
             return Ok(fs::write(&path, bytes)?);
         }
     }
-    bail!("the content does not stand in the repository as it is")
+    bail!("the repository does not hold the content uncompressed")
 }
 
 #[cfg(test)]

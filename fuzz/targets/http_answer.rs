@@ -39,12 +39,12 @@ fn answer(data: &[u8]) -> Option<()> {
     let status: u16 = numbers.next()?.parse().ok()?;
     let offset: u64 = numbers.next()?.parse().ok()?;
     let len_bytes: u64 = numbers.next()?.parse::<u64>().ok()?.max(1);
-    let headers = headers.lines().filter_map(|line| line.split_once(": "));
+    let mut headers = headers.lines().filter_map(|line| line.split_once(": "));
     for asked in [
         Asked::Range { offset, len_bytes },
         Asked::Whole {
             max_bytes: MAX_BYTES,
-            known: len_bytes % 2 == 0,
+            known: len_bytes.is_multiple_of(2),
         },
     ] {
         match (judge_text(asked, status, headers.clone())?, asked) {
@@ -61,7 +61,7 @@ fn answer(data: &[u8]) -> Option<()> {
             _ => {}
         }
     }
-    if let Some(range) = parse_content_range(headers.last()?.1) {
+    if let Some(range) = parse_content_range(headers.next_back()?.1) {
         assert!(range.first <= range.last && range.total.is_none_or(|t| range.last < t));
     }
     Some(())

@@ -21,7 +21,10 @@ fn encoded(nodes: &[Vec<u8>]) -> Vec<u8> {
 fn seeds() -> Vec<Vec<u8>> {
     let nodes = map_nodes();
     let leaf = nodes.first().cloned().unwrap_or_default();
-    let mut all: Vec<Vec<u8>> = nodes.iter().map(|n| encoded(&[n.clone()])).collect();
+    let mut all: Vec<Vec<u8>> = nodes
+        .iter()
+        .map(|n| encoded(std::slice::from_ref(n)))
+        .collect();
     all.extend(nodes.last().map(|top| encoded(&[top.clone(), leaf])));
     all
 }

@@ -1,17 +1,23 @@
-//! House rules as a tool, not as a reviewer: `cargo xtask tidy` refuses what the house refuses,
-//! `cargo xtask mutate` proves that each check of the verifier is held by a test, `cargo xtask fuzz`
-//! feeds every decoder. Relies on `cargo metadata`, and on nothing of the product.
-//! Design: *The house*, *Quality 4 and 7*.
+//! The project's own checks: `tidy` finds broken house rules, `test` runs the tests in parallel, `mutate`
+//! shows that a test notices when a check of the verifier is removed, `fuzz` feeds every decoder, `check` and
+//! `ci` run several of these as steps with time budgets. Relies on cargo, git and timeout(1), and on no
+//! crate of the product. Design: *The house*, *Quality 4 and 7*.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod cargo;
 mod fuzz;
+mod gate;
 mod mutate;
+mod suite;
 mod tidy;
 mod tree;
 
-const USAGE: &str = "usage: cargo xtask tidy
+const USAGE: &str = "usage: cargo xtask check
+       cargo xtask ci
+       cargo xtask tidy
+       cargo xtask test [--unit]
        cargo xtask mutate [--list] [--ci] [--rest] [NAME...]
        cargo xtask fuzz [--list] [--seconds N] [TARGET...]";
 
@@ -19,6 +25,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.split_first() {
         Some((verb, [])) if verb == "tidy" => tidy::run(&workspace_root()),
+        Some((verb, rest)) if verb == "check" => gate::check(&workspace_root(), rest),
+        Some((verb, rest)) if verb == "ci" => gate::ci(&workspace_root(), rest),
+        Some((verb, rest)) if verb == "test" => suite::run(&workspace_root(), rest),
         Some((verb, rest)) if verb == "mutate" => mutate::run(&workspace_root(), rest),
         Some((verb, rest)) if verb == "fuzz" => fuzz::run(&workspace_root(), rest),
         _ => {
@@ -39,4 +48,9 @@ fn main() -> ExitCode {
 fn workspace_root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own).to_path_buf()
+}
+
+/// Whether tests that take long are wanted: tests read the same variable.
+fn is_long() -> bool {
+    std::env::var_os("BULLA_LONG").is_some()
 }

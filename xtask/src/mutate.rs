@@ -254,8 +254,13 @@ impl Copy {
         command
             .args(["--kill-after=5", &TRIAL_S.to_string(), "cargo"])
             .args(["test", "--quiet", "--package", package])
+            .args(crate::cargo::WITH_ALL_FEATURES)
             .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target);
+            .env("CARGO_TARGET_DIR", &self.target)
+            // A mutant is built for one run: without optimization, which costs more than it saves.
+            // Dependencies have settings of their own and stay those of the tests.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0");
         match target {
             "lib" => command.arg("--lib"),
             name => command.args(["--test", name]),

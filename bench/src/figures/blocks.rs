@@ -1,8 +1,8 @@
 //! Figure 7 (SFSRO Fig. 6): 40 MB by accesses of 8 KB, in order and at random, of random content and
 //! of zeros.
 //!
-//! Every round opens a new view. Each of the four runs has a file of its own, so that none finds
-//! what another has brought; at random, each block is read once.
+//! Every round opens a new view. Each of the four runs has a file of its own, so that no run finds the
+//! cached blocks of another. In random order each block is read once.
 
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, no
 use crate::peers::view::Viewer;
 
 const fn metric(name: &'static str) -> Metric {
-    Metric { name, unit: "MB/s" }
+    Metric::rate_in(name, "MB/s")
 }
 
 const fn reach(metric: &'static str, peer: &'static str) -> Reach {
@@ -57,7 +57,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
     for (name, viewer) in reading::viewers(field, "blocks", &tree, &peers) {
         let field = field.clone();
         line_up.add(
-            name,
+            &name,
             viewer.map(|viewer| move |round| measure(&viewer, &field, round)),
         );
     }

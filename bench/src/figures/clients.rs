@@ -1,10 +1,10 @@
 //! Figure 9 (SFSRO Fig. 8): a compile's requests, replayed by up to 3,000 clients at once.
 //!
-//! A reader with empty caches reads what a compiler would (`compile`) and its requests are recorded.
-//! All clients together make the same requests however many they are, each over a connection of its own
-//! and one after the other. Checking the answers is the client's work, which is metered for nobody.
-//! Every measurement has a server of its own, which one client has asked for everything before, so that
-//! what it holds for all clients is not counted as any client's.
+//! A reader with empty caches reads the files of a compile (`compile`), and its requests are recorded.
+//! The total number of requests is the same for any number of clients. Each client has a connection and
+//! one request in flight. Only the server is measured. Every measurement starts a server, and one client
+//! first sends all requests to it, so that memory kept for all clients is not counted per client. Servers
+//! of different builds serve the same repository and get the same requests.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 
 use crate::dataset;
 use crate::field::{Field, Scale};
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
+use crate::figure::{Bound, Build, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
 use crate::load::{self, Clients};
 use crate::outcome::Outcome;
 use crate::protocol::{self, Call, runtime};
@@ -32,12 +32,12 @@ const WARMING: usize = 3;
 
 const CPU: Metric = Metric::server_cpu("cpu");
 /// What the load generator itself takes: where it is as long as a request, it is what is measured.
-const LOAD: Metric = metric("load", "client µs each");
+const LOAD: Metric = Metric::count("load", "client µs each");
 const RATE: Metric = Metric::rate("rate");
 const PEAK: Metric = Metric::rate("peak");
-const BUSY: Metric = metric("busy", "bytes a client");
-const IDLE: Metric = metric("idle", "bytes a client");
-const KERNEL: Metric = metric("kernel", "bytes a client, both ends");
+const BUSY: Metric = Metric::count("busy", "bytes a client");
+const IDLE: Metric = Metric::count("idle", "bytes a client");
+const KERNEL: Metric = Metric::count("kernel", "bytes a client, both ends");
 
 /// Many clients.
 pub const FIGURE: Figure = Figure {
@@ -55,10 +55,6 @@ pub const FIGURE: Figure = Figure {
     line_up,
 };
 
-const fn metric(name: &'static str, unit: &'static str) -> Metric {
-    Metric { name, unit }
-}
-
 const fn clients(scale: Scale) -> &'static [u32] {
     match scale {
         Scale::Full => &[1, 10, 100, 300, 1000, 3000],
@@ -75,16 +71,20 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let tree = dataset::linux(field)?;
     let mut line_up = LineUp::new();
     line_up.add(BOUND, Ok(|_| Ok(vec![(BUSY.name, f64::from(32 << 10))])));
-    // One publication and one trace for all rows.
-    let replayed = Replayed::new(field, &tree).map(Rc::new);
-    for count in clients(field.scale) {
-        let name = name_of(*count);
-        match &replayed {
-            Ok(replayed) => {
-                let replayed = replayed.clone();
-                line_up.add(&name, Ok(move |_| replayed.measure(*count)));
+    // One publication and one trace for all rows: every server is asked for the same blocks.
+    let replayed = Replayed::new(field, &tree);
+    for build in field.builds() {
+        let replayed = replayed.as_ref().map(|r| r.with_build(build).map(Rc::new));
+        for count in clients(field.scale) {
+            let name = build.row(&name_of(*count));
+            match &replayed {
+                Ok(Ok(replayed)) => {
+                    let replayed = replayed.clone();
+                    line_up.add(&name, Ok(move |_| replayed.measure(*count)));
+                }
+                Ok(Err(error)) => line_up.missing(&name, &format!("{error:#}")),
+                Err(error) => line_up.missing(&name, &format!("{error:#}")),
             }
-            Err(error) => line_up.missing(&name, &format!("{error:#}")),
         }
     }
     Ok(line_up)
@@ -114,6 +114,15 @@ impl Replayed {
         })
     }
 
+    /// The same requests for the server of a build.
+    fn with_build(&self, build: Build) -> Result<Replayed> {
+        Ok(Replayed {
+            field: self.field.clone(),
+            published: self.published.with_build(&self.field, build, "compile")?,
+            trace: self.trace.clone(),
+        })
+    }
+
     fn measure(&self, count: u32) -> Result<Vec<Reading>> {
         process::raise_open_files(u64::from(count) + OTHER_FILES)?;
         let (server, place) = protocol::serve_published(&self.field, &self.published)?;
@@ -126,7 +135,7 @@ impl Replayed {
             anyhow::Ok(script)
         })?;
         let (before_bytes, before_pages) = (resident(server.pid()), pages());
-        ensure!(before_bytes > 0, "the server's memory is not told");
+        ensure!(before_bytes > 0, "the server's memory is unknown");
         let clients = tasks.block_on(&runtime, Clients::connect(&place, count))?;
         let idle_bytes = resident(server.pid()).saturating_sub(before_bytes);
 

@@ -1,9 +1,9 @@
 //! Figure 8 (SFSRO Fig. 7): a large package is compiled out of tree, its source on the mount.
 //!
-//! The package is the Linux kernel, its smallest configuration. Each build begins with a directory on
-//! the local disk that holds the configuration and nothing else, so that no path of an earlier source
-//! tree is in it. Cold: nothing is cached by the client. Cached: blocks lie in the disk cache of a mount
-//! that was before. Warm: the same mount has been compiled from before. All must make the same objects.
+//! The package is the Linux kernel in its smallest configuration. Each build starts in a directory on
+//! the local disk that holds only the configuration, so it contains no path of another source tree.
+//! Cold: the client has cached nothing. Cached: blocks are in the disk cache of an earlier mount. Warm:
+//! an earlier build used the same mount. All builds must produce the same objects.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use super::reading::{self, LOCAL, SSHFS};
 use crate::dataset;
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, nothing};
 use crate::peers::view::{View, Viewer};
 use crate::process::{self, Cost};
 
@@ -26,9 +26,9 @@ const UNPINNED: Placement = Placement::Unpinned;
 
 /// The two columns of a state of the caches: elapsed and processor time.
 type State = [Metric; 2];
-const COLD: State = [seconds("cold"), seconds("cold-cpu")];
-const CACHED: State = [seconds("cached"), seconds("cached-cpu")];
-const WARM: State = [seconds("warm"), seconds("warm-cpu")];
+const COLD: State = state("cold", "cold-cpu");
+const CACHED: State = state("cached", "cached-cpu");
+const WARM: State = state("warm", "warm-cpu");
 
 /// A compilation.
 pub const FIGURE: Figure = Figure {
@@ -49,8 +49,11 @@ pub const FIGURE: Figure = Figure {
     line_up,
 };
 
-const fn seconds(name: &'static str) -> Metric {
-    Metric { name, unit: "s" }
+const fn state(elapsed: &'static str, processor: &'static str) -> State {
+    [
+        Metric::time(elapsed, "s"),
+        Metric::processor(processor, "s"),
+    ]
 }
 
 const fn reach(ours: Metric, locally: Metric, at_most: f64) -> Reach {
@@ -70,23 +73,23 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let mut line_up = LineUp::new();
     for (name, viewer) in &shown {
         match viewer {
-            Ok(viewer) if *name == SSHFS => line_up.add(name, Ok(once(cold(&build, viewer)))),
+            Ok(viewer) if name == SSHFS => line_up.add(name, Ok(once(cold(&build, viewer)))),
             Ok(viewer) => line_up.add(name, Ok(cold(&build, viewer))),
             Err(error) => line_up.missing(name, &format!("{error:#}")),
         }
         if let Ok(viewer) = viewer
             && let Viewer::Bulla(_) = **viewer
         {
-            line_up.add(OURS, cached(&build, viewer));
+            line_up.add(name, cached(&build, viewer, name));
         }
     }
     for (name, viewer) in shown {
         match viewer {
             // The copy that is compiled cold loses its pages each time.
             Ok(viewer) if matches!(*viewer, Viewer::Local(_)) => {
-                line_up.add(name, warm(&build, &Viewer::Local(tree.clone())));
+                line_up.add(&name, warm(&build, &Viewer::Local(tree.clone())));
             }
-            Ok(viewer) if name != SSHFS => line_up.add(name, warm(&build, &viewer)),
+            Ok(viewer) if name != SSHFS => line_up.add(&name, warm(&build, &viewer)),
             _ => {}
         }
     }
@@ -112,9 +115,11 @@ fn cold(build: &Rc<Build>, viewer: &Rc<Viewer>) -> impl FnMut(u32) -> Result<Vec
 fn cached(
     build: &Rc<Build>,
     viewer: &Viewer,
+    name: &str,
 ) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
     let build = build.clone();
-    let viewer = viewer.with_disk_cache(&build.field, "compile")?;
+    let name = name.replace([' ', ','], "");
+    let viewer = viewer.with_disk_cache(&build.field, &format!("compile-{name}"))?;
     for _ in 0..FILLS {
         build.run(&viewer.open(&build.field)?)?;
     }
@@ -179,7 +184,10 @@ impl Build {
     /// When other objects come of it than of the data set itself.
     fn run(&self, view: &View) -> Result<Cost> {
         let (cost, out) = self.compile(view.dir())?;
-        ensure!(self.made(&out)? == self.objects, "other objects were made");
+        ensure!(
+            self.made(&out)? == self.objects,
+            "the build made different objects"
+        );
         Ok(cost)
     }
 
@@ -220,7 +228,7 @@ fn objects(dir: &Path, parts: &[&str]) -> Result<blake3::Hash> {
     for part in parts {
         let mut files = dataset::files(&dir.join(part))?;
         files.retain(|path| path.extension().is_some_and(|extension| extension == "o"));
-        ensure!(!files.is_empty(), "nothing was compiled in {part}");
+        ensure!(!files.is_empty(), "{part} has no objects");
         for path in files {
             hasher.update(path.strip_prefix(dir)?.as_os_str().as_encoded_bytes());
             hasher.update(blake3::hash(&std::fs::read(&path)?).as_bytes());

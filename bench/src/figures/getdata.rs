@@ -1,7 +1,8 @@
-//! Figure 11: objects of 8 KB over 64 connections that stay, one and sixteen requests in flight.
+//! Figure 11: objects of 8 KB over 64 kept connections, one and sixteen requests in flight.
 //!
-//! The peer's row for sixteen is HTTP pipelining, which no client in the field uses: the bounds are
-//! on its keep-alive figure, one request after the other.
+//! nginx's row for sixteen is HTTP pipelining, which clients do not use; both bounds are on its row for
+//! one request in flight. Servers of different builds serve the same repository and get the same
+//! requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +12,14 @@ use trust::Handle;
 
 use crate::dataset::{self, OBJECT_BYTES, OBJECTS};
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::figure::{
+    Bound, Build, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing,
+};
 use crate::peers::http;
 use crate::peers::nginx::Nginx;
 use crate::process::Daemon;
 use crate::protocol::{self, Place, runtime};
+use crate::subject::Published;
 
 const NGINX: &str = "nginx";
 const CONNECTIONS: u32 = 64;
@@ -45,8 +49,23 @@ fn line_up(field: &Field) -> Result<LineUp> {
     dataset::warm(&tree)?;
     let mut line_up = LineUp::new();
     let requests = field.pick((3200, 64));
-    let served = serve(field, &tree);
-    line_up.add(OURS, served.map(|served| move |_| served.measure(requests)));
+    let objects = Objects::new(field, &tree);
+    for build in field.builds() {
+        let name = build.row(OURS);
+        match &objects {
+            Ok(objects) => {
+                let served = objects.serve(field, build);
+                line_up.add(
+                    &name,
+                    served.map(|served| move |_| served.measure(requests)),
+                );
+            }
+            Err(error) => line_up.missing(&name, &format!("{error:#}")),
+        }
+    }
+    if field.gate() {
+        return Ok(line_up);
+    }
     let nginx = Nginx::start(field, "objects", &tree);
     line_up.add(
         NGINX,
@@ -57,27 +76,45 @@ fn line_up(field: &Field) -> Result<LineUp> {
 
 const LOADS: [(u32, &str, &str); 2] = [(1, "one", "one-rate"), (16, "sixteen", "sixteen-rate")];
 
-/// Our server, how it is reached, and what is asked of it.
+/// The published objects and their handles: the servers of all builds are asked for the same blocks.
+struct Objects {
+    published: Published,
+    handles: Arc<[Handle]>,
+}
+
+impl Objects {
+    fn new(field: &Field, tree: &Path) -> Result<Objects> {
+        let published = Published::new(field, "objects", tree)?;
+        let (_server, place) = protocol::serve_published(field, &published)?;
+        let state = field.fresh("reader-state")?;
+        let handles = runtime()?.block_on(place.blocks(OBJECTS as usize, &state))?;
+        ensure!(
+            handles.len() == OBJECTS as usize,
+            "{} objects",
+            handles.len()
+        );
+        Ok(Objects {
+            published,
+            handles: handles.into(),
+        })
+    }
+
+    fn serve(&self, field: &Field, build: Build) -> Result<Served> {
+        let published = self.published.with_build(field, build, "objects")?;
+        let (daemon, place) = protocol::serve_published(field, &published)?;
+        Ok(Served {
+            daemon,
+            place,
+            handles: self.handles.clone(),
+        })
+    }
+}
+
+/// A server, how it is reached, and what is asked of it.
 struct Served {
     daemon: Daemon,
     place: Place,
     handles: Arc<[Handle]>,
-}
-
-fn serve(field: &Field, tree: &Path) -> Result<Served> {
-    let (daemon, place) = protocol::serve(field, "objects", tree)?;
-    let state = field.fresh("reader-state")?;
-    let handles = runtime()?.block_on(place.blocks(OBJECTS as usize, &state))?;
-    ensure!(
-        handles.len() == OBJECTS as usize,
-        "{} objects",
-        handles.len()
-    );
-    Ok(Served {
-        daemon,
-        place,
-        handles: handles.into(),
-    })
 }
 
 impl Served {

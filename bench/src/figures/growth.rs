@@ -1,9 +1,10 @@
-//! Figure 13: how costs grow with the names of a directory, the files of a tree, the blocks of a store.
+//! Figure 13: how costs grow with the names in a directory, the files in a tree and the blocks in a
+//! store.
 //!
-//! A newcomer looks one name up: calls when it asks for each step of the way and nothing else, round
-//! trips and server time as it really does it. Trees of small files are published and verified. A
-//! repository of very many blocks is served and asked for blocks at random. Our own row is the worst of
-//! the sizes, for each metric that several have.
+//! A new client looks one name up. Calls are counted with one call per step of the path; round trips and
+//! server time are those of the real reader. Trees of small files are published and verified. A
+//! repository of very many blocks is served, and random blocks are requested. Our own row is the worst of
+//! all sizes for each metric.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -37,18 +38,18 @@ const ONE_WAY_MS: u64 = 10;
 const BUDGET_BYTES: u64 = 256 << 20;
 const BUDGET_BYTES_A_BLOCK: u64 = 64;
 
-const CALLS: Metric = metric("calls", "a call a step");
-const TRIPS: Metric = metric("trips", "round trips begun");
+const CALLS: Metric = Metric::count("calls", "a call a step");
+const TRIPS: Metric = Metric::count("trips", "round trips begun");
 const STEPS_CPU: Metric = Metric::server_cpu("steps");
 const LOOK_UP_CPU: Metric = Metric::server_cpu("look-up");
-const PUBLISH: Metric = metric("publish", "files/s");
-const VERIFY: Metric = metric("verify", "files/s");
-const PUBLISHER: Metric = metric("publisher", "bytes at most");
-const PUBLISHER_SHARE: Metric = metric("publisher-share", "of its budget");
-const START: Metric = metric("start", "s, warm");
-const START_COLD: Metric = metric("start-cold", "s, from the disk");
-const SERVER: Metric = metric("server", "bytes");
-const SERVER_SHARE: Metric = metric("server-share", "of its budget");
+const PUBLISH: Metric = Metric::count("publish", "files/s");
+const VERIFY: Metric = Metric::count("verify", "files/s");
+const PUBLISHER: Metric = Metric::count("publisher", "bytes at most");
+const PUBLISHER_SHARE: Metric = Metric::count("publisher-share", "of its budget");
+const START: Metric = Metric::count("start", "s, warm");
+const START_COLD: Metric = Metric::count("start-cold", "s, from the disk");
+const SERVER: Metric = Metric::count("server", "bytes");
+const SERVER_SHARE: Metric = Metric::count("server-share", "of its budget");
 
 /// Growth.
 pub const FIGURE: Figure = Figure {
@@ -82,10 +83,6 @@ pub const FIGURE: Figure = Figure {
     derive: worst,
     line_up,
 };
-
-const fn metric(name: &'static str, unit: &'static str) -> Metric {
-    Metric { name, unit }
-}
 
 fn bounds() -> Vec<Reading> {
     vec![
@@ -159,7 +156,7 @@ fn look_ups(field: &Field, line_up: &mut LineUp) -> Result<()> {
 fn look_up(field: &Field, served: &(Daemon, Place), size: usize) -> Result<Vec<Reading>> {
     let (daemon, place) = served;
     let path = dataset::in_the_middle(size);
-    let path = path.to_str().context("a name that is no text")?;
+    let path = path.to_str().context("a file name is not UTF-8")?;
     let runtime = runtime()?;
     let record = |place: &Place, around_bytes| {
         let state = field.fresh("reader-state")?;
@@ -257,10 +254,14 @@ impl Stored {
     /// A server, and the seconds until it has answered a head and a block.
     fn start(&self) -> Result<(Daemon, Place, f64)> {
         let runtime = runtime()?;
-        let block = self.asked.first().context("no blocks")?;
+        let block = self.asked.first().context("the repository has no blocks")?;
         let start = Instant::now();
         let (daemon, port) = self.published.serve(&self.field)?;
-        let volume = self.published.volume.parse().context("the volume id")?;
+        let volume = self
+            .published
+            .volume
+            .parse()
+            .context("parsing the volume id")?;
         let place = Place { volume, port };
         runtime.block_on(place.first_answers(*block))?;
         Ok((daemon, place, start.elapsed().as_secs_f64()))

@@ -1,21 +1,24 @@
 //! Figure 10 (SFSRO Fig. 9): a certificate is looked up over a new connection each time.
 //!
-//! Server processor time per look-up, of a name of one component and of four. Peers serve the same
-//! file by the same path; HTTPS clients resume nothing, as newcomers cannot.
+//! Server processor time per look-up, for a name of one component and of four. Peers serve the same file
+//! at the same path; HTTPS clients do not resume sessions, because new clients have none.
 
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::dataset::{self, FOUR_COMPONENTS, ONE_COMPONENT};
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::figure::{
+    Bound, Build, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing,
+};
 use crate::peers::http;
 use crate::peers::nginx::Nginx;
 use crate::process::{self, Daemon};
 use crate::protocol::{self, Call, Place, runtime};
+use crate::subject::Published;
 
 /// Ours when a reader asks for no read-around: fewer bytes, one call more.
 const NO_AROUND: &str = "bulla, no read-around";
@@ -55,24 +58,35 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let mut line_up = LineUp::new();
     let field = field.clone();
     let count = field.pick((20_000, 200));
-    // One publication and one server for both rows.
-    match serve(&field, &tree) {
-        Ok(server) => {
-            let server = Rc::new(server);
-            for (name, around_bytes) in [(OURS, usize::MAX), (NO_AROUND, 0)] {
-                let calls = server.record(&field, around_bytes);
-                let server = server.clone();
-                line_up.add(
-                    name,
-                    calls.map(|calls| move |_| server.measure(&calls, count)),
-                );
+    // One publication for all rows, and one server for both rows of a build.
+    let published = Published::new(&field, "names", &tree);
+    for build in field.builds() {
+        let rows = [(OURS, usize::MAX), (NO_AROUND, 0)];
+        let server = match &published {
+            Ok(published) => serve(&field, build, published),
+            Err(error) => Err(anyhow!("{error:#}")),
+        };
+        match server {
+            Ok(server) => {
+                let server = Rc::new(server);
+                for (name, around_bytes) in rows {
+                    let calls = server.record(&field, around_bytes);
+                    let server = server.clone();
+                    line_up.add(
+                        &build.row(name),
+                        calls.map(|calls| move |_| server.measure(&calls, count)),
+                    );
+                }
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                rows.iter()
+                    .for_each(|(name, _)| line_up.missing(&build.row(name), &why));
             }
         }
-        Err(error) => {
-            let why = format!("{error:#}");
-            line_up.missing(OURS, &why);
-            line_up.missing(NO_AROUND, &why);
-        }
+    }
+    if field.gate() {
+        return Ok(line_up);
     }
     match Nginx::start(&field, "names", &tree) {
         Ok(nginx) => {
@@ -97,8 +111,9 @@ struct Served {
     place: Place,
 }
 
-fn serve(field: &Field, tree: &Path) -> Result<Served> {
-    let (daemon, place) = protocol::serve(field, "names", tree)?;
+fn serve(field: &Field, build: Build, published: &Published) -> Result<Served> {
+    let published = published.with_build(field, build, "names")?;
+    let (daemon, place) = protocol::serve_published(field, &published)?;
     Ok(Served { daemon, place })
 }
 

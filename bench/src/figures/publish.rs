@@ -5,9 +5,7 @@ use anyhow::Result;
 use crate::dataset;
 use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, nothing};
-use crate::peers::archive::{self, Archiver, Job};
-
-const ARCHIVERS: [Archiver; 7] = archive::beside(archive::TAR);
+use crate::peers::archive::{self, Job};
 
 /// Publishing a tree that no repository has seen.
 pub const FIGURE: Figure = Figure {
@@ -15,14 +13,7 @@ pub const FIGURE: Figure = Figure {
     title: "publish a kernel source tree, page cache warm, until it is on the disk",
     rounds: (3, 1),
     placements: &[Placement::Unpinned],
-    metrics: &[
-        Metric::WALL,
-        Metric::CPU,
-        Metric {
-            name: "written",
-            unit: "bytes",
-        },
-    ],
+    metrics: &[Metric::WALL, Metric::CPU, Metric::count("written", "bytes")],
     reaches: &[
         reach("tar | zstd -1 -T2", 1.15),
         reach("restic", 1.0 / 2.5),
@@ -39,7 +30,7 @@ const fn reach(peer: &'static str, at_most: f64) -> Reach {
 fn line_up(field: &Field) -> Result<LineUp> {
     let tree = dataset::linux(field)?;
     let mut line_up = LineUp::new();
-    for archiver in ARCHIVERS {
+    for archiver in archive::contestants(field, archive::TAR) {
         let (field, tree) = (field.clone(), tree.clone());
         let measure = move |_| -> Result<Vec<Reading>> {
             dataset::warm(&tree)?;
@@ -50,7 +41,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
                 ("written", grown_bytes as f64),
             ])
         };
-        line_up.add(archiver.name, Ok(measure));
+        line_up.add(&archiver.row(), Ok(measure));
     }
     Ok(line_up)
 }

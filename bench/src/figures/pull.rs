@@ -1,8 +1,8 @@
-//! Figure 3: a replica takes over an update of 100 files over a long way.
+//! Figure 3: a replica takes over an update of 100 files over a path of 50 ms round-trip time.
 //!
-//! Source and replica lie on this machine, with a relay between them that takes 25 ms each way and lets
-//! a connection begin slowly, as TCP does (`network`). Every round changes 100 files of the tree, the
-//! sources take them over unmeasured, then each follower follows.
+//! Source and replica are on this machine with a relay (`network`) between them, which delays by 25 ms
+//! each way and imitates TCP's slow start. Every round changes 100 files of the tree, updates the sources
+//! without measuring that, and then runs each replica. Both builds of bulla follow the same repository.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,7 +15,9 @@ use anyhow::{Context, Result};
 use super::republish;
 use crate::dataset::{self, Dice};
 use crate::field::{Field, disk_bytes};
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::figure::{
+    Bound, Build, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing,
+};
 use crate::network::Far;
 use crate::process::{self, Daemon};
 use crate::subject::Published;
@@ -37,18 +39,9 @@ pub const FIGURE: Figure = Figure {
     metrics: &[
         Metric::WALL,
         Metric::CPU,
-        Metric {
-            name: "received",
-            unit: "bytes of blocks, index and log",
-        },
-        Metric {
-            name: "crossed",
-            unit: "bytes both ways",
-        },
-        Metric {
-            name: "waves",
-            unit: "dependent requests",
-        },
+        Metric::count("received", "bytes of blocks, index and log"),
+        Metric::count("crossed", "bytes both ways"),
+        Metric::count("waves", "dependent requests"),
     ],
     reaches: &[
         reach("wall", BOUND, 1.0),
@@ -83,18 +76,34 @@ fn line_up(field: &Field) -> Result<LineUp> {
         tree,
     });
     let mut line_up = LineUp::new();
+    for build in field.builds() {
+        line_up.add(&build.row(OURS), ours(&scene, build));
+    }
+    if field.gate() {
+        line_up.before_round = new_version(scene, files, None);
+        return Ok(line_up);
+    }
     line_up.add(BOUND, Ok(|_| Ok(vec![("wall", 2.0)])));
     let frames = scene.clone();
     let frames =
         move |_| -> Result<Vec<Reading>> { Ok(vec![("received", *frames.new_bytes.borrow())]) };
     line_up.add(FRAMES, Ok(frames));
-    line_up.add(OURS, ours(&scene));
     line_up.add(RSYNC, rsync(&scene));
     let ostree = Ostree::new(&scene);
     let source = ostree.as_ref().ok().map(|o| o.source.clone());
     line_up.add(OSTREE, ostree.map(|mut o| move |_| o.measure()));
+    line_up.before_round = new_version(scene, files, source);
+    Ok(line_up)
+}
+
+/// Changes 100 files and publishes the tree again, and commits it to `source`.
+fn new_version(
+    scene: Rc<Scene>,
+    files: Vec<PathBuf>,
+    source: Option<PathBuf>,
+) -> Box<dyn FnMut(u32) -> Result<()>> {
     let mut dice = Dice::new(3);
-    line_up.before_round = Box::new(move |round| {
+    Box::new(move |round| {
         republish::change(&files, &mut dice, round)?;
         let segments = scene.published.repo.join("segments");
         let before_bytes = disk_bytes(&segments)?;
@@ -104,8 +113,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
             commit(&scene, source)?;
         }
         Ok(())
-    });
-    Ok(line_up)
+    })
 }
 
 /// Runs a command; also what crossed the relay meanwhile.
@@ -115,12 +123,18 @@ fn across(scene: &Scene, far: &Far, command: &mut Command) -> Result<(process::C
     Ok((cost, far.bytes().saturating_sub(before_bytes)))
 }
 
-fn ours(scene: &Rc<Scene>) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
-    let (daemon, port) = scene.published.serve(&scene.field)?;
+/// Serves and follows with a build; the versions are those of the build under test.
+fn ours(
+    scene: &Rc<Scene>,
+    build: Build,
+) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
+    let published = scene.published.with_build(&scene.field, build, "pull")?;
+    let (daemon, port) = published.serve(&scene.field)?;
     let far = Far::new(port, ONE_WAY_MS)?;
-    let replica = scene.field.fresh("replica")?.join("repo");
-    let place = scene.published.repo.display().to_string();
-    let mut first = scene.published.pull_command(&place, &replica);
+    let name = format!("replica-{}", build.directory());
+    let replica = scene.field.fresh(&name)?.join("repo");
+    let place = published.repo.display().to_string();
+    let mut first = published.pull_command(&place, &replica);
     process::run(&mut first, scene.field.work())?;
     // The server looks for a new version every second; a publication takes longer than that.
     let place = format!("bulla://127.0.0.1:{}", far.port);
@@ -128,7 +142,7 @@ fn ours(scene: &Rc<Scene>) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + u
     Ok(move |_| {
         let _serving = &daemon;
         std::thread::sleep(std::time::Duration::from_secs(2));
-        let mut pull = scene.published.pull_command(&place, &replica);
+        let mut pull = published.pull_command(&place, &replica);
         let (cost, crossed_bytes) = across(&scene, &far, &mut pull)?;
         let last = cost.stdout.trim().lines().next_back().unwrap_or_default();
         let record: serde_json::Value = serde_json::from_str(last).context("pull --json")?;

@@ -1,4 +1,4 @@
-//! What figures 4 to 8 share: who shows the tree, and reading it as a program would.
+//! Shared by figures 4 to 8: the views of a tree, and the access patterns of their readers.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::dataset;
 use crate::field::Field;
-use crate::figure::OURS;
+use crate::figure::{Build, OURS};
 use crate::peers::view::Viewer;
 use crate::process;
 
@@ -29,14 +29,15 @@ pub const GOCRYPTFS: &str = "gocryptfs";
 pub const LOCAL: &str = "ext4";
 
 /// One who shows a tree, or the reason why not.
-pub type Shown = (&'static str, Result<Viewer>);
+pub type Shown = (String, Result<Viewer>);
 
-/// Ours and the peers named, each with its form of the tree.
+/// The builds of ours and, unless this is a gate, the peers named, each with its form of the tree.
 pub fn viewers(field: &Field, figure: &str, tree: &Path, peers: &[&'static str]) -> Vec<Shown> {
-    let mut shown = vec![(OURS, Viewer::bulla(field, figure, tree))];
-    for peer in peers.iter().copied() {
+    let ours = |build: Build| (build.row(OURS), Viewer::bulla(field, build, figure, tree));
+    let mut shown: Vec<Shown> = field.builds().into_iter().map(ours).collect();
+    for peer in peers.iter().copied().filter(|_| !field.gate()) {
         shown.push((
-            peer,
+            peer.to_owned(),
             match peer {
                 SSHFS => Viewer::sshfs(field, figure, tree),
                 SQUASHFUSE => Viewer::squashfuse(field, figure, tree),

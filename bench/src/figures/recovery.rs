@@ -1,10 +1,10 @@
 //! Figure 14: a busy reader whose preferred mirror turns bad.
 //!
-//! Two mirrors hold the volume: the preferred one next door, the other 10 ms away (`network`). A program
-//! reads files of 8 KB through a mount, each once and in no order, one every millisecond. A third of the
-//! way the near mirror goes stale, lies, stops answering, or dies. What counts is how much longer the
-//! hundredth slowest read takes than before, once the reader has noticed: after the first read that took
-//! 100 ms longer than usual, if there is one. A read that fails fails the row.
+//! Two mirrors hold the volume: the preferred one on the loopback, the other 10 ms away (`network`). A
+//! program reads files of 8 KB through a mount, each once, in random order, one per millisecond. After a
+//! third of the files the near mirror turns stale, sends wrong blocks, stops answering, or dies. The
+//! figure is the increase of the 99th percentile of read times once the reader has noticed, which is
+//! after the first read that takes 100 ms longer than usual. A failed read fails the row.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -40,10 +40,7 @@ pub const FIGURE: Figure = Figure {
         more("lying"),
         more("stalled"),
         more("dead"),
-        Metric {
-            name: "slowest",
-            unit: "s, of all reads",
-        },
+        Metric::count("slowest", "s, of all reads"),
     ],
     reaches: &[
         reach("stale"),
@@ -56,8 +53,7 @@ pub const FIGURE: Figure = Figure {
 };
 
 const fn more(name: &'static str) -> Metric {
-    let unit = "s more at p99, once noticed";
-    Metric { name, unit }
+    Metric::count(name, "s more at p99, once noticed")
 }
 
 const fn reach(metric: &'static str) -> Reach {

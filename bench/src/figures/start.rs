@@ -1,8 +1,8 @@
 //! Figures 12 and 15: the cold start of a program that opens 600 of 20,000 files.
 //!
 //! Far: the server is 50 ms away (`network`), nothing is cached, and the files are opened and read one
-//! after the other in a recorded order. Cached: the same start, and a file of 1 GiB, from the disk cache
-//! that one start has filled, without any server, beside the local disk; pages are dropped before each.
+//! after the other in a recorded order. Cached: the same start and a read of 1 GiB from a filled disk
+//! cache without any server, beside the local disk; pages are dropped before each.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,14 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use super::reading::{self, LOCAL, SSHFS};
+use crate::cpu;
 use crate::dataset;
 use crate::field::Field;
-use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
+use crate::figure::{
+    Bound, Build, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing,
+};
 use crate::network::Far;
+use crate::peers::nginx::Nginx;
 use crate::peers::view::{Viewer, mount_point};
 use crate::process;
 use crate::subject::Published;
@@ -27,10 +31,7 @@ const WEB_OWN: &str = "bulla, HTTP from serve";
 const BOUND: &str = "what we said";
 const BOUND_WEB: &str = "what we said, over HTTP";
 const UNPINNED: Placement = Placement::Unpinned;
-const START: Metric = Metric {
-    name: "start",
-    unit: "s",
-};
+const START: Metric = Metric::time("start", "s");
 
 /// Over 50 ms.
 pub const FAR: Figure = Figure {
@@ -40,18 +41,10 @@ pub const FAR: Figure = Figure {
     placements: &[UNPINNED],
     metrics: &[
         START,
-        Metric {
-            name: "waves",
-            unit: "round trips begun",
-        },
-        Metric {
-            name: "crossed",
-            unit: "bytes both ways",
-        },
-        Metric {
-            name: "mount",
-            unit: "s before",
-        },
+        Metric::processor("cpu", "s, both ends"),
+        Metric::count("waves", "round trips begun"),
+        Metric::count("crossed", "bytes both ways"),
+        Metric::time("mount", "s before"),
     ],
     reaches: &[
         reach("start", BOUND),
@@ -68,13 +61,7 @@ pub const CACHED: Figure = Figure {
     title: "the same start and 1 GiB from the disk cache, without network",
     rounds: (5, 1),
     placements: &[UNPINNED],
-    metrics: &[
-        START,
-        Metric {
-            name: "read",
-            unit: "s for 1 GiB",
-        },
-    ],
+    metrics: &[START, Metric::time("read", "s for 1 GiB")],
     reaches: &[
         Reach::new("start", UNPINNED, LOCAL, Bound::AtMost(1.5)),
         Reach::new("read", UNPINNED, LOCAL, Bound::AtMost(1.5)),
@@ -101,34 +88,54 @@ fn start(dir: &Path, order: &[PathBuf]) -> Result<f64> {
 fn far(field: &Field) -> Result<LineUp> {
     let tree = dataset::program(field)?;
     let order = dataset::program_start(field);
-    let published = Published::new(field, "start", &tree)?;
     let mut line_up = LineUp::new();
-    line_up.add(BOUND, Ok(|_| Ok(vec![("start", 4.0), ("waves", 60.0)])));
-    line_up.add(BOUND_WEB, Ok(|_| Ok(vec![("start", 6.0), ("waves", 90.0)])));
-    line_up.add(OURS, native(field, &published, &order));
-    line_up.add(WEB, web(field, &published, &order));
-    line_up.add(WEB_OWN, web_own(field, &published, &order));
-    line_up.add(SSHFS, sshfs(field, &tree, order));
+    if !field.gate() {
+        line_up.add(BOUND, Ok(|_| Ok(vec![("start", 4.0), ("waves", 60.0)])));
+        line_up.add(BOUND_WEB, Ok(|_| Ok(vec![("start", 6.0), ("waves", 90.0)])));
+    }
+    for build in field.builds() {
+        let rows = [OURS, WEB_OWN, WEB].map(|name| build.row(name));
+        let [own, own_web, nginx_web] = &rows;
+        match Published::by(field, build, "start", &tree) {
+            Ok(published) => {
+                line_up.add(own, native(field, &published, &order));
+                line_up.add(own_web, web_own(field, &published, &order));
+                if !field.gate() {
+                    line_up.add(nginx_web, web(field, build, &published, &order));
+                }
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                rows.iter().for_each(|row| line_up.missing(row, &why));
+            }
+        }
+    }
+    if !field.gate() {
+        line_up.add(SSHFS, sshfs(field, &tree, order));
+    }
     Ok(line_up)
 }
 
-/// One start from a place behind a relay.
+/// One start from a place behind a relay; `server_s` is the processor time of its server so far.
 fn from_afar(
     field: &Field,
     published: &Published,
     (far, scheme): (&Far, &str),
     order: &[PathBuf],
+    server_s: impl Fn() -> Result<f64>,
 ) -> Result<Vec<Reading>> {
     dataset::warm(&published.repo)?;
     let dir = mount_point(field)?;
     let (bytes, began) = (far.bytes(), Instant::now());
     let place = format!("{scheme}://127.0.0.1:{}", far.port);
-    let _mounted = published.mount_from(field, &place, &[], &dir)?;
+    let mounted = published.mount_from(field, &place, &[], &dir)?;
     let mount_s = began.elapsed().as_secs_f64();
-    let waves = far.waves();
+    let used_s = || anyhow::Ok(mounted.cpu_s()? + server_s()? + cpu::own_s());
+    let (waves, before_s) = (far.waves(), used_s()?);
     let start_s = start(&dir, order)?;
     Ok(vec![
         ("start", start_s),
+        ("cpu", used_s()? - before_s),
         ("waves", far.waves().saturating_sub(waves) as f64),
         ("crossed", far.bytes().saturating_sub(bytes) as f64),
         ("mount", mount_s),
@@ -144,23 +151,23 @@ fn native(
     let far = Far::new(port, ONE_WAY_MS)?;
     let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
     Ok(move |_| {
-        let _serving = &daemon;
-        from_afar(&field, &published, (&far, "bulla"), &order)
+        from_afar(&field, &published, (&far, "bulla"), &order, || {
+            daemon.cpu_s()
+        })
     })
 }
 
 fn web(
     field: &Field,
+    build: Build,
     published: &Published,
     order: &[PathBuf],
 ) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
-    let nginx = crate::peers::nginx::Nginx::start(field, "start", &published.repo)?;
+    let name = format!("{}-start", build.directory());
+    let nginx = Nginx::start(field, &name, &published.repo)?;
     let far = Far::new(nginx.http, ONE_WAY_MS)?;
     let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
-    Ok(move |_| {
-        let _serving = &nginx;
-        from_afar(&field, &published, (&far, "http"), &order)
-    })
+    Ok(move |_| from_afar(&field, &published, (&far, "http"), &order, || nginx.cpu_s()))
 }
 
 fn web_own(
@@ -172,8 +179,9 @@ fn web_own(
     let far = Far::new(port, ONE_WAY_MS)?;
     let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
     Ok(move |_| {
-        let _serving = &daemon;
-        from_afar(&field, &published, (&far, "http"), &order)
+        from_afar(&field, &published, (&far, "http"), &order, || {
+            daemon.cpu_s()
+        })
     })
 }
 
@@ -183,7 +191,7 @@ fn sshfs(
     order: Vec<PathBuf>,
 ) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
     let Viewer::Sshfs(ssh) = Viewer::sshfs(field, "start", tree)? else {
-        anyhow::bail!("no sshfs");
+        anyhow::bail!("sshfs is not available");
     };
     let field = field.clone();
     Ok(move |_| {
@@ -195,11 +203,13 @@ fn sshfs(
         let began = Instant::now();
         let view = ssh.open_through(&field, way)?;
         let mount_s = began.elapsed().as_secs_f64();
-        let far = far.get().context("no relay")?;
-        let waves = far.waves();
+        let far = far.get().context("sshfs was started without a relay")?;
+        let used_s = || anyhow::Ok(view.cpu_s()? + cpu::own_s());
+        let (waves, before_s) = (far.waves(), used_s()?);
         let start_s = start(view.dir(), &order)?;
         Ok(vec![
             ("start", start_s),
+            ("cpu", used_s()? - before_s),
             ("waves", far.waves().saturating_sub(waves) as f64),
             ("crossed", far.bytes() as f64),
             ("mount", mount_s),
@@ -211,7 +221,15 @@ fn cached(field: &Field) -> Result<LineUp> {
     let (program, large) = (dataset::program(field)?, dataset::large(field)?);
     let order = dataset::program_start(field);
     let mut line_up = LineUp::new();
-    line_up.add(OURS, offline(field, &program, &large, &order));
+    for build in field.builds() {
+        line_up.add(
+            &build.row(OURS),
+            offline(field, build, (&program, &large), &order),
+        );
+    }
+    if field.gate() {
+        return Ok(line_up);
+    }
     let random = PathBuf::from("random");
     line_up.add(
         LOCAL,
@@ -244,12 +262,12 @@ impl Offline {
     /// Reads once through a mount of the repository's server, then the server is gone.
     fn fill(
         field: &Field,
-        name: &str,
-        tree: &Path,
+        build: Build,
+        (name, tree): (&str, &Path),
         read: impl Fn(&Path) -> Result<()>,
     ) -> Result<Offline> {
-        let published = Published::new(field, name, tree)?;
-        let cache = field.fresh(&format!("cache-{name}"))?;
+        let published = Published::by(field, build, name, tree)?;
+        let cache = field.fresh(&format!("cache-{name}-{}", build.directory()))?;
         let (_server, port) = published.serve(field)?;
         let dir = mount_point(field)?;
         let place = format!("bulla://127.0.0.1:{port}");
@@ -282,16 +300,18 @@ impl Offline {
 
 fn offline(
     field: &Field,
-    program: &Path,
-    large: &Path,
+    build: Build,
+    (program, large): (&Path, &Path),
     order: &[PathBuf],
 ) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
     let whole = |dir: &Path| reading::whole(&dir.join("random")).map(|(_, seconds)| seconds);
     let order = order.to_vec();
-    let small = Offline::fill(field, "offline-start", program, |dir| {
+    let small = Offline::fill(field, build, ("offline-start", program), |dir| {
         start(dir, &order).map(drop)
     })?;
-    let big = Offline::fill(field, "offline-large", large, |dir| whole(dir).map(drop))?;
+    let big = Offline::fill(field, build, ("offline-large", large), |dir| {
+        whole(dir).map(drop)
+    })?;
     Ok(move |_| {
         let start_s = small.measure(|dir| start(dir, &order))?;
         Ok(vec![("start", start_s), ("read", big.measure(whole)?)])

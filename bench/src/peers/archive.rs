@@ -1,7 +1,7 @@
-//! Programs that put a tree into an archive or a repository, ours among them (figures 1 and 2).
+//! Archivers and repositories that store a tree, bulla among them (figures 1 and 2).
 //!
-//! Each keeps what counts as its output in `repo/` below its directory, and caches and keys beside
-//! it. Setting up a repository is not timed; storing is, until the data are on the disk.
+//! Each keeps its output in `repo/` below its directory, and caches and keys beside it. Setting up a
+//! repository is not timed; storing is, until the data are on the disk.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,24 +9,32 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::field::{self, Field};
-use crate::figure::OURS;
+use crate::figure::{Build, OURS};
 use crate::process::{self, Cost};
 use crate::subject;
 
 /// How one program stores a tree.
 #[derive(Clone, Copy)]
 pub struct Archiver {
-    /// Row in the table.
+    /// Row in the table, beside that of another build of ours.
     pub name: &'static str,
+    /// The build of ours; none for a peer.
+    pub build: Option<Build>,
     /// Makes an empty repository.
     setup: fn(&Job) -> Vec<Command>,
     /// Stores the tree; `0` is the first time.
     store: fn(&Job, u32) -> Command,
 }
 
-/// Us and everybody that a tree is stored with, tar in the form that fits the figure.
-pub const fn beside(tar: Archiver) -> [Archiver; 7] {
-    [BULLA, tar, SQUASHFS, RESTIC, BORG, OSTREE, CASYNC]
+/// The builds of ours and, unless this is a gate, the peers; tar in the form that fits the figure.
+pub fn contestants(field: &Field, tar: Archiver) -> Vec<Archiver> {
+    let builds = field.builds().into_iter().map(|build| Archiver {
+        build: Some(build),
+        ..BULLA
+    });
+    let peers = [tar, SQUASHFS, RESTIC, BORG, OSTREE, CASYNC];
+    let peers = peers.into_iter().filter(|_| !field.gate());
+    builds.chain(peers).collect()
 }
 
 /// An archiver at work on a tree.
@@ -42,6 +50,7 @@ pub struct Job {
 /// The whole tree through tar and zstd: the speed of just reading and compressing it.
 pub const TAR: Archiver = Archiver {
     name: "tar | zstd -1 -T2",
+    build: None,
     setup: |_| Vec::new(),
     store: |job, number| {
         let script = r#"set -o pipefail; tar -C "$1" -cf - . | zstd -q -1 -T2 -o "$2/$3.tar.zst""#;
@@ -52,6 +61,7 @@ pub const TAR: Archiver = Archiver {
 /// The same with tar's own way of leaving out what has not changed.
 pub const TAR_INCREMENTAL: Archiver = Archiver {
     name: "tar -g | zstd -1 -T2",
+    build: None,
     setup: |_| Vec::new(),
     store: |job, number| {
         let script = r#"set -o pipefail; tar -C "$1" -g "$2/../snar" -cf - . |
@@ -63,6 +73,7 @@ pub const TAR_INCREMENTAL: Archiver = Archiver {
 /// A compressed image, built anew each time (it has no other way to drop what has gone).
 pub const SQUASHFS: Archiver = Archiver {
     name: "mksquashfs",
+    build: None,
     setup: |_| Vec::new(),
     store: |job, number| {
         let mut command = Command::new("mksquashfs");
@@ -78,6 +89,7 @@ pub const SQUASHFS: Archiver = Archiver {
 /// Encrypts always; zstd at its default.
 pub const RESTIC: Archiver = Archiver {
     name: "restic",
+    build: None,
     setup: |job| vec![restic(job, &["init"])],
     store: |job, _| {
         let mut command = restic(job, &["backup", "--host", "bench", "."]);
@@ -89,6 +101,7 @@ pub const RESTIC: Archiver = Archiver {
 /// Without encryption, zstd 1.
 pub const BORG: Archiver = Archiver {
     name: "borg",
+    build: None,
     setup: |job| vec![borg(job, &["init", "--encryption", "none"])],
     store: |job, number| {
         let mut command = borg(job, &["create", "--compression", "zstd,1"]);
@@ -101,6 +114,7 @@ pub const BORG: Archiver = Archiver {
 /// In `archive` mode, the one that is served over HTTP.
 pub const OSTREE: Archiver = Archiver {
     name: "ostree commit",
+    build: None,
     setup: |job| vec![ostree(job, &["init", "--mode=archive"])],
     store: |job, number| {
         let mut command = ostree(job, &["commit", "--branch=main"]);
@@ -113,6 +127,7 @@ pub const OSTREE: Archiver = Archiver {
 /// Content-defined chunks in a directory store.
 pub const CASYNC: Archiver = Archiver {
     name: "casync",
+    build: None,
     setup: |_| Vec::new(),
     store: |job, number| {
         let mut command = Command::new("casync");
@@ -128,24 +143,29 @@ pub const CASYNC: Archiver = Archiver {
 };
 
 /// Ours.
-pub const BULLA: Archiver = Archiver {
+const BULLA: Archiver = Archiver {
     name: OURS,
+    build: None,
     setup: |job| vec![subject::new_key(&job.bulla, &job.home)],
     store: |job, _| subject::publish(&job.bulla, &job.home, &job.tree, &job.repo()),
 };
 
+impl Archiver {
+    /// Its row in the table.
+    pub fn row(&self) -> String {
+        self.build.unwrap_or(Build::Now).row(self.name)
+    }
+}
+
 impl Job {
     /// Gives an archiver an empty repository and a tree.
     pub fn new(field: &Field, archiver: Archiver, tree: &Path) -> Result<Job> {
-        let bulla = if archiver.name == OURS {
-            field.bulla()?.to_owned()
-        } else {
-            PathBuf::new()
+        let bulla = match archiver.build {
+            Some(build) => field.binary(build)?.to_owned(),
+            None => PathBuf::new(),
         };
-        let home = field.fresh(&format!(
-            "archive-{}",
-            archiver.name.replace([' ', '|'], "")
-        ))?;
+        let name = archiver.row().replace([' ', '|', ','], "");
+        let home = field.fresh(&format!("archive-{name}"))?;
         std::fs::create_dir(home.join("repo"))?;
         let job = Job {
             archiver,

@@ -1,6 +1,6 @@
-//! A load generator for HTTP/1.1: just enough of a client to keep a static server busy.
+//! A load generator for HTTP/1.1 that is just able to keep a static server busy.
 //!
-//! The peers' servers are what is metered, not this, so it knows only answers with a stated length.
+//! Only the server is measured. The client understands only answers with a stated length.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub async fn new_connections(port: u16, path: &str, count: u32, body_bytes: usiz
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::with_capacity(4096);
         stream.read_to_end(&mut answer).await?;
-        let (head, length) = head(&answer)?.context("the answer ended in its head")?;
+        let (head, length) = head(&answer)?.context("the answer ended before its header did")?;
         ensure!(
             length == body_bytes && answer.len() == head + length,
             "a wrong length"
@@ -141,7 +141,7 @@ fn head(answer: &[u8]) -> Result<Option<(usize, usize)>> {
         .lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .context("an answer without Content-Length")?;
+        .context("the answer has no Content-Length")?;
     Ok(Some((end + 4, length.1.trim().parse()?)))
 }
 

@@ -1,4 +1,4 @@
-//! The peers: how each is driven, with the settings that suit it best for the workload.
+//! The peers, each driven with the settings that suit it best for the workload.
 
 pub mod archive;
 pub mod http;

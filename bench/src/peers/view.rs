@@ -1,7 +1,7 @@
-//! Ways to see a tree as a file system: mounts of ours and of our peers (figures 4 to 8).
+//! Views of a tree as a file system: mounts of bulla and of its peers (figures 4 to 8).
 //!
-//! Servers and images read from the page cache: what is compared is the way from there to the
-//! reader, not the disk. Nothing of the tree is in the *client's* caches when a view opens.
+//! Servers and images are in the page cache: the path from there to the reader is compared, not the
+//! disk. A new view has nothing of the tree in the *client's* caches.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::dataset;
 use crate::field::Field;
+use crate::figure::Build;
 use crate::mounts::Mounted;
 use crate::process::{self, Daemon};
 use crate::subject::Published;
@@ -61,9 +62,9 @@ pub struct Ssh {
 }
 
 impl Viewer {
-    /// Publishes the tree.
-    pub fn bulla(field: &Field, name: &str, tree: &Path) -> Result<Viewer> {
-        Ok(Viewer::Bulla(Published::new(field, name, tree)?))
+    /// Publishes the tree with a build of ours, which also serves and mounts it.
+    pub fn bulla(field: &Field, build: Build, name: &str, tree: &Path) -> Result<Viewer> {
+        Ok(Viewer::Bulla(Published::by(field, build, name, tree)?))
     }
 
     /// Views of our tree that share a disk cache, empty now.
@@ -72,7 +73,7 @@ impl Viewer {
     /// For somebody else's.
     pub fn with_disk_cache(&self, field: &Field, name: &str) -> Result<Viewer> {
         let Viewer::Bulla(published) = self else {
-            bail!("only ours has a disk cache");
+            bail!("only bulla has a disk cache");
         };
         let cache = field.fresh(&format!("cache-{name}"))?;
         Ok(Viewer::BullaCached(published.clone(), cache))

@@ -46,6 +46,8 @@ fn store_kind(error: &StoreError) -> Kind {
         StoreError::Unavailable { .. } => Kind::Unavailable,
         StoreError::BadAnswer { why, .. } => reject_kind(why),
         StoreError::NoVolume { .. } => Kind::NoVolume,
+        StoreError::Full { .. } => Kind::DiskFull,
+        StoreError::NoBlock { .. } | StoreError::WrongBlock { .. } => Kind::Damaged,
         StoreError::NoRepository { .. } => Kind::NoRepository,
         StoreError::Format { .. } => Kind::Newer,
         StoreError::Locked { .. } => Kind::Locked,

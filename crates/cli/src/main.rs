@@ -6,6 +6,7 @@
 //! | [`args`] | the spelling of the command line |
 //! | [`config`] | where settings come from |
 //! | [`report`], [`sockets`], [`metrics`] | what a mount tells of itself, and where it is asked |
+//! | [`address`] | addresses to listen on |
 //! | [`activation`], [`notify`] | sockets from a service manager, and what it is told |
 //! | [`caching`] | what readers keep in memory and on disk |
 //! | [`output`] | what goes to stdout and stderr, JSON records |
@@ -24,6 +25,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 mod activation;
+mod address;
 mod args;
 mod caching;
 mod commands;

@@ -9,7 +9,7 @@ use ::serve::metrics::{self, Kind, Page};
 use store::mirrors::{Counts, Status};
 use tokio::task::JoinHandle;
 
-use crate::commands::serve::listen_address;
+use crate::address::listen_address;
 use crate::failure::{Failure, Outcome};
 
 /// A page that is handed out until this is dropped.

@@ -1,11 +1,11 @@
-//! `prune`: what no kept version reaches gives its room back (design `publish.md`, *Replication*).
+//! `prune`: frees the room of blocks that no kept version reaches (design `publish.md`, *Replication*).
 //!
-//! Which versions there were, the history log tells: its leaves are the signed records. A version that
-//! is still valid is always kept, and so is the one that the head names; more on request, the newest of
-//! the head's own line first. What owners went back behind (rule 4 of `trees.md`) has higher numbers,
-//! and comes last. What they reach is walked and marked here, each block read, hashed and entered once;
-//! `store::collect` does the rest. Whatever cannot be read for certain ends the work before anything
-//! is collected.
+//! The history log tells which versions there were: its leaves are the signed records. A version that is
+//! still valid is always kept, and so is the one that the head names. On request more are kept: first the
+//! newest of the head's own line, last those that owners went back behind (rule 4 of `trees.md`; they
+//! have higher numbers). What the kept versions reach is walked and marked here: each block is read,
+//! hashed and entered once. `store::collect` does the rest. If anything cannot be read for certain, the
+//! work ends before anything is collected.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};

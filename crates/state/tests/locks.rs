@@ -131,7 +131,7 @@ fn work_that_waits_for_a_thread_until_the_deadline_never_runs() {
     let ran = Arc::new(AtomicBool::new(false));
     let runs = ran.clone();
     runtime.block_on(async {
-        let busy = tokio::task::spawn_blocking(move || drop(released.recv()));
+        let busy = tokio::task::spawn_blocking(move || released.recv().is_ok());
         let work = move |_: &LockedState| {
             runs.store(true, Ordering::Relaxed);
             Ok::<_, StateError>(())
@@ -151,7 +151,7 @@ async fn work_that_was_begun_runs_to_its_end_and_the_error_says_so() {
     let state = VolumeState::at(directory.path(), &id(1));
     let (release, released) = std::sync::mpsc::channel::<()>();
     let work = move |locked: &LockedState| {
-        drop(released.recv());
+        let _ = released.recv();
         locked.keep_adopted_head(b"late")
     };
     let error = state.update(after(100), work).await.unwrap_err();

@@ -1,7 +1,7 @@
-//! What the repository costs: `cargo run --release -p bulla-store --example measure -- DIR BLOCKS
-//! BLOCK_BYTES`. Appends, commits, opens and looks up; the figures stand in docs/decisions/0007.
+//! Measures the repository: `cargo run --release -p bulla-store --example measure -- DIR BLOCKS
+//! BLOCK_BYTES`. Appends, commits, opens and looks up; docs/decisions/0007 has the figures.
 
-#![allow(clippy::unwrap_used)] // a measurement that fails has no figures
+#![allow(clippy::unwrap_used)] // a measurement fails by panicking
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use store::{BlockStore, Repository, Writer};
 use trust::{Frame, Handle, Hasher, Kind, Record};
 
-/// A record that is never unpacked: its handle is a hash of its number.
+/// A record that is never unpacked; its handle is a hash of its number.
 fn record(hasher: &Hasher, number: u64, payload: &Bytes) -> Record {
     let mut frame = BytesMut::with_capacity(payload.len() + 6);
     frame.put_slice(&[Kind::Data as u8, 0]);
@@ -32,7 +32,7 @@ fn rss_mib() -> u64 {
     (pages * 4096) >> 20
 }
 
-/// Processor seconds of this program so far: what counts when others share the machine.
+/// CPU seconds of this process so far: a better measure than wall time on a shared machine.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
@@ -40,7 +40,7 @@ fn cpu_seconds() -> f64 {
     (ticks(12) + ticks(13)) / 100.0
 }
 
-/// Numbers below `n` in an order that jumps.
+/// Numbers below `n` in scattered order.
 fn scattered(n: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % n)
 }
@@ -55,7 +55,7 @@ fn main() {
     let hasher = Hasher::new(&[1; 32]);
     let payload = Bytes::from(vec![7u8; len]);
     if std::path::Path::new(dir).join("bulla").exists() {
-        println!("reading what is there");
+        println!("reading the existing repository");
     } else {
         write(dir, blocks, &payload, &hasher);
     }

@@ -1,18 +1,17 @@
-//! Frames on the reader's own disk: asked before any mirror, believed as little.
+//! Cache of frames on the reader's own disk. It is asked before any mirror and trusted as little.
 //!
-//! One file a block, named by its handle and holding its record, so that every process of the
-//! machine may share the directory without a word to the others. Files appear by rename and are
-//! never changed; nothing is synced: what a crash tears does not bear its name any more, is removed
-//! when it is read, and fetched again. The cache is never needed for security and may be deleted at
-//! any time.
+//! Each block has one file, named by its handle and holding its record, so that all processes of a
+//! machine can share the directory without coordination. Files appear by rename and never change.
+//! Nothing is synced: a file that a crash tore fails its check, is removed when it is read, and is
+//! fetched again. Security does not depend on the cache, and it may be deleted at any time.
 //!
-//! Writing is done by one thread behind a bounded queue. A reader who is faster than the disk waits for it
-//! a little ([`room`]): what does not fit then is not kept. The quota and the space that must stay
-//! free are held by removing what was not used for longest ([`tending`]). Design: `publish.md`, *Client*.
+//! One thread writes, behind a bounded queue. A reader that is faster than the disk waits for a short
+//! time ([`room`]); a block for which there is no room then is not cached. The thread keeps the quota
+//! and the required free space by removing the least recently used blocks ([`evictor`]).
 
+mod evictor;
 mod files;
 mod room;
-mod tending;
 #[cfg(test)]
 mod tests;
 
@@ -26,27 +25,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
-use crate::{BlockStore, BoxFuture, Patience, StoreError};
+use crate::blocking::Blocking;
+use crate::disk::Patience;
+use crate::{BlockStore, BoxFuture, StoreError};
+use evictor::Evictor;
 use files::{Files, Found};
 use room::Room;
-use tending::Tending;
 
-/// Blocks that wait to be written at most: so many, and so many bytes.
+/// Maximum number and total length of blocks that wait to be written.
 const MAX_QUEUED: usize = 4096;
 const MAX_QUEUED_BYTES: usize = 64 << 20;
-/// What a block counts for in the queue at least, bytes: so both bounds are one.
+/// Each block counts for at least this many bytes in the queue, so that one counter keeps both limits.
 const LEAST_QUEUED_BYTES: usize = MAX_QUEUED_BYTES / MAX_QUEUED;
-/// How long a reader waits for room in the queue.
+/// Maximum time for which a reader waits for room in the queue.
 const ROOM_PATIENCE: Duration = Duration::from_millis(50);
-/// How long the last user waits for what is queued to be written.
+/// Maximum time for which dropping the cache waits until the queue is written.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// How much a [`DiskCache`] may take.
+/// Limits of a [`DiskCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Bytes of the disk that all blocks together may take.
+    /// Disk space that all blocks together may take, bytes.
     pub quota_bytes: u64,
-    /// Bytes of the file system that must stay free for others.
+    /// Space of the file system that must stay free for others, bytes.
     pub keep_free_bytes: u64,
 }
 
@@ -59,24 +60,24 @@ impl Default for CacheLimits {
     }
 }
 
-/// What the cache did; for metrics and people.
+/// Counters of the cache, for metrics and status.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Blocks given out.
+    /// Blocks found.
     pub hits: AtomicU64,
-    /// Blocks asked for and not there.
+    /// Blocks not found.
     pub misses: AtomicU64,
     /// Blocks written.
     pub written: AtomicU64,
-    /// Blocks not written: no room in the queue, the quota or on the disk, or the disk failed.
+    /// Blocks not written: the queue, the quota or the disk was full, or the disk failed.
     pub refused: AtomicU64,
-    /// Files that were not what their names say, and are gone.
+    /// Damaged files that were removed.
     pub damaged: AtomicU64,
     /// Blocks removed to make room.
     pub evicted: AtomicU64,
 }
 
-/// What is to be done behind the reader's back.
+/// Work for the writing thread.
 enum Task {
     Put(Record),
     Used(Handle),
@@ -96,7 +97,7 @@ fn queued_bytes(frame: &Frame) -> usize {
     frame.as_bytes().len().max(LEAST_QUEUED_BYTES)
 }
 
-/// A directory of blocks that were fetched before.
+/// A directory of cached blocks.
 pub struct DiskCache {
     shared: Arc<Shared>,
     queue: Option<SyncSender<Task>>,
@@ -112,11 +113,11 @@ impl std::fmt::Debug for DiskCache {
 }
 
 impl DiskCache {
-    /// Opens the cache in `directory`, which is made when missing. Blocks of several volumes may
-    /// lie in one: handles of different volumes differ.
+    /// Opens the cache in `directory`, creating it when missing. Several volumes can share a cache:
+    /// handles of different volumes differ. Blocks.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when the directory cannot be made or written.
+    /// [`StoreError::Io`] when the directory cannot be created or written.
     pub fn open(directory: &Path, limits: CacheLimits) -> Result<Arc<DiskCache>, StoreError> {
         let shared = Arc::new(Shared {
             files: Files::open(directory)?,
@@ -128,11 +129,11 @@ impl DiskCache {
         });
         let (queue, tasks) = sync_channel(MAX_QUEUED);
         let (end, ended) = sync_channel(1);
-        let tending = Tending::new(shared.clone());
+        let evictor = Evictor::new(shared.clone());
         std::thread::Builder::new()
             .name("disk-cache".to_owned())
             .spawn(move || {
-                tending.run(&tasks);
+                evictor.run(&tasks);
                 drop(end);
             })
             .map_err(|source| StoreError::Io {
@@ -146,39 +147,40 @@ impl DiskCache {
         }))
     }
 
-    /// What it did so far.
+    /// Its counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Where it lies.
+    /// Its directory.
     pub fn directory(&self) -> &Path {
         self.shared.files.root()
     }
 
-    /// How much it may take.
+    /// Its limits.
     pub fn limits(&self) -> CacheLimits {
         self.shared.limits
     }
 
-    /// Bytes that the blocks take, of all processes, as last counted.
+    /// Disk space that the blocks of all processes take, as last counted, bytes.
     pub fn used_bytes(&self) -> u64 {
         self.shared.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing more is kept because the disk has too little space.
+    /// Whether no block is written because the disk has too little space.
     pub fn is_full(&self) -> bool {
         self.shared.full.load(Ordering::Relaxed)
     }
 
-    /// Keeps a block that was checked. Waits for the disk 50 ms at most, and in all a tenth of the time;
-    /// when there is no room then, it is not kept.
+    /// Caches a verified block. Waits for room in the queue for at most 50 ms, and for at most a tenth
+    /// of the time that passes; without room the block is not cached.
     pub fn put(&self, handle: Handle, frame: &Frame) {
         if !self.shared.room.take(queued_bytes(frame)) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        // A frame may share the memory of a whole answer, which the queue must not keep alive.
+        // A frame may share the memory of a whole answer: copy it, so that the queue does not keep
+        // that alive.
         let frame = if frame.as_bytes().is_unique() {
             frame.clone()
         } else {
@@ -196,7 +198,7 @@ impl DiskCache {
         }
     }
 
-    /// Removes a block that did not bear its name.
+    /// Removes a block that failed its check.
     pub fn remove_damaged(&self, handle: &Handle) {
         self.shared.counters.damaged.fetch_add(1, Ordering::Relaxed);
         self.send(Task::Remove(*handle));
@@ -208,7 +210,7 @@ impl DiskCache {
             .is_some_and(|queue| queue.try_send(task).is_ok())
     }
 
-    /// A block, if the page cache has it: never waits for the disk.
+    /// Returns a block if the page cache has it. Never waits for the disk.
     pub fn try_cached(&self, handle: &Handle) -> Option<Frame> {
         self.get(handle, Patience::Never)
     }
@@ -237,16 +239,16 @@ impl DiskCache {
 }
 
 impl Drop for DiskCache {
-    /// What is queued is still written, as long as the disk is not stuck.
+    /// Waits until the queue is written, unless the disk is stuck.
     fn drop(&mut self) {
         self.queue = None;
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        // An error is what tells that the thread has ended.
+        // The channel closes when the thread ends.
         let _ = ended.recv_timeout(LAST_WAIT);
     }
 }
 
-/// The same for use behind an `Arc`, as a store.
+/// A shared [`DiskCache`] as a [`BlockStore`].
 #[derive(Debug, Clone)]
 pub struct CacheStore(pub Arc<DiskCache>);
 
@@ -271,14 +273,9 @@ impl BlockStore for CacheStore {
                         found.push(Record { handle, frame });
                     }
                 }
-                found
+                Ok(found)
             };
-            let place = self.place().to_owned();
-            let read = tokio::task::spawn_blocking(read).await;
-            read.map_err(|e| StoreError::Unavailable {
-                place,
-                cause: e.to_string(),
-            })
+            Blocking::Pool.run(self.place(), read).await
         })
     }
 

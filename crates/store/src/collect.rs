@@ -1,9 +1,9 @@
-//! Collection: what no kept version reaches gives its room back (docs/decisions/0020).
+//! Collection: frees the space of blocks that no kept version reaches (docs/decisions/0020).
 //!
-//! Whoever knows the trees marks what lives; here segments without live records are dropped, those
-//! with few are written anew, and a new index names what is left, all in one commit. Readers of the
-//! index before are not disturbed: the files that it names lie here for a grace, listed in the note
-//! `collected`, and are removed by the first writer after that.
+//! The caller, who knows the trees, marks the live blocks. Then segments without live records are
+//! dropped, segments with few are rewritten, and a new index names what is left, all in one commit.
+//! Readers of the old index are not disturbed: the dropped files stay for a grace. The note
+//! `collected` lists them, and the first writer after the grace removes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::BytesMut;
 use trust::{Handle, Record};
 
-use crate::disk::Disk;
+use crate::StoreError;
+use crate::disk::{Disk, Patience, damaged, io_error};
 use crate::index::Location;
 use crate::index::run::Lookup;
 use crate::names::FileId;
 use crate::notes::{self, Note};
-use crate::repository::View;
-use crate::{Patience, StoreError, damaged, io_error};
+use crate::view::View;
 
-/// A segment is written anew when less than this part of it lives, percent.
+/// A segment is rewritten when less than this part of it is live, percent.
 const REWRITE_BELOW_PERCENT: u64 = 50;
 
-/// What marking a block found.
+/// Result of marking a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// It is here, and was not marked before.
+    /// The block is here and was not marked before.
     New,
-    /// It was marked before.
+    /// The block was marked before.
     Known,
-    /// It is not here.
+    /// The block is not here.
     Absent,
 }
 
-/// The blocks that live: some 20 bytes each.
+/// The set of live blocks; about 20 bytes each.
 pub struct Marks {
     disk: Arc<dyn Disk>,
     view: Arc<View>,
@@ -44,31 +44,31 @@ pub struct Marks {
     live_bytes: Vec<u64>,
 }
 
-/// What a collection did, or would do.
+/// What a collection did or would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Blocks that live.
+    /// Live blocks.
     pub live_blocks: u64,
     /// Index entries before.
     pub entries_before: u64,
     /// Segments before.
     pub segments: u64,
-    /// Segments that hold nothing alive.
+    /// Segments without live blocks.
     pub dropped: u64,
-    /// Segments that are written anew.
+    /// Segments that are rewritten.
     pub rewritten: u64,
-    /// Room that is given back once the grace is over, bytes.
+    /// Space that is freed after the grace, bytes.
     pub freed_bytes: u64,
-    /// Room that dead blocks go on taking in segments that mostly live, bytes.
+    /// Space that dead blocks still take in segments that are kept, bytes.
     pub dead_bytes: u64,
 }
 
-/// What becomes of the segments.
+/// What is done with each segment.
 pub(crate) struct Plan {
     pub drop: Vec<FileId>,
     pub rewrite: Vec<FileId>,
     pub keep: Vec<FileId>,
-    pub told: Collected,
+    pub summary: Collected,
 }
 
 impl Marks {
@@ -84,10 +84,11 @@ impl Marks {
         }
     }
 
-    /// Marks a block as living.
+    /// Marks a block as live.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Io`]: nothing may be collected then.
+    /// [`StoreError::Damaged`], [`StoreError::Io`]. After an error do not collect: live blocks may be
+    /// unmarked.
     pub fn mark(&mut self, handle: &Handle) -> Result<Mark, StoreError> {
         let Lookup::At(at) = self.view.locate(&*self.disk, handle, Patience::Wait)? else {
             return Ok(Mark::Absent);
@@ -104,8 +105,8 @@ impl Marks {
         Ok(Mark::New)
     }
 
-    /// Whether they are about this state of the index.
-    pub(crate) fn are_of(&self, view: &View) -> bool {
+    /// Whether these marks belong to this state of the index.
+    pub(crate) fn belong_to(&self, view: &View) -> bool {
         self.view.head.runs == view.head.runs
     }
 
@@ -114,17 +115,17 @@ impl Marks {
         Some((ordinal, u64::from(ordinal) << 32 | u64::from(at.offset)))
     }
 
-    pub(crate) fn lives(&self, at: &Location) -> bool {
+    pub(crate) fn is_live(&self, at: &Location) -> bool {
         self.key(at)
             .is_some_and(|(_, key)| self.live.contains(&key))
     }
 
-    /// What collecting would do.
+    /// What a collection would do.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     pub fn estimate(&self) -> Result<Collected, StoreError> {
-        Ok(self.plan()?.told)
+        Ok(self.plan()?.summary)
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, StoreError> {
@@ -132,7 +133,7 @@ impl Marks {
             drop: Vec::new(),
             rewrite: Vec::new(),
             keep: Vec::new(),
-            told: Collected {
+            summary: Collected {
                 live_blocks: self.live.len() as u64,
                 entries_before: self.view.head.runs.iter().map(|r| r.entries).sum(),
                 segments: self.ordinals.len() as u64,
@@ -145,28 +146,28 @@ impl Marks {
             let name = id.segment();
             let len = match self.disk.open(&name).and_then(|file| file.len_bytes()) {
                 Ok(len) => len,
-                // Named by an index that was made anew over a lost segment.
+                // A rebuilt index may name a lost segment.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound && live == 0 => 0,
                 Err(e) => return Err(io_error(&*self.disk, &name, e)),
             };
             if live == 0 {
-                plan.told.freed_bytes += len;
+                plan.summary.freed_bytes += len;
                 plan.drop.push(*id);
             } else if live.saturating_mul(100) < len.saturating_mul(REWRITE_BELOW_PERCENT) {
-                plan.told.freed_bytes += len.saturating_sub(live);
+                plan.summary.freed_bytes += len.saturating_sub(live);
                 plan.rewrite.push(*id);
             } else {
-                plan.told.dead_bytes += len.saturating_sub(live);
+                plan.summary.dead_bytes += len.saturating_sub(live);
                 plan.keep.push(*id);
             }
         }
-        plan.told.dropped = plan.drop.len() as u64;
-        plan.told.rewritten = plan.rewrite.len() as u64;
+        plan.summary.dropped = plan.drop.len() as u64;
+        plan.summary.rewritten = plan.rewrite.len() as u64;
         Ok(plan)
     }
 }
 
-/// Reads a record where the index says that it lies.
+/// Reads a record at its location.
 pub(crate) fn record_at(
     disk: &dyn Disk,
     handle: &Handle,
@@ -189,18 +190,18 @@ pub(crate) fn record_at(
     }
 }
 
-/// The note `collected`: how large the index was afterwards, and which segments still lie here for
-/// readers of the index before, until when.
+/// The note `collected`: the size of the index after the last collection, and the collected segments
+/// that stay for readers of the old index, with the end of their grace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CollectedNote {
     /// Index entries after the last collection.
     pub entries: u64,
-    /// Unix seconds, and the segment.
-    pub sheltered: Vec<(u64, FileId)>,
+    /// End of the grace in Unix seconds, and the segment.
+    pub protected: Vec<(u64, FileId)>,
 }
 
 impl CollectedNote {
-    /// The note of a repository; one that cannot be read shelters nothing.
+    /// The note of a repository. A note that cannot be read protects no segment.
     pub(crate) fn load(disk: &dyn Disk) -> CollectedNote {
         let note = notes::read(disk, Note::Collected).ok().flatten();
         note.and_then(|note| CollectedNote::decode(&note))
@@ -209,7 +210,7 @@ impl CollectedNote {
 
     pub(crate) fn encode(&self) -> String {
         let mut out = format!("bulla collected\nformat 0\nentries {}\n", self.entries);
-        for (until, id) in &self.sheltered {
+        for (until, id) in &self.protected {
             out.push_str(&format!("until {until} {id}\n"));
         }
         out
@@ -222,28 +223,28 @@ impl CollectedNote {
             return None;
         }
         let entries = lines.next()?.strip_prefix("entries ")?.parse().ok()?;
-        let sheltered = lines.map(|line| {
+        let protected = lines.map(|line| {
             let (until, id) = line.strip_prefix("until ")?.split_once(' ')?;
             Some((until.parse().ok()?, FileId::parse(id, "")?))
         });
         Some(CollectedNote {
             entries,
-            sheltered: sheltered.collect::<Option<_>>()?,
+            protected: protected.collect::<Option<_>>()?,
         })
     }
 
-    /// What may not be removed yet.
-    pub(crate) fn shelters(&self) -> HashSet<FileId> {
+    /// The segments that may not be removed yet.
+    pub(crate) fn protected_now(&self) -> HashSet<FileId> {
         let now = unix_now();
-        let still = self.sheltered.iter().filter(|(until, _)| *until > now);
+        let still = self.protected.iter().filter(|(until, _)| *until > now);
         still.map(|(_, id)| *id).collect()
     }
 
-    pub(crate) fn shelter(&mut self, segments: &[FileId], grace: Duration) {
+    pub(crate) fn protect(&mut self, segments: &[FileId], grace: Duration) {
         let now = unix_now();
-        self.sheltered.retain(|(until, _)| *until > now);
+        self.protected.retain(|(until, _)| *until > now);
         let until = now.saturating_add(grace.as_secs());
-        self.sheltered
+        self.protected
             .extend(segments.iter().map(|id| (until, *id)));
     }
 }
@@ -258,16 +259,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_read_back_and_shelters_as_long_as_it_says() {
+    fn collected_note_round_trips_and_protects_until_its_time() {
         let mut note = CollectedNote {
             entries: 17,
-            sheltered: Vec::new(),
+            protected: Vec::new(),
         };
-        note.shelter(&[FileId([1; 16])], Duration::ZERO);
-        note.shelter(&[FileId([2; 16])], Duration::from_secs(1000));
+        note.protect(&[FileId([1; 16])], Duration::ZERO);
+        note.protect(&[FileId([2; 16])], Duration::from_secs(1000));
         let text = note.encode();
         assert_eq!(CollectedNote::decode(text.as_bytes()), Some(note.clone()));
-        assert_eq!(note.shelters(), HashSet::from([FileId([2; 16])]));
+        assert_eq!(note.protected_now(), HashSet::from([FileId([2; 16])]));
         for bad in [
             "",
             "bulla collected\nformat 0\n",

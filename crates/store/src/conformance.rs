@@ -1,10 +1,12 @@
-//! What every replica must do, as code that each implementation's tests call (design `quality.md`, 3).
+//! What every replica ([`suite`]) and every sink ([`sink`]) must do, as library code that the tests of
+//! each implementation call.
 //!
-//! `make` gives a replica that holds the content; the suite asks it in every shape of request. A
-//! replica that fails panics with the name of the rule. What is answered is checked as a client
-//! would: by hashing it.
+//! `make` returns a replica with the given content, and the suite sends it every kind of request. It
+//! checks answers by hashing, as a client does. When a rule is broken, the suite panics with its name.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a suite fails by panicking
+
+pub mod sink;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,22 +18,22 @@ use trust::{Handle, Hasher, Kind, Record};
 
 use crate::{Replica, StoreError};
 
-/// What a replica under test holds: the records in this order, and the head.
+/// Content of a replica under test: the records in this order, and the head.
 #[derive(Debug, Clone, Default)]
 pub struct Content {
     /// Blocks, in the order of a segment.
     pub records: Vec<Record>,
-    /// What [`Replica::head`] answers; `None` where no version was published.
+    /// The head that [`Replica::head`] returns; `None` when no version was published.
     pub head: Option<Bytes>,
 }
 
-/// The hash function under which [`record`] names its blocks.
+/// The hash function with which [`record`] names blocks.
 pub fn hasher() -> Hasher {
     Hasher::new(&[0x42; 32])
 }
 
-/// A record with a block of `len_bytes` that nothing compresses; another for every seed where the
-/// length lets it be (8 bytes and more).
+/// A record with a block of `len_bytes` that does not compress. Each seed gives another block if it
+/// has 8 bytes or more.
 pub fn record(kind: Kind, seed: u64, len_bytes: usize) -> Record {
     let mut noise = blake3::Hasher::new()
         .update(&seed.to_le_bytes())
@@ -55,7 +57,7 @@ fn pack(kind: Kind, plain: &[u8]) -> Record {
     }
 }
 
-/// Runs the whole suite. `head` is what a volume's head may look like where that matters.
+/// Runs the whole suite. `head` is the head of the test volume; some replicas only take a valid one.
 ///
 /// # Panics
 /// When the replica breaks a rule; the message names it.
@@ -68,8 +70,8 @@ pub async fn suite<R: Replica>(make: impl AsyncFn(Content) -> R, head: Bytes) {
     heads(&make, head).await;
 }
 
-/// Asks, and checks what holds of every answer: nothing unasked without `around`, nothing twice,
-/// every block hashes to its name.
+/// Sends a request and checks what must hold for every answer: without `around` only wanted records,
+/// none twice, and every block hashes to its handle.
 async fn ask(replica: &dyn Replica, want: &[Handle], around: usize) -> Vec<Record> {
     let answer = replica.get_many(want, around).await.expect("an answer");
     let wanted: HashSet<Handle> = want.iter().copied().collect();
@@ -95,7 +97,7 @@ fn names(records: &[Record]) -> Vec<Handle> {
     records.iter().map(|r| r.handle).collect()
 }
 
-/// The same records, whatever their order.
+/// Asserts that both have the same records in any order.
 fn assert_same(rule: &str, got: &[Record], expected: &[Record]) {
     let map = |records: &[Record]| -> HashMap<Handle, Bytes> {
         let pair = |r: &Record| (r.handle, r.frame.as_bytes().clone());

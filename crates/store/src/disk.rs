@@ -1,38 +1,39 @@
-//! The disk under a repository, as a trait: every call that the repository makes of a file system,
-//! and [`Local`], the real one. The trait exists so that a simulator (crate `sim`) can lose, tear and
-//! reorder what was not synced, and run out of space at any write (design `quality.md`, crashes).
+//! The file system under a repository, as a trait: every call that a repository makes, and
+//! [`Local`], the implementation on the real file system. With the trait, a simulator (crate `sim`)
+//! can lose, tear and reorder unsynced writes, and run out of space at any write.
 //!
-//! Names are relative to the repository's directory, with `/` between parts. There is no memory
-//! mapping: a file that somebody truncates would kill a daemon that has it mapped.
+//! Names are relative to the repository's directory, with `/` between parts. Files are not memory
+//! mapped: truncating a mapped file would kill the daemon.
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+mod files;
+mod local;
+
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
-use rustix::io::{Errno, ReadWriteFlags};
+pub(crate) use files::{damaged, io_error, read_whole, replace_file, write_aside};
+pub use local::Local;
 
-/// Held while a repository is written; dropping it releases the lock.
+/// The writer's lock; dropping it releases it.
 pub type Lock = Box<dyn Send + Sync>;
 
 /// A directory with files, as a repository uses it.
 pub trait Disk: Send + Sync + 'static {
-    /// The directory's name for people.
+    /// The directory's name for logs and errors.
     fn place(&self) -> &str;
 
-    /// Where a file lies, for errors.
+    /// The path of a file, for errors.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Makes an empty file, replacing one of that name, for writing.
+    /// Creates an empty file for writing, replacing one of that name.
     ///
     /// # Errors
     /// The system's.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Opens a regular file for reading; anything else (a pipe, a device) is an error, not a wait.
+    /// Opens a regular file for reading. Anything else (a pipe, a device) is an error and never
+    /// blocks.
     ///
     /// # Errors
     /// The system's; `InvalidData` for what is not a regular file.
@@ -50,25 +51,26 @@ pub trait Disk: Send + Sync + 'static {
     /// The system's.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes a directory and those above it, durably; one that exists is fine.
+    /// Creates a directory and its parents durably; an existing one is fine.
     ///
     /// # Errors
     /// The system's.
     fn make_dir(&self, name: &str) -> io::Result<()>;
 
-    /// Makes the names in a directory durable (`""` is the repository itself).
+    /// Makes the names in a directory durable (`""` is the repository's directory).
     ///
     /// # Errors
     /// The system's.
     fn sync_dir(&self, name: &str) -> io::Result<()>;
 
-    /// Names in a directory, in any order; a name that is not UTF-8 is not ours and left out.
+    /// Lists the names in a directory, in any order, without those that are not UTF-8: no file of a
+    /// repository has such a name.
     ///
     /// # Errors
     /// The system's.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
 
-    /// Takes the exclusive lock that this file stands for, without waiting; `None` when it is held.
+    /// Takes an exclusive lock on this file without waiting; `None` when another holds it.
     ///
     /// # Errors
     /// The system's.
@@ -83,20 +85,20 @@ pub trait DiskFile: Send + Sync {
     /// The system's.
     fn len_bytes(&self) -> io::Result<u64>;
 
-    /// Reads until `buf` is full or the file ends; gives the number of bytes read.
+    /// Reads until `buf` is full or the file ends; returns the number of bytes read.
     ///
     /// # Errors
     /// The system's.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The same without waiting for a device: `None` when the page cache does not have it all, or
-    /// when the file system cannot tell.
+    /// Like [`DiskFile::read_at`], without waiting for a device: `None` when the page cache does not
+    /// hold all of it, or when the file system cannot tell.
     ///
     /// # Errors
     /// The system's.
     fn read_at_if_cached(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
 
-    /// Writes all of `bytes` at `offset`.
+    /// Writes all `bytes` at `offset`.
     ///
     /// # Errors
     /// The system's; a part may have been written.
@@ -109,177 +111,11 @@ pub trait DiskFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A directory of the system that the program runs on.
-#[derive(Debug)]
-pub struct Local {
-    root: PathBuf,
-    place: String,
-}
-
-impl Local {
-    /// The disk that is this directory; it need not exist yet.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        let root = root.into();
-        let place = root.display().to_string();
-        Local { root, place }
-    }
-}
-
-impl Disk for Local {
-    fn place(&self) -> &str {
-        &self.place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        if name.is_empty() {
-            self.root.clone()
-        } else {
-            self.root.join(name)
-        }
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(self.path(name))?;
-        Ok(Arc::new(LocalFile::new(file)))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        // O_NONBLOCK: a pipe in the place of a file must not hold the reader for ever.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32)
-            .open(self.path(name))?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "not a regular file",
-            ));
-        }
-        Ok(Arc::new(LocalFile::new(file)))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path(from), self.path(to))
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path(name))
-    }
-
-    fn make_dir(&self, name: &str) -> io::Result<()> {
-        let path = self.path(name);
-        if path.is_dir() {
-            return Ok(());
-        }
-        std::fs::create_dir_all(&path)?;
-        match path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            Some(parent) => File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
-    }
-
-    fn sync_dir(&self, name: &str) -> io::Result<()> {
-        File::open(self.path(name))?.sync_all()
-    }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(self.path(dir))? {
-            if let Ok(name) = OsString::into_string(entry?.file_name()) {
-                names.push(name);
-            }
-        }
-        Ok(names)
-    }
-
-    fn lock(&self, name: &str) -> io::Result<Option<Lock>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.path(name))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(Held(file)))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(e)) => Err(e),
-        }
-    }
-}
-
-/// A lock that ends when it is let go. Closing the file is not enough: a process that another thread is
-/// just starting has the file open as well, until it becomes another program.
-struct Held(File);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
-struct LocalFile {
-    file: File,
-    in_memory: bool,
-}
-
-impl LocalFile {
-    fn new(file: File) -> Self {
-        // A memory file system knows no reads that do not wait, and has none that do.
-        const TMPFS: i64 = 0x0102_1994;
-        let system = rustix::fs::fstatfs(&file);
-        LocalFile {
-            file,
-            in_memory: system.is_ok_and(|s| s.f_type == TMPFS),
-        }
-    }
-}
-
-impl DiskFile for LocalFile {
-    fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
-            match self.file.read_at(rest, offset.saturating_add(done as u64)) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
-    }
-
-    fn read_at_if_cached(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        if self.in_memory {
-            return self.read_at(buf, offset).map(Some);
-        }
-        let want = buf.len();
-        let mut slices = [io::IoSliceMut::new(buf)];
-        match rustix::io::preadv2(&self.file, &mut slices, offset, ReadWriteFlags::NOWAIT) {
-            Ok(n) if n == want => Ok(Some(n)),
-            // Short: the file ends here, or the cache does. Only a real read can tell.
-            Ok(n) => {
-                let end = self.len_bytes()?;
-                Ok((offset.saturating_add(n as u64) == end).then_some(n))
-            }
-            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(None),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
-    }
+/// Whether a read may wait for a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// It may wait.
+    Wait,
+    /// It returns without a result instead.
+    Never,
 }

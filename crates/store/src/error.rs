@@ -1,14 +1,14 @@
-//! What can go wrong with a place that holds blocks. None of it is proof of an attack by itself:
-//! that is for whoever checks the blocks to say.
+//! The error type of this crate. No variant is proof of an attack by itself: the crates that verify
+//! blocks and statements decide that.
 
 use std::path::PathBuf;
 
-use trust::Reject;
+use trust::{Handle, Reject};
 
-/// An error of a store; each variant says where.
+/// An error of a store; each variant names the place or the file.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No answer: not reachable, broken off, too slow.
+    /// The place gave no answer: it was not reachable, broke off, or was too slow.
     #[error("{place} does not answer: {cause}")]
     Unavailable {
         /// The place's name.
@@ -16,8 +16,8 @@ pub enum StoreError {
         /// What happened.
         cause: String,
     },
-    /// An answer that no honest place gives.
-    #[error("{place} answered with something that is no answer: {why}")]
+    /// The answer breaks a rule that every honest place keeps.
+    #[error("{place} gave an invalid answer: {why}")]
     BadAnswer {
         /// The place's name.
         place: String,
@@ -30,13 +30,39 @@ pub enum StoreError {
         /// The place's name.
         place: String,
     },
+    /// The place does not have a block that it should have.
+    #[error("{place} does not have block {handle}")]
+    NoBlock {
+        /// The place's name.
+        place: String,
+        /// The block.
+        handle: Handle,
+    },
+    /// The record that the place has under a handle is not that block.
+    #[error("{place} holds a damaged block {handle}: {why}")]
+    WrongBlock {
+        /// The place's name.
+        place: String,
+        /// The block.
+        handle: Handle,
+        /// Which check failed.
+        why: Reject,
+    },
+    /// The place has no room for more blocks.
+    #[error("{place} is full: {cause}")]
+    Full {
+        /// The place's name.
+        place: String,
+        /// The system's message, or which quota was reached.
+        cause: String,
+    },
     /// There is no repository here.
     #[error("{} is not a bulla repository", path.display())]
     NoRepository {
         /// Where it was looked for.
         path: PathBuf,
     },
-    /// A repository of a format that this build does not know.
+    /// The repository has a format that this build does not know.
     #[error("{} has format {found}, which this bulla does not know", path.display())]
     Format {
         /// The repository.
@@ -44,7 +70,7 @@ pub enum StoreError {
         /// What its format file says.
         found: String,
     },
-    /// Another process is writing.
+    /// Another process holds the writer's lock.
     #[error("{} is locked by another process", path.display())]
     Locked {
         /// The repository.
@@ -58,12 +84,12 @@ pub enum StoreError {
         /// Which rule it breaks.
         why: String,
     },
-    /// The system said no.
+    /// A system call failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },

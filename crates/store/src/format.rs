@@ -1,31 +1,31 @@
-//! The format file `bulla`: a few lines of text that say what this directory is and what a program
-//! must know to read or to write it (design README, law 6).
+//! The format file `bulla`: a few lines of text that mark the directory as a repository and list the
+//! features that a program must know to read or to write it.
 
 use crate::StoreError;
-use crate::disk::Disk;
+use crate::disk::{Disk, damaged, read_whole};
 use crate::names::FORMAT_FILE;
 
-/// What a repository made by this build says.
+/// Content of the format file that this build writes.
 pub const TEXT: &str =
     "bulla repository\nformat 0\nincompatible\nreadonly-compatible\ncompatible\n";
 
 const MAX_BYTES: usize = 4096;
 
-/// What the format file allows this build to do.
+/// What this build may do with a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
-    /// Whether it may write; reading is allowed or [`read`] fails.
+    /// Whether it may write. (If it may not read, [`read`] fails.)
     pub write: bool,
 }
 
-/// Reads and judges the format file.
+/// Reads and checks the format file.
 ///
 /// # Errors
-/// [`StoreError::NoRepository`] without one, [`StoreError::Format`] when it names a format or an
-/// incompatible feature that this build does not know, [`StoreError::Damaged`] when it is no such
-/// file.
+/// [`StoreError::NoRepository`] when there is none, [`StoreError::Format`] when it names a format or
+/// an incompatible feature that this build does not know, [`StoreError::Damaged`] when it is not a
+/// format file.
 pub fn read(disk: &dyn Disk) -> Result<Allowed, StoreError> {
-    let bytes = match super::read_whole(disk, FORMAT_FILE, MAX_BYTES) {
+    let bytes = match read_whole(disk, FORMAT_FILE, MAX_BYTES) {
         Err(StoreError::Io { source, .. })
             if matches!(
                 source.kind(),
@@ -43,7 +43,7 @@ pub fn read(disk: &dyn Disk) -> Result<Allowed, StoreError> {
             path: disk.path(""),
             found,
         },
-        Wrong::Damaged(why) => crate::damaged(disk, FORMAT_FILE, why),
+        Wrong::Damaged(why) => damaged(disk, FORMAT_FILE, why),
     })
 }
 
@@ -69,7 +69,7 @@ fn judge(bytes: &[u8]) -> Result<Allowed, Wrong> {
     let format = lines
         .next()
         .and_then(|l| l.strip_prefix("format "))
-        .ok_or(Wrong::Damaged("names no format"))?;
+        .ok_or(Wrong::Damaged("has no format line"))?;
     if format != "0" {
         return Err(Wrong::Unknown(format!("number {format}")));
     }
@@ -78,7 +78,7 @@ fn judge(bytes: &[u8]) -> Result<Allowed, Wrong> {
         match line {
             Some("") => Ok(None),
             Some(list) if list.starts_with(' ') => Ok(Some(list.to_owned())),
-            _ => Err(Wrong::Damaged("feature lines are not as they should be")),
+            _ => Err(Wrong::Damaged("a feature line is malformed")),
         }
     };
     if let Some(list) = features("incompatible")? {
@@ -88,7 +88,7 @@ fn judge(bytes: &[u8]) -> Result<Allowed, Wrong> {
     features("compatible")?;
     match lines.next() {
         None => Ok(Allowed { write }),
-        Some(_) => Err(Wrong::Damaged("has lines after its end")),
+        Some(_) => Err(Wrong::Damaged("has extra lines")),
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_its_own_and_refuses_what_it_does_not_know() {
+    fn format_file_of_this_build_is_read_and_unknown_ones_are_refused() {
         assert_eq!(judge(TEXT.as_bytes()), Ok(Allowed { write: true }));
         let with = |from: &str, to: &str| judge(TEXT.replace(from, to).as_bytes());
         assert_eq!(

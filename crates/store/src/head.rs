@@ -1,5 +1,5 @@
-//! The head file: the list of index runs, and beside it the statements (`trust::head`), which are
-//! opaque here. The one file that changes; it is replaced whole (docs/decisions/0008).
+//! The head file: the list of index runs and the statements (`trust::head`), which are opaque here.
+//! It is the only file that changes, and it is replaced as a whole (docs/decisions/0008).
 //!
 //! ```text
 //! magic "bullahd\n" | format u32 LE = 0 | incompatible flags u32 LE = 0
@@ -9,7 +9,7 @@
 //! BLAKE3 [32] of all bytes before it
 //! ```
 //!
-//! The checksum finds rot and torn writes; it is no defence and needs to be none.
+//! The checksum detects bit rot and torn writes, not attacks: statements are signed and blocks hashed.
 
 use bytes::Bytes;
 use trust::Reject;
@@ -17,11 +17,11 @@ use trust::encode::{Decoder, Encoder};
 
 use crate::names::FileId;
 
-/// Longest statements that a head carries, bytes.
+/// Maximum length of the statements in a head, bytes.
 pub const MAX_STATEMENT_BYTES: usize = 1 << 20;
-/// Most index runs that a head names.
+/// Maximum number of index runs that a head names.
 pub const MAX_RUNS: usize = 64;
-/// Longest head file, bytes.
+/// Maximum length of a head file, bytes.
 pub const MAX_HEAD_BYTES: usize = MAX_STATEMENT_BYTES + 16 + 2 + MAX_RUNS * 48 + 4 + 32;
 
 const MAGIC: &[u8; 8] = b"bullahd\n";
@@ -32,20 +32,20 @@ const FORMAT: u32 = 0;
 pub struct RunName {
     /// Its file.
     pub id: FileId,
-    /// How many handles it maps.
+    /// Number of its entries.
     pub entries: u64,
-    /// Length of the file, bytes: with the number of entries it tells a remote reader where the
-    /// pages end and what lies behind them begins.
+    /// Length of the file, bytes. With the number of entries it tells a remote reader where the pages
+    /// end.
     pub len_bytes: u64,
 }
 
-/// What the head file says.
+/// Content of the head file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Head {
-    /// Index runs to look in, newest first.
+    /// The index runs, newest first.
     pub runs: Vec<RunName>,
-    /// Runs that the last commit replaced; they stay until the next one, for readers who read the
-    /// head before it.
+    /// Runs that the last commit replaced. Their files stay until the next commit, for readers that
+    /// still use the head before the last commit.
     pub retired: Vec<FileId>,
     /// The statements of the newest version; empty before the first.
     pub statements: Bytes,
@@ -71,10 +71,10 @@ impl Head {
         bytes
     }
 
-    /// Reads the file's bytes.
+    /// Decodes the file's bytes.
     ///
     /// # Errors
-    /// [`Reject::Malformed`], or [`Reject::Unsupported`] for a format or flag of the future.
+    /// [`Reject::Malformed`], or [`Reject::Unsupported`] for an unknown format or flag.
     pub fn decode(bytes: &[u8]) -> Result<Head, Reject> {
         let mut d = Decoder::new(bytes, "head file");
         if d.array::<8>()? != *MAGIC {

@@ -1,23 +1,23 @@
-//! A replica in memory: for tests, and the model that the others are compared with.
+//! A store in memory: for tests, and as the model that other stores are compared with.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
 
 use crate::object::ObjectName;
-use crate::{BlockStore, BoxFuture, Objects, Replica, StoreError};
+use crate::{BlockSink, BlockStore, BoxFuture, Objects, Replica, StoreError};
 
-/// Blocks and a head in memory. The order of insertion is the order for read-around.
+/// Blocks, a head and objects in memory. Read-around follows the order of insertion.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     place: String,
-    held: RwLock<Held>,
+    held: RwLock<Contents>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Contents {
     records: Vec<Record>,
     positions: HashMap<Handle, usize>,
     head: Option<Bytes>,
@@ -25,7 +25,7 @@ struct Held {
 }
 
 impl MemoryStore {
-    /// An empty store of this name.
+    /// An empty store; `place` is its name.
     pub fn new(place: impl Into<String>) -> Self {
         MemoryStore {
             place: place.into(),
@@ -33,7 +33,7 @@ impl MemoryStore {
         }
     }
 
-    /// Adds a record; false when its handle is there already.
+    /// Adds a record; returns false, changing nothing, when its handle is there already.
     pub fn insert(&self, record: Record) -> bool {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         let position = held.records.len();
@@ -45,13 +45,13 @@ impl MemoryStore {
         new
     }
 
-    /// Sets what [`Replica::head`] answers.
+    /// Sets the head that [`Replica::head`] returns.
     pub fn set_head(&self, head: Bytes) {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         held.head = Some(head);
     }
 
-    /// Shows an object under its name. A store that was given none has no names to ask by.
+    /// Adds an object. Without any, [`Replica::objects`] returns `None`.
     pub fn set_object(&self, name: ObjectName, bytes: Bytes) {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         held.objects.insert(name, bytes);
@@ -67,12 +67,12 @@ impl MemoryStore {
         self.held().records.is_empty()
     }
 
-    fn held(&self) -> RwLockReadGuard<'_, Held> {
+    fn held(&self) -> RwLockReadGuard<'_, Contents> {
         self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl Contents {
     fn answer(&self, want: &[Handle], around: usize) -> Vec<Record> {
         let mut positions: Vec<usize> = want
             .iter()
@@ -121,6 +121,34 @@ impl BlockStore for MemoryStore {
         let held = self.held();
         let record = held.records.get(*held.positions.get(handle)?)?;
         Some(record.frame.clone())
+    }
+}
+
+/// A record is there as soon as it is put and as long as the process runs, so `flush` does nothing.
+impl BlockSink for MemoryStore {
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            for record in records {
+                self.insert(record.clone());
+            }
+            Ok(())
+        })
+    }
+
+    fn touch<'a>(
+        &'a self,
+        handles: &'a [Handle],
+    ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
+        Box::pin(async move {
+            let held = self.held();
+            let mut asked = HashSet::new();
+            let absent = |h: &&Handle| asked.insert(**h) && !held.positions.contains_key(*h);
+            Ok(handles.iter().filter(absent).copied().collect())
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

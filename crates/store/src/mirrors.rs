@@ -1,20 +1,20 @@
-//! Several replicas of one volume as one place to ask: who is asked first, who next, and when.
+//! Several replicas (mirrors) of one volume: which is asked first, which next, and when.
 //!
-//! None is trusted, and who asks checks what comes ([`Taker`]). Here it is decided
-//! - in which **order** mirrors are asked: by the time that an answer is expected to take, those
-//!   behind the newest version and those that often deny later ([`score`]);
-//! - when to **fail over**: at once on a failure, a denial or a wrong block, for the blocks that are
-//!   still missing and no others;
-//! - when to **hedge**: an answer that takes longer than nineteen of twenty did is asked for a second
-//!   time elsewhere, at most once in twenty requests;
-//! - who is **set aside** for a while: the dead, the stalled, the liars ([`breaker`]). Their next try
-//!   rides along with a request that another mirror answers, so that nobody waits for it. With all
-//!   of several mirrors dead a request fails at once until the next try is due; a lone mirror is
-//!   always asked.
+//! No mirror is trusted; the caller verifies the answers ([`ResponseVerifier`]). This module decides
+//! - in which **order** mirrors are asked: by the expected time of an answer; mirrors that are behind
+//!   the newest version or often deny blocks come later ([`score`]);
+//! - when to **fail over**: at once after a failure, a denial or a wrong block, and only for the
+//!   blocks that are still missing;
+//! - when to **hedge**: when an answer takes longer than 95% of the earlier ones, a second mirror is
+//!   asked; at most once in twenty requests ([`budget`]);
+//! - which mirrors are **set aside** for a while: those that fail, stall or lie ([`breaker`]).
 //!
-//! A request that lost a race is left to end by itself, within a bound: its answer is on its way
-//! anyway, its duration is worth knowing, and a wrong block in it is evidence like any other.
-//! Design: `publish.md`, *Client*.
+//! A mirror that was set aside is tried again beside a request that another mirror answers, so that
+//! nobody waits for it. When all of several mirrors are dead, requests fail at once until the next try
+//! is due. A single mirror is always asked.
+//!
+//! A request that lost a race goes on for a bounded time: its answer is already under way, its
+//! duration improves the score, and a wrong block in it is evidence.
 
 mod breaker;
 mod budget;
@@ -39,94 +39,94 @@ use budget::Budget;
 use race::{Event, Race, cause_of};
 use score::Score;
 
-/// How long a request that lost a race may go on.
+/// Maximum time for which a request that lost a race goes on.
 const LEFTOVER: Duration = Duration::from_secs(10);
-/// Whoever is silent for so long is not waited for, whatever the budget for hedges says.
+/// After this time without an answer a second mirror is asked even without budget for hedges.
 const STALLED: Duration = Duration::from_secs(1);
-/// Requests that lost a race and may go on at a time; further ones are dropped.
+/// Maximum number of lost requests that go on at a time; further ones are dropped.
 const MAX_LEFTOVERS: u64 = 64;
 
-/// Who checks what mirrors answer, and keeps what is right.
-pub trait Taker: Send + Sync + 'static {
-    /// Checks the records of one answer and keeps the right ones; gives back what is wrong.
-    fn take(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)>;
+/// Verifies the answers of mirrors and keeps the right blocks.
+pub trait ResponseVerifier: Send + Sync + 'static {
+    /// Verifies the records of one answer and keeps the right ones; returns the wrong ones.
+    fn verify(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)>;
 
-    /// What is still to be had; empty ends the request.
+    /// The handles that are still missing. The request ends when there are none.
     fn missing(&self) -> Vec<Handle>;
 }
 
-/// What one mirror did wrong about one request.
+/// What one mirror did wrong in one request.
 #[derive(Debug)]
 pub enum Fault {
-    /// It gave something that is not what was asked for.
+    /// It gave a wrong block or an invalid answer.
     Wrong {
         /// The mirror.
         place: String,
         /// Which check failed.
         why: Reject,
     },
-    /// It failed to answer, or was not asked because it failed lately.
+    /// It gave no answer, or was not asked because it failed recently.
     Failed {
         /// The mirror.
         place: String,
         /// What happened.
         cause: String,
     },
-    /// It does not have this many of the blocks.
+    /// It denied some of the blocks.
     Denied {
         /// The mirror.
         place: String,
-        /// How many.
+        /// Number of denied blocks.
         blocks: usize,
     },
 }
 
-/// How a mirror does, for people.
+/// State of a mirror, for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     /// Its name.
     pub place: String,
-    /// The time that a small answer is expected to take, if any came.
+    /// Expected time of a small answer, if one came.
     pub latency: Option<Duration>,
-    /// Set aside for so long still, and why.
+    /// For how long it is still set aside, and why.
     pub set_aside: Option<(Duration, String)>,
     /// Its head is behind the version in use.
     pub behind: bool,
-    /// What was asked and what came of it.
+    /// Its requests and their results.
     pub counts: Counts,
-    /// The last fault, in words.
+    /// The last fault, as text.
     pub last_fault: Option<String>,
 }
 
-/// What a mirror was asked, and what came of it.
+/// Counts of the requests to a mirror and of their results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests for blocks.
     pub requests: u64,
-    /// Requests without an answer, or with one too late.
+    /// Requests that were not answered, or answered too late.
     pub failures: u64,
-    /// Blocks that were not what was asked for, and answers that were none.
+    /// Wrong blocks and invalid answers.
     pub wrong: u64,
-    /// Requests of which it denied a block.
+    /// Requests in which it denied a block.
     pub denials: u64,
-    /// Requests that were sent to it because another mirror was slow, or to try it again.
+    /// Requests that were sent because another mirror was slow, or to try this one again.
     pub hedges: u64,
 }
 
 #[derive(Debug, Default)]
-struct Tallies {
+struct MirrorState {
     score: Score,
     breaker: Breaker,
     counts: Counts,
     last_fault: Option<String>,
-    /// Why it brought no head that could be used, when last asked.
+    /// Why its last head could not be used.
     refused: Option<String>,
-    /// The requests under way, by ticket.
+    /// Requests under way, by ticket.
     outstanding: BTreeMap<u64, Sent>,
     tickets: u64,
 }
 
-/// When a request was sent, and when its answer is slow and overdue.
+/// When a request was sent, and when its answer becomes slow and overdue.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     at: Instant,
@@ -134,7 +134,7 @@ struct Sent {
     overdue: Instant,
 }
 
-impl Tallies {
+impl MirrorState {
     fn sent(&mut self, blocks: usize) -> (u64, Sent) {
         let at = Instant::now();
         let sent = Sent {
@@ -148,7 +148,7 @@ impl Tallies {
         (self.tickets, sent)
     }
 
-    /// How long the oldest of the slow answers has been waited for.
+    /// How long the oldest slow request has been waiting.
     fn waiting(&self, now: Instant) -> Duration {
         let slow = self.outstanding.values().filter(|sent| sent.slow <= now);
         let oldest = slow.map(|sent| sent.at).min();
@@ -159,43 +159,40 @@ impl Tallies {
 struct Mirror {
     replica: Arc<dyn Replica>,
     behind: AtomicBool,
-    tallies: Mutex<Tallies>,
+    state: Mutex<MirrorState>,
 }
 
 impl Mirror {
-    fn tallies(&self) -> MutexGuard<'_, Tallies> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, MirrorState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn place(&self) -> &str {
         self.replica.place()
     }
 
-    /// What orders mirrors that are ready: first whether they are behind, then the time to wait,
-    /// which is at least as long as a slow answer has been waited for.
-    fn rank(&self, tallies: &Tallies, now: Instant) -> (bool, Duration) {
+    /// Sort key of a ready mirror: first whether it is behind, then the expected time, which is at
+    /// least as long as its oldest slow request has been waiting.
+    fn rank(&self, state: &MirrorState, now: Instant) -> (bool, Duration) {
         let behind = self.behind.load(Ordering::Relaxed);
-        (
-            behind,
-            tallies.score.expected_wait().max(tallies.waiting(now)),
-        )
+        (behind, state.score.expected_wait().max(state.waiting(now)))
     }
 
-    /// An answer came after `elapsed`.
+    /// Records an answer that came after `elapsed`.
     fn answered(&self, handles: usize, elapsed: Duration) {
-        let mut tallies = self.tallies();
-        tallies.score.answered(handles, elapsed);
-        tallies.breaker.good(Instant::now());
+        let mut state = self.state();
+        state.score.answered(handles, elapsed);
+        state.breaker.good(Instant::now());
     }
 
     fn faulty(&self, cause: Cause, words: String) {
-        let mut tallies = self.tallies();
+        let mut state = self.state();
         match cause {
-            Cause::Outage | Cause::Stall => tallies.counts.failures += 1,
-            Cause::Lie => tallies.counts.wrong += 1,
+            Cause::Outage | Cause::Stall => state.counts.failures += 1,
+            Cause::Lie => state.counts.wrong += 1,
         }
-        tallies.breaker.bad(cause, Instant::now());
-        tallies.last_fault = Some(words);
+        state.breaker.bad(cause, Instant::now());
+        state.last_fault = Some(words);
     }
 }
 
@@ -213,24 +210,24 @@ impl std::fmt::Debug for Mirrors {
     }
 }
 
-/// Who is to be asked, in this order.
+/// Which mirrors are asked, in this order.
 struct Order {
-    /// To be asked one after the other.
+    /// Asked one after the other.
     turns: VecDeque<Arc<Mirror>>,
-    /// Was set aside and is due for another try, beside the first.
+    /// Was set aside and is due for another try: asked beside the first.
     due: Option<Arc<Mirror>>,
-    /// Those left out, with the reason.
+    /// Mirrors that are left out, with the reason.
     out: Vec<Fault>,
 }
 
 impl Mirrors {
-    /// Mirrors, in the order in which they are asked as long as nothing is known of them.
+    /// Mirrors, in the order in which they are asked while nothing is known about them.
     pub fn new(replicas: Vec<Arc<dyn Replica>>) -> Mirrors {
         let mirror = |replica| {
             Arc::new(Mirror {
                 replica,
                 behind: AtomicBool::new(false),
-                tallies: Mutex::default(),
+                state: Mutex::default(),
             })
         };
         Mirrors {
@@ -245,59 +242,60 @@ impl Mirrors {
         self.mirrors.iter().map(|m| &m.replica)
     }
 
-    /// How each mirror does.
+    /// State of each mirror.
     pub fn status(&self) -> Vec<Status> {
         let now = Instant::now();
         let one = |mirror: &Arc<Mirror>| {
-            let tallies = mirror.tallies();
+            let state = mirror.state();
             Status {
                 place: mirror.place().to_owned(),
-                latency: tallies.score.latency(),
-                set_aside: tallies.breaker.set_aside(now).map(|(left, cause)| {
-                    let words = tallies.last_fault.clone();
+                latency: state.score.latency(),
+                set_aside: state.breaker.set_aside(now).map(|(left, cause)| {
+                    let words = state.last_fault.clone();
                     (left, words.unwrap_or_else(|| cause.to_string()))
                 }),
                 behind: mirror.behind.load(Ordering::Relaxed),
-                counts: tallies.counts,
-                last_fault: tallies.last_fault.clone(),
+                counts: state.counts,
+                last_fault: state.last_fault.clone(),
             }
         };
         self.mirrors.iter().map(one).collect()
     }
 
-    /// Says whether the head of the `index`th mirror is behind the version in use: it is then asked
-    /// for blocks after the others.
+    /// Records whether the head of the `index`th mirror is behind the version in use. Such a mirror
+    /// is asked for blocks after the others.
     pub fn set_behind(&self, index: usize, behind: bool) {
         if let Some(mirror) = self.mirrors.get(index)
             && mirror.behind.swap(behind, Ordering::Relaxed)
             && !behind
         {
-            mirror.tallies().score.forget_denials();
+            mirror.state().score.forget_denials();
         }
     }
 
-    /// Says why the head of the `index`th mirror cannot be used, or that it can. Whether that was
-    /// different before.
-    pub fn is_news(&self, index: usize, refused: Option<String>) -> bool {
+    /// Records why the head of the `index`th mirror cannot be used (`None`: it can). Returns whether
+    /// this differs from before.
+    pub fn set_head_refusal(&self, index: usize, refused: Option<String>) -> bool {
         let Some(mirror) = self.mirrors.get(index) else {
             return false;
         };
-        let mut tallies = mirror.tallies();
-        let is_news = tallies.refused != refused;
-        tallies.refused = refused;
+        let mut state = mirror.state();
+        let is_news = state.refused != refused;
+        state.refused = refused;
         is_news
     }
 
-    /// Says that the `index`th mirror told something refused, or promised what it does not give.
-    pub fn told_wrong(&self, index: usize, words: String) {
+    /// Records that the `index`th mirror gave something wrong, or promised blocks that it does not
+    /// give.
+    pub fn record_lie(&self, index: usize, words: String) {
         if let Some(mirror) = self.mirrors.get(index) {
             mirror.faulty(Cause::Lie, words);
         }
     }
 
-    /// Asks every mirror for its head, set aside or not, for a reader who goes `toward` a path (see
-    /// [`Replica::head_toward`]). Those that have not answered `patience`
-    /// after the first good answer are not waited for; what they say is then not known.
+    /// Asks every mirror for its head, also those that are set aside. `toward` is the path that the
+    /// caller will read next ([`Replica::head_toward`]). Ends `patience` after the first good answer;
+    /// mirrors that have not answered by then are not in the result.
     pub async fn heads(
         &self,
         toward: Option<&[u8]>,
@@ -340,16 +338,20 @@ impl Mirrors {
         heads
     }
 
-    /// Asks one mirror after the other, and two at a time where the first is slow, until `taker`
-    /// misses nothing. `around` is the budget for read-around, bytes.
+    /// Asks one mirror after the other, and a second one at the same time when the first is slow,
+    /// until `verifier` misses nothing. `around` is the maximum read-around, bytes.
     ///
     /// # Errors
-    /// What each mirror did wrong, when all that may be asked were asked. There is no deadline
-    /// here: the caller drops the future.
-    pub async fn fetch(&self, around: usize, taker: Arc<dyn Taker>) -> Result<(), Vec<Fault>> {
+    /// What each mirror did wrong, after all that may be asked were asked. There is no time-out here:
+    /// the caller holds the deadline and drops the future.
+    pub async fn fetch(
+        &self,
+        around: usize,
+        verifier: Arc<dyn ResponseVerifier>,
+    ) -> Result<(), Vec<Fault>> {
         let order = self.order(Instant::now());
         let mut race = Race {
-            taker,
+            verifier,
             around,
             turns: order.turns,
             running: FuturesUnordered::new(),
@@ -370,7 +372,7 @@ impl Mirrors {
                 Event::Answer(answered) => {
                     let was_newest = answered.ticket == race.newest;
                     race.settle(answered);
-                    if race.taker.missing().is_empty() {
+                    if race.verifier.missing().is_empty() {
                         self.leave(race);
                         return Ok(());
                     }
@@ -385,7 +387,7 @@ impl Mirrors {
         }
     }
 
-    /// Who is asked, and in what order.
+    /// Decides which mirrors are asked, and in what order.
     fn order(&self, now: Instant) -> Order {
         let mut ready = Vec::with_capacity(self.mirrors.len());
         let (mut due, mut liars) = (Vec::new(), Vec::new());
@@ -394,20 +396,20 @@ impl Mirrors {
             due: None,
             out: Vec::new(),
         };
-        // There is nobody to spare a lone mirror for.
+        // A single mirror is always asked.
         if let [lone] = self.mirrors.as_slice() {
             order.turns.push_back(lone.clone());
             return order;
         }
         for mirror in &self.mirrors {
-            let tallies = mirror.tallies();
-            match tallies.breaker.set_aside(now) {
-                None if tallies.breaker.is_due() => due.push(mirror),
-                None => ready.push((mirror.rank(&tallies, now), mirror)),
-                // Whoever lies can do no harm: better than nobody.
+            let state = mirror.state();
+            match state.breaker.set_aside(now) {
+                None if state.breaker.is_due() => due.push(mirror),
+                None => ready.push((mirror.rank(&state, now), mirror)),
+                // Lies are detected, so a liar is better than no mirror.
                 Some((_, Cause::Lie)) => liars.push(mirror),
                 Some((left, _)) => {
-                    let fault = tallies.last_fault.as_deref().unwrap_or("it failed lately");
+                    let fault = state.last_fault.as_deref().unwrap_or("it failed recently");
                     order.out.push(Fault::Failed {
                         place: mirror.place().to_owned(),
                         cause: format!("{fault}; next try in {:.1} s", left.as_secs_f32()),
@@ -415,12 +417,12 @@ impl Mirrors {
                 }
             }
         }
-        // The sort is stable: among equals the order is that in which the mirrors were given.
+        // The sort is stable: equal mirrors keep the order in which they were given.
         ready.sort_by_key(|(rank, _)| *rank);
         order
             .turns
             .extend(ready.into_iter().map(|(_, m)| m.clone()));
-        // Nobody waits for whoever is due while somebody is ready.
+        // While a mirror is ready, no caller waits for one that is only due for a try.
         if !order.turns.is_empty() {
             order.due = due.first().map(|m| Arc::clone(m));
         }
@@ -429,19 +431,21 @@ impl Mirrors {
         order
     }
 
-    /// Lets the requests that lost end by themselves.
+    /// Lets the lost requests go on in the background.
     fn leave(&self, race: Race) {
-        let Race { running, taker, .. } = race;
+        let Race {
+            running, verifier, ..
+        } = race;
         for asked in running {
             if self.leftovers.fetch_add(1, Ordering::Relaxed) >= MAX_LEFTOVERS {
                 self.leftovers.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
             let leftovers = self.leftovers.clone();
-            let taker = taker.clone();
+            let verifier = verifier.clone();
             tokio::spawn(async move {
                 if let Ok(answered) = timeout(LEFTOVER, asked).await {
-                    answered.settle(taker.as_ref());
+                    answered.settle(verifier.as_ref());
                 }
                 leftovers.fetch_sub(1, Ordering::Relaxed);
             });

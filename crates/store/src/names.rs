@@ -1,5 +1,6 @@
-//! Names of the files of a repository (docs/formats/repository.md). A segment or index run bears 16
-//! random bytes, never used again, so that whoever serves or caches it may take it for immutable.
+//! Names of the files of a repository (docs/formats/repository.md). The name of a segment or an index
+//! run is 16 random bytes that are never used again, so servers and caches can treat the file as
+//! immutable.
 
 use std::fmt;
 
@@ -7,11 +8,11 @@ use trust::tiles::TileName;
 
 use crate::StoreError;
 
-/// Says that the directory is a repository, and of which format.
+/// Marks a directory as a repository and gives its format.
 pub const FORMAT_FILE: &str = "bulla";
 /// The one file that changes.
 pub const HEAD_FILE: &str = "head";
-/// What the writer's lock is taken on.
+/// The file that the writer locks.
 pub const LOCK_FILE: &str = "lock";
 /// Directory of index runs.
 pub const INDEX_DIR: &str = "index";
@@ -19,22 +20,22 @@ pub const INDEX_DIR: &str = "index";
 pub const SEGMENT_DIR: &str = "segments";
 /// Directory of log leaves and tiles.
 pub const LOG_DIR: &str = "log";
-/// Ending of files that are being written; one that is found later is a crash's leftover.
+/// Suffix of files that are being written. After a crash such a file is a leftover.
 pub const TEMPORARY: &str = ".tmp";
-/// Ending of index runs.
+/// Suffix of index runs.
 pub const INDEX_ENDING: &str = ".idx";
-/// Ending of segments.
+/// Suffix of segments.
 pub const SEGMENT_ENDING: &str = ".seg";
 
-/// What an immutable file is called.
+/// Name of an immutable file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub [u8; 16]);
 
 impl FileId {
-    /// A name that nothing has borne before.
+    /// A new name that no file has had before.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the system has no random bytes to give.
+    /// [`StoreError::Unavailable`] when the system gives no random bytes.
     pub fn random(place: &str) -> Result<FileId, StoreError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|e| StoreError::Unavailable {
@@ -44,7 +45,7 @@ impl FileId {
         Ok(FileId(bytes))
     }
 
-    /// Reads the 32 hexadecimal digits that stand before `ending` in a directory's listing.
+    /// Parses a file name: 32 hexadecimal digits, then `ending`.
     pub fn parse(name: &str, ending: &str) -> Option<FileId> {
         let digits = name.strip_suffix(ending)?.as_bytes();
         if digits.len() != 32 {
@@ -58,7 +59,7 @@ impl FileId {
         Some(FileId(bytes))
     }
 
-    /// The segment of this name.
+    /// File name of the segment with this id.
     pub fn segment(&self) -> String {
         format!("{SEGMENT_DIR}/{self}{SEGMENT_ENDING}")
     }
@@ -68,7 +69,7 @@ impl FileId {
         format!("{SEGMENT_DIR}/{self}{TEMPORARY}")
     }
 
-    /// The index run of this name.
+    /// File name of the index run with this id.
     pub fn index(&self) -> String {
         format!("{INDEX_DIR}/{self}{INDEX_ENDING}")
     }
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_spelling() {
+    fn file_id_has_one_spelling() {
         let id = FileId(std::array::from_fn(|i| (i * 17) as u8));
         assert_eq!(id.to_string(), "00112233445566778899aabbccddeeff");
         assert_eq!(FileId::parse(&format!("{id}.seg"), ".seg"), Some(id));

@@ -1,23 +1,22 @@
-//! Small files beside the head, for whoever looks after a repository: what it holds of its volume, what
-//! it followed, what was collected. Readers need none of them, and a repository without them is whole.
+//! Notes: small files beside the head for the programs that maintain a repository (pull, prune, the
+//! writer). Readers do not need them, and a repository without them is complete.
 
 use bytes::Bytes;
 
-use crate::repository::Repository;
-use crate::writer::Writer;
-use crate::{StoreError, names, read_whole, replace_file};
+use crate::disk::{Disk, read_whole, replace_file};
+use crate::{StoreError, names};
 
-/// Longest note, bytes.
+/// Maximum length of a note, bytes.
 pub const MAX_NOTE_BYTES: usize = 4 << 20;
 
-/// The notes that there are.
+/// The kinds of notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// Which version a replica was proved to hold, and how much of it.
+    /// Which version a replica provably holds, and which part of it.
     Replica,
-    /// Which files of its sources a replica has seen. Losing it costs time.
+    /// Which files of its sources a replica has seen. Losing it costs only time.
     Followed,
-    /// What was collected lately and lies here a while longer for readers of the index before.
+    /// Segments that were collected but stay for a grace, for readers of the old index.
     Collected,
 }
 
@@ -32,28 +31,14 @@ impl Note {
     }
 }
 
-impl Repository {
-    /// A note, if there is one.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] when it is longer than a note can be; [`StoreError::Io`].
-    pub fn note(&self, note: Note) -> Result<Option<Bytes>, StoreError> {
-        read(self.disk(), note)
-    }
+/// Replaces a note in one durable step.
+pub(crate) fn replace(disk: &dyn Disk, note: Note, bytes: &[u8]) -> Result<(), StoreError> {
+    let temporary = format!("{}{}", note.name(), names::TEMPORARY);
+    replace_file(disk, note.name(), &temporary, "", bytes)
 }
 
-impl Writer {
-    /// Replaces a note in one durable step, at once: it does not wait for a commit.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`].
-    pub fn put_note(&mut self, note: Note, bytes: &[u8]) -> Result<(), StoreError> {
-        let temporary = format!("{}{}", note.name(), names::TEMPORARY);
-        replace_file(self.repository().disk(), note.name(), &temporary, "", bytes)
-    }
-}
-
-pub(crate) fn read(disk: &dyn crate::disk::Disk, note: Note) -> Result<Option<Bytes>, StoreError> {
+/// A note, if there is one.
+pub(crate) fn read(disk: &dyn Disk, note: Note) -> Result<Option<Bytes>, StoreError> {
     match read_whole(disk, note.name(), MAX_NOTE_BYTES) {
         Ok(bytes) => Ok(Some(bytes.into())),
         Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

@@ -1,9 +1,9 @@
-//! Names of the objects of a repository, as *get range* takes them: the paths that the same
-//! repository has behind any web server (design `publish.md`, "Repository"). All but the head are
-//! immutable: their bytes may be kept for ever under their names.
+//! Names of the objects (files) of a repository, as the request *get range* takes them. They are the
+//! paths that the same repository has behind a web server. All objects but the head are immutable, so
+//! a cache may keep them for ever.
 //!
-//! A name is parsed into a value and written back from it, so that no string of a peer ever
-//! reaches a file system.
+//! A name is parsed into a value, and the path is made from the value: a peer's string never reaches
+//! the file system.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +13,10 @@ use trust::tiles::TileName;
 
 use crate::names::{self, FileId};
 
-/// Longest name, bytes.
+/// Maximum length of a name, bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// Sixteen random bytes that name a segment or an index run for ever.
+/// The random name of a segment or an index run.
 pub type ObjectId = [u8; 16];
 
 /// One object.
@@ -24,7 +24,7 @@ pub type ObjectId = [u8; 16];
 pub enum ObjectName {
     /// The repository's format file.
     Format,
-    /// The head file: the one object that changes, whole at any moment.
+    /// The head file, the only object that changes. It is replaced as a whole.
     Head,
     /// A segment of records.
     Segment(ObjectId),
@@ -47,10 +47,10 @@ pub enum ObjectName {
 }
 
 impl ObjectName {
-    /// Reads a name from a peer's bytes.
+    /// Parses a name that a peer sent.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] for anything but the one spelling of an object's name.
+    /// [`Reject::Malformed`] for anything but the canonical spelling of a name.
     pub fn from_bytes(bytes: &[u8]) -> Result<ObjectName, Reject> {
         std::str::from_utf8(bytes)
             .map_err(|_| no_name())?
@@ -106,7 +106,8 @@ impl FromStr for ObjectName {
                 Some(ObjectName::Log { epoch, index })
             })
         };
-        // One object, one spelling: `log/+1/01` and the like do not come back the same.
+        // Each object has one spelling: `log/+1/01` is refused because it is not written back the
+        // same.
         name.filter(|n| text.len() <= MAX_NAME_BYTES && n.to_string() == text)
             .ok_or_else(no_name)
     }
@@ -118,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_exact_names_pass() {
+    fn only_canonical_names_are_parsed() {
         let id = "00112233445566778899aabbccddeeff";
         for good in [
             "bulla".to_owned(),

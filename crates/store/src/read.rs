@@ -1,24 +1,24 @@
-//! Batched reads from a repository on a disk, by the plan of [`crate::gather`]
-//! (docs/decisions/0007).
+//! Batched reads from a repository on a disk, by a plan of [`crate::read_plan`] (docs/decisions/0007).
 
 use std::ops::ControlFlow;
 
 use bytes::{Bytes, BytesMut};
-use trust::{Handle, Record};
+use trust::{Block, BlockKind, Handle, Hasher, Record, Reject};
 
-use crate::disk::Disk;
-use crate::gather::{self, Group, Near, Pieces, Wanted};
+use crate::StoreError;
+use crate::disk::{Disk, Patience, damaged, io_error};
 use crate::index::run::Lookup;
-use crate::repository::{Repository, View};
-use crate::{Patience, StoreError, damaged, io_error};
+pub use crate::read_plan::Region;
+use crate::read_plan::{self, Group, Near, Pieces, Wanted};
+use crate::view::{OpenSegments, View};
 
-/// Longest read, bytes, before read-around.
+/// Maximum length of one read without read-around, bytes.
 pub const MAX_READ_BYTES: usize = 1 << 20;
-/// Most read-around that is granted, bytes.
+/// Maximum read-around, bytes.
 pub const MAX_AROUND_BYTES: usize = 1 << 20;
-/// Longest answer that is read without leaving the caller's thread, bytes.
+/// Maximum length of an answer that is read on the caller's thread, bytes.
 pub const MAX_CACHED_BYTES: usize = 2 << 20;
-/// Records so near to one another are read in one go, bytes between them.
+/// Records with at most this many bytes between them are read in one go.
 const NEAR_BYTES: u64 = 16 << 10;
 
 const NEAR: Near = Near {
@@ -27,32 +27,21 @@ const NEAR: Near = Near {
     around_bytes: MAX_AROUND_BYTES,
 };
 
-/// Takes regions as they are read; may break off.
-pub type Sink<'a> = dyn FnMut(Region) -> ControlFlow<()> + 'a;
+/// Receives regions as they are read; may stop the read.
+pub type RegionSink<'a> = dyn FnMut(Region) -> ControlFlow<()> + 'a;
 
-/// Records back to back, as they lie in a segment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Region {
-    /// Whole records.
-    pub bytes: Bytes,
-    /// How many.
-    pub records: usize,
-    /// False for read-around.
-    pub wanted: bool,
-}
-
-/// An answer as a whole.
+/// A whole answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What was found, wanted records first.
+    /// The records that were found, wanted ones first.
     pub regions: Vec<Region>,
-    /// Handles that are not here.
+    /// Handles that are missing.
     pub missing: Vec<Handle>,
 }
 
 impl Answer {
-    /// The records one by one. They share the memory of the reads: a cache that keeps one of many
-    /// must copy it.
+    /// Splits the answer into records. They share the memory of the reads: a cache that keeps one of
+    /// many must copy it.
     pub(crate) fn records(self, disk: &dyn Disk) -> Result<Vec<Record>, StoreError> {
         let count = self.regions.iter().map(|r| r.records).sum();
         let mut records = Vec::with_capacity(count);
@@ -68,89 +57,97 @@ impl Answer {
     }
 }
 
-/// What is where, and what is not here.
+/// Verifies that `region` is one record and that the record is the block `handle`.
+///
+/// # Errors
+/// [`Reject::BadFrame`] when the region does not hold exactly one record that can be unpacked,
+/// [`Reject::WrongKind`] or [`Reject::WrongBlock`] when it holds another block.
+pub fn verify_region<K: BlockKind>(
+    region: &Bytes,
+    handle: &Handle<K>,
+    hasher: &Hasher,
+) -> Result<Block<K>, Reject> {
+    let mut rest = region.clone();
+    let record = Record::take(&mut rest)?.filter(|_| rest.is_empty());
+    let record = record.ok_or(Reject::BadFrame("not one whole record"))?;
+    hasher.check(handle, record.frame.plaintext::<K>()?)
+}
+
+/// The records to read, and the handles that are missing.
 struct Plan {
-    found: gather::Plan,
+    found: read_plan::Plan,
     missing: Vec<Handle>,
 }
 
-/// [`Repository::read_blocking`].
-pub(crate) fn blocking(
-    repository: &Repository,
-    view: &View,
-    want: &[Handle],
-    around: usize,
-    sink: &mut Sink<'_>,
-) -> Result<Vec<Handle>, StoreError> {
-    let Some(plan) = Plan::make(repository, view, want, Patience::Wait)? else {
-        return Err(damaged(
-            repository.disk(),
-            "",
-            "a read that may wait did not",
-        ));
-    };
-    let Plan { found, missing } = plan;
-    let mut behind = Vec::new();
-    for group in found.groups(NEAR, around) {
-        if let Some(bytes) = read(&group, repository, Patience::Wait)? {
-            let mut pieces = split(&group, repository.disk(), &bytes, &found)?;
-            behind.append(&mut pieces.behind);
-            for region in pieces.wanted {
-                if sink(region).is_break() {
-                    return Ok(missing);
+/// The parts of a repository that a read needs.
+pub(crate) struct Reading<'a> {
+    pub disk: &'a dyn Disk,
+    pub view: &'a View,
+    pub segments: &'a OpenSegments,
+}
+
+impl Reading<'_> {
+    /// [`crate::Repository::read_blocking`].
+    pub fn waiting(
+        &self,
+        want: &[Handle],
+        around: usize,
+        sink: &mut RegionSink<'_>,
+    ) -> Result<Vec<Handle>, StoreError> {
+        let Some(plan) = self.plan(want, Patience::Wait)? else {
+            return Err(damaged(self.disk, "", "a read that may wait did not"));
+        };
+        let Plan { found, missing } = plan;
+        let mut behind = Vec::new();
+        for group in found.groups(NEAR, around) {
+            if let Some(bytes) = self.read(&group, Patience::Wait)? {
+                let mut pieces = split(&group, self.disk, &bytes, &found)?;
+                behind.append(&mut pieces.behind);
+                for region in pieces.wanted {
+                    if sink(region).is_break() {
+                        return Ok(missing);
+                    }
                 }
             }
         }
-    }
-    for region in behind {
-        if sink(region).is_break() {
-            break;
+        for region in behind {
+            if sink(region).is_break() {
+                break;
+            }
         }
+        Ok(missing)
     }
-    Ok(missing)
-}
 
-/// [`Repository::read_if_cached`].
-pub(crate) fn if_cached(
-    repository: &Repository,
-    view: &View,
-    want: &[Handle],
-    around: usize,
-) -> Result<Option<Answer>, StoreError> {
-    let Some(plan) = Plan::make(repository, view, want, Patience::Never)? else {
-        return Ok(None);
-    };
-    if plan.found.wanted_bytes() > MAX_CACHED_BYTES {
-        return Ok(None);
-    }
-    let mut regions = Vec::new();
-    let mut behind = Vec::new();
-    for group in plan.found.groups(NEAR, around) {
-        let Some(bytes) = read(&group, repository, Patience::Never)? else {
+    /// [`crate::Repository::read_if_cached`].
+    pub fn if_cached(&self, want: &[Handle], around: usize) -> Result<Option<Answer>, StoreError> {
+        let Some(plan) = self.plan(want, Patience::Never)? else {
             return Ok(None);
         };
-        let mut pieces = split(&group, repository.disk(), &bytes, &plan.found)?;
-        regions.append(&mut pieces.wanted);
-        behind.append(&mut pieces.behind);
+        if plan.found.wanted_bytes() > MAX_CACHED_BYTES {
+            return Ok(None);
+        }
+        let mut regions = Vec::new();
+        let mut behind = Vec::new();
+        for group in plan.found.groups(NEAR, around) {
+            let Some(bytes) = self.read(&group, Patience::Never)? else {
+                return Ok(None);
+            };
+            let mut pieces = split(&group, self.disk, &bytes, &plan.found)?;
+            regions.append(&mut pieces.wanted);
+            behind.append(&mut pieces.behind);
+        }
+        regions.append(&mut behind);
+        Ok(Some(Answer {
+            regions,
+            missing: plan.missing,
+        }))
     }
-    regions.append(&mut behind);
-    Ok(Some(Answer {
-        regions,
-        missing: plan.missing,
-    }))
-}
 
-impl Plan {
-    fn make(
-        repository: &Repository,
-        view: &View,
-        want: &[Handle],
-        patience: Patience,
-    ) -> Result<Option<Plan>, StoreError> {
+    fn plan(&self, want: &[Handle], patience: Patience) -> Result<Option<Plan>, StoreError> {
         let mut wanted = Vec::with_capacity(want.len());
         let mut missing = Vec::new();
         for handle in want {
-            match view.locate(repository.disk(), handle, patience)? {
+            match self.view.locate(self.disk, handle, patience)? {
                 Lookup::WouldWait => return Ok(None),
                 Lookup::Absent => missing.push(*handle),
                 Lookup::At(at) => wanted.push(Wanted {
@@ -160,65 +157,61 @@ impl Plan {
             }
         }
         Ok(Some(Plan {
-            found: gather::Plan::new(wanted),
+            found: read_plan::Plan::new(wanted),
             missing,
         }))
     }
+
+    /// Reads the group and its read-around; `None` when that would wait and `patience` forbids it.
+    fn read(&self, group: &Group<'_>, patience: Patience) -> Result<Option<Bytes>, StoreError> {
+        let Some(first) = group.wanted.first() else {
+            return Ok(Some(Bytes::new()));
+        };
+        let needed = group.needed_bytes();
+        let disk = self.disk;
+        let fail = |e| io_error(disk, &first.at.segment.segment(), e);
+        let file = self.segments.get(disk, first.at.segment)?;
+        let mut buf = BytesMut::zeroed(needed + group.around);
+        let mut got = match patience {
+            Patience::Wait => Some(file.read_at(&mut buf, group.start).map_err(fail)?),
+            Patience::Never => file
+                .read_at_if_cached(&mut buf, group.start)
+                .map_err(fail)?,
+        };
+        if got.is_none() && group.around > 0 {
+            // The wanted records may be in the page cache although the read-around is not.
+            buf.truncate(needed);
+            got = file
+                .read_at_if_cached(&mut buf, group.start)
+                .map_err(fail)?;
+        }
+        let Some(got) = got else {
+            return Ok(None);
+        };
+        if got < needed {
+            return Err(damaged(
+                disk,
+                &first.at.segment.segment(),
+                "ends before a record that the index names",
+            ));
+        }
+        if got < buf.len() / 2 {
+            // Read-around reached the end of the file: do not keep a mostly empty buffer alive.
+            return Ok(Some(Bytes::copy_from_slice(
+                buf.get(..got).unwrap_or_default(),
+            )));
+        }
+        buf.truncate(got);
+        Ok(Some(buf.freeze()))
+    }
 }
 
-/// Reads the group and what lies behind it; `None` when that would mean to wait.
-fn read(
-    group: &Group<'_>,
-    repository: &Repository,
-    patience: Patience,
-) -> Result<Option<Bytes>, StoreError> {
-    let Some(first) = group.wanted.first() else {
-        return Ok(Some(Bytes::new()));
-    };
-    let needed = group.needed_bytes();
-    let disk = repository.disk();
-    let fail = |e| io_error(disk, &first.at.segment.segment(), e);
-    let file = repository.segment(first.at.segment)?;
-    let mut buf = BytesMut::zeroed(needed + group.around);
-    let mut got = match patience {
-        Patience::Wait => Some(file.read_at(&mut buf, group.start).map_err(fail)?),
-        Patience::Never => file
-            .read_at_if_cached(&mut buf, group.start)
-            .map_err(fail)?,
-    };
-    if got.is_none() && group.around > 0 {
-        // What was asked for may be at hand though what lies behind it is not.
-        buf.truncate(needed);
-        got = file
-            .read_at_if_cached(&mut buf, group.start)
-            .map_err(fail)?;
-    }
-    let Some(got) = got else {
-        return Ok(None);
-    };
-    if got < needed {
-        return Err(damaged(
-            disk,
-            &first.at.segment.segment(),
-            "ends before a record that the index names",
-        ));
-    }
-    if got < buf.len() / 2 {
-        // Read-around met the end: what is kept of this must not keep the empty rest.
-        return Ok(Some(Bytes::copy_from_slice(
-            buf.get(..got).unwrap_or_default(),
-        )));
-    }
-    buf.truncate(got);
-    Ok(Some(buf.freeze()))
-}
-
-/// Cuts what was read; a record that is another than the index says is damage.
+/// Cuts what was read into regions. A record that is not the one in the index is damage.
 fn split(
     group: &Group<'_>,
     disk: &dyn Disk,
     bytes: &Bytes,
-    plan: &gather::Plan,
+    plan: &read_plan::Plan,
 ) -> Result<Pieces, StoreError> {
     group.split(bytes, plan).map_err(|offset| {
         let segment = group.wanted.first().map(|w| w.at.segment.segment());

@@ -1,42 +1,43 @@
-//! An index made anew from what the segments say of themselves (docs/decisions/0007): for when a run
-//! is lost or damaged. The head must be whole, because the statements in it come from nowhere else.
+//! Rebuilds the index from the segments (docs/decisions/0007), when a run is lost or damaged. The head
+//! must be whole, because the statements are nowhere else.
 
 use std::path::PathBuf;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, io_error, replace_file};
 use crate::head::Head;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::names::{self, FileId};
-use crate::repository::{Repository, read_head};
+use crate::repository::Repository;
+use crate::view::read_head;
 use crate::writer::lock_for_writing;
-use crate::{StoreError, io_error, replace_file, segment};
+use crate::{StoreError, segment};
 
-/// What rebuilding found.
+/// Result of rebuilding an index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rebuilt {
     /// Segments listed.
     pub segments: u64,
     /// Blocks in the new index.
     pub blocks: u64,
-    /// Segments whose footer was damaged, so that the records themselves were read; what followed the
+    /// Segments with a damaged footer, of which the records were read one by one. What follows the
     /// first unreadable record is not in the index.
     pub scanned: Vec<PathBuf>,
-    /// Segments that could not be read at all.
+    /// Segments that could not be read.
     pub unreadable: Vec<PathBuf>,
 }
 
 impl Repository {
-    /// Makes the index of a repository anew on this disk, whether or not it can be opened.
+    /// Rebuilds the index of the repository on this disk, whether or not it can be opened. Blocks.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] while somebody writes; [`StoreError::Damaged`] when the head is damaged
-    /// (take it from a mirror first); [`StoreError::Io`].
+    /// [`StoreError::Locked`] while there is a writer; [`StoreError::Damaged`] when the head is
+    /// damaged (copy it from a mirror first); [`StoreError::Io`].
     pub fn rebuild_index_on(disk: &dyn Disk) -> Result<Rebuilt, StoreError> {
         let _lock = lock_for_writing(disk)?;
         let old = read_head(disk)?;
         let (ids, blocks, mut rebuilt) = list_segments(disk)?;
-        // All segments are named, read or not: what a run names is not cleared away.
+        // The run names all segments, read or not, so that the next writer does not remove them.
         let mut writer = RunWriter::begin(disk, &ids)?;
         merge(disk, blocks.into_sorted(), &[], |_| true, &mut writer)?;
         let run = writer.finish()?;
@@ -52,7 +53,7 @@ impl Repository {
         Ok(rebuilt)
     }
 
-    /// [`Repository::rebuild_index_on`] for this repository, which then uses the new index.
+    /// [`Repository::rebuild_index_on`] for this repository, which then uses the new index. Blocks.
     ///
     /// # Errors
     /// The same.
@@ -86,7 +87,7 @@ fn list_segments(disk: &dyn Disk) -> Result<(Vec<FileId>, Pending, Rebuilt), Sto
             }
         }
     }
-    // Last, so that what a whole footer says goes before what a damaged segment seems to hold.
+    // Last, so that entries of whole footers win over those of damaged segments.
     for id in damaged {
         add(segment::by_records(disk, id)?, &mut blocks);
         rebuilt.scanned.push(disk.path(&id.segment()));

@@ -1,59 +1,49 @@
-//! The repository: one directory of immutable files plus the head (docs/formats/repository.md).
+//! The repository: a directory of immutable files and the head (docs/formats/repository.md).
 //!
-//! Everything in it is the word of whoever wrote it. What is checked here keeps a damaged or hostile
-//! directory from hurting the program that reads it; whether a block is the right one is settled by
-//! `trust::Hasher::check`, elsewhere.
+//! Nothing in it is trusted. The checks here protect the program from a damaged or hostile directory.
+//! Whether a block is the right one, only `trust::Hasher::check` decides;
+//! [`Repository::read_verified`] calls it.
 
-use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
-use quick_cache::sync::Cache;
-use trust::{Frame, Handle, Record};
+use trust::tiles::TileName;
+use trust::{Block, BlockKind, Frame, Handle, Hasher, Record};
 
-use crate::disk::{Disk, DiskFile, Local};
-use crate::head::{Head, MAX_HEAD_BYTES};
-use crate::index::MAX_SEGMENTS;
-use crate::index::run::{Lookup, Run};
-use crate::names::{self, FileId};
+use crate::blocking::Blocking;
+use crate::disk::{Disk, Local, Patience, io_error, replace_file};
+use crate::history_log;
+pub use crate::history_log::MAX_LEAF_BYTES;
+use crate::index::run::Lookup;
+use crate::names;
+use crate::notes::{self, Note};
 use crate::object::ObjectName;
-use crate::read::{self, Answer, Sink};
-use crate::{
-    BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Patience, Replica, StoreError, damaged,
-    format, io_error, read_whole,
-};
-
-/// Segments that are kept open, at most.
-const OPEN_SEGMENTS: usize = 256;
-/// Longest log leaf, bytes: a signed statement.
-pub const MAX_LEAF_BYTES: usize = trust::statement::MAX_SIGNED_BYTES;
+use crate::read::{self, Answer, Reading, RegionSink};
+use crate::view::{OpenSegments, View, read_head};
+use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError, format};
 
 /// A repository that is open for reading. Cheap to clone; all clones share index and open files.
 #[derive(Clone)]
 pub struct Repository {
     shared: Arc<Shared>,
+    blocking: Blocking,
 }
 
 struct Shared {
     disk: Arc<dyn Disk>,
     view: RwLock<Arc<View>>,
     refreshing: Mutex<()>,
-    segments: Cache<FileId, Arc<dyn DiskFile>>,
-}
-
-/// One state of the head and its index runs. Readers in flight keep theirs when it is replaced.
-pub(crate) struct View {
-    pub head: Head,
-    pub runs: Vec<Arc<Run>>,
+    segments: OpenSegments,
 }
 
 impl Repository {
-    /// Makes an empty repository in a directory that is not there, is empty, or holds what an
+    /// Creates an empty repository. The directory must not exist, or be empty, or hold what an
     /// interrupted `create` left.
     ///
     /// # Errors
-    /// [`StoreError::Io`] (`AlreadyExists` when there is a repository or anything else);
+    /// [`StoreError::Io`] (`AlreadyExists` when the directory holds anything else);
     /// [`StoreError::Locked`].
     pub fn create(dir: impl AsRef<Path>) -> Result<Repository, StoreError> {
         Repository::create_on(Arc::new(Local::new(dir.as_ref())))
@@ -68,7 +58,7 @@ impl Repository {
         Repository::open_on(Arc::new(Local::new(dir.as_ref())))
     }
 
-    /// Opens the repository in a directory, making it first when there is none.
+    /// Opens the repository in a directory, creating it when there is none.
     ///
     /// # Errors
     /// Those of [`Repository::open`] and [`Repository::create`].
@@ -111,8 +101,8 @@ impl Repository {
         for dir in parts {
             disk.make_dir(dir).map_err(fail(dir))?;
         }
-        // The format file comes last: with it, the directory is a repository.
-        crate::replace_file(
+        // The format file comes last: it makes the directory a repository.
+        replace_file(
             &*disk,
             names::FORMAT_FILE,
             "bulla.tmp",
@@ -128,19 +118,27 @@ impl Repository {
     /// The same.
     pub fn open_on(disk: Arc<dyn Disk>) -> Result<Repository, StoreError> {
         format::read(&*disk)?;
-        let view = load(&*disk, None)?;
+        let view = View::load(&*disk, None)?;
         Ok(Repository {
             shared: Arc::new(Shared {
                 disk,
                 view: RwLock::new(Arc::new(view)),
                 refreshing: Mutex::new(()),
-                segments: Cache::new(OPEN_SEGMENTS),
+                segments: OpenSegments::new(),
             }),
+            blocking: Blocking::default(),
         })
     }
 
-    /// Reads the head file again; true when it has changed. Answers in flight go on with the index
-    /// that they began with.
+    /// Returns the same repository with this choice of where its futures wait for the disk. The
+    /// default is [`Blocking::Pool`].
+    #[must_use]
+    pub fn with_blocking(self, blocking: Blocking) -> Repository {
+        Repository { blocking, ..self }
+    }
+
+    /// Reads the head file again; true when it has changed. Reads that have begun keep the old index.
+    /// Blocks.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`]; the old state stays in use.
@@ -155,7 +153,7 @@ impl Repository {
         if head == old.head {
             return Ok(false);
         }
-        let new = load(self.disk(), Some(&old))?;
+        let new = View::load(self.disk(), Some(&old))?;
         *self
             .shared
             .view
@@ -164,12 +162,12 @@ impl Repository {
         Ok(true)
     }
 
-    /// The newest statements as of the last [`Repository::refresh`]; empty before the first version.
+    /// The statements as of the last [`Repository::refresh`]; empty before the first version.
     pub fn statements(&self) -> Bytes {
         self.view().head.statements.clone()
     }
 
-    /// Whether the block is there.
+    /// Whether the index has the block. Blocks.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -178,31 +176,59 @@ impl Repository {
         Ok(matches!(found, Lookup::At(_)))
     }
 
-    /// How many index entries there are: the number of blocks, where none was written twice.
+    /// Number of index entries. It is the number of blocks if none was written twice.
     pub fn index_entries(&self) -> u64 {
         self.view().head.runs.iter().map(|r| r.entries).sum()
     }
 
-    /// Reads records, waiting for the disk if need be, and hands them over in regions of a few
-    /// records each, ready to be sent. Gives back the handles that are not here.
+    /// Reads records, waiting for the disk if needed, and passes them to `sink` in regions of one or
+    /// more records, ready to be sent. Returns the handles that are missing.
     ///
-    /// Regions of what was asked for come first, in the order in which they lie; then, out of the
-    /// `around` bytes granted, what lies behind the first handle asked for. `sink` may break off.
+    /// First come the wanted records, in the order of their locations; then at most `around` bytes of
+    /// the records that follow the first wanted one. `sink` may stop the read.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when a record is not where the index says; [`StoreError::Io`]. What
-    /// was handed over before is good.
+    /// [`StoreError::Damaged`] when a record is not where the index says; [`StoreError::Io`]. Regions
+    /// that were passed on before are good.
     pub fn read_blocking(
         &self,
         want: &[Handle],
         around: usize,
-        sink: &mut Sink<'_>,
+        sink: &mut RegionSink<'_>,
     ) -> Result<Vec<Handle>, StoreError> {
-        read::blocking(self, &self.view(), want, around, sink)
+        self.reading(&self.view()).waiting(want, around, sink)
     }
 
-    /// Reads records only if that needs no waiting for the disk; `None` where it would, or where the
-    /// answer would be over [`read::MAX_CACHED_BYTES`].
+    /// Reads one block and verifies it, waiting for the disk if needed.
+    ///
+    /// # Errors
+    /// [`StoreError::NoBlock`] when the index does not have it; [`StoreError::WrongBlock`] when its
+    /// record does not unpack, is of another kind or does not hash to `handle`;
+    /// [`StoreError::Damaged`] when the index or the segment is damaged; [`StoreError::Io`].
+    pub fn read_verified<K: BlockKind>(
+        &self,
+        handle: &Handle<K>,
+        hasher: &Hasher,
+    ) -> Result<Block<K>, StoreError> {
+        let place = || self.place().to_owned();
+        let mut found = None;
+        self.read_blocking(&[handle.any()], 0, &mut |region| {
+            found = Some(region.bytes);
+            ControlFlow::Break(())
+        })?;
+        let region = found.ok_or_else(|| StoreError::NoBlock {
+            place: place(),
+            handle: handle.any(),
+        })?;
+        read::verify_region(&region, handle, hasher).map_err(|why| StoreError::WrongBlock {
+            place: place(),
+            handle: handle.any(),
+            why,
+        })
+    }
+
+    /// Reads records only if that needs no wait for the disk: `None` when it would, or when the answer
+    /// would exceed [`read::MAX_CACHED_BYTES`].
     ///
     /// # Errors
     /// As [`Repository::read_blocking`].
@@ -211,11 +237,35 @@ impl Repository {
         want: &[Handle],
         around: usize,
     ) -> Result<Option<Answer>, StoreError> {
-        read::if_cached(self, &self.view(), want, around)
+        self.reading(&self.view()).if_cached(want, around)
     }
 
-    /// At most `len_bytes` (and [`MAX_RANGE_BYTES`]) of an object from `offset` on, waiting for the
-    /// disk if need be; `None` when there is no such object.
+    /// Reads a leaf of the history log, if it exists. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn log_leaf(&self, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
+        history_log::leaf(self.disk(), epoch, index)
+    }
+
+    /// Reads a tile of the history log, if it exists. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn log_tile(&self, epoch: u64, tile: TileName) -> Result<Option<Bytes>, StoreError> {
+        history_log::tile(self.disk(), epoch, tile)
+    }
+
+    /// Reads a note, if it exists. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when it is longer than a note can be; [`StoreError::Io`].
+    pub fn note(&self, note: Note) -> Result<Option<Bytes>, StoreError> {
+        notes::read(self.disk(), note)
+    }
+
+    /// Reads at most `len_bytes` (and [`MAX_RANGE_BYTES`]) of an object from `offset` on, waiting for
+    /// the disk if needed; `None` when there is no such object.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -240,23 +290,21 @@ impl Repository {
         Ok(Some(bytes.freeze()))
     }
 
-    /// Runs what may wait for the disk on a thread that may.
-    async fn blocking<T: Send + 'static>(
+    /// Runs `read`, which may wait for the disk, where [`Repository::with_blocking`] says.
+    async fn wait_for<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Repository) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let repository = self.clone();
-        match tokio::runtime::Handle::try_current() {
-            Err(_) => read(&repository),
-            Ok(runtime) => {
-                let ended = runtime.spawn_blocking(move || read(&repository)).await;
-                ended.unwrap_or_else(|e| {
-                    Err(StoreError::Unavailable {
-                        place: self.place().to_owned(),
-                        cause: e.to_string(),
-                    })
-                })
-            }
+        let work = move || read(&repository);
+        self.blocking.run(self.place(), work).await
+    }
+
+    fn reading<'a>(&'a self, view: &'a View) -> Reading<'a> {
+        Reading {
+            disk: self.disk(),
+            view,
+            segments: &self.shared.segments,
         }
     }
 
@@ -264,7 +312,7 @@ impl Repository {
         &*self.shared.disk
     }
 
-    /// The disk that the repository lies on: for whoever serves its files as they are.
+    /// The disk of the repository, for servers that send its files as they are.
     pub fn disk_shared(&self) -> Arc<dyn Disk> {
         self.shared.disk.clone()
     }
@@ -276,97 +324,6 @@ impl Repository {
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
-
-    /// An open segment; a removed one goes on working while it is open.
-    pub(crate) fn segment(&self, id: FileId) -> Result<Arc<dyn DiskFile>, StoreError> {
-        self.shared.segments.get_or_insert_with(&id, || {
-            let name = id.segment();
-            self.disk().open(&name).map_err(|e| {
-                if e.kind() == std::io::ErrorKind::NotFound {
-                    damaged(self.disk(), &name, "the index names it and it is not there")
-                } else {
-                    io_error(self.disk(), &name, e)
-                }
-            })
-        })
-    }
-}
-
-impl View {
-    /// Looks in the runs, newest first.
-    pub fn locate(
-        &self,
-        disk: &dyn Disk,
-        handle: &Handle,
-        patience: Patience,
-    ) -> Result<Lookup, StoreError> {
-        for run in &self.runs {
-            match run.lookup(disk, handle, patience)? {
-                Lookup::Absent => {}
-                found => return Ok(found),
-            }
-        }
-        Ok(Lookup::Absent)
-    }
-
-    /// Every segment that an index run names.
-    pub fn segments(&self) -> HashSet<FileId> {
-        self.runs
-            .iter()
-            .flat_map(|r| r.segments())
-            .copied()
-            .collect()
-    }
-}
-
-pub(crate) fn read_head(disk: &dyn Disk) -> Result<Head, StoreError> {
-    let bytes = match read_whole(disk, names::HEAD_FILE, MAX_HEAD_BYTES) {
-        Ok(bytes) => bytes,
-        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Head::default());
-        }
-        Err(e) => return Err(e),
-    };
-    Head::decode(&bytes).map_err(|why| match why {
-        trust::Reject::Unsupported { why, .. } => StoreError::Format {
-            path: disk.path(names::HEAD_FILE),
-            found: why,
-        },
-        why => damaged(disk, names::HEAD_FILE, &why.to_string()),
-    })
-}
-
-/// Reads the head and opens its runs, taking over those that `old` has open.
-fn load(disk: &dyn Disk, old: Option<&View>) -> Result<View, StoreError> {
-    const ATTEMPTS: usize = 3;
-    let mut attempt = 1;
-    loop {
-        let head = read_head(disk)?;
-        let open = |name: &crate::head::RunName| {
-            let open = old.and_then(|v| v.runs.iter().find(|r| r.name() == *name));
-            match open {
-                Some(run) => Ok(run.clone()),
-                None => Run::open(disk, *name).map(Arc::new),
-            }
-        };
-        let runs: Result<Vec<_>, _> = head.runs.iter().map(open).collect();
-        match runs {
-            Ok(runs) => {
-                let named: usize = runs.iter().map(|r| r.segments().len()).sum();
-                if named > MAX_SEGMENTS as usize {
-                    return Err(damaged(disk, names::HEAD_FILE, "names too many segments"));
-                }
-                return Ok(View { head, runs });
-            }
-            // Two commits passed between reading the head and opening a run that it names.
-            Err(StoreError::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound && attempt < ATTEMPTS =>
-            {
-                attempt += 1;
-            }
-            Err(e) => return Err(e),
-        }
-    }
 }
 
 impl BlockStore for Repository {
@@ -374,7 +331,8 @@ impl BlockStore for Repository {
         self.shared.disk.place()
     }
 
-    /// What the page cache has is read at once; for the rest the runtime's blocking threads wait.
+    /// Answers at once what the page cache holds. Everything else is read where
+    /// [`Repository::with_blocking`] says.
     fn get_many<'a>(
         &'a self,
         want: &'a [Handle],
@@ -385,11 +343,11 @@ impl BlockStore for Repository {
                 return answer.records(self.disk());
             }
             let want = want.to_vec();
-            self.blocking(move |repository| {
+            self.wait_for(move |repository| {
                 let mut answer = Answer::default();
                 answer.missing = repository.read_blocking(&want, around, &mut |region| {
                     answer.regions.push(region);
-                    std::ops::ControlFlow::Continue(())
+                    ControlFlow::Continue(())
                 })?;
                 answer.records(repository.disk())
             })
@@ -409,18 +367,18 @@ impl BlockStore for Repository {
 }
 
 impl Replica for Repository {
-    /// Reads the head file anew, so that a version published meanwhile is seen.
+    /// Reads the head file again, so that a newly published version is seen.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
-        Box::pin(async move {
-            self.refresh()?;
-            let statements = self.statements();
+        Box::pin(self.wait_for(|repository| {
+            repository.refresh()?;
+            let statements = repository.statements();
             if statements.is_empty() {
                 return Err(StoreError::NoVolume {
-                    place: self.place().to_owned(),
+                    place: repository.place().to_owned(),
                 });
             }
             Ok(statements)
-        })
+        }))
     }
 
     fn objects(&self) -> Option<&dyn Objects> {
@@ -435,6 +393,6 @@ impl Objects for Repository {
         offset: u64,
         len_bytes: usize,
     ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
-        Box::pin(self.blocking(move |r| r.read_object(name, offset, len_bytes)))
+        Box::pin(self.wait_for(move |r| r.read_object(name, offset, len_bytes)))
     }
 }

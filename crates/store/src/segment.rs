@@ -1,16 +1,16 @@
-//! Segments: immutable files of records back to back, in the order in which they are read together
-//! (docs/decisions/0007).
+//! Segments: immutable files of records, in the order in which they were written, so that records
+//! that are read together lie together (docs/decisions/0007).
 //!
 //! ```text
 //! header     magic "bullaseg" | format u32 = 0 | incompatible flags u32 = 0
 //! records    `trust::Record` bytes, back to back
-//! end mark   36 zero bytes: no record begins so, thus a reader who runs on stops here
+//! end mark   36 zero bytes: no record begins like this, so a sequential reader stops here
 //! key footer per record, in order: handle [32] | record length u32, bytes
 //! trailer    count u32 | BLAKE3 [32] of key footer and count | magic "bullaend"
 //! ```
 //!
-//! The footer tells what lies where without reading the records; nothing needs it but rebuilding an
-//! index.
+//! The footer lists the records without reading them. Only rebuilding an index, collection and pulls
+//! use it.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use bytes::{Bytes, BytesMut};
 use trust::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use trust::{Handle, Record};
 
-use crate::disk::{Disk, DiskFile};
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile, damaged, io_error};
 use crate::index::Location;
 use crate::names::FileId;
-use crate::{StoreError, damaged, io_error};
 
 /// Length of the header, bytes.
 pub const HEADER_BYTES: usize = 16;
-/// A segment is closed before a record would make it longer than this, bytes.
+/// A segment is ended before a record would make it longer than this, bytes.
 pub const TARGET_BYTES: u64 = 64 << 20;
 /// Length of the trailer, bytes.
 pub const TRAILER_BYTES: usize = 44;
@@ -63,18 +63,18 @@ impl SegmentWriter {
         })
     }
 
-    /// The segment's name.
+    /// The segment's id.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Whether a record of this length should go into the next segment.
+    /// Whether a record of this length belongs in the next segment.
     pub fn is_full_for(&self, record_bytes: usize) -> bool {
         let end = self.end();
         end > HEADER_BYTES as u64 && end + record_bytes as u64 > TARGET_BYTES
     }
 
-    /// Appends a record and tells where it lies.
+    /// Appends a record and returns its location.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -91,8 +91,8 @@ impl SegmentWriter {
         Ok(at)
     }
 
-    /// Writes the footer; `keys` are the records' handles and lengths in order. The file still has
-    /// its temporary name and is not synced.
+    /// Writes the footer; `keys` are the records' handles and lengths in order. The file keeps its
+    /// temporary name and is not synced yet.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -141,9 +141,9 @@ impl SegmentWriter {
     }
 }
 
-/// A segment that has its footer and waits to be made durable.
+/// A finished segment that is not yet durable.
 pub struct Written {
-    /// Its name.
+    /// Its id.
     pub id: FileId,
     /// The file, to be synced.
     pub file: Arc<dyn DiskFile>,
@@ -151,13 +151,13 @@ pub struct Written {
     pub len_bytes: u64,
 }
 
-/// A segment's records in order, with their places.
+/// A segment's records in order, with their locations.
 pub type Contents = Vec<(Handle, Location)>;
 
-/// Lists a segment by its footer; `None` when that is damaged.
+/// Lists a segment by its footer; `None` when the footer is damaged.
 ///
 /// # Errors
-/// [`StoreError::Io`]; [`StoreError::Damaged`] when it does not even begin like a segment.
+/// [`StoreError::Io`]; [`StoreError::Damaged`] when the file has no segment header.
 pub fn by_footer(disk: &dyn Disk, id: FileId) -> Result<Option<Contents>, StoreError> {
     let (file, len) = open(disk, id)?;
     footer(&*file, id, len).map_err(|e| io_error(disk, &id.segment(), e))
@@ -180,12 +180,12 @@ fn open(disk: &dyn Disk, id: FileId) -> Result<(Arc<dyn DiskFile>, u64), StoreEr
     let mut header = [0; HEADER_BYTES];
     let read = file.read_at(&mut header, 0).map_err(fail)?;
     if read != HEADER_BYTES || header != *HEADER {
-        return Err(damaged(disk, &name, "does not begin like a segment"));
+        return Err(damaged(disk, &name, "has no segment header"));
     }
     Ok((file, len))
 }
 
-/// `None` when the footer is not whole or does not fit the file.
+/// `None` when the footer is incomplete or does not fit the file.
 fn footer(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Option<Contents>> {
     let Some(trailer_at) = len.checked_sub(TRAILER_BYTES as u64) else {
         return Ok(None);
@@ -199,7 +199,7 @@ fn footer(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Option<C
         _ => return Ok(None),
     };
     let keys_bytes = u64::from(u32::from_le_bytes(count)) * KEY_BYTES as u64;
-    // The file is at least as long as the footer, so this allocates no more than the disk holds.
+    // `checked_sub` proves that the file is at least as long as the footer that is allocated below.
     let footer_at = trailer_at.checked_sub(keys_bytes);
     let Some(footer_at) = footer_at.filter(|_| len <= u64::from(u32::MAX)) else {
         return Ok(None);
@@ -255,7 +255,7 @@ fn records(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Content
             }
             Err(_) => return Ok(records),
             Ok(None) => {
-                // Read on from the record that the window cuts; no progress means that the file does.
+                // Continue at the record that the window cuts off. No progress: the file cuts it off.
                 let before = window.len();
                 let want = (2 * MAX_RECORD_BYTES as u64).min(len.saturating_sub(at));
                 let mut buf = BytesMut::zeroed(want as usize);

@@ -1,45 +1,52 @@
-//! The one who writes a repository: appends records to new segments and commits them together with
-//! new statements (docs/decisions/0008).
+//! Writing a repository: [`Writer`] appends records to new segments and commits them together with new
+//! statements (docs/decisions/0008).
 //!
-//! Until the head is replaced, nothing that a reader looks at has changed. The order is: segments
-//! synced and named, directory synced; index run synced and named, directory synced; log leaves
-//! and tiles likewise; head written aside, synced, renamed, directory synced. A crash before the rename leaves
-//! files that nothing names; the next writer removes them.
+//! Until the head is replaced, readers see no change. The order of a commit is:
+//!
+//! 1. Sync and rename the segments; sync their directory.
+//! 2. Sync and rename the index run; sync its directory.
+//! 3. The same for log leaves and tiles.
+//! 4. Write the head under a temporary name, sync it, rename it; sync the directory.
+//!
+//! A crash before the last rename leaves files that no head names; the next writer removes them.
 
-use std::collections::{HashSet, VecDeque};
+mod collecting;
+mod leftovers;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bytes::Bytes;
+use trust::history::LogPoint;
 use trust::{Handle, Record};
 
-use crate::collect::{Collected, CollectedNote, Marks, record_at};
-use crate::disk::{Disk, Lock};
+use crate::StoreError;
+use crate::disk::{Disk, Lock, damaged, io_error, replace_file};
 use crate::head::{Head, MAX_RUNS, MAX_STATEMENT_BYTES, RunName};
-use crate::index::Location;
+use crate::history_log::LogAppend;
 use crate::index::build::{RunWriter, merge};
 use crate::index::pending::Pending;
 use crate::index::run::Run;
-use crate::log::{self, Growth};
 use crate::names::{self, FileId};
-use crate::notes::Note;
-use crate::repository::{Repository, View};
-use crate::segment::{self, SegmentWriter, Written};
-use crate::{StoreError, damaged, format, io_error, replace_file};
+use crate::notes::{self, Note};
+use crate::repository::Repository;
+use crate::segment::{SegmentWriter, Written};
+use crate::view::View;
+use leftovers::clear_leftovers;
+pub(crate) use leftovers::lock_for_writing;
 
-/// Index runs that a commit leaves, at most: what a look-up of an absent block costs.
+/// Maximum number of index runs after a commit. A look-up of an absent block searches all of them.
 const TARGET_RUNS: usize = 12;
-/// Index entries that a repository may grow by before anybody thinks of collecting.
-const GROWN: u64 = 4096;
-/// Full segments that are being synced while the next one is filled. Without that the one who appends
-/// would wait for the device and the device for him, by turns.
+/// Number of full segments that are synced in the background while the next one is filled, so that
+/// the device and the appending thread do not wait for each other.
 const SYNCING_SEGMENTS: usize = 2;
 
-/// The writer of a repository; there is one at a time, over all processes.
+/// The writer of a repository. There is at most one at a time, over all processes. Its functions
+/// block.
 ///
-/// After an error nothing more can be written: begin anew. What was not committed is removed when the
-/// writer is dropped, or by the next one.
+/// After an error the writer is broken and every further call fails; begin a new one. Files that were
+/// not committed are removed when the writer is dropped, or by the next writer.
 pub struct Writer {
     repository: Repository,
     disk: Arc<dyn Disk>,
@@ -48,14 +55,14 @@ pub struct Writer {
     segment: Option<(SegmentWriter, usize)>,
     syncing: VecDeque<Syncing>,
     unnamed: Vec<FileId>,
-    growth: Growth,
+    log: LogAppend,
     bytes: u64,
     segment_bytes: u64,
     broken: bool,
     _lock: Lock,
 }
 
-/// A full segment on its way to the device.
+/// A full segment that is being synced.
 struct Syncing {
     id: FileId,
     thread: JoinHandle<std::io::Result<()>>,
@@ -73,7 +80,7 @@ pub struct Committed {
 }
 
 impl Writer {
-    /// Takes the writer's lock, sees the newest head, and removes what a crash left behind.
+    /// Takes the writer's lock, reads the newest head, and removes what a crash left.
     ///
     /// # Errors
     /// [`StoreError::Locked`] when another process or writer has the lock; [`StoreError::Format`]
@@ -100,7 +107,7 @@ impl Writer {
             segment: None,
             syncing: VecDeque::new(),
             unnamed: Vec::new(),
-            growth: Growth::default(),
+            log: LogAppend::default(),
             bytes: 0,
             segment_bytes: 0,
             broken: false,
@@ -113,17 +120,12 @@ impl Writer {
         &self.repository
     }
 
-    /// What the next commit adds to the log.
-    pub(crate) fn growth(&mut self) -> &mut Growth {
-        &mut self.growth
-    }
-
     /// The statements of the newest version; empty before the first.
     pub fn statements(&self) -> &Bytes {
         &self.view.head.statements
     }
 
-    /// Whether a block is there, committed or appended.
+    /// Whether the block is committed or appended.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -134,11 +136,11 @@ impl Writer {
         self.repository.contains(handle)
     }
 
-    /// Appends a record unless its block is there already; tells whether it did.
+    /// Appends a record unless its block is there already; returns whether it did.
     ///
     /// # Errors
-    /// [`StoreError::Io`] (a full disk, for one), [`StoreError::Damaged`]; the writer is of no more
-    /// use then.
+    /// [`StoreError::Io`] (for example a full disk), [`StoreError::Damaged`]; the writer is broken
+    /// then.
     pub fn append(&mut self, record: &Record) -> Result<bool, StoreError> {
         self.usable()?;
         if self.contains(&record.handle)? {
@@ -148,8 +150,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Appends a record though its block is there already, committed: for a block whose record is
-    /// damaged. The new one is found from the next commit on. Tells whether it did.
+    /// Appends a record although its block is already committed: replaces a damaged record. Readers
+    /// find the new record after the next commit. Returns whether it did.
     ///
     /// # Errors
     /// As [`Writer::append`].
@@ -162,19 +164,19 @@ impl Writer {
         Ok(true)
     }
 
-    /// Makes everything since the last commit durable and visible together with `statements`. On
-    /// return it survives any crash; before, the old version stands whole.
+    /// Makes everything since the last commit durable, and visible together with `statements`. After
+    /// this returns, the new version survives any crash; until then, the old version stays whole.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Damaged`]; the writer is of no more use then, and the old
-    /// version stands (only where the very last step, syncing the directory, failed, the new one may).
+    /// [`StoreError::Io`], [`StoreError::Damaged`]; the writer is broken then, and the old version
+    /// stands. (If the very last step failed, syncing the directory, it may be the new version.)
     pub fn commit(&mut self, statements: &[u8]) -> Result<Committed, StoreError> {
         self.usable()?;
         self.guard(|w| w.commit_all(statements))
     }
 
-    /// Commits the blocks alone, under the statements that stand: a long publication that is cut off
-    /// then finds them again instead of writing them anew.
+    /// Commits the blocks without changing the statements. A long publication that is interrupted then
+    /// finds them again and need not write them again.
     ///
     /// # Errors
     /// As [`Writer::commit`].
@@ -183,7 +185,19 @@ impl Writer {
         self.commit(&statements)
     }
 
-    /// Bytes appended since the last commit, records only.
+    /// [`Writer::checkpoint`] if anything was appended since the last commit.
+    ///
+    /// # Errors
+    /// As [`Writer::commit`].
+    pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
+        self.usable()?;
+        match self.pending.is_empty() {
+            true => Ok(()),
+            false => self.checkpoint().map(drop),
+        }
+    }
+
+    /// Length of the records that were appended since the last commit, bytes.
     pub fn pending_bytes(&self) -> u64 {
         self.bytes
     }
@@ -193,7 +207,7 @@ impl Writer {
             return Err(io_error(
                 &*self.disk,
                 "",
-                std::io::Error::other("an earlier write failed; begin anew"),
+                std::io::Error::other("an earlier write failed; open a new writer"),
             ));
         }
         Ok(())
@@ -223,13 +237,17 @@ impl Writer {
         };
         let at = segment.append(&*disk, record)?;
         if !self.pending.insert(record.handle, at) {
-            return Err(damaged(&*disk, "", "one commit cannot hold so many blocks"));
+            return Err(damaged(
+                &*disk,
+                "",
+                "one commit cannot hold this many blocks",
+            ));
         }
         self.bytes += record.len() as u64;
         Ok(())
     }
 
-    /// Ends the segment that is being filled, if there is one; it is not yet synced.
+    /// Ends the segment that is being filled, if there is one, without syncing it.
     fn end_segment(&mut self) -> Result<Option<Written>, StoreError> {
         let Some((segment, from)) = self.segment.take() else {
             return Ok(None);
@@ -239,7 +257,7 @@ impl Writer {
         Ok(Some(written))
     }
 
-    /// Ends a full segment and has it synced behind our back.
+    /// Ends a full segment and syncs it in the background.
     fn roll_segment(&mut self) -> Result<(), StoreError> {
         if let Some(Written { id, file, .. }) = self.end_segment()? {
             self.syncing.push_back(Syncing {
@@ -250,14 +268,15 @@ impl Writer {
         self.finish_syncing(SYNCING_SEGMENTS)
     }
 
-    /// Waits until no more than so many segments are being synced.
+    /// Waits until at most `most` segments are being synced.
     fn finish_syncing(&mut self, most: usize) -> Result<(), StoreError> {
         while self.syncing.len() > most {
             let Some(oldest) = self.syncing.pop_front() else {
                 break;
             };
             let ended = oldest.thread.join();
-            let synced = ended.unwrap_or_else(|_| Err(std::io::Error::other("sync broke off")));
+            let synced =
+                ended.unwrap_or_else(|_| Err(std::io::Error::other("the syncing thread panicked")));
             let name = oldest.id.segment_temporary();
             synced.map_err(|e| io_error(&*self.disk, &name, e))?;
         }
@@ -275,7 +294,7 @@ impl Writer {
         };
         committed.segment_bytes = self.name_segments()?;
         let (runs, retired) = self.write_index(&mut committed)?;
-        self.growth.write(&*self.disk)?;
+        self.log.write(&*self.disk)?;
         let head = Head {
             runs,
             retired,
@@ -285,7 +304,7 @@ impl Writer {
         Ok(committed)
     }
 
-    /// The one step that makes a commit visible, and what may be cleared away after it.
+    /// Makes the commit visible, then removes the index runs that the commit before it replaced.
     fn replace_head(&mut self, head: &Head) -> Result<(), StoreError> {
         replace_file(
             &*self.disk,
@@ -294,26 +313,26 @@ impl Writer {
             "",
             &head.encode(),
         )?;
-        // Committed. What the commit before this one replaced has had its readers' grace.
+        // Committed. Readers have had the time between two commits to leave the retired runs.
         self.unnamed.clear();
         self.bytes = 0;
         for id in &self.view.head.retired {
             if let Err(e) = self.disk.remove(&id.index()) {
-                tracing::debug!(run = %id, error = %e, "a replaced index run stays");
+                tracing::debug!(run = %id, error = %e, "cannot remove a replaced index run");
             }
         }
         match self.repository.refresh() {
             Ok(_) => self.view = self.repository.view(),
             Err(error) => {
-                // The commit stands; only this writer cannot go on from it.
-                tracing::error!(%error, "cannot read back what was committed");
+                // The commit stands, but this writer cannot continue.
+                tracing::error!(%error, "cannot read the head after a commit");
                 self.broken = true;
             }
         }
         Ok(())
     }
 
-    /// Makes all segments durable and gives them their names; gives the bytes written to them.
+    /// Makes all segments durable under their final names; returns the number of bytes written.
     fn name_segments(&mut self) -> Result<u64, StoreError> {
         if let Some(last) = self.end_segment()? {
             let name = last.id.segment_temporary();
@@ -332,8 +351,9 @@ impl Writer {
         Ok(std::mem::take(&mut self.segment_bytes))
     }
 
-    /// Writes one run of what is new and of those runs that are not much larger, so that sizes grow
-    /// geometrically: few runs to look in, and each entry is rewritten a logarithmic number of times.
+    /// Writes one run of the new entries and of the runs that are not much larger, so that the
+    /// sizes of runs grow geometrically: there are few runs, and an entry is rewritten a
+    /// logarithmic number of times.
     fn write_index(
         &mut self,
         committed: &mut Committed,
@@ -359,92 +379,27 @@ impl Writer {
         Ok((runs, absorbed.iter().map(|r| r.name().id).collect()))
     }
 
-    /// Whether the index has grown so much since the last collection that much of it may be dead.
-    pub fn has_grown(&self) -> bool {
-        let after = CollectedNote::load(&*self.disk).entries;
-        self.repository.index_entries() > after.saturating_add(after / 2).saturating_add(GROWN)
-    }
-
-    /// Begins to mark what lives.
-    pub fn marks(&self) -> Marks {
-        Marks::new(self.disk.clone(), self.view.clone())
-    }
-
-    /// Collects all that is not marked, in one commit under the statements that stand. The files that
-    /// only readers of the index before need are removed by the first writer after `grace`.
+    /// Adds a leaf of the history log, to be written with the next commit.
     ///
     /// # Errors
-    /// As [`Writer::commit`]; [`StoreError::Damaged`] when blocks were appended and not committed, or
-    /// when somebody committed since the marks were begun.
-    pub fn collect(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
-        self.usable()?;
-        if !self.pending.is_empty() || !marks.are_of(&self.view) {
-            let why = "what was marked is not what is there now";
-            return Err(damaged(&*self.disk, names::HEAD_FILE, why));
-        }
-        self.guard(|w| w.collect_all(marks, grace))
+    /// [`StoreError::Damaged`] when it is longer than [`crate::repository::MAX_LEAF_BYTES`].
+    pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
+        self.log.put_leaf(&*self.disk, epoch, index, leaf)
     }
 
-    fn collect_all(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
-        let mut plan = marks.plan()?;
-        let mut note = CollectedNote::load(&*self.disk);
-        if plan.drop.is_empty() && plan.rewrite.is_empty() {
-            note.entries = plan.told.entries_before;
-            self.put_note(Note::Collected, note.encode().as_bytes())?;
-            return Ok(plan.told);
-        }
-        for id in std::mem::take(&mut plan.rewrite) {
-            match self.rewrite(id, marks) {
-                Ok(()) => plan.drop.push(id),
-                Err(error @ StoreError::Damaged { .. }) => {
-                    // What is damaged is not moved: there it may still be mended.
-                    tracing::warn!(%error, "a segment stays as it is");
-                    plan.keep.push(id);
-                    plan.told.rewritten -= 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.name_segments()?;
-        let mut segments = self.pending.segments().to_vec();
-        let written: HashSet<FileId> = segments.iter().copied().collect();
-        let kept: HashSet<FileId> = plan.keep.iter().copied().collect();
-        segments.extend(&plan.keep);
-        let old = self.view.runs.clone();
-        let mut writer = RunWriter::begin(&*self.disk, &segments)?;
-        let fresh = std::mem::take(&mut self.pending).into_sorted();
-        let lives = |at: &Location| {
-            written.contains(&at.segment) || (kept.contains(&at.segment) && marks.lives(at))
-        };
-        merge(&*self.disk, fresh, &old, lives, &mut writer)?;
-        let run = writer.finish()?;
-        self.sync_dir(names::INDEX_DIR)?;
-        note.entries = run.map_or(0, |run| run.entries);
-        note.shelter(&plan.drop, grace);
-        self.put_note(Note::Collected, note.encode().as_bytes())?;
-        let head = Head {
-            runs: run.into_iter().collect(),
-            retired: old.iter().map(|run| run.name().id).collect(),
-            statements: self.view.head.statements.clone(),
-        };
-        self.replace_head(&head)?;
-        Ok(plan.told)
+    /// Computes the tiles of the log at `after` from the added leaves and the stored ones, to be
+    /// written with the next commit. Returns false when a leaf is missing or the root differs; then
+    /// the repository only lacks the proof that its log grew.
+    pub fn tile_log(&mut self, after: &LogPoint) -> bool {
+        self.log.put_tiles(&*self.disk, after)
     }
 
-    /// Appends the living records of a segment once more.
-    fn rewrite(&mut self, id: FileId, marks: &Marks) -> Result<(), StoreError> {
-        let disk = self.disk.clone();
-        let contents = match segment::by_footer(&*disk, id)? {
-            Some(contents) => contents,
-            None => segment::by_records(&*disk, id)?,
-        };
-        for (handle, at) in contents {
-            if marks.lives(&at) && !self.pending.contains(&handle) {
-                let record = record_at(&*disk, &handle, &at)?;
-                self.append_new(&record)?;
-            }
-        }
-        Ok(())
+    /// Replaces a note in one durable step, at once, independent of commits.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn put_note(&mut self, note: Note, bytes: &[u8]) -> Result<(), StoreError> {
+        notes::replace(&*self.disk, note, bytes)
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), StoreError> {
@@ -455,8 +410,8 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Removes what was not committed, so that a full disk has its space back at once. What cannot be
-    /// removed waits for the next writer.
+    /// Removes what was not committed, so that a full disk has its space back at once. The next writer
+    /// removes what cannot be removed now.
     fn drop(&mut self) {
         if self.unnamed.is_empty() && !self.broken {
             return;
@@ -468,27 +423,12 @@ impl Drop for Writer {
             .refresh()
             .and_then(|_| clear_leftovers(&*self.disk, &self.repository.view()));
         if let Err(error) = cleared {
-            tracing::warn!(%error, "leftovers stay until the next writer");
+            tracing::warn!(%error, "cannot remove uncommitted files; the next writer will");
         }
     }
 }
 
-/// Takes the writer's lock of a repository that this build may write.
-pub(crate) fn lock_for_writing(disk: &dyn Disk) -> Result<Lock, StoreError> {
-    if !format::read(disk)?.write {
-        return Err(StoreError::Format {
-            path: disk.path(""),
-            found: "features that only a newer one may write".to_owned(),
-        });
-    }
-    disk.lock(names::LOCK_FILE)
-        .map_err(|e| io_error(disk, names::LOCK_FILE, e))?
-        .ok_or_else(|| StoreError::Locked {
-            path: disk.path(""),
-        })
-}
-
-/// How many of the newest runs a commit of `fresh` blocks absorbs.
+/// How many of the newest runs a commit of `fresh` blocks merges.
 fn runs_to_merge(fresh: u64, live: &[Arc<Run>]) -> usize {
     if fresh == 0 {
         return 0;
@@ -504,40 +444,4 @@ fn runs_to_merge(fresh: u64, live: &[Arc<Run>]) -> usize {
         count += 1;
     }
     count
-}
-
-/// Removes temporary files, and segments and index runs that the head does not name. Only under the
-/// writer's lock, and only with a view that was read whole.
-pub(crate) fn clear_leftovers(disk: &dyn Disk, view: &View) -> Result<usize, StoreError> {
-    let mut doomed: Vec<String> = Vec::new();
-    let list = |dir: &str| match disk.list(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.map_err(|e| io_error(disk, dir, e)),
-    };
-    let temporary = |name: &String| name.ends_with(names::TEMPORARY);
-    doomed.extend(list("")?.into_iter().filter(temporary));
-    for epoch in list(names::LOG_DIR)? {
-        doomed.extend(log::leftovers(&epoch, list)?);
-    }
-    let segments = view.segments();
-    let sheltered = CollectedNote::load(disk).shelters();
-    let kept = |id: FileId| segments.contains(&id) || sheltered.contains(&id);
-    for name in list(names::SEGMENT_DIR)? {
-        let id = FileId::parse(&name, names::SEGMENT_ENDING);
-        if temporary(&name) || id.is_some_and(|id| !kept(id)) {
-            doomed.push(format!("{}/{name}", names::SEGMENT_DIR));
-        }
-    }
-    let named =
-        |id: FileId| view.head.retired.contains(&id) || view.head.runs.iter().any(|r| r.id == id);
-    for name in list(names::INDEX_DIR)? {
-        let id = FileId::parse(&name, names::INDEX_ENDING);
-        if temporary(&name) || id.is_some_and(|id| !named(id)) {
-            doomed.push(format!("{}/{name}", names::INDEX_DIR));
-        }
-    }
-    for name in &doomed {
-        disk.remove(name).map_err(|e| io_error(disk, name, e))?;
-    }
-    Ok(doomed.len())
 }

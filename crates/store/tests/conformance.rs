@@ -1,5 +1,5 @@
-//! Memory and the repository pass the suite that every replica passes; the suite itself notices
-//! stores that break it.
+//! Memory and the repository pass the suite for replicas, and the suite fails replicas that break a
+//! rule.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -48,12 +48,12 @@ async fn repository(commits: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_conforms() {
+async fn repository_conforms() {
     repository(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_of_many_commits_conforms() {
+async fn repository_of_many_commits_conforms() {
     repository(30).await;
 }
 
@@ -85,7 +85,7 @@ impl Replica for Faulty {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_suite_notices_faults() {
+async fn suite_notices_replicas_that_break_a_rule() {
     let faults: [Fault; 4] = [
         |mut answer, _| {
             answer.pop();

@@ -1,6 +1,6 @@
-//! Crashes and full disks at every operation of a small workload (docs/decisions/0008): whatever
-//! survives, the repository holds a version that was committed, whole, and can be written again. The
-//! checker itself is shown to find each sync that a faulty writer would leave out.
+//! Crashes and full disks at every operation of a small workload (docs/decisions/0008). Whatever
+//! survives, the repository holds a whole version that was committed, and can be written again.
+//! Negative control: the checker finds each sync that a faulty writer leaves out.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use futures_util::FutureExt;
 use sim::disk::CrashDisk;
+use store::blocking::Blocking;
 use store::conformance::record;
 use store::disk::Disk;
 use store::{BlockStore, Replica, Repository, StoreError, Writer};
@@ -69,7 +70,12 @@ fn check_whole(repo: &Repository, versions: usize) -> Result<(), String> {
     for version in 0..versions {
         let records = added(version);
         let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
-        let got = repo.get_many(&want, 0).now_or_never().unwrap();
+        let got = repo
+            .clone()
+            .with_blocking(Blocking::Inline)
+            .get_many(&want, 0)
+            .now_or_never()
+            .unwrap();
         let got = got.map_err(|e| format!("version {version}: {e}"))?;
         if !records.iter().all(|r| got.contains(r)) {
             return Err(format!("a block of version {version} is missing or wrong"));
@@ -159,7 +165,7 @@ fn every_crash_leaves_a_whole_version() {
 }
 
 #[test]
-fn the_checker_finds_every_sync_left_out() {
+fn checker_finds_every_missing_sync() {
     type Ignored = fn(&str) -> bool;
     let faults: [(&str, Ignored); 9] = [
         ("segment", |n| n.starts_with("segments/")),
@@ -174,12 +180,15 @@ fn the_checker_finds_every_sync_left_out() {
     ];
     for (what, ignored) in faults {
         let found = sweep(|| CrashDisk::ignoring_syncs(ignored), 2, 64);
-        assert!(found.is_err(), "nobody misses the sync of the {what}");
+        assert!(
+            found.is_err(),
+            "the checker does not miss the sync of the {what}"
+        );
     }
 }
 
 #[test]
-fn a_full_disk_harms_nothing_and_is_given_back() {
+fn full_disk_loses_nothing_and_its_space_is_freed() {
     let disk = CrashDisk::new();
     workload(&disk, 3, &mut Progress::default()).unwrap();
     for operation in 0..disk.operations() {
@@ -196,7 +205,12 @@ fn a_full_disk_harms_nothing_and_is_given_back() {
         if progress.created {
             let repo = Repository::open_on(disk.clone()).unwrap();
             check_whole(&repo, progress.acknowledged).unwrap();
-            let head = repo.head().now_or_never().unwrap();
+            let head = repo
+                .clone()
+                .with_blocking(Blocking::Inline)
+                .head()
+                .now_or_never()
+                .unwrap();
             assert_eq!(head.is_ok(), progress.acknowledged > 0);
             // The dropped writer has given its space back, except what a failed rename hides.
             let left = disk.files().into_iter().find(|n| n.ends_with(".tmp"));
@@ -209,7 +223,7 @@ fn a_full_disk_harms_nothing_and_is_given_back() {
 }
 
 #[test]
-fn a_crash_while_the_crash_is_cleared_up_is_a_crash_like_any_other() {
+fn crash_while_leftovers_are_removed_leaves_a_whole_version() {
     let first = CrashDisk::new();
     workload(&first, 1, &mut Progress::default()).unwrap();
     let crash = first.operations() + 9;

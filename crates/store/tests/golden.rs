@@ -1,5 +1,5 @@
-//! The repository of format 0 that every later version reads (`tests/golden/format-0`, laid out byte
-//! by byte in docs/formats/repository.md), and that this one would write it again.
+//! Every later version reads the golden repository of format 0 (`tests/golden/format-0`, described
+//! byte by byte in docs/formats/repository.md), and this version writes the same bytes.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use store::blocking::Blocking;
 use store::{BlockStore, Replica, Repository, Writer};
 use trust::{Frame, Handle, Hasher, Kind, Record};
 
@@ -54,11 +55,23 @@ fn only(dir: &Path) -> Vec<u8> {
 #[test]
 fn format_0_is_read() {
     let repo = Repository::open(golden()).unwrap();
-    let head = repo.head().now_or_never().unwrap().unwrap();
+    let head = repo
+        .clone()
+        .with_blocking(Blocking::Inline)
+        .head()
+        .now_or_never()
+        .unwrap()
+        .unwrap();
     assert_eq!(head, Bytes::from_static(b"statements"));
     assert_eq!(repo.log_leaf(0, 0).unwrap().unwrap(), &b"leaf"[..]);
     let want: Vec<Handle> = records().iter().map(|r| r.handle).collect();
-    let got = repo.get_many(&want, 0).now_or_never().unwrap().unwrap();
+    let got = repo
+        .clone()
+        .with_blocking(Blocking::Inline)
+        .get_many(&want, 0)
+        .now_or_never()
+        .unwrap()
+        .unwrap();
     assert_eq!(got, records());
 }
 
@@ -85,7 +98,7 @@ fn format_0_is_written() {
 }
 
 #[test]
-fn the_document_shows_these_bytes() {
+fn document_shows_the_bytes_of_the_golden_repository() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/formats/repository.md")).unwrap();
     let vector = text.split_once("## Vector").unwrap().1;

@@ -1,5 +1,5 @@
-//! The tiles of the log as commits write them: from what is there, anew where that is no good, and
-//! whole after a crash at any operation of a commit that fills one (docs/decisions/0015).
+//! Tiles of the history log: commits extend them, compute them again where they are lost or damaged,
+//! and leave them whole after a crash at any operation of a commit (docs/decisions/0015).
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -82,7 +82,7 @@ fn names(disk: &CrashDisk) -> Vec<String> {
 }
 
 #[test]
-fn a_log_is_tiled_as_it_grows() {
+fn tiles_are_written_as_the_log_grows() {
     let disk = CrashDisk::new();
     let repo = Repository::create_on(disk.clone()).unwrap();
     let mut size = 0;
@@ -113,7 +113,7 @@ fn a_log_is_tiled_as_it_grows() {
 }
 
 #[test]
-fn lost_and_damaged_tiles_are_made_anew_from_the_leaves() {
+fn lost_and_damaged_tiles_are_computed_from_the_leaves() {
     let disk = CrashDisk::new();
     let repo = Repository::create_on(disk.clone()).unwrap();
     commit(&repo, 0, 0, 300).unwrap();
@@ -129,7 +129,7 @@ fn lost_and_damaged_tiles_are_made_anew_from_the_leaves() {
 }
 
 #[test]
-fn of_a_log_that_is_not_whole_or_not_the_signed_one_no_tile_is_written() {
+fn no_tile_is_written_for_an_incomplete_or_unsigned_log() {
     let disk = CrashDisk::new();
     let repo = Repository::create_on(disk.clone()).unwrap();
     assert!(!commit(&repo, 0, 1, 5).unwrap(), "leaf 0 is missing");
@@ -159,7 +159,7 @@ fn workload(disk: &Arc<CrashDisk>) -> Result<(), StoreError> {
 }
 
 #[test]
-fn a_crash_leaves_the_tiles_of_the_version_that_stands() {
+fn crash_leaves_the_tiles_of_the_committed_version() {
     let begun = CrashDisk::new();
     let repo = Repository::create_on(begun.clone()).unwrap();
     commit(&repo, 0, 0, 254).unwrap();

@@ -1,5 +1,5 @@
-//! The repository against its models: a map, under any sequence of commits, abandoned writers,
-//! reopenings and rebuilt indexes; and readers who go on while a writer commits and merges.
+//! The repository behaves as a map under any sequence of commits, abandoned writers, reopenings and
+//! rebuilt indexes; and readers go on while a writer commits and merges.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
+use store::blocking::Blocking;
 use store::conformance::record;
 use store::{BlockStore, Repository, Writer};
 use trust::{Handle, Kind, Record};
@@ -47,7 +48,7 @@ fn append(repo: &Repository, seeds: &[u8]) -> Writer {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn a_repository_is_a_map(steps in steps()) {
+    fn repository_behaves_as_a_map(steps in steps()) {
         let dir = tempfile::tempdir().unwrap();
         let mut repo = Repository::create(dir.path()).unwrap();
         let mut model: BTreeMap<Handle, Record> = BTreeMap::new();
@@ -64,7 +65,7 @@ proptest! {
                 }
             }
             let want: Vec<Handle> = (0..=255).map(|s| of(s).handle).collect();
-            let answer = repo.get_many(&want, 0).now_or_never().unwrap().unwrap();
+            let answer = repo.clone().with_blocking(Blocking::Inline).get_many(&want, 0).now_or_never().unwrap().unwrap();
             let got: BTreeMap<Handle, Record> =
                 answer.into_iter().map(|r| (r.handle, r)).collect();
             prop_assert!(got == model, "after {number}: {} of {}", got.len(), model.len());
@@ -92,7 +93,12 @@ fn readers_go_on_while_a_writer_commits() {
                     repo.refresh().unwrap();
                     for seed in 0..known {
                         let r = of(seed as u8);
-                        let got = repo.get_many(&[r.handle], 5000).now_or_never().unwrap();
+                        let got = repo
+                            .clone()
+                            .with_blocking(Blocking::Inline)
+                            .get_many(&[r.handle], 5000)
+                            .now_or_never()
+                            .unwrap();
                         assert_eq!(got.unwrap().first(), Some(&r), "block {seed} of {known}");
                     }
                     Repository::open(repo.place()).unwrap();

@@ -1,5 +1,5 @@
-//! The repository on a real disk: what is committed is there, what is not is not, one writer at a
-//! time, read-around, merging of index runs.
+//! The repository on a real disk: only committed blocks are there, one writer at a time, read-around,
+//! merging of index runs.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use store::blocking::Blocking;
 use store::{BlockStore, Replica, Repository, StoreError, Writer};
 use trust::frame::Packer;
 use trust::{Handle, Hasher, Kind, Record};
@@ -29,16 +30,25 @@ fn record(seed: u64, len: usize) -> Record {
 }
 
 fn get(repo: &Repository, want: &[Handle], around: usize) -> Vec<Record> {
-    repo.get_many(want, around).now_or_never().unwrap().unwrap()
+    repo.clone()
+        .with_blocking(Blocking::Inline)
+        .get_many(want, around)
+        .now_or_never()
+        .unwrap()
+        .unwrap()
 }
 
 #[test]
-fn what_is_committed_is_there_after_reopening() {
+fn committed_blocks_are_there_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("repo");
     let repo = Repository::create(&path).unwrap();
     assert!(matches!(
-        repo.head().now_or_never().unwrap(),
+        repo.clone()
+            .with_blocking(Blocking::Inline)
+            .head()
+            .now_or_never()
+            .unwrap(),
         Err(StoreError::NoVolume { .. })
     ));
     let records: Vec<Record> = (0..500).map(|i| record(i, 100 + 37 * i as usize)).collect();
@@ -56,7 +66,13 @@ fn what_is_committed_is_there_after_reopening() {
     drop(writer);
 
     for repo in [repo.clone(), Repository::open(&path).unwrap()] {
-        let head = repo.head().now_or_never().unwrap().unwrap();
+        let head = repo
+            .clone()
+            .with_blocking(Blocking::Inline)
+            .head()
+            .now_or_never()
+            .unwrap()
+            .unwrap();
         assert_eq!(head, Bytes::from_static(b"statements"));
         assert_eq!(repo.log_leaf(0, 1).unwrap().unwrap(), &b"leaf"[..]);
         assert!(repo.log_leaf(0, 2).unwrap().is_none());
@@ -76,7 +92,7 @@ fn what_is_committed_is_there_after_reopening() {
 }
 
 #[test]
-fn one_writer_at_a_time_and_a_dropped_one_leaves_nothing() {
+fn second_writer_is_refused_and_a_dropped_one_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let repo = Repository::create(dir.path()).unwrap();
     let mut writer = Writer::begin(&repo).unwrap();
@@ -94,7 +110,7 @@ fn one_writer_at_a_time_and_a_dropped_one_leaves_nothing() {
 }
 
 #[test]
-fn a_reader_sees_a_new_version_when_it_refreshes_and_keeps_the_old_while_it_reads() {
+fn reader_sees_a_new_version_after_refresh_and_keeps_the_old_while_it_reads() {
     let dir = tempfile::tempdir().unwrap();
     let repo = Repository::create(dir.path()).unwrap();
     let reader = Repository::open(dir.path()).unwrap();
@@ -116,7 +132,7 @@ fn a_reader_sees_a_new_version_when_it_refreshes_and_keeps_the_old_while_it_read
 }
 
 #[test]
-fn read_around_brings_what_lies_behind_the_first() {
+fn read_around_returns_the_records_after_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let repo = Repository::create(dir.path()).unwrap();
     let records: Vec<Record> = (0..100).map(|i| record(i, 1000)).collect();
@@ -146,7 +162,7 @@ fn read_around_brings_what_lies_behind_the_first() {
 }
 
 #[test]
-fn a_large_commit_takes_several_segments_and_an_interrupted_one_is_found_again() {
+fn large_commit_takes_several_segments_and_a_checkpoint_is_found_again() {
     let dir = tempfile::tempdir().unwrap();
     let repo = Repository::create(dir.path()).unwrap();
     let records: Vec<Record> = (0..150).map(|i| record(i, 1 << 20)).collect();
@@ -175,7 +191,7 @@ fn a_large_commit_takes_several_segments_and_an_interrupted_one_is_found_again()
 }
 
 #[test]
-fn what_lies_in_memory_is_read_without_waiting() {
+fn cached_records_are_read_without_waiting() {
     // On the test's own directory and on a memory file system, where there is one.
     let memory = std::path::Path::new("/dev/shm");
     let dirs = [std::env::temp_dir(), memory.to_owned()];

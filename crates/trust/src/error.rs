@@ -1,7 +1,7 @@
 //! Why bytes were not believed. One enum for the whole crate; callers add volume, path and replica.
 
-use crate::handle::Kind;
-use crate::statement::VolumeId;
+use crate::kind::Kind;
+use crate::volume_id::VolumeId;
 
 /// A reason to refuse bytes that came from outside.
 ///
@@ -97,7 +97,8 @@ pub enum Reject {
     },
 }
 
-/// The names that errors bear everywhere: exit codes, errno, metrics, logs.
+/// The names that errors bear everywhere: exit codes, errno, metrics, logs. In ascending order: of
+/// several errors the greatest is told, because evidence of an attack counts more than an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// No answer, or an answer that says nothing.
@@ -146,4 +147,21 @@ impl Reject {
 
 fn successor_text(successor: Option<&VolumeId>) -> String {
     successor.map_or(String::new(), |v| format!("; they recommend {v} instead"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evidence_of_an_attack_is_graver_than_an_outage() {
+        let order = [
+            Class::Unavailable,
+            Class::Expired,
+            Class::Integrity,
+            Class::Rollback,
+            Class::Fork,
+        ];
+        assert!(order.is_sorted_by(|a, b| a < b));
+    }
 }

@@ -12,30 +12,9 @@ use std::marker::PhantomData;
 use bytes::Bytes;
 
 use crate::error::Reject;
+use crate::text::{Noun, write};
 
-/// What a block is. Part of its name: equal bytes of two kinds have two handles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Kind {
-    /// Content of a file (a leaf of an array tree).
-    Data = 1,
-    /// Interior node of an array tree.
-    Array = 2,
-    /// Node of a map tree.
-    Map = 3,
-    /// An inode that does not lie in a directory entry (the root's, or an oversize one).
-    Inode = 4,
-}
-
-impl Kind {
-    /// All kinds in the order of their bytes.
-    pub const ALL: [Kind; 4] = [Kind::Data, Kind::Array, Kind::Map, Kind::Inode];
-
-    /// Reads the kind byte of a frame.
-    pub fn from_byte(byte: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|k| *k as u8 == byte)
-    }
-}
+pub use crate::kind::Kind;
 
 /// A marker type for one kind of block; sealed by having no public constructor anywhere else.
 pub trait BlockKind: Copy + Send + Sync + 'static {
@@ -128,12 +107,12 @@ impl<K> std::hash::Hash for Handle<K> {
 }
 impl<K> fmt::Debug for Handle<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::text::handle(&self.any()))
+        f.write_str(&write(Noun::Block, &self.bytes))
     }
 }
 impl<K> fmt::Display for Handle<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::text::handle(&self.any()))
+        f.write_str(&write(Noun::Block, &self.bytes))
     }
 }
 

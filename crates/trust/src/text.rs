@@ -3,8 +3,6 @@
 
 use bech32::{Bech32m, Hrp, primitives::decode::CheckedHrpstring};
 
-use crate::handle::{Any, Handle};
-
 /// What a name names; its prefix in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Noun {
@@ -83,11 +81,6 @@ pub fn read(noun: Noun, text: &str) -> Result<[u8; 32], BadText> {
     } else {
         Err(BadText::Mistyped)
     }
-}
-
-/// The text of a handle.
-pub fn handle(handle: &Handle<Any>) -> String {
-    write(Noun::Block, handle.as_bytes())
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl HeadRound<'_> {
             let mut shown = prefix.clone();
             if let Err(why) = tiles.iter().try_for_each(|tile| shown.supply(tile)) {
                 tracing::error!(replica = %place, %why, "a wrong tile of the log");
-                self.mirrors.told_wrong(*mirror, format!("log: {why}"));
+                self.mirrors.record_lie(*mirror, format!("log: {why}"));
                 causes.push(format!("{place}: {why}"));
                 continue;
             }

@@ -270,7 +270,10 @@ impl HeadRound<'_> {
     /// Logs which replicas brought no head, when that begins and when it ends: readers ask often.
     fn log_news(&self, verified: &[VerifiedHead], errors: &[(Option<usize>, VolumeError)]) {
         for (mirror, error) in errors {
-            if !mirror.is_none_or(|mirror| self.mirrors.is_news(mirror, Some(error.to_string()))) {
+            if !mirror.is_none_or(|mirror| {
+                self.mirrors
+                    .set_head_refusal(mirror, Some(error.to_string()))
+            }) {
                 continue;
             }
             if matches!(error, VolumeError::Statement { why, .. } if is_old(why)) {
@@ -281,7 +284,7 @@ impl HeadRound<'_> {
         }
         for head in verified {
             if let Some(mirror) = head.mirror
-                && self.mirrors.is_news(mirror, None)
+                && self.mirrors.set_head_refusal(mirror, None)
             {
                 tracing::info!(replica = head.place, "a replica brings the head again");
             }
@@ -300,7 +303,7 @@ impl HeadRound<'_> {
 
     fn blame(&self, mirror: Option<usize>, why: &Reject) {
         if let Some(mirror) = mirror {
-            self.mirrors.told_wrong(mirror, format!("head: {why}"));
+            self.mirrors.record_lie(mirror, format!("head: {why}"));
         }
     }
 

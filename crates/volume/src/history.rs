@@ -1,9 +1,9 @@
-//! Versions that a newer one has replaced, out of the log that replicas keep (docs/decisions/0017):
-//! who pins one reads it, `log` lists them, `diff` compares two.
+//! Earlier versions, from the log that replicas keep (docs/decisions/0017): a pinned version is read from
+//! it, `log` lists its versions, `diff` compares two of them.
 //!
-//! A leaf is what some place says. It is shown as true only with its publishers' signatures and, in a
-//! listing, where it hashes into the log that the newest record names. Its blocks may be gone: an old
-//! version is readable as long as any place still has what it needs.
+//! A leaf is untrusted until its publishers' signatures are verified and, in a listing, until it hashes
+//! into the log that the newest record names. Its blocks may be gone: an old version can be read as long
+//! as some replica still has its blocks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,28 +34,28 @@ use crate::volume::Volume;
 
 /// Leaves that are asked for at once.
 const LEAVES_AT_ONCE: usize = 64;
-/// Leaves that hold no record (policies, missing ones) which a search passes over.
+/// Leaves without a record (policies, missing leaves) that a search skips.
 const MAX_STEPS: u64 = 512;
 
-/// How far an entry of a listing is to be believed.
+/// How far an entry of a listing is proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It hashes into the log that the newest record names.
     Proved,
-    /// It is signed; others without which its place cannot be proved are missing.
+    /// It is signed, but leaves that the proof of its place needs are missing.
     Unproved,
-    /// It does not hash into that log, or one beside it does not: nothing of it is true.
+    /// It, or a leaf beside it, does not hash into that log: it is not to be believed.
     Contradicted,
 }
 
-/// What a place has at one index of the log.
+/// What a replica has at one index of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     /// A signed statement.
     Leaf(Leaf),
     /// Nothing.
     Missing,
-    /// Something that is not signed as the policy demands.
+    /// A leaf that is not signed as the policy demands.
     Refused(Reject),
 }
 
@@ -68,11 +68,11 @@ pub struct Entry {
     pub index: u64,
     /// What is there.
     pub kept: Kept,
-    /// How far it is to be believed.
+    /// How far it is proved.
     pub standing: Standing,
 }
 
-/// What one place can tell about a volume's past; its head is verified, whatever its age.
+/// The past of a volume as one replica tells it. The replica's head is verified, whatever its age.
 pub struct History {
     mirror: usize,
     replica: Arc<dyn Replica>,
@@ -92,7 +92,7 @@ impl std::fmt::Debug for History {
 }
 
 impl History {
-    /// Begins from a place's head.
+    /// Begins from a replica's head.
     ///
     /// # Errors
     /// [`Reject`]: a head whose policies or signatures are bad.
@@ -130,12 +130,12 @@ impl History {
         self.floor.volume()
     }
 
-    /// The place that tells.
+    /// The replica's name.
     pub fn place(&self) -> &str {
         self.replica.place()
     }
 
-    /// The newest record of the place.
+    /// The newest record of the replica.
     pub fn newest(&self) -> &RootRecord {
         &self.offer.record
     }
@@ -192,10 +192,10 @@ impl History {
         logs
     }
 
-    /// Entries of the log, newest first, at most `max`; each as far as it can be proved.
+    /// Entries of the log, newest first, at most `max`, each with how far it is proved.
     ///
     /// # Errors
-    /// [`VolumeError`] when the place does not answer in time.
+    /// [`VolumeError`] when the replica does not answer in time.
     pub async fn list(&self, max: usize, deadline: Instant) -> Result<Vec<Entry>, VolumeError> {
         let mut out: Vec<Entry> = Vec::new();
         for (log, frontier) in self.logs() {
@@ -221,8 +221,8 @@ impl History {
         VolumeError::unavailable("the log", cause)
     }
 
-    /// A stretch of a log whose Merkle root is known: all of it is read, the newest `room` entries
-    /// are told.
+    /// A part of a log whose Merkle root is known. All of it is read; the newest `room` entries are
+    /// returned.
     async fn part(
         &self,
         epoch: u64,
@@ -268,8 +268,8 @@ impl History {
         Ok(entries.map(|entry| Entry { standing, ..entry }).collect())
     }
 
-    /// The signed record of a version, if the place keeps it. Versions ascend along a log, so this
-    /// asks for a logarithmic number of leaves; that it is the right one shows in the record itself.
+    /// The signed record of a version, if the replica keeps it. Versions ascend along a log, so this
+    /// asks for a logarithmic number of leaves. The record itself shows that it is the right one.
     ///
     /// # Errors
     /// [`VolumeError`] when the place does not answer.
@@ -313,7 +313,7 @@ impl History {
         Ok(None)
     }
 
-    /// The version before the newest, as far as the place keeps the log.
+    /// The version before the newest, as far as the replica keeps the log.
     ///
     /// # Errors
     /// [`VolumeError`] when the place does not answer.
@@ -350,7 +350,7 @@ impl History {
 }
 
 impl HeadRound<'_> {
-    /// What each replica can tell of the past, newest heads first.
+    /// The past as each replica tells it, newest head first.
     async fn histories(
         &self,
         deadline: Instant,
@@ -385,7 +385,7 @@ impl HeadRound<'_> {
 }
 
 impl Search<'_> {
-    /// The pinned record, wherever it is kept: as a head, or in the log of a later one.
+    /// The pinned record, from a head or from the log of a later head.
     pub(crate) async fn pinned(&self, deadline: Instant) -> Result<Vec<VerifiedHead>, VolumeError> {
         let freshness = self.options.freshness;
         let Freshness::Pinned {
@@ -434,10 +434,10 @@ impl Search<'_> {
 }
 
 impl Volume {
-    /// What the places can tell of the past, newest first; at least one.
+    /// The past as each replica tells it, newest head first; at least one.
     ///
     /// # Errors
-    /// The gravest of what they did wrong.
+    /// The gravest error of the replicas.
     pub async fn histories(&self) -> Result<Vec<History>, VolumeError> {
         let (mut histories, mut errors) = self.round().histories(self.deadline()).await?;
         histories.retain(|history| {
@@ -456,8 +456,8 @@ impl Volume {
         Ok(histories)
     }
 
-    /// An earlier version (or the present one), as far as its blocks can be had; `None` where no
-    /// place keeps its record.
+    /// An earlier version (or the present one), as far as its blocks can be fetched; `None` if no
+    /// replica keeps its record.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -500,7 +500,8 @@ impl Volume {
     }
 }
 
-/// Until when one place may take: whoever stalls leaves time for those after it.
+/// The deadline for one replica. Each but the last gets half of the time that is left, so one that
+/// stalls leaves time for those after it.
 fn share(deadline: Instant, is_last: bool) -> Instant {
     if is_last {
         return deadline;

@@ -136,7 +136,7 @@ impl Search<'_> {
             tracing::error!(%replica, version, %error, "announces a version and withholds it");
             if let Some(mirror) = teller.mirror {
                 let words = format!("withholds version {version}");
-                self.round.mirrors.told_wrong(mirror, words);
+                self.round.mirrors.record_lie(mirror, words);
             }
         }
     }

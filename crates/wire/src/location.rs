@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use store::late::LateRepository;
+use store::lazy::LazyRepository;
 use store::repository::Repository;
 use store::{Replica, StoreError};
 use trust::statement::VolumeId;
@@ -246,7 +246,7 @@ pub fn open_all(
         match (location, location.open_with(source.volume, tls)) {
             (_, Ok(replica)) => replicas.push(replica),
             (Location::Directory(path), Err(_)) if !mirrors.is_empty() => {
-                replicas.push(Arc::new(LateRepository::new(path)));
+                replicas.push(Arc::new(LazyRepository::new(path)));
             }
             (_, Err(error)) => return Err(error),
         }

@@ -1,102 +1,172 @@
-//! Direction of dependence: which crate may build on which. Design: *The house*.
+//! Direction of dependence: which crate may build on which, and which crates stay free of network and
+//! asynchronous code. Design: *The house*.
+
+use std::collections::BTreeSet;
 
 use super::Finding;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, Package};
 
-/// A crate and everything of ours that it may depend on. `sim` is for tests only and therefore in no
-/// row; the tools at the end are no part of the product.
+/// A crate, and all crates of ours that it may depend on. Dependencies for tests are free. Jobs (publish,
+/// volume, share, guard, protect) never appear in one another's rows, except that `replica` follows a volume.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("bulla-trust", &[]),
-    ("bulla-store", &["bulla-trust"]),
-    ("bulla-wire", &["bulla-trust", "bulla-store"]),
-    ("bulla-state", &["bulla-trust"]),
-    ("bulla-reader", &["bulla-trust", "bulla-store"]),
+    ("trust", &[]),
+    ("log", &["trust"]),
+    ("store", &["log", "trust"]),
+    ("state", &["trust"]),
+    ("wire", &["store", "trust"]),
+    ("reader", &["store", "trust"]),
+    ("volume", &["reader", "state", "store", "trust"]),
+    ("replica", &["reader", "state", "store", "trust", "volume"]),
+    ("publish", &["state", "store", "trust"]),
     (
-        "bulla-volume",
-        &["bulla-trust", "bulla-store", "bulla-reader", "bulla-state"],
+        "share",
+        &["log", "reader", "state", "store", "trust", "wire"],
     ),
-    (
-        "bulla-replica",
-        &[
-            "bulla-trust",
-            "bulla-store",
-            "bulla-reader",
-            "bulla-state",
-            "bulla-volume",
-        ],
-    ),
-    (
-        "bulla-publish",
-        &["bulla-trust", "bulla-store", "bulla-state"],
-    ),
-    ("bulla-serve", &["bulla-trust", "bulla-store", "bulla-wire"]),
-    (
-        "bulla-mount",
-        &["bulla-trust", "bulla-store", "bulla-reader", "bulla-volume"],
-    ),
-    (
-        "bulla",
-        &[
-            "bulla-trust",
-            "bulla-store",
-            "bulla-wire",
-            "bulla-state",
-            "bulla-reader",
-            "bulla-volume",
-            "bulla-replica",
-            "bulla-publish",
-            "bulla-serve",
-            "bulla-mount",
-        ],
-    ),
-    (
-        "bulla-sim",
-        &[
-            "bulla-trust",
-            "bulla-store",
-            "bulla-wire",
-            "bulla-publish",
-            "bulla-serve",
-        ],
-    ),
-    (
-        "bulla-bench",
-        &[
-            "bulla-trust",
-            "bulla-store",
-            "bulla-wire",
-            "bulla-reader",
-            "bulla-volume",
-            "bulla-publish",
-            "bulla-serve",
-            "bulla-mount",
-        ],
-    ),
+    ("guard", &["state", "store", "trust", "wire"]),
+    ("protect", &["log", "state", "trust"]),
+    // A server looks up and sends: it sees no job, so it cannot be trusted by accident.
+    ("serve", &["store", "trust", "wire"]),
+    ("mount", &["reader", "state", "store", "trust", "volume"]),
+    (CLI, ALL),
+    // For tests only, and therefore in no row but that of the fuzz targets.
+    ("sim", ALL),
+    ("bench", ALL),
+    ("fuzz", &[ALL_LIBRARIES, "sim"]),
     ("xtask", &[]),
 ];
 
-/// Dependencies of our packages on one another that the table does not allow.
-pub fn check(metadata: &Metadata) -> Vec<Finding> {
+/// The program and its packages' common prefix.
+const CLI: &str = "cli";
+const ALL: &[&str] = &[ALL_LIBRARIES];
+/// Stands for every crate of the product that is a library.
+const ALL_LIBRARIES: &str = "*";
+const NO_LIBRARIES: &[&str] = &[CLI, "sim", "bench", "fuzz", "xtask"];
+
+/// Crates that have a row and do not exist yet. Taken off the list when they are made.
+const PLANNED: &[&str] = &["log", "share", "guard", "protect"];
+
+/// What a crate must not depend on, not even through others' packages: so that other jobs can build on trust,
+/// store, state and reader without a network stack, and publishing needs none.
+const NEVER_REACHES: &[(&str, &[&str])] = &[
+    ("trust", &["tokio", "rustix", "hyper", "reqwest", "fuser"]),
+    ("store", NETWORK),
+    ("state", NETWORK),
+    ("reader", NETWORK),
+    ("publish", NETWORK),
+];
+const NETWORK: &[&str] = &["bulla-wire", "hyper", "reqwest", "rustls", "fuser"];
+
+/// What a crate must not name as its own dependency. Publishing is synchronous.
+const NEVER_NAMES: &[(&str, &[&str])] = &[("publish", &["tokio", "futures-util"])];
+
+/// Crates without asynchronous code.
+const SYNCHRONOUS: &[&str] = &["trust", "publish"];
+
+/// Checks the packages, and the sources (`files`: paths and texts of the tree) where the rule is about code.
+pub fn check(metadata: &Metadata, files: &[(&str, &str)]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for package in metadata.packages.iter().filter(|p| p.source.is_none()) {
-        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == package.name) else {
+    for package in ours(metadata) {
+        let name = short(&package.name);
+        findings.extend(wrong_arrows(name, package));
+        findings.extend(wrong_reach(name, package, metadata));
+    }
+    findings.extend(asynchronous(files));
+    findings
+}
+
+/// Rows that fit no crate, and crates that are both planned and there.
+pub fn check_rows(metadata: &Metadata) -> Vec<Finding> {
+    let exist: BTreeSet<&str> = ours(metadata).map(|package| short(&package.name)).collect();
+    let names = MAY_USE.iter().map(|(name, _)| *name);
+    let wrong = names.filter(|name| exist.contains(name) == PLANNED.contains(name));
+    wrong
+        .map(|name| {
+            let rule = format!("{name}: a row is for a crate that exists, or is in PLANNED");
+            Finding::new("xtask/src/tidy/arrows.rs", rule)
+        })
+        .collect()
+}
+
+fn ours(metadata: &Metadata) -> impl Iterator<Item = &Package> {
+    metadata.packages.iter().filter(|p| p.source.is_none())
+}
+
+/// `store` for `bulla-store`, `cli` for `bulla`.
+fn short(package: &str) -> &str {
+    match package {
+        "bulla" => CLI,
+        name => name.strip_prefix("bulla-").unwrap_or(name),
+    }
+}
+
+fn wrong_arrows(name: &str, package: &Package) -> Vec<Finding> {
+    let Some((_, allowed)) = MAY_USE.iter().find(|(row, _)| *row == name) else {
+        let rule = "has no row in the table of arrows (xtask/src/tidy/arrows.rs)";
+        return vec![Finding::new(name, rule)];
+    };
+    let is_allowed = |other: &str| {
+        let is_library = !NO_LIBRARIES.contains(&other);
+        allowed.contains(&other) || (allowed.contains(&ALL_LIBRARIES) && is_library)
+    };
+    let dependencies = package.dependencies.iter();
+    dependencies
+        .filter(|dependency| dependency.path.is_some() && !dependency.is_for_tests())
+        .map(|dependency| short(&dependency.name))
+        .filter(|other| !is_allowed(other))
+        .map(|other| Finding::new(name, format!("must not depend on {other}: wrong direction")))
+        .collect()
+}
+
+fn wrong_reach(name: &str, package: &Package, metadata: &Metadata) -> Vec<Finding> {
+    let row = |table: &[(&str, &'static [&'static str])]| {
+        let found = table.iter().find(|(row, _)| *row == name);
+        found.map_or(&[][..], |(_, forbidden)| *forbidden)
+    };
+    let mut findings = Vec::new();
+    let reached = metadata.reached(&package.id);
+    for other in row(NEVER_REACHES)
+        .iter()
+        .filter(|other| reached.contains(**other))
+    {
+        let rule = format!("must not reach {other}, also not through other packages");
+        findings.push(Finding::new(name, rule));
+    }
+    for other in row(NEVER_NAMES) {
+        let names = |d: &super::metadata::Dependency| d.name == *other && !d.is_for_tests();
+        if package.dependencies.iter().any(names) {
             findings.push(Finding::new(
-                &package.name,
-                "has no row in the table of arrows (xtask/src/tidy/arrows.rs)",
+                name,
+                format!("must not name {other} as a dependency"),
             ));
-            continue;
-        };
-        let wrong = package
-            .dependencies
+        }
+    }
+    findings
+}
+
+/// Asynchronous code where there must be none: one finding for each crate, with the first place.
+fn asynchronous(files: &[(&str, &str)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for name in SYNCHRONOUS {
+        let directory = format!("crates/{name}/src/");
+        let mut sources = files
             .iter()
-            .filter(|wish| wish.path.is_some() && wish.kind.as_deref() != Some("dev"))
-            .filter(|wish| !allowed.contains(&wish.name.as_str()));
-        findings.extend(wrong.map(|wish| {
-            Finding::new(
-                &package.name,
-                format!("must not depend on {}: wrong direction", wish.name),
-            )
-        }));
+            .filter(|(file, _)| file.starts_with(&directory));
+        let place = sources.find_map(|(file, text)| {
+            let mut lines = text
+                .lines()
+                .map(|line| line.split("//").next().unwrap_or(""));
+            let at = lines.position(|code| {
+                let words = ["async fn ", "async move ", "async {", ".await"];
+                words.iter().any(|word| code.contains(word))
+            });
+            at.map(|at| format!("{file}:{}", at + 1))
+        });
+        if let Some(place) = place {
+            findings.push(Finding::new(
+                *name,
+                format!("must not be asynchronous: {place}"),
+            ));
+        }
     }
     findings
 }
@@ -104,46 +174,129 @@ pub fn check(metadata: &Metadata) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::metadata::{Dependency, Package};
 
-    fn package(name: &str, uses: &str, kind: Option<&str>) -> Metadata {
-        let dependencies = vec![Dependency {
-            name: uses.to_owned(),
-            kind: kind.map(str::to_owned),
-            path: Some("somewhere".to_owned()),
-        }];
-        Metadata {
-            packages: vec![Package {
-                name: name.to_owned(),
-                version: "0.1.0".to_owned(),
-                license: None,
-                source: None,
-                dependencies,
-            }],
+    /// A workspace of one package with one dependency on another.
+    fn metadata(name: &str, uses: &str, kind: &str, is_ours: bool) -> Metadata {
+        let path = if is_ours { "\"somewhere\"" } else { "null" };
+        let json = format!(
+            r#"{{"packages":[{{"id":"1","name":"{name}","version":"0.1.0","license":null,"source":null,
+                "manifest_path":"/w/Cargo.toml","targets":[],
+                "dependencies":[{{"name":"{uses}","kind":{kind},"path":{path},"rename":null,
+                    "optional":false}}]}},
+              {{"id":"2","name":"between","version":"1.0.0","license":null,"source":"r",
+                "manifest_path":"/r/Cargo.toml","targets":[],"dependencies":[]}},
+              {{"id":"3","name":"{uses}","version":"1.0.0","license":null,"source":"r",
+                "manifest_path":"/r/Cargo.toml","targets":[],"dependencies":[]}}],
+              "resolve":{{"nodes":[
+                {{"id":"1","deps":[{{"pkg":"2","dep_kinds":[{{"kind":{kind}}}]}}]}},
+                {{"id":"2","deps":[{{"pkg":"3","dep_kinds":[{{"kind":null}}]}}]}},
+                {{"id":"3","deps":[]}}]}}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    fn rules(name: &str, uses: &str, kind: &str) -> Vec<String> {
+        let metadata = metadata(name, uses, kind, uses.starts_with("bulla"));
+        let findings = check(&metadata, &[]);
+        findings.into_iter().map(|finding| finding.rule).collect()
+    }
+
+    const NORMAL: &str = "null";
+
+    #[test]
+    fn a_wrong_arrow_fires() {
+        for (name, uses) in [
+            ("bulla-trust", "bulla-store"),
+            ("bulla-store", "bulla-sim"),
+            ("bulla-store", "bulla-state"),
+            ("bulla-reader", "bulla-state"),
+            ("bulla-volume", "bulla-wire"),
+            ("bulla-volume", "bulla-publish"),
+            ("bulla-volume", "bulla-replica"),
+            ("bulla-publish", "bulla-volume"),
+            ("bulla-share", "bulla-volume"),
+            ("bulla-guard", "bulla-share"),
+            ("bulla-protect", "bulla-store"),
+            ("bulla-serve", "bulla-publish"),
+            ("bulla-mount", "bulla"),
+            ("bulla", "bulla-sim"),
+            ("bulla-bench", "bulla"),
+            ("bulla-unheard-of", "bulla-trust"),
+        ] {
+            assert_eq!(rules(name, uses, NORMAL).len(), 1, "{name} -> {uses}");
+        }
+        assert_eq!(rules("bulla-wire", "bulla-serve", "\"build\"").len(), 1);
+    }
+
+    #[test]
+    fn a_right_arrow_and_a_dependency_for_tests_pass() {
+        for (name, uses) in [
+            ("bulla-store", "bulla-trust"),
+            ("bulla-reader", "bulla-store"),
+            ("bulla-replica", "bulla-volume"),
+            ("bulla-share", "bulla-reader"),
+            ("bulla", "bulla-volume"),
+            ("bulla-sim", "bulla-serve"),
+            ("bulla-fuzz", "bulla-sim"),
+        ] {
+            assert_eq!(rules(name, uses, NORMAL), [""; 0], "{name} -> {uses}");
+        }
+        assert_eq!(rules("bulla-store", "bulla-sim", "\"dev\""), [""; 0]);
+    }
+
+    #[test]
+    fn a_forbidden_package_fires_also_through_others() {
+        assert_eq!(rules("bulla-reader", "reqwest", NORMAL).len(), 1);
+        assert_eq!(rules("bulla-trust", "tokio", NORMAL).len(), 1);
+        assert_eq!(
+            rules("bulla-publish", "tokio", NORMAL),
+            ["must not name tokio as a dependency"]
+        );
+        assert_eq!(rules("bulla-publish", "tokio", "\"dev\""), [""; 0]);
+        assert_eq!(rules("bulla-reader", "reqwest", "\"dev\""), [""; 0]);
+        assert_eq!(rules("bulla-wire", "reqwest", NORMAL), [""; 0]);
+    }
+
+    #[test]
+    fn asynchronous_code_in_a_synchronous_crate_fires() {
+        let fires = |file: &str, text: &str| asynchronous(&[(file, text)]).len();
+        assert_eq!(fires("crates/publish/src/a.rs", "pub async fn f() {}"), 1);
+        assert_eq!(fires("crates/publish/src/a/b.rs", "x().await?"), 1);
+        assert_eq!(fires("crates/publish/src/a.rs", "// x.await"), 0);
+        assert_eq!(fires("crates/publish/tests/a.rs", "pub async fn f() {}"), 0);
+        assert_eq!(fires("crates/volume/src/a.rs", "pub async fn f() {}"), 0);
+    }
+
+    /// Share, which does not exist yet, needs trust, store, state and reader: these need nothing else of ours.
+    #[test]
+    fn share_can_be_built_on_trust_store_state_and_reader_alone() {
+        let base = ["trust", "log", "store", "state", "reader"];
+        for (name, allowed) in MAY_USE.iter().filter(|(name, _)| base.contains(name)) {
+            assert!(
+                allowed.iter().all(|other| base.contains(other)),
+                "{name}: {allowed:?}"
+            );
+        }
+        let metadata = crate::tidy::metadata(&crate::workspace_root()).unwrap();
+        for package in ours(&metadata).filter(|p| base.contains(&short(&p.name))) {
+            let reached = metadata.reached(&package.id);
+            let ours = reached
+                .iter()
+                .filter_map(|name| name.strip_prefix("bulla-"));
+            let others: Vec<&str> = ours.filter(|name| !base.contains(name)).collect();
+            assert_eq!(others, [""; 0], "{} needs more of ours", package.name);
         }
     }
 
     #[test]
-    fn a_wrong_arrow_fires() {
-        assert_eq!(check(&package("bulla-trust", "bulla-store", None)).len(), 1);
-        assert_eq!(check(&package("bulla-store", "bulla-sim", None)).len(), 1);
-        assert_eq!(
-            check(&package("bulla-wire", "bulla-serve", Some("build"))).len(),
-            1
-        );
-        assert_eq!(
-            check(&package("bulla-serve", "bulla-publish", None)).len(),
-            1
-        );
-        assert_eq!(
-            check(&package("bulla-unheard-of", "bulla-trust", None)).len(),
-            1
-        );
-    }
-
-    #[test]
-    fn a_right_arrow_and_a_dev_dependency_pass() {
-        assert_eq!(check(&package("bulla-store", "bulla-trust", None)), []);
-        assert_eq!(check(&package("bulla-store", "bulla-sim", Some("dev"))), []);
+    fn a_row_that_fits_no_crate_fires() {
+        let one = metadata("bulla-trust", "bytes", NORMAL, false);
+        let findings = check_rows(&one);
+        let fires = |name: &str| findings.iter().any(|it| it.rule.starts_with(name));
+        assert!(fires("store: a row is for a crate that exists"));
+        assert!(!fires("share:") && !fires("trust:"), "{findings:?}");
+        let planned = metadata("bulla-share", "bytes", NORMAL, false);
+        let findings = check_rows(&planned);
+        assert!(findings.iter().any(|it| it.rule.starts_with("share:")));
     }
 }

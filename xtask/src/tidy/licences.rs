@@ -16,6 +16,8 @@ const ALLOWED: &[&str] = &[
     "ISC",
     "MIT",
     "MIT-0",
+    // libFuzzer, which only the fuzz targets link.
+    "NCSA",
     "Unicode-3.0",
     "Unlicense",
     "Zlib",
@@ -124,10 +126,24 @@ mod tests {
 
     #[test]
     fn a_package_without_a_licence_fires() {
-        let json = r#"{"packages":[{"name":"x","version":"1.0.0","license":null,"source":"r",
-            "dependencies":[]},{"name":"y","version":"1.0.0","license":"SSPL-1.0","source":"r",
-            "dependencies":[]}]}"#;
-        let metadata: Metadata = serde_json::from_str(json).unwrap();
+        let package = |name: &str, license: &str| {
+            format!(
+                r#"{{"id":"{name}","name":"{name}","version":"1.0.0","license":{license},"source":"r",
+                    "manifest_path":"/r/Cargo.toml","targets":[],"dependencies":[]}}"#
+            )
+        };
+        let (none, bad) = (package("x", "null"), package("y", "\"SSPL-1.0\""));
+        let json = format!("{{\"packages\":[{none},{bad}]}}");
+        let metadata: Metadata = serde_json::from_str(&json).unwrap();
         assert_eq!(check(&metadata).len(), 2);
+    }
+
+    #[test]
+    fn cargo_deny_allows_the_same_licences() {
+        let text = std::fs::read_to_string(crate::workspace_root().join("deny.toml")).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        let listed = table["licenses"]["allow"].as_array().unwrap();
+        let listed: Vec<&str> = listed.iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(listed, ALLOWED);
     }
 }

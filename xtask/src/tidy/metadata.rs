@@ -1,6 +1,7 @@
 //! The part of `cargo metadata` that the rules read.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -11,11 +12,16 @@ use serde::Deserialize;
 pub struct Metadata {
     /// Ours and others'.
     pub packages: Vec<Package>,
+    /// Which packages the build gives to which.
+    #[serde(default)]
+    resolve: Resolve,
 }
 
 /// One package.
 #[derive(Debug, Deserialize)]
 pub struct Package {
+    /// What `resolve` calls it.
+    pub id: String,
     /// Its name.
     pub name: String,
     /// Its version.
@@ -26,17 +32,84 @@ pub struct Package {
     pub source: Option<String>,
     /// What it asks for.
     pub dependencies: Vec<Dependency>,
+    /// Where its manifest lies.
+    pub manifest_path: PathBuf,
+    /// Its libraries, programs and tests.
+    pub targets: Vec<Target>,
 }
 
-/// One wish of a package.
+/// A library, program or test.
+#[derive(Debug, Deserialize)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// `lib`, `proc-macro`, `bin` and so on.
+    pub kind: Vec<String>,
+}
+
+/// One entry of a package's table of dependencies.
 #[derive(Debug, Deserialize)]
 pub struct Dependency {
-    /// The package wished for.
+    /// The package that is asked for.
     pub name: String,
+    /// The name that the package gives it, if that is another one.
+    pub rename: Option<String>,
     /// `None` for a normal dependency, else `dev` or `build`.
     pub kind: Option<String>,
+    /// Whether only a feature turns it on.
+    #[serde(default)]
+    pub optional: bool,
     /// Set for packages of this workspace.
     pub path: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Link>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Link {
+    pkg: String,
+    dep_kinds: Vec<LinkKind>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LinkKind {
+    kind: Option<String>,
+}
+
+impl Dependency {
+    /// Whether it is for tests, examples and benches.
+    pub fn is_for_tests(&self) -> bool {
+        self.kind.as_deref() == Some("dev")
+    }
+}
+
+impl Metadata {
+    /// The names of all packages that one is linked with: normal dependencies and theirs.
+    pub fn reached(&self, id: &str) -> BTreeSet<&str> {
+        let mut seen = BTreeSet::new();
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            let node = self.resolve.nodes.iter().find(|node| node.id == id);
+            for link in node.into_iter().flat_map(|node| &node.deps) {
+                let is_normal = link.dep_kinds.iter().any(|kind| kind.kind.is_none());
+                if is_normal && seen.insert(link.pkg.as_str()) {
+                    pending.push(&link.pkg);
+                }
+            }
+        }
+        let packages = self.packages.iter();
+        let reached = packages.filter(|package| seen.contains(package.id.as_str()));
+        reached.map(|package| package.name.as_str()).collect()
+    }
 }
 
 /// Asks cargo, for this platform only (others' packages need not even be downloaded).
@@ -57,7 +130,7 @@ pub fn read(root: &Path) -> Result<Metadata> {
 }
 
 /// This machine as the compiler calls it.
-pub fn host_triple() -> Result<String> {
+fn host_triple() -> Result<String> {
     let out = Command::new("rustc").arg("-vV").output()?;
     let text = String::from_utf8(out.stdout)?;
     let triple = text.lines().find_map(|line| line.strip_prefix("host: "));

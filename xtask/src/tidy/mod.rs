@@ -1,5 +1,5 @@
-//! `cargo xtask tidy`: the house rules that a tool can hold. Each rule is a pure function from text
-//! to findings, and each has a test that shows it firing.
+//! `cargo xtask tidy`: house rules that a tool can check. Each rule is a function from texts to findings, and
+//! has a test that shows that it can fire.
 
 use std::path::Path;
 
@@ -9,9 +9,13 @@ mod arrows;
 mod docs;
 mod licences;
 mod metadata;
+mod modules;
+mod picture;
 mod sources;
+mod unused;
 
-pub use metadata::host_triple;
+#[cfg(test)]
+pub use metadata::read as metadata;
 
 /// A broken rule: where, and which.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,23 +40,33 @@ pub fn run(root: &Path) -> Result<()> {
     let mut findings = Vec::new();
     let files = crate::tree::files(root)?;
     let long = sources::LongFiles::read(&root.join("xtask/long-files.txt"))?;
+    let mut texts = Vec::new();
     for path in &files {
         let Ok(text) = std::fs::read_to_string(root.join(path)) else {
             continue; // not text: no rule about it
         };
         let name = path.to_str().context("a file name that is not UTF-8")?;
-        findings.extend(sources::check(name, &text, &long));
+        texts.push((name, text));
+    }
+    let texts: Vec<(&str, &str)> = texts.iter().map(|(n, text)| (*n, text.as_str())).collect();
+    for (name, text) in &texts {
+        findings.extend(sources::check(name, text, &long));
         if name.ends_with(".md") {
-            findings.extend(docs::check(root, name, &text));
+            findings.extend(docs::check(root, name, text));
         }
     }
+    findings.extend(modules::check(&texts, &modules::Known::read(root))?);
     let names: Vec<&str> = files.iter().filter_map(|path| path.to_str()).collect();
     let summary = std::fs::read_to_string(root.join("docs/SUMMARY.md"))?;
     findings.extend(docs::check_contents(&summary, &names));
     findings.extend(long.unused(root));
     let metadata = metadata::read(root)?;
-    findings.extend(arrows::check(&metadata));
+    findings.extend(arrows::check(&metadata, &texts));
+    findings.extend(arrows::check_rows(&metadata));
+    findings.extend(unused::check(root, &metadata, &texts));
     findings.extend(licences::check(&metadata));
+    let page = std::fs::read_to_string(root.join(picture::FILE))?;
+    findings.extend(picture::check(&page, &metadata));
     if findings.is_empty() {
         eprintln!(
             "tidy: {} files and {} packages are in order",

@@ -1,7 +1,7 @@
 //! `bulla serve REPO...`: a mirror. It holds no key and checks nothing; what it could lie about, the
 //! readers check.
 
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use ::serve::metrics::Page;
@@ -12,6 +12,7 @@ use store::repository::Repository;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::activation::Passed;
+use crate::address::listen_address;
 use crate::args::Serve;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -213,22 +214,4 @@ fn tell_scope(repository: &Repository, path: &Path, output: &Output) {
         let path = path.display();
         output.note(&format!("{path} holds only {scope}; all else it denies"));
     }
-}
-
-/// An address to listen on, as people write it.
-pub fn listen_address(text: &str) -> Outcome<SocketAddr> {
-    let wrong = || {
-        Failure::new(Kind::Usage, format!("`{text}` is no address to listen on")).with_hint(
-            "write HOST:PORT, as 127.0.0.1:28552, [::]:28552 or :28552 for every address",
-        )
-    };
-    let whole = match text.strip_prefix(':') {
-        Some(port) => format!("[::]:{port}"),
-        None => text.to_owned(),
-    };
-    whole
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-        .ok_or_else(wrong)
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
+use store::blocking::Blocking;
 use store::repository::Repository;
 use trust::floor::Floor;
 use trust::head::Head;
@@ -31,6 +32,7 @@ impl Read {
     /// Reads and verifies the newest version.
     pub fn newest(path: &Path, now: u64) -> Read {
         let repository = Repository::open(path).unwrap();
+        let repository = repository.with_blocking(Blocking::Inline);
         let head = Head::decode(&repository.statements()).unwrap();
         let volume = VolumeId::from_bytes(head.policies[0].hash());
         let offer = Floor::new(volume)

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::BlockStore;
-use store::mirrors::{Fault, Taker};
+use store::mirrors::{Fault, ResponseVerifier};
 use trust::{Handle, Record, Reject};
 
 use super::form::Open;
@@ -99,8 +99,8 @@ impl<K: Open> Answers<K> {
     }
 }
 
-impl<K: Open> Taker for Answers<K> {
-    fn take(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
+impl<K: Open> ResponseVerifier for Answers<K> {
+    fn verify(&self, replica: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
         let known = &self.known;
         let tally = Arc::new(Tally::default());
         let mut wrong = Vec::new();

@@ -1,25 +1,25 @@
 //! `pull`: a repository follows a volume (SFSRO 3.3, pulldb; design `publish.md`, *Replication*).
 //!
-//! The order, each step a *wave* of requests that wait for those before:
+//! A pull makes *waves* of requests; each wave waits for the one before:
 //!
-//! 1. heads of all places, judged as a reader judges them (`heads`);
-//! 2. what the source's index says of new segments, then those segments (`stock`): hints, kept in memory;
-//!    beside them the leaves of the log (`history`);
-//! 3. the difference to the version that is here, walked (`closure`); what is neither here nor in
-//!    stock is asked for by handle, of all places (`sources`), and proved;
-//! 4. when everything that the new version reaches is here, the head moves.
+//! 1. the heads of all sources, judged as a reader judges them (`heads`);
+//! 2. what the source's index says of new segments, then those segments (`prefetch`). They are hints and
+//!    stay in memory. At the same time, the leaves of the log (`history`);
+//! 3. the walk over what differs from the version that is here (`closure`, `walk`). A block that is
+//!    neither here nor prefetched is asked for by handle, of all sources (`sources`), and proved;
+//! 4. when all that the new version reaches is here, the head moves.
 //!
-//! Until then the old version stands. The block that names the new tree, its root's inode, is written
-//! last, so a root that is here has all below it. What has been proved is made durable on the way;
-//! whatever ends a pull, the next one finds it again. Only what a signed root reaches is ever written.
+//! Until then the old version stands. The inode of the new root is written last, so a root that is here
+//! has everything below it. Proved blocks are made durable on the way: when a pull ends early, the next
+//! one finds them. Only what a signed root reaches is ever written.
 
 mod closure;
 mod heads;
 mod history;
 mod limit;
 pub mod note;
+mod prefetch;
 pub(crate) mod sources;
-mod stock;
 mod walk;
 
 use std::path::PathBuf;
@@ -44,9 +44,9 @@ use crate::prune::{self, PruneOptions, Pruned};
 use heads::Offered;
 use limit::Limit;
 use note::{ReplicaNote, Scope};
+use prefetch::SegmentPrefetch;
 use sources::Sources;
 use state::{Clock, StateError, VolumeState};
-use stock::Stock;
 use volume::error::{VolumeError, gravest, is_fork};
 use volume::heads::HeadRound;
 use volume::verify::Tally;
@@ -55,9 +55,9 @@ use walk::Walk;
 /// How a volume is pulled.
 #[derive(Debug, Clone)]
 pub struct PullOptions {
-    /// Where floors are kept.
+    /// The directory that holds the floors.
     pub state_directory: PathBuf,
-    /// How long a place may be silent, and how long an outage of all is waited for.
+    /// How long one source may be silent, and how long a pull waits when all are.
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
@@ -161,7 +161,7 @@ pub(crate) struct Here {
 }
 
 /// Brings the repository on `disk`, which is made if there is none, up to the newest version of
-/// `volume` that the places have whole. Waits for the disk: run it where that is allowed.
+/// `volume` that the sources have whole. It waits for the disk of the repository on the calling thread.
 ///
 /// # Errors
 /// [`PullError`]; the version before stands then, whole.
@@ -294,7 +294,7 @@ struct Pull<'a> {
 }
 
 impl Pull<'_> {
-    /// Takes the newest version that can be had whole. Who announces one and withholds it is passed
+    /// Takes the newest version that can be fetched whole. A version that its source withholds is passed
     /// over for the next.
     async fn newest(
         &mut self,
@@ -323,7 +323,7 @@ impl Pull<'_> {
                 Err(error) => Err(error.into()),
             };
             match followed {
-                // Proved of what the publisher signed: no place is to blame, and none knows better.
+                // The publisher's own tree proves it: no source is to blame, and none knows better.
                 Err(PullError::Volume(error @ VolumeError::Read(ReadError::NotFound { .. }))) => {
                     self.keep();
                     return Err(error.into());
@@ -381,19 +381,19 @@ impl Pull<'_> {
         let repository = self.writer.repository().clone();
         // A place that stalls is not waited for long: others are asked, too.
         let patience = self.options.deadline / 2;
-        let (stock, (leaves, log_whole)) = join(
-            lay_in(&sources, offered, &repository, self.options, patience),
+        let (prefetched, (leaves, log_whole)) = join(
+            prefetch(&sources, offered, &repository, self.options, patience),
             history::carry(&sources, &repository, self.here.as_ref(), offered, patience),
         )
         .await;
         let base = proved.filter(|base| covers(base, scope));
         let base = self.here.as_ref().filter(|_| base.is_some());
         let base = base.map(|here| here.record.root);
-        let stock_waves = stock.waves;
+        let prefetch_waves = prefetched.waves;
         let mut walk = Walk::new(
             sources.clone(),
             &mut self.writer,
-            stock,
+            prefetched,
             offered.offer.record.root,
             self.options,
         );
@@ -421,7 +421,7 @@ impl Pull<'_> {
             block_bytes: done.block_bytes,
             healed: done.healed,
             received_bytes,
-            waves: done.waves.max(1 + stock_waves),
+            waves: done.waves.max(1 + prefetch_waves),
             log_whole,
             pruned,
             ..self.told(offered)
@@ -525,23 +525,23 @@ impl Pull<'_> {
     }
 }
 
-/// Fetches ahead from whoever told the version, where that is worth while.
-async fn lay_in(
+/// Fetches new segments ahead from the source that announced the version, if the whole volume is pulled.
+async fn prefetch(
     sources: &Sources,
     offered: &Offered,
     repository: &Repository,
     options: &PullOptions,
     patience: Duration,
-) -> Stock {
+) -> SegmentPrefetch {
     let source = offered
         .source
         .as_ref()
         .filter(|_| options.scope.is_everything());
     let objects = source.and_then(|(_, source)| source.objects());
     let (Some(objects), Some(files)) = (objects, &offered.files) else {
-        return Stock::default();
+        return SegmentPrefetch::default();
     };
-    stock::lay_in(sources, objects, files, repository, patience).await
+    prefetch::prefetch(sources, objects, files, repository, patience).await
 }
 
 /// Whether a version held as far as `base` is whole as far as `scope`.

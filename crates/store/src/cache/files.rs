@@ -1,8 +1,9 @@
-//! The files of a disk cache: `HH/HANDLE` holds the record of the block of that name (64 hexadecimal
-//! digits, `HH` the first two), `new/PID.RANDOM.N` is being written, `lock` is held while room is made.
+//! The files of a disk cache: `HH/HANDLE` holds the record of a block (64 hexadecimal digits, `HH` the
+//! first two), `new/PID.RANDOM.N` is being written, `lock` is locked while room is made.
 //!
-//! A cache removes files, and a user may name any directory. So `new` is what tells a cache, a directory
-//! with something else in it is refused, and what is not named as above is neither counted nor removed.
+//! A cache removes files, and a user may name any directory. Therefore the directory `new` marks a
+//! cache, a directory with anything else in it is refused, and files with other names are neither
+//! counted nor removed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -20,38 +21,39 @@ use rustix::io::ReadWriteFlags;
 use trust::record::MAX_RECORD_BYTES;
 use trust::{Frame, Handle, Record};
 
-use crate::{Patience, StoreError};
+use crate::StoreError;
+use crate::disk::Patience;
 
-/// A file's time says when it was last used, to this precision.
+/// A file's modification time tells its last use to this precision.
 const WORN_AFTER: Duration = Duration::from_secs(3600);
-/// What a killed process left in `new` is removed after this.
+/// Files that a killed process left in `new` are removed after this time.
 const LEFTOVER_AFTER: Duration = Duration::from_secs(3600);
-/// Made before anything else of a cache: what marks a directory as one.
+/// Created first; marks a directory as a cache.
 const NEW: &str = "new";
 const LOCK: &str = "lock";
-/// What a new file system may have in it, and is empty all the same.
+/// A new file system may contain this and counts as empty.
 const LOST_AND_FOUND: &str = "lost+found";
-/// Neither waits for a reader or writer that somebody planted, nor goes where a link leads.
+/// Neither blocks on a named pipe nor follows a symbolic link.
 const CAREFUL: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW);
 
-/// What a look into the cache found.
+/// Result of reading a block from the cache.
 pub(super) enum Found {
-    /// The block's frame, and whether its time of last use is to be brought up to date.
+    /// The block's frame.
     Frame {
-        /// As it was written, unless the disk lies.
+        /// The frame, not verified.
         frame: Frame,
-        /// Its time is old.
+        /// Whether its time of last use must be updated.
         worn: bool,
     },
-    /// Something that is no record of this name.
+    /// The file is not the record of this handle.
     Damaged,
     /// No such block.
     Nothing,
-    /// It would have to be waited for.
+    /// Reading it would wait for the disk.
     NotNow,
 }
 
-/// One file of the cache, as a walk finds it.
+/// A file of the cache.
 pub(super) struct Entry {
     pub(super) path: PathBuf,
     pub(super) used: SystemTime,
@@ -61,7 +63,7 @@ pub(super) struct Entry {
 pub(super) struct Files {
     root: PathBuf,
     place: String,
-    /// Of this process alone: those of two containers may bear one number.
+    /// Distinguishes processes of two containers that have the same process id.
     random: u64,
     next: AtomicU64,
 }
@@ -76,7 +78,10 @@ impl Files {
         for part in [directory.join(NEW)].into_iter().chain(parts) {
             builder.create(&part).map_err(failed(&part))?;
             if !is_directory(&part) {
-                let link = Error::new(ErrorKind::NotADirectory, "a link, and no part of a cache");
+                let link = Error::new(
+                    ErrorKind::NotADirectory,
+                    "a link, not a directory of a cache",
+                );
                 return Err(failed(&part)(link));
             }
         }
@@ -86,7 +91,7 @@ impl Files {
             random: RandomState::new().build_hasher().finish(),
             next: AtomicU64::new(0),
         };
-        // A directory that cannot be written is told now and not at each block.
+        // Report a directory that cannot be written now, and not at each block.
         let probe = files.temporary();
         create(&probe).map_err(failed(&probe))?;
         fs::remove_file(&probe).map_err(failed(&probe))?;
@@ -160,7 +165,7 @@ impl Files {
         }
     }
 
-    /// Writes a block; false when it is there already.
+    /// Writes a block; returns false when it is there already.
     pub(super) fn write(&self, record: &Record) -> std::io::Result<bool> {
         let path = self.path(&record.handle);
         if path.try_exists()? {
@@ -169,20 +174,20 @@ impl Files {
         let mut bytes = bytes::BytesMut::with_capacity(record.len());
         record.put(&mut bytes);
         let temporary = self.temporary();
-        // What could not be made is not ours to remove.
+        // If this fails, the file belongs to another process and is not removed.
         let mut file = create(&temporary)?;
         let written = (|| {
             file.write_all(&bytes)?;
             fs::rename(&temporary, &path)
         })();
         if written.is_err() {
-            // If it stays, it is in nobody's way for more than an hour.
+            // If this fails, clear_leftovers removes the file after an hour.
             let _ = fs::remove_file(&temporary);
         }
         written.map(|()| true)
     }
 
-    /// Notes that a block was used now.
+    /// Sets the time of last use to now.
     pub(super) fn touch(&self, handle: &Handle) -> std::io::Result<()> {
         let file = OpenOptions::new()
             .write(true)
@@ -195,12 +200,12 @@ impl Files {
         let path = self.path(handle);
         fs::remove_file(&path).or_else(|e| match e.kind() {
             ErrorKind::NotFound => Ok(()),
-            // Somebody's joke in the place of a block.
+            // A directory instead of a file.
             _ => fs::remove_dir_all(&path),
         })
     }
 
-    /// Calls `each` for every block there is, in no order, with one directory in memory.
+    /// Calls `each` for every block, in any order, with one directory listing in memory at a time.
     pub(super) fn walk(&self, mut each: impl FnMut(Entry)) {
         for byte in 0..=255u8 {
             let part = format!("{byte:02x}");
@@ -212,7 +217,7 @@ impl Files {
                 continue;
             };
             for entry in entries.flatten() {
-                // What is gone by now was removed by another process.
+                // Another process may have removed the file.
                 let Ok(metadata) = entry.metadata() else {
                     continue;
                 };
@@ -228,7 +233,7 @@ impl Files {
         }
     }
 
-    /// Removes what killed processes left half written.
+    /// Removes partial files that killed processes left.
     pub(super) fn clear_leftovers(&self) {
         let Ok(entries) = fs::read_dir(self.root.join(NEW)) else {
             return;
@@ -248,7 +253,7 @@ impl Files {
         }
     }
 
-    /// The right to make room, unless another process has it.
+    /// Takes the lock for making room; `None` when another process has it.
     pub(super) fn lock(&self) -> std::io::Result<Option<File>> {
         let file = OpenOptions::new()
             .write(true)
@@ -264,7 +269,7 @@ impl Files {
         }
     }
 
-    /// Bytes that users without privileges can still write on this file system.
+    /// Free space of the file system for unprivileged users, bytes.
     pub(super) fn free_bytes(&self) -> std::io::Result<u64> {
         let vfs = rustix::fs::statvfs(&self.root)?;
         Ok(vfs.f_bavail.saturating_mul(vfs.f_frsize))
@@ -276,24 +281,24 @@ fn failed(path: &Path) -> impl FnOnce(Error) -> StoreError {
     move |source| StoreError::Io { path, source }
 }
 
-/// Whether a directory may be used as a cache: it is one, or nothing is in it.
+/// Checks that a directory may be used as a cache: it is one, or it is empty.
 fn check_is_ours(directory: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
-        // Another process may be making the same cache: whatever it made, it has made the mark before.
+        // Another process may be creating the same cache; it creates `new` before anything else.
         if entry?.file_name() != LOST_AND_FOUND && !is_directory(&directory.join(NEW)) {
-            let why = "the directory is not empty and is no cache: name an empty one";
+            let why = "the directory is not empty and is not a cache: name an empty one";
             return Err(Error::new(ErrorKind::DirectoryNotEmpty, why));
         }
     }
     Ok(())
 }
 
-/// Whether a directory is there and not a link to one.
+/// Whether `path` is a directory, and not a link to one.
 fn is_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
-/// Makes a file that was not there.
+/// Creates a file that must not exist.
 fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -302,14 +307,14 @@ fn create(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// Whether a file of the directory `part` is named as [`Files::path`] names blocks.
+/// Whether `name` is a name that [`Files::path`] gives to a block in the directory `part`.
 fn is_block_of(part: &str, name: &OsStr) -> bool {
     let name = name.as_bytes();
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     name.len() == 64 && name.starts_with(part.as_bytes()) && name.iter().all(is_digit)
 }
 
-/// Whether a file of `new` is named as [`Files::temporary`] names what is being written.
+/// Whether `name` is a name that [`Files::temporary`] gives.
 fn is_temporary(name: &OsStr) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_random = |text: &str| text.len() == 16 && u64::from_str_radix(text, 16).is_ok();

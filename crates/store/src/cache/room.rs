@@ -1,18 +1,18 @@
-//! Room in the queue of blocks that wait to be written, bytes.
+//! Room (in bytes) in the queue of blocks that wait to be written.
 //!
-//! A reader who is faster than the disk waits until some is given back, so that what was read is kept; but
-//! each time only briefly, and in all for a small part of the time that passes: a slow disk slows no reader
-//! by much, and one that is stuck stops none.
+//! A reader that is faster than the disk waits until there is room, so that its blocks are cached.
+//! Each wait is short, and all waits together take a small part of the time that passes: a slow
+//! disk does not slow readers by much, and a stuck disk stops none.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Waiting that may be saved up, for what a fast reader reads now and then.
+/// Maximum allowance for waiting, for short bursts of fast readers.
 const MOST_SAVED: Duration = Duration::from_secs(2);
-/// Of the time that passes, one part in so many is saved up.
+/// The allowance grows by the time that passes, divided by this.
 const SAVED_PART: u32 = 10;
-/// Less than this is not worth waiting.
+/// Interval at which a waiting reader looks for room.
 const STEP: Duration = Duration::from_millis(1);
 
 pub(super) struct Room {
@@ -22,7 +22,7 @@ pub(super) struct Room {
     allowance: Mutex<Allowance>,
 }
 
-/// How long readers may still wait, all together.
+/// How long all readers together may still wait.
 struct Allowance {
     left: Duration,
     since: Instant,
@@ -39,7 +39,7 @@ impl Allowance {
 }
 
 impl Room {
-    /// Room for so many bytes, for which a reader waits so long at a time.
+    /// Room for `max_bytes`; a reader waits at most `patience` at a time.
     pub(super) fn new(max_bytes: usize, patience: Duration) -> Room {
         Room {
             max_bytes,
@@ -52,7 +52,7 @@ impl Room {
         }
     }
 
-    /// Takes room if there is some in time.
+    /// Takes room, waiting for it if needed; false when there is none in time.
     pub(super) fn take(&self, bytes: usize) -> bool {
         if self.take_now(bytes) {
             return true;
@@ -66,7 +66,7 @@ impl Room {
         }
         let waited = since.elapsed();
         self.allow(|allowance| {
-            // Who waited in vain waits no more for a while: the disk may be stuck.
+            // After a wait in vain nobody waits for a while: the disk may be stuck.
             let left = allowance.left.saturating_sub(waited);
             allowance.left = if taken { left } else { Duration::ZERO };
         });
@@ -89,7 +89,7 @@ impl Room {
         self.taken_bytes.fetch_update(set, get, more).is_ok()
     }
 
-    /// Gives back what was taken.
+    /// Gives room back.
     pub(super) fn give(&self, bytes: usize) {
         self.taken_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_no_room_waits_until_some_is_given_back() {
+    fn reader_waits_until_there_is_room() {
         let room = Room::new(100, Duration::from_secs(60));
         assert!(room.take(60));
         std::thread::scope(|scope| {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_disk_takes_little_of_the_readers_time() {
+    fn stuck_disk_delays_readers_little() {
         let patience = Duration::from_millis(50);
         let room = Room::new(100, patience);
         assert!(room.take(100));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_time_that_passes_is_saved_up_and_no_more_than_so_much() {
+    fn waiting_allowance_grows_with_time_up_to_its_maximum() {
         let saved = |passed: Duration, left: Duration| {
             let since = Instant::now().checked_sub(passed).unwrap();
             Allowance { left, since }.refill()
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_disk_takes_what_was_saved_up_and_then_little() {
+    fn slow_disk_uses_the_allowance_and_then_delays_little() {
         let room = Room::new(100, Duration::from_millis(50));
         assert!(room.take(100));
         let saved = Duration::from_millis(300);
         room.allow(|allowance| allowance.left = saved);
         let (began, lasts) = (Instant::now(), Duration::from_millis(1500));
         std::thread::scope(|scope| {
-            // One block is written every 10 ms, and a reader has always more.
+            // One block is written every 10 ms, and the reader always has more.
             scope.spawn(|| {
                 while began.elapsed() < lasts {
                     std::thread::sleep(Duration::from_millis(10));

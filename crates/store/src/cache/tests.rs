@@ -1,4 +1,4 @@
-//! The cache beside what it may not do: pass its quota, keep what is damaged, need anybody's care.
+//! The disk cache keeps its limits, drops damaged blocks and survives misuse.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -45,7 +45,7 @@ fn file_of(directory: &Path, record: &Record) -> PathBuf {
 }
 
 #[tokio::test]
-async fn what_was_put_is_there_for_the_next_process() {
+async fn cached_block_is_found_by_the_next_process() {
     let dir = tempfile::tempdir().unwrap();
     let records: Vec<Record> = (0..100)
         .map(|n| record(n, 100 + 300 * n as usize))
@@ -67,7 +67,7 @@ async fn what_was_put_is_there_for_the_next_process() {
 }
 
 #[test]
-fn what_is_no_record_of_its_name_is_not_given_out_and_goes() {
+fn damaged_file_is_not_returned_and_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let records: Vec<Record> = (0..7).map(|n| record(n, 5000)).collect();
     let cache = filled(dir.path(), limits(1 << 30), &records);
@@ -95,7 +95,7 @@ fn what_is_no_record_of_its_name_is_not_given_out_and_goes() {
 }
 
 #[test]
-fn the_quota_holds_and_what_was_used_lately_stays() {
+fn quota_holds_and_recently_used_blocks_stay() {
     let dir = tempfile::tempdir().unwrap();
     let quota = 4 << 20;
     let old: Vec<Record> = (0..256).map(|n| record(n, 16_000)).collect();
@@ -133,7 +133,7 @@ fn the_quota_holds_and_what_was_used_lately_stays() {
 }
 
 #[test]
-fn space_that_is_to_stay_free_stays_free() {
+fn free_space_limit_holds() {
     let dir = tempfile::tempdir().unwrap();
     let greedy = CacheLimits {
         quota_bytes: 1 << 30,
@@ -155,7 +155,7 @@ fn space_that_is_to_stay_free_stays_free() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_an_error() {
+fn uncreatable_directory_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, b"").unwrap();
@@ -164,7 +164,7 @@ fn a_directory_that_cannot_be_made_is_an_error() {
 }
 
 #[test]
-fn what_does_not_fit_in_time_is_refused() {
+fn block_without_room_in_time_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let cache = DiskCache::open(dir.path(), limits(1 << 30)).unwrap();
     let frame = record(1, 100).frame;

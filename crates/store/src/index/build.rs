@@ -1,4 +1,4 @@
-//! Writing an index run from entries that come in order, in bounded memory, and merging runs.
+//! Writes an index run from sorted entries in bounded memory, and merges runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::{
     Entry, FORMAT, Location, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BODY_BYTES, PAGE_BYTES,
     page_sum,
 };
-use crate::disk::{Disk, DiskFile};
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile, damaged, io_error};
 use crate::head::RunName;
 use crate::names::FileId;
-use crate::{StoreError, damaged, io_error};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -32,8 +32,8 @@ pub struct RunWriter<'a> {
 }
 
 impl<'a> RunWriter<'a> {
-    /// Begins a run. `segments` stand first in its segment table, used or not: a run names every
-    /// segment of the runs that it replaces, so that none is taken for garbage.
+    /// Begins a run. `segments` come first in its segment table, used or not: a run must name every
+    /// segment of the runs that it replaces, or the next writer would remove those files.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -62,7 +62,7 @@ impl<'a> RunWriter<'a> {
     /// Appends an entry; handles ascend strictly.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; [`StoreError::Damaged`] when the run would outgrow its format.
+    /// [`StoreError::Io`]; [`StoreError::Damaged`] when the run would exceed a limit of its format.
     pub fn push(&mut self, handle: Handle, at: Location) -> Result<(), StoreError> {
         if self.entries >= MAX_ENTRIES {
             return Err(self.too_large());
@@ -84,8 +84,8 @@ impl<'a> RunWriter<'a> {
         Ok(())
     }
 
-    /// Ends the run: writes what lies behind the pages, makes it durable and gives it its name (the
-    /// directory is the caller's to sync). `None`, and no file, when nothing was pushed.
+    /// Ends the run: writes what follows the pages, syncs the file and renames it to its final name.
+    /// The caller must sync the directory. `None`, and no file, when nothing was pushed.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -160,15 +160,15 @@ impl<'a> RunWriter<'a> {
         damaged(
             self.disk,
             &self.id.index_temporary(),
-            "an index run cannot hold so many blocks",
+            "an index run cannot hold this many blocks",
         )
     }
 }
 
 type Source<'a> = Box<dyn Iterator<Item = Result<(Handle, Location), StoreError>> + 'a>;
 
-/// Merges ordered entries (`fresh`, newest) with whole runs (newest first) into `writer`; of several
-/// entries for one handle the newest stays, if it is one to `keep`.
+/// Merges sorted entries (`fresh`, the newest) with whole runs (newest first) into `writer`. Of
+/// several entries for one handle only the newest counts; it is written if `keep` accepts it.
 ///
 /// # Errors
 /// Those of reading and writing runs.
@@ -187,7 +187,7 @@ pub fn merge<'a>(
     for source in &mut sources {
         heads.push(source.next().transpose()?);
     }
-    // A linear scan for the least: there are a dozen sources at most.
+    // A linear scan for the least suffices: there are about a dozen sources.
     while let Some(least) = heads.iter().flatten().map(|(handle, _)| *handle).min() {
         let mut written = false;
         for (head, source) in heads.iter_mut().zip(&mut sources) {

@@ -1,4 +1,5 @@
-//! Index runs: immutable files that map handles to where their records lie (docs/decisions/0007).
+//! Index runs: immutable files that map handles to the locations of their records
+//! (docs/decisions/0007).
 //!
 //! ```text
 //! pages      4 KiB each: 93 entries of 44 bytes (the last page fewer, then zeros), then the first 4
@@ -10,9 +11,9 @@
 //! entry      handle [32] | segment ordinal u32 | offset u32 | record length u32, bytes
 //! ```
 //!
-//! Entries ascend strictly by handle. A reader keeps the fan-out and the pages that it has touched:
-//! 45 bytes a block at most. A remote reader needs two ranges: what lies behind the pages, once, and
-//! a page.
+//! Entries ascend strictly by handle. A reader keeps the fan-out and the pages that it has read:
+//! 45 bytes a block at most. A remote reader needs two ranges: once what follows the pages, and then
+//! one page for each look-up.
 
 pub mod build;
 pub mod pending;
@@ -34,34 +35,34 @@ pub const ENTRY_BYTES: usize = 44;
 pub const PAGE_ENTRIES: usize = 93;
 /// Length of the trailer, bytes.
 pub const TRAILER_BYTES: usize = 56;
-/// Most entries in one run: bounds what a hostile file makes a reader allocate for its fan-out.
+/// Maximum number of entries in one run. It bounds what a hostile file makes a reader allocate.
 pub const MAX_ENTRIES: u64 = 1 << 31;
-/// Most segments that one run names.
+/// Maximum number of segments that one run names.
 pub const MAX_SEGMENTS: u32 = 1 << 22;
 
 const MAGIC: &[u8; 8] = b"bullaidx";
 const FORMAT: u32 = 0;
 const PAGE_BODY_BYTES: usize = PAGE_ENTRIES * ENTRY_BYTES;
 
-/// Where a record lies, as a run says it: the segment by its ordinal in that run.
+/// An entry of a run: the location of a record, with the segment as an ordinal in that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// The record's handle.
     pub handle: Handle,
     /// Which of the run's segments.
     pub segment: u32,
-    /// Where in the segment, bytes.
+    /// Offset in the segment, bytes.
     pub offset: u32,
     /// Length of the record, bytes.
     pub len: u32,
 }
 
-/// Where a record lies.
+/// Location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
     /// The segment.
     pub segment: FileId,
-    /// Where in it, bytes.
+    /// Offset in it, bytes.
     pub offset: u32,
     /// Length of the record, bytes.
     pub len: u32,
@@ -75,7 +76,7 @@ impl Entry {
         }
     }
 
-    /// Reads an entry's 44 bytes; `None` when a field is impossible.
+    /// Parses an entry's 44 bytes; `None` when a field is impossible.
     fn parse(bytes: &[u8], segments: u32) -> Option<Entry> {
         let (handle, rest) = bytes.split_first_chunk::<32>()?;
         let field = |i: usize| {
@@ -96,7 +97,7 @@ impl Entry {
     }
 }
 
-/// Pages that so many entries fill.
+/// Number of pages for this many entries.
 pub fn pages(entries: u64) -> u64 {
     entries.div_ceil(PAGE_ENTRIES as u64)
 }

@@ -1,8 +1,8 @@
-//! The blocks of a commit in progress, in memory: at most 60 bytes a block, whatever the number.
+//! The index entries of a commit in progress, in memory: at most 60 bytes a block.
 //!
-//! Entries lie in chunks of fixed size (a growing vector would double), and a table of 4-byte
-//! positions finds them. The table is keyed by a hash seeded per process, because whoever chooses a
-//! file's content can choose bits of its handle.
+//! Entries are kept in chunks of fixed size (a growing vector would double its memory), and a hash
+//! table of 4-byte positions finds them. Its hash has a random seed, because an attacker who chooses
+//! file content can choose bits of handles.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,7 +25,7 @@ struct Entry {
     len: u32,
 }
 
-/// Blocks that were appended since the last commit.
+/// Index entries of the blocks that were appended since the last commit.
 #[derive(Default)]
 pub struct Pending {
     chunks: Vec<Vec<Entry>>,
@@ -45,12 +45,12 @@ impl Pending {
         self.positions.is_empty()
     }
 
-    /// Segments that they lie in.
+    /// The segments that hold them.
     pub fn segments(&self) -> &[FileId] {
         &self.segments
     }
 
-    /// Whether the block is among them.
+    /// Whether it has an entry for this block.
     pub fn contains(&self, handle: &Handle) -> bool {
         let hash = self.seed.hash_one(handle);
         self.positions
@@ -60,7 +60,7 @@ impl Pending {
             .is_some()
     }
 
-    /// Adds a block that is not among them. Returns false, adding nothing, when no more fit.
+    /// Adds a block that has no entry yet. Returns false, adding nothing, when it is full.
     pub fn insert(&mut self, handle: Handle, at: Location) -> bool {
         let Ok(position) = u32::try_from(self.len()) else {
             return false;
@@ -69,7 +69,7 @@ impl Pending {
             self.segments.push(at.segment);
         }
         if self.chunks.last().is_none_or(|c| c.len() == CHUNK_ENTRIES) {
-            // The first chunk grows as it needs: most commits are small.
+            // The first chunk grows on demand: most commits are small.
             let capacity = if self.chunks.is_empty() {
                 0
             } else {
@@ -92,14 +92,14 @@ impl Pending {
         true
     }
 
-    /// The blocks from the `from`-th on in the order in which they came.
+    /// The blocks from the `from`-th on, with record lengths, in order of insertion.
     pub fn since(&self, from: usize) -> impl Iterator<Item = (Handle, u32)> {
         (from..self.len()).filter_map(|p| entry(&self.chunks, p as u32).map(|e| (e.handle, e.len)))
     }
 
-    /// All blocks in order of their handles: each chunk is sorted where it lies, which the processor's
-    /// caches can hold, and the chunks are merged. A sorted list of positions would jump through all
-    /// of memory at every comparison.
+    /// All blocks in order of their handles. Each chunk is sorted in place, where it fits the
+    /// processor's caches, and then the chunks are merged. Sorting a list of positions would miss the
+    /// caches at every comparison.
     pub fn into_sorted(self) -> impl Iterator<Item = (Handle, Location)> {
         let Pending {
             mut chunks,
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_chunks_come_out_in_order_and_each_block_where_it_lies() {
+    fn entries_of_several_chunks_come_out_sorted_with_their_locations() {
         let handle = |n: u32| Handle::from_bytes(*blake3::hash(&n.to_le_bytes()).as_bytes());
         let at = |n: u32| Location {
             segment: FileId([(n / 50_000) as u8; 16]),

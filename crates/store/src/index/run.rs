@@ -1,5 +1,5 @@
-//! Reading an index run from a disk. The file is hostile: every page is checked once, when it is
-//! first touched (by the rules of [`super::table`]), and kept.
+//! Reads an index run from a disk. The file is not trusted: each page is checked when it is first read
+//! (by the rules of [`super::table`]), and kept.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,10 +7,10 @@ use trust::Handle;
 
 use super::table::Table;
 use super::{Location, PAGE_BYTES};
-use crate::disk::{Disk, DiskFile};
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile, Patience, damaged, io_error};
 use crate::head::RunName;
 use crate::names::FileId;
-use crate::{Patience, StoreError, damaged, io_error};
 
 type Page = Box<[u8; PAGE_BYTES]>;
 
@@ -22,22 +22,22 @@ pub struct Run {
     pages: Vec<OnceLock<Page>>,
 }
 
-/// What a run knows of a handle.
+/// Result of looking a handle up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
-    /// Here it lies.
+    /// The location of its record.
     At(Location),
-    /// This run does not have it.
+    /// There is no entry for it.
     Absent,
-    /// Only the device can tell, and the caller would not wait.
+    /// A page would have to be read from the device, and the caller does not wait.
     WouldWait,
 }
 
 impl Run {
-    /// Opens the run that the head names: reads its trailer, fan-out and segment table.
+    /// Opens a run and reads its trailer, fan-out and segment table.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when it is not what the head says; [`StoreError::Io`].
+    /// [`StoreError::Damaged`] when it does not fit the head; [`StoreError::Io`].
     pub fn open(disk: &dyn Disk, name: RunName) -> Result<Run, StoreError> {
         let path = name.id.index();
         let file = disk.open(&path).map_err(|e| io_error(disk, &path, e))?;
@@ -65,7 +65,7 @@ impl Run {
         self.name
     }
 
-    /// The segments that its entries point into.
+    /// The segments that it names.
     pub fn segments(&self) -> &[FileId] {
         self.table.segments()
     }
@@ -91,8 +91,8 @@ impl Run {
         Ok(found.map_or(Lookup::Absent, Lookup::At))
     }
 
-    /// All entries in order of their handles, reading pages that were not touched without keeping
-    /// them: merging a run must not fill memory with it.
+    /// All entries in order of their handles. Pages that are read here are not kept, so that merging a
+    /// large run does not fill memory.
     pub fn entries<'a>(
         &'a self,
         disk: &'a dyn Disk,
@@ -127,7 +127,7 @@ impl Run {
         })
     }
 
-    /// A page, from memory or from the file; `None` when that would mean to wait.
+    /// A page, from memory or from the file; `None` when the caller would have to wait.
     fn page(
         &self,
         disk: &dyn Disk,

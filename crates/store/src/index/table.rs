@@ -1,6 +1,6 @@
-//! What an index run says, read from bytes wherever they lie: the part behind its pages (fan-out,
-//! segment ids, trailer) and the pages themselves. Sans-I/O, so that a run on a disk and a run behind
-//! a web server are judged by the same rules.
+//! Parses and checks an index run: the table that follows its pages (fan-out, segment ids, trailer)
+//! and the pages. Sans-I/O, so that the same rules hold for a run on a disk and a run behind a web
+//! server.
 
 use trust::Handle;
 
@@ -11,10 +11,10 @@ use super::{
 use crate::head::RunName;
 use crate::names::FileId;
 
-/// Which rule a run breaks.
+/// The rule that a run breaks.
 pub type Broken = &'static str;
 
-/// The part of a run that lies behind its pages.
+/// The part of a run that follows its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     entries: u64,
@@ -22,10 +22,10 @@ pub struct Table {
     segments: Vec<FileId>,
 }
 
-/// Where a run's pages end and its table begins, as the head's numbers tell.
+/// Offset at which a run's pages end and its table begins, from the numbers in the head.
 ///
 /// # Errors
-/// When no run has such numbers.
+/// When the numbers are impossible.
 pub fn behind_pages(name: &RunName) -> Result<u64, Broken> {
     if name.entries == 0 || name.entries > MAX_ENTRIES {
         return Err("impossible number of entries");
@@ -39,7 +39,7 @@ pub fn behind_pages(name: &RunName) -> Result<u64, Broken> {
 }
 
 impl Table {
-    /// Reads the table of the run that the head names from all that lies behind its pages.
+    /// Parses the table from all bytes that follow the pages.
     ///
     /// # Errors
     /// The rule that is broken.
@@ -57,11 +57,11 @@ impl Table {
         Table::read(name, read, |why| why)
     }
 
-    /// The same through a function that reads at an offset of the file. Memory grows with what the
-    /// file really holds.
+    /// Like [`Table::parse`], with a function that reads at an offset of the file. Memory grows with
+    /// what the file really holds.
     ///
     /// # Errors
-    /// Those of `read`, and `bad` of the rule that is broken.
+    /// Those of `read`, and `bad` for the rule that is broken.
     pub fn read<E>(
         name: &RunName,
         read: impl Fn(&mut [u8], u64) -> Result<(), E>,
@@ -71,11 +71,11 @@ impl Table {
         let trailer_at = name.len_bytes - TRAILER_BYTES as u64;
         let mut trailer = [0; TRAILER_BYTES];
         read(&mut trailer, trailer_at)?;
-        let trailer = Trailer::parse(&trailer).ok_or_else(|| bad("no trailer of an index run"))?;
+        let trailer = Trailer::parse(&trailer).ok_or_else(|| bad("has no index run's trailer"))?;
         let page_count = pages(name.entries);
         let meta = page_count * 32 + u64::from(trailer.segments) * 16;
         if trailer.entries != name.entries || behind + meta != trailer_at {
-            return Err(bad("its parts do not add up"));
+            return Err(bad("the lengths of its parts do not add up"));
         }
 
         let mut sum = blake3::Hasher::new();
@@ -100,30 +100,30 @@ impl Table {
         })
     }
 
-    /// The segments that the run's entries point into.
+    /// The segments that the run names.
     pub fn segments(&self) -> &[FileId] {
         &self.segments
     }
 
-    /// How many pages the run has.
+    /// Number of pages.
     pub fn pages(&self) -> usize {
         self.first.len()
     }
 
-    /// The page on which a handle must stand if the run has it.
+    /// The page that has the handle's entry if the run has one.
     pub fn page_of(&self, handle: &Handle) -> Option<usize> {
         self.first.partition_point(|f| f <= handle).checked_sub(1)
     }
 
-    /// How many entries stand on a page.
+    /// Number of entries on a page.
     pub fn entries_in(&self, page: usize) -> usize {
         let before = page as u64 * PAGE_ENTRIES as u64;
         let left = self.entries.saturating_sub(before);
         left.min(PAGE_ENTRIES as u64) as usize
     }
 
-    /// The rules of a page: its length, its checksum, its first handle as the fan-out has it, strict
-    /// order, and nothing that belongs into the next page.
+    /// Checks a page: its length, its checksum, its first handle against the fan-out, strict order,
+    /// and that no handle belongs on the next page.
     ///
     /// # Errors
     /// The rule that is broken.
@@ -152,10 +152,10 @@ impl Table {
         }
     }
 
-    /// Looks a handle up on a page that was checked.
+    /// Looks a handle up on a checked page.
     ///
     /// # Errors
-    /// When its entry points nowhere.
+    /// When its entry is impossible.
     pub fn find(
         &self,
         number: usize,
@@ -179,10 +179,10 @@ impl Table {
         Ok(None)
     }
 
-    /// An entry of a page that was checked.
+    /// An entry of a checked page.
     ///
     /// # Errors
-    /// When it points nowhere.
+    /// When it is impossible.
     pub fn entry(&self, page: &[u8], index: usize) -> Result<(Handle, Location), Broken> {
         self.resolve(entry_bytes(page, index).unwrap_or_default())
     }
@@ -198,7 +198,7 @@ impl Table {
             };
             Some((entry.handle, location))
         };
-        resolve().ok_or("an entry points nowhere")
+        resolve().ok_or("an entry has an impossible location")
     }
 }
 
@@ -206,8 +206,8 @@ fn entry_bytes(page: &[u8], index: usize) -> Option<&[u8]> {
     page.get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES)
 }
 
-/// Reads `count` rows in pieces and judges each with the row before it, so that memory grows with
-/// what the file really holds: a sparse file is long and cheap.
+/// Reads `count` rows in pieces and checks each piece before it reads the next, so that memory grows
+/// with what the file really holds. (A hostile sparse file is long and cheap.)
 fn read_rows<const N: usize, E>(
     count: u64,
     at: &mut u64,

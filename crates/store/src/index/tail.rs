@@ -1,12 +1,12 @@
-//! What lies behind the pages of somebody else's index run, as bytes that came over a network: a hint
-//! of which segments there are. Nothing here is checked beyond what keeps the reader safe.
+//! The segment table of a remote index run, from the bytes that follow its pages. A replica uses it as
+//! a hint of which segments exist, so nothing is checked beyond what keeps the parser safe.
 
 use super::{FORMAT, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BYTES, TRAILER_BYTES, pages};
 use crate::head::RunName;
 use crate::names::FileId;
 
-/// Where the pages of a run end, and how many bytes follow; `None` when the head names an impossible
-/// run.
+/// Offset at which the pages of a run end, and how many bytes follow; `None` when the head's numbers
+/// are impossible.
 pub fn behind_pages(run: &RunName) -> Option<(u64, u64)> {
     if run.entries == 0 || run.entries > MAX_ENTRIES {
         return None;
@@ -15,8 +15,8 @@ pub fn behind_pages(run: &RunName) -> Option<(u64, u64)> {
     Some((start, run.len_bytes.checked_sub(start)?))
 }
 
-/// The segments that a run points into, out of the bytes behind its pages; `None` when they are not
-/// what the head says.
+/// The segments that a run names, from the bytes that follow its pages; `None` when those do not fit
+/// the head.
 pub fn segments(run: &RunName, behind: &[u8]) -> Option<Vec<FileId>> {
     let (before, trailer) = behind.split_last_chunk::<TRAILER_BYTES>()?;
     let (magic, rest) = trailer.split_first_chunk::<8>()?;

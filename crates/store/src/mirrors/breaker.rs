@@ -1,11 +1,11 @@
-//! Whether a mirror is asked at all: the dead, the stalled and the liars are left alone for a while
-//! that doubles with each further fault.
+//! Circuit breaker of a mirror: one that fails, stalls or lies is set aside for a time that doubles
+//! with each further fault.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Outages in a row that are forgiven: a connection may break. A stall or a lie is not.
+/// Number of successive outages without a pause: a connection may break. Stalls and lies always pause.
 const FORGIVEN: u32 = 1;
 /// The first pause after outages, and the longest.
 const OUTAGE_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -15,11 +15,11 @@ const LIE_PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from
 /// Why a mirror is set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// It failed to answer.
+    /// It gave no answer.
     Outage,
     /// It was silent for too long.
     Stall,
-    /// It gave something that is not what was asked for.
+    /// It gave a wrong block or an invalid answer.
     Lie,
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// Of one mirror.
+/// Breaker of one mirror.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     faults: u32,
@@ -42,7 +42,8 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// An answer came. A liar stays one: good answers between lies are what a clever one gives.
+    /// Records a good answer. It does not end the pause of a liar: a clever liar answers well in
+    /// between.
     pub(super) fn good(&mut self, now: Instant) {
         self.faults = 0;
         let lied = |(until, cause)| cause == Cause::Lie && until > now;
@@ -51,7 +52,7 @@ impl Breaker {
         }
     }
 
-    /// A fault.
+    /// Records a fault.
     pub(super) fn bad(&mut self, cause: Cause, now: Instant) {
         let (count, (first, longest)) = match cause {
             Cause::Lie => {
@@ -73,13 +74,13 @@ impl Breaker {
         }
     }
 
-    /// How long it is still left alone, and why.
+    /// For how long it is still set aside, and why.
     pub(super) fn set_aside(&self, now: Instant) -> Option<(Duration, Cause)> {
         let (until, cause) = self.until?;
         (until > now).then(|| (until - now, cause))
     }
 
-    /// Whether it was set aside, that time has passed, and no good answer has come since.
+    /// Whether it was set aside and no good answer has come since. (The pause may be over.)
     pub(super) fn is_due(&self) -> bool {
         self.until.is_some()
     }

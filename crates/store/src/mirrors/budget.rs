@@ -1,13 +1,14 @@
-//! How many requests may be sent beyond the needed ones: one in twenty, and a few in hand.
+//! Budget for extra requests (hedges and retries): one for each twenty needed requests, and a few
+//! saved.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Twentieths of a request that may be in hand.
+/// Maximum savings, in twentieths of a request.
 const MOST: u32 = 20 * 4;
-/// The price of a request, in twentieths.
+/// Price of an extra request, in twentieths.
 const PRICE: u32 = 20;
 
-/// Twentieths of a request in hand.
+/// Savings, in twentieths of a request.
 #[derive(Debug)]
 pub(super) struct Budget(AtomicU32);
 
@@ -18,7 +19,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A needed request was sent.
+    /// Records a needed request.
     pub(super) fn earn(&self) {
         let add = |old: u32| Some(old.saturating_add(1).min(MOST));
         // The closure never refuses.
@@ -27,7 +28,7 @@ impl Budget {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Takes what one more costs, if it is there.
+    /// Pays for an extra request; returns false when the savings are too small.
     pub(super) fn spend(&self) -> bool {
         let take = |old: u32| old.checked_sub(PRICE);
         self.0

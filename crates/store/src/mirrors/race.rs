@@ -1,5 +1,5 @@
-//! One request for blocks, at one mirror or several: which are under way, which comes next, and what
-//! their answers are worth.
+//! One request for blocks, sent to one or several mirrors: which requests are under way, which mirror
+//! is next, and how each answer is judged.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -13,25 +13,25 @@ use tokio::time::Instant;
 use trust::{Handle, Record};
 
 use super::breaker::Cause;
-use super::{Fault, Mirror, Sent, Taker};
+use super::{Fault, Mirror, ResponseVerifier, Sent};
 use crate::{BoxFuture, StoreError};
 
-/// What happens next in a race.
+/// What happened next in a race.
 pub(super) enum Event {
     Answer(Answered),
     Slow,
     Nobody,
 }
 
-/// One request for blocks, at one mirror or several.
+/// One request for blocks, sent to one or several mirrors.
 pub(super) struct Race {
-    pub(super) taker: Arc<dyn Taker>,
+    pub(super) verifier: Arc<dyn ResponseVerifier>,
     pub(super) around: usize,
     pub(super) turns: VecDeque<Arc<Mirror>>,
     pub(super) running: FuturesUnordered<Asked>,
-    /// The ticket of the request that was sent last in turn.
+    /// Ticket of the last request that was sent in turn.
     pub(super) newest: u64,
-    /// When that is slow.
+    /// When that request becomes slow.
     pub(super) slow_at: Instant,
     pub(super) faults: Vec<Fault>,
 }
@@ -57,7 +57,7 @@ impl Race {
 
     pub(super) fn ask_next(&mut self) {
         if let Some(next) = self.turns.pop_front() {
-            let asked = Asked::new(next, self.taker.missing(), self.around);
+            let asked = Asked::new(next, self.verifier.missing(), self.around);
             self.newest = asked.ticket;
             self.slow_at = asked.sent.slow;
             self.running.push(asked);
@@ -66,25 +66,25 @@ impl Race {
 
     pub(super) fn hedge(&mut self) {
         if let Some(next) = self.turns.front() {
-            next.tallies().counts.hedges += 1;
+            next.state().counts.hedges += 1;
         }
         self.ask_next();
     }
 
-    /// Tries a mirror again that failed, while another is relied upon.
+    /// Tries a mirror again that failed, beside the one that is asked in turn.
     pub(super) fn ask_beside(&mut self, mirror: Arc<Mirror>) {
         self.turns.retain(|turn| !Arc::ptr_eq(turn, &mirror));
-        mirror.tallies().counts.hedges += 1;
+        mirror.state().counts.hedges += 1;
         self.running
-            .push(Asked::new(mirror, self.taker.missing(), 0));
+            .push(Asked::new(mirror, self.verifier.missing(), 0));
     }
 
     pub(super) fn settle(&mut self, answered: Answered) {
-        self.faults.extend(answered.settle(self.taker.as_ref()));
+        self.faults.extend(answered.settle(self.verifier.as_ref()));
     }
 }
 
-/// A request to one mirror, under way.
+/// A request to one mirror that is under way.
 pub(super) struct Asked {
     ticket: u64,
     mirror: Arc<Mirror>,
@@ -94,7 +94,7 @@ pub(super) struct Asked {
     answer: BoxFuture<'static, Result<Vec<Record>, StoreError>>,
 }
 
-/// Its answer.
+/// The answer of one mirror.
 pub(super) struct Answered {
     pub(super) ticket: u64,
     mirror: Arc<Mirror>,
@@ -105,7 +105,7 @@ pub(super) struct Answered {
 
 impl Asked {
     pub(super) fn new(mirror: Arc<Mirror>, want: Vec<Handle>, around: usize) -> Asked {
-        let (ticket, sent) = mirror.tallies().sent(want.len());
+        let (ticket, sent) = mirror.state().sent(want.len());
         let (replica, handles) = (mirror.replica.clone(), want.clone());
         Asked {
             ticket,
@@ -126,7 +126,7 @@ impl Future for Asked {
             return Poll::Pending;
         };
         self.ended = true;
-        self.mirror.tallies().outstanding.remove(&self.ticket);
+        self.mirror.state().outstanding.remove(&self.ticket);
         Poll::Ready(Answered {
             ticket: self.ticket,
             mirror: self.mirror.clone(),
@@ -138,12 +138,13 @@ impl Future for Asked {
 }
 
 impl Drop for Asked {
-    /// Whoever was dropped long after its answer was due has stalled; else nothing is known.
+    /// A request that is dropped after its answer was overdue counts as a stall; otherwise nothing is
+    /// recorded.
     fn drop(&mut self) {
         if self.ended {
             return;
         }
-        self.mirror.tallies().outstanding.remove(&self.ticket);
+        self.mirror.state().outstanding.remove(&self.ticket);
         if self.sent.overdue <= Instant::now() {
             let waited = self.sent.at.elapsed().as_secs_f32();
             let words = format!("no answer within {waited:.1} s");
@@ -153,8 +154,8 @@ impl Drop for Asked {
 }
 
 impl Answered {
-    /// Has the answer checked, and keeps the books. Gives back what was wrong.
-    pub(super) fn settle(self, taker: &dyn Taker) -> Vec<Fault> {
+    /// Verifies the answer and records the result; returns what was wrong.
+    pub(super) fn settle(self, verifier: &dyn ResponseVerifier) -> Vec<Fault> {
         let place = || self.mirror.place().to_owned();
         let records = match self.answer {
             Ok(records) => records,
@@ -174,7 +175,7 @@ impl Answered {
         let came: HashSet<Handle> = records.iter().map(|r| r.handle).collect();
         let denied = self.want.iter().filter(|h| !came.contains(h)).count();
         let mut faults = Vec::new();
-        for (handle, why) in taker.take(self.mirror.replica.as_ref(), records) {
+        for (handle, why) in verifier.verify(self.mirror.replica.as_ref(), records) {
             tracing::error!(replica = self.mirror.place(), %handle, %why, "wrong block");
             if faults.is_empty() {
                 self.mirror
@@ -185,10 +186,10 @@ impl Answered {
                 why,
             });
         }
-        let mut tallies = self.mirror.tallies();
-        tallies.score.denied(denied > 0);
+        let mut state = self.mirror.state();
+        state.score.denied(denied > 0);
         if denied > 0 {
-            tallies.counts.denials += 1;
+            state.counts.denials += 1;
             faults.push(Fault::Denied {
                 place: place(),
                 blocks: denied,

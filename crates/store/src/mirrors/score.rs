@@ -1,42 +1,42 @@
-//! How long an answer of one mirror is expected to take, from those that came.
+//! Expected time of an answer of one mirror, from its earlier answers.
 //!
-//! An answer takes a time of its own and a time for each block. Both are smoothed over the last
-//! answers, and how far answers were off is remembered, so that what is *slow* follows from what
-//! this mirror does and not from a constant.
+//! An answer takes a fixed time and a time for each block. Both are smoothed over the last answers.
+//! The ratios of real to expected times are remembered, so that *slow* depends on this mirror and
+//! not on a constant.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Weight of the newest answer in a smoothed time.
 const WEIGHT: f64 = 0.2;
-/// Requests for at most so many blocks tell the time of an answer itself.
+/// Requests for at most this many blocks measure the fixed time of an answer.
 const FEW: usize = 2;
-/// How far answers were off is remembered for so many.
+/// Number of ratios that are remembered.
 const RECENT: usize = 64;
-/// With fewer, what is slow is not known.
+/// Number of ratios that are needed to know what is slow.
 const TELLING: usize = 8;
-/// Slow, as long as it is not known what is slow.
+/// What is slow until that is known.
 const SLOW_AT_FIRST: Duration = Duration::from_millis(300);
-/// Nothing is slow before this: below it the machine itself is what varies.
+/// Nothing faster than this is slow: below it the local machine causes the variation.
 const SLOW_AT_LEAST: Duration = Duration::from_millis(5);
-/// Slow is what takes longer than nineteen of twenty, and a little more.
+/// Slow is longer than the 95th percentile times this.
 const MARGIN: f64 = 1.25;
-/// An answer is overdue after so many times the expected time, and this much more.
+/// An answer is overdue after the expected time times this factor, plus [`OVERDUE_MORE`].
 const OVERDUE_FACTOR: f64 = 4.0;
 const OVERDUE_MORE: Duration = Duration::from_millis(50);
-/// What a denial costs the reader, who must ask elsewhere, seconds.
+/// Estimated cost of a denial, because the reader must ask another mirror, seconds.
 const DENIAL_COST_S: f64 = 0.05;
 
-/// Of one mirror.
+/// Score of one mirror.
 #[derive(Debug, Default)]
 pub(super) struct Score {
     /// Time of a small answer, seconds.
     answer_s: Option<f64>,
     /// Time of each further block, seconds.
     block_s: f64,
-    /// Share of requests of which something was denied.
+    /// Smoothed share of requests in which a block was denied.
     denied: f64,
-    /// Time taken over time expected, of the last answers.
+    /// Real time divided by expected time, of the last answers.
     ratios: VecDeque<f64>,
 }
 
@@ -45,7 +45,7 @@ fn smooth(old: f64, new: f64) -> f64 {
 }
 
 impl Score {
-    /// An answer to a request for `blocks` came after `elapsed`.
+    /// Records an answer for `blocks` that came after `elapsed`.
     pub(super) fn answered(&mut self, blocks: usize, elapsed: Duration) {
         let elapsed_s = elapsed.as_secs_f64();
         if let Some(expected_s) = self.expected_s(blocks) {
@@ -64,22 +64,22 @@ impl Score {
         }
     }
 
-    /// Whether something was denied of the last request.
+    /// Records whether a block of the last request was denied.
     pub(super) fn denied(&mut self, denied: bool) {
         self.denied = smooth(self.denied, if denied { 1.0 } else { 0.0 });
     }
 
-    /// It has what it lacked.
+    /// Forgets denials: the mirror has caught up.
     pub(super) fn forget_denials(&mut self) {
         self.denied = 0.0;
     }
 
-    /// The time of a small answer, if one came.
+    /// Expected time of a small answer, if one came.
     pub(super) fn latency(&self) -> Option<Duration> {
         self.answer_s.map(Duration::from_secs_f64)
     }
 
-    /// What this mirror costs who asks it: unknown ones nothing, so that they become known.
+    /// Expected cost of asking this mirror. An unknown mirror costs nothing, so that it gets asked.
     pub(super) fn expected_wait(&self) -> Duration {
         let answer_s = self.answer_s.unwrap_or(0.0) + self.block_s;
         Duration::from_secs_f64(answer_s + DENIAL_COST_S * self.denied)
@@ -90,7 +90,7 @@ impl Score {
         self.answer_s.map(|answer_s| answer_s + more * self.block_s)
     }
 
-    /// After how long an answer for `blocks` is slow: when nineteen of twenty had come.
+    /// After which time an answer for `blocks` is slow.
     pub(super) fn patience(&self, blocks: usize) -> Duration {
         let Some(expected_s) = self.expected_s(blocks) else {
             return SLOW_AT_FIRST;
@@ -107,7 +107,7 @@ impl Score {
             .max(SLOW_AT_LEAST)
     }
 
-    /// After how long the silence is the mirror's fault.
+    /// After which time a missing answer counts as a stall.
     pub(super) fn overdue_after(&self, blocks: usize) -> Duration {
         let expected = self.expected_s(blocks);
         let expected = expected.map_or(SLOW_AT_FIRST, Duration::from_secs_f64);

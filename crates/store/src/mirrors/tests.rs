@@ -1,4 +1,4 @@
-//! Mirrors that are fast, slow, dead, stalled, behind, or lie, under a clock that tests turn.
+//! Mirrors that are fast, slow, dead, stalled, behind, or lie, with a simulated clock.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -127,8 +127,8 @@ struct Taking {
     wrong: AtomicUsize,
 }
 
-impl Taker for Taking {
-    fn take(&self, _: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
+impl ResponseVerifier for Taking {
+    fn verify(&self, _: &dyn BlockStore, records: Vec<Record>) -> Vec<(Handle, Reject)> {
         let mut wrong = Vec::new();
         for Record { handle, frame } in records {
             let name = Handle::<Data>::from_bytes(*handle.as_bytes());
@@ -169,7 +169,7 @@ async fn get(mirrors: &Mirrors) -> Result<Duration, Vec<Fault>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fastest_is_asked_once_all_are_known() {
+async fn fastest_mirror_is_asked_once_all_are_known() {
     let slow = Fake::new("slow", Does::Answer(80 * MS));
     let fast = Fake::new("fast", Does::Answer(8 * MS));
     let both = mirrors(&[&slow, &fast]);
@@ -181,7 +181,7 @@ async fn the_fastest_is_asked_once_all_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_a_denial_and_a_lie_cost_one_more_answer() {
+async fn failure_denial_and_lie_each_cost_one_more_answer() {
     for does in [Does::Fail, Does::Deny, Does::Lie] {
         let bad = Fake::new("bad", does);
         let good = Fake::new("good", Does::Answer(10 * MS));
@@ -196,7 +196,7 @@ async fn a_failure_a_denial_and_a_lie_cost_one_more_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_is_missing_is_asked_elsewhere() {
+async fn only_missing_blocks_are_asked_elsewhere() {
     struct Half(Arc<Fake>);
     impl BlockStore for Half {
         fn place(&self) -> &str {
@@ -225,7 +225,7 @@ async fn only_what_is_missing_is_asked_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stall_is_noticed_and_then_costs_nothing() {
+async fn stalled_mirror_is_noticed_and_then_costs_nothing() {
     let one = Fake::new("one", Does::Answer(5 * MS));
     let two = Fake::new("two", Does::Answer(9 * MS));
     let both = mirrors(&[&one, &two]);
@@ -258,8 +258,8 @@ async fn hedges_are_at_most_one_in_twenty_and_a_few() {
     let two = Fake::new("two", Does::Answer(10 * MS));
     let both = mirrors(&[&one, &two]);
     for round in 0..2000 {
-        // Slower and slower than it ever was lately, wherever it is asked for; then as usual, for so long
-        // that it is forgotten.
+        // Slower and slower than it ever was lately, wherever it is asked for; then as usual, for
+        // so long that it is forgotten.
         let step = match round % 82 {
             step @ 0..18 => step,
             _ => 0,
@@ -275,7 +275,7 @@ async fn hedges_are_at_most_one_in_twenty_and_a_few() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_all_dead_it_fails_at_once_and_recovers() {
+async fn request_fails_at_once_when_all_mirrors_are_dead_and_recovers() {
     let one = Fake::new("one", Does::Fail);
     let two = Fake::new("two", Does::Fail);
     let both = mirrors(&[&one, &two]);
@@ -292,7 +292,7 @@ async fn with_all_dead_it_fails_at_once_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_liar_is_asked_when_nobody_else_is_left() {
+async fn liar_is_asked_when_no_other_mirror_is_left() {
     let liar = Fake::new("liar", Does::Lie);
     let alone = mirrors(&[&liar]);
     let faults = get(&alone).await.unwrap_err();
@@ -305,7 +305,7 @@ async fn a_liar_is_asked_when_nobody_else_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_behind_is_asked_last() {
+async fn mirror_that_is_behind_is_asked_last() {
     let behind = Fake::new("behind", Does::Answer(MS));
     let newest = Fake::new("newest", Does::Answer(50 * MS));
     let both = mirrors(&[&behind, &newest]);
@@ -317,10 +317,10 @@ async fn whoever_is_behind_is_asked_last() {
 }
 
 #[test]
-fn why_a_head_cannot_be_used_is_news_when_it_begins_changes_or_ends() {
+fn refusal_of_a_head_is_reported_when_it_begins_changes_or_ends() {
     let fake = |name| Fake::new(name, Does::Deny);
     let two = mirrors(&[&fake("one"), &fake("two")]);
-    let told = |index, why: Option<&str>| two.is_news(index, why.map(str::to_owned));
+    let told = |index, why: Option<&str>| two.set_head_refusal(index, why.map(str::to_owned));
     assert!(!told(0, None), "all is well, as it was");
     assert!(told(0, Some("old")));
     assert!(!told(0, Some("old")));
@@ -333,7 +333,7 @@ fn why_a_head_cannot_be_used_is_news_when_it_begins_changes_or_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lie_that_lost_the_race_is_evidence_all_the_same() {
+async fn wrong_block_in_a_lost_request_is_evidence() {
     struct LateLiar;
     impl BlockStore for LateLiar {
         fn place(&self) -> &str {
@@ -370,7 +370,7 @@ async fn a_lie_that_lost_the_race_is_evidence_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heads_do_not_wait_for_the_silent() {
+async fn heads_do_not_wait_for_silent_mirrors() {
     let silent = Fake::new("silent", Does::Stall);
     let prompt = Fake::new("prompt", Does::Answer(10 * MS));
     let both = mirrors(&[&silent, &prompt]);

@@ -1,8 +1,9 @@
 //! Attacks on the policy chain: rules 1, 5, and the parts of 4 and 6 that concern chains.
 
 use trust::Reject;
+use trust::chain::{Chain, MAX_POLICIES};
 use trust::error::Class;
-use trust::policy::{Chain, Genesis, MAX_POLICIES, Policy, Revocation, Roles, Successor, VolumeId};
+use trust::policy::{Genesis, Policy, Revocation, Roles, Successor, VolumeId};
 use trust::signatures::Signatures;
 use trust::statement::{Body, Signed, Statement};
 

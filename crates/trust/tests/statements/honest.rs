@@ -70,3 +70,11 @@ fn a_policy_of_the_next_epoch_is_leaf_nought_of_a_new_log() {
     log.push(world.policies[1].statement().bytes()).unwrap();
     assert_eq!(head.next_log(world.volume).unwrap(), (log.point(1), log));
 }
+
+#[test]
+fn head_claims_the_volume_of_its_first_policy() {
+    let (world, mut head) = rotated();
+    assert_eq!(head.volume(), Ok(world.volume));
+    head.policies.clear();
+    refused_as(head.volume(), "no policy");
+}

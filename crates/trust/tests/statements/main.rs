@@ -11,6 +11,7 @@ mod floor_model;
 mod growth;
 mod history;
 mod honest;
+mod path_proofs;
 mod policy_attacks;
 mod request_attacks;
 mod rotation_attacks;

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use trust::chain::Chain;
 use trust::floor::Floor;
 use trust::handle::Handle;
 use trust::head::{Head, first_log};
 use trust::history::{Frontier, LogPoint, leaf_hash};
 use trust::judge::{Freshness, Offer, Terms};
 use trust::key::SecretKey;
-use trust::policy::{Chain, Genesis, Last, NO_END, Policy, Roles, Successor, Threshold, VolumeId};
+use trust::policy::{Genesis, Last, NO_END, Policy, Roles, Successor, Threshold, VolumeId};
 use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
 use trust::statement::{Signed, Statement};

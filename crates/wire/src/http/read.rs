@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use store::gather::{Group, Near, Pieces, Plan, Wanted};
 use store::read::MAX_AROUND_BYTES;
+use store::read_plan::{Group, Near, Pieces, Plan, Wanted};
 use trust::{Frame, Handle, Record, Reject};
 
 use super::index::View;

@@ -1,4 +1,4 @@
-//! A directory may hold what is not the cache's: it stays, and nothing there is waited for.
+//! Foreign files in the directory of a cache are left alone, and pipes and links do no harm.
 
 use std::os::unix::fs::symlink;
 use std::sync::mpsc::channel;
@@ -20,7 +20,7 @@ fn walked(files: &Files) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_directory_with_something_else_in_it_is_refused_and_left_alone() {
+fn directory_with_foreign_files_is_refused_and_left_alone() {
     for there in ["a-file", "00/0123456789abcdef", "pack/x", ".hidden"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(there);
@@ -34,7 +34,7 @@ fn a_directory_with_something_else_in_it_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_cache_and_one_that_is_half_made_and_a_new_file_system_are_opened() {
+fn existing_partial_and_empty_directories_are_opened() {
     let dir = tempfile::tempdir().unwrap();
     Files::open(dir.path()).unwrap();
     Files::open(dir.path()).unwrap();
@@ -50,7 +50,7 @@ fn a_cache_and_one_that_is_half_made_and_a_new_file_system_are_opened() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_part_is_refused_and_never_gone_through() {
+fn symbolic_link_instead_of_a_directory_is_refused_and_not_followed() {
     for part in ["new", "5a"] {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let files = Files::open(dir.path()).unwrap();
@@ -65,7 +65,7 @@ fn a_link_in_the_place_of_a_part_is_refused_and_never_gone_through() {
 }
 
 #[test]
-fn only_files_that_are_named_as_blocks_are_counted() {
+fn files_without_a_block_name_are_not_counted() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::open(dir.path()).unwrap();
     let block = dir.path().join("ab").join("ab".repeat(32));
@@ -85,7 +85,7 @@ fn only_files_that_are_named_as_blocks_are_counted() {
 }
 
 #[test]
-fn only_leftovers_of_our_own_are_cleared() {
+fn files_that_are_not_leftovers_are_not_removed() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::open(dir.path()).unwrap();
     let ours = files.temporary();
@@ -104,7 +104,7 @@ fn only_leftovers_of_our_own_are_cleared() {
 }
 
 #[test]
-fn two_that_bear_one_process_number_are_not_in_each_others_way() {
+fn processes_with_the_same_id_do_not_collide() {
     let dir = tempfile::tempdir().unwrap();
     let [one, other] = [(); 2].map(|()| Files::open(dir.path()).unwrap());
     for _ in 0..3 {
@@ -114,7 +114,7 @@ fn two_that_bear_one_process_number_are_not_in_each_others_way() {
 }
 
 #[test]
-fn what_another_is_writing_is_not_removed() {
+fn file_that_another_process_writes_is_not_removed() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::open(dir.path()).unwrap();
     let last = files.temporary().to_str().unwrap().to_owned();
@@ -132,7 +132,7 @@ fn what_another_is_writing_is_not_removed() {
 }
 
 #[test]
-fn opening_writes_through_no_link() {
+fn opening_does_not_write_through_a_link() {
     let dir = tempfile::tempdir().unwrap();
     let dear = dir.path().join("dear");
     fs::write(&dear, b"dear").unwrap();
@@ -145,7 +145,7 @@ fn opening_writes_through_no_link() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_the_lock_is_not_waited_for() {
+fn pipe_instead_of_the_lock_does_not_block() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::open(dir.path()).unwrap();
     mknodat(CWD, dir.path().join("lock"), FileType::Fifo, Mode::RWXU, 0).unwrap();

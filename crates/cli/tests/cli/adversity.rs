@@ -1,0 +1,246 @@
+//! What befalls an honest user of the real binary: clocks that are wrong, files that cannot be read, a
+//! key that signs two histories, a rehearsal before the real thing. quality.md, *Adversaries*.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::support::{Home, Ran, copy, noise, skipped};
+
+/// Runs the binary through another program, where that is installed.
+fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .env_clear()
+        .current_dir(plain.get_current_dir()?);
+    for (name, value) in plain.get_envs() {
+        command.env(name, value?);
+    }
+    match command.output() {
+        Ok(output) => Some(Ran::of(output)),
+        Err(_) => {
+            skipped(
+                "what needs another program",
+                &format!("{program} is not installed"),
+            );
+            None
+        }
+    }
+}
+
+/// Runs the binary under a clock that is wrong by so much; `None` where that cannot be done.
+fn at(home: &Home, shift: &str, args: &[&str]) -> Option<Ran> {
+    let words = ["--exclude-monotonic", "-f", shift];
+    through("faketime", &words, &home.command(args))
+}
+
+#[test]
+fn a_reader_with_a_wrong_clock_is_refused_and_told_why() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    for shift in ["+30d", "-30d"] {
+        let Some(ran) = at(&home, shift, &["ls", &source]) else {
+            return;
+        };
+        let ran = ran.ends(24);
+        assert!(ran.err.contains("clock"), "{shift}: {}", ran.err);
+        assert_eq!(ran.out, "", "nothing is read");
+    }
+    // The clock is mended, and nothing else has to be.
+    home.run(&["ls", &source]).ends(0);
+    let within = at(&home, "+6d", &["ls", &source]).unwrap();
+    within.ends(0);
+}
+
+#[test]
+fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
+    let home = Home::new();
+    let volume = home.published();
+    let source = home.source(&volume, "repo");
+    let publish = ["publish", "tree", "repo", "--key", "key"];
+    let Some(ran) = at(&home, "+30d", &publish) else {
+        return;
+    };
+    ran.ends(0);
+    // Not valid yet: a reader whose clock is right does not believe it.
+    home.run(&["ls", &source]).ends(24);
+    // And the publisher is told that a new version would be no newer.
+    let behind = home.publish().ends(1);
+    assert!(behind.err.contains("the clock says"), "{}", behind.err);
+    assert!(
+        behind.err.contains("set this machine's clock"),
+        "{}",
+        behind.err
+    );
+}
+
+/// Runs the binary without root's right to read everything.
+fn unprivileged(home: &Home, args: &[&str]) -> Option<Ran> {
+    if !rustix::process::geteuid().is_root() {
+        return Some(home.run(args));
+    }
+    let words = ["--bounding-set=-dac_override,-dac_read_search"];
+    through("setpriv", &words, &home.command(args))
+}
+
+#[test]
+fn an_unreadable_file_stops_the_publication_unless_it_may_be_left_out() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    std::fs::write(home.path("tree/secret"), b"not for you").unwrap();
+    std::fs::create_dir(home.path("tree/closed")).unwrap();
+    std::fs::write(home.path("tree/closed/within"), b"nor this").unwrap();
+    for name in ["tree/secret", "tree/closed"] {
+        let nobody = PermissionsExt::from_mode(0o000);
+        std::fs::set_permissions(home.path(name), nobody).unwrap();
+    }
+    let publish = ["--json", "publish", "tree", "repo", "--key", "key"];
+    let Some(refused) = unprivileged(&home, &publish) else {
+        return;
+    };
+    let refused = refused.ends(1);
+    let named = ["closed", "secret"]
+        .iter()
+        .any(|name| refused.err.contains(name));
+    assert!(named, "{}", refused.err);
+    assert!(refused.err.contains("--skip-unreadable"), "{}", refused.err);
+    let kept = home.run(&["--json", "stat", &source]).ends(0);
+    assert_eq!(kept.field("version"), 1, "nothing is published");
+    home.run(&["cat", &source, "secret"]).ends(10);
+
+    let mut skip = publish.to_vec();
+    skip.push("--skip-unreadable");
+    let partial = unprivileged(&home, &skip).unwrap().ends(3);
+    assert_eq!(partial.field("skipped"), 2);
+    let told: Vec<_> = partial
+        .records("skipped")
+        .iter()
+        .map(|record| record["path"].clone())
+        .collect();
+    assert_eq!(told, ["closed", "secret"]);
+    home.run(&["cat", &source, "a"]).ends(0);
+    home.run(&["cat", &source, "secret"]).ends(10);
+    for name in ["tree/secret", "tree/closed"] {
+        let open = PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(home.path(name), open).unwrap();
+    }
+}
+
+#[test]
+fn one_key_that_signs_two_histories_is_a_fork() {
+    let home = Home::new();
+    let volume = home.published();
+    copy(&home.path("repo"), &home.path("twin"));
+    for (repo, seed) in [("repo", 5), ("twin", 6)] {
+        std::fs::write(home.path("tree/news"), noise(10_000, seed)).unwrap();
+        // Another machine with the same key: it does not remember what the first one has signed.
+        let words = ["--json", "publish", "tree", repo, "--key", "key"];
+        let mut machine = home.command(&words);
+        machine.env("BULLA_STATE_DIR", home.path(&format!("state-of-{repo}")));
+        let published = Ran::of(machine.output().unwrap());
+        assert_eq!(published.ends(0).field("version"), 2);
+    }
+    home.run(&["ls", &home.source(&volume, "repo")]).ends(0);
+    let twin = home.serve("twin");
+    for source in [&home.source(&volume, "twin"), &twin.source] {
+        let forked = home.run(&["--json", "ls", source]).ends(22);
+        assert_eq!(forked.field("error")["kind"], "fork");
+        assert_eq!(forked.records("entry").len(), 0, "nothing is read");
+    }
+    // A fork is no outage that a mirror makes up for, and the one that was seen first stays good.
+    home.run(&[
+        "ls",
+        &home.source(&volume, "repo"),
+        "--mirror",
+        twin.location(),
+    ])
+    .ends(22);
+    home.run(&["ls", &home.source(&volume, "repo")]).ends(0);
+}
+
+#[test]
+fn a_rehearsal_tells_the_difference_and_writes_nothing() {
+    let home = Home::new();
+    let volume = home.published();
+    std::fs::remove_dir_all(home.path("tree/sub/deep")).unwrap();
+    std::fs::write(home.path("tree/sub/empty"), b"no more").unwrap();
+    std::fs::create_dir(home.path("tree/new")).unwrap();
+    std::fs::write(home.path("tree/new/file"), noise(5_000, 3)).unwrap();
+    let words = ["publish", "tree", "repo", "--key", "key", "--dry-run"];
+    let told = home.run(&words).ends(0);
+    let lines: Vec<&str> = told.out.lines().collect();
+    for line in [
+        "added    new/",
+        "added    new/file",
+        "changed  sub/empty",
+        "removed  sub/deep/",
+    ] {
+        assert!(lines.contains(&line), "{line:?} in {lines:?}");
+    }
+    assert!(!lines.iter().any(|line| line.ends_with(" a")), "{lines:?}");
+    let mut json = vec!["--json"];
+    json.extend(words);
+    let told = home.run(&json).ends(0);
+    let new = told.records("change");
+    let new = new.iter().find(|record| record["path"] == "new").unwrap();
+    assert_eq!(
+        (&new["difference"], &new["directory"]),
+        (&"added".into(), &true.into())
+    );
+    assert_eq!(told.field("added"), 2);
+    assert_eq!(told.field("removed"), 1);
+    let source = home.source(&volume, "repo");
+    assert_eq!(home.run(&["--json", "stat", &source]).field("version"), 1);
+    // A rehearsal of a volume that does not exist yet leaves no repository behind.
+    home.run(&["publish", "tree", "r2", "--key", "key", "--dry-run"])
+        .ends(0);
+    assert!(!home.path("r2").exists());
+}
+
+#[test]
+fn a_missing_key_is_told_apart_from_a_missing_tree() {
+    let home = Home::new();
+    home.published();
+    for words in [
+        &["publish", "tree", "repo", "--key", "nowhere"][..],
+        &["key", "show", "nowhere"],
+    ] {
+        let no_key = home.run(words).ends(10);
+        assert!(
+            no_key.err.contains("there is no key file nowhere"),
+            "{}",
+            no_key.err
+        );
+        assert!(no_key.err.contains("bulla key new"), "{}", no_key.err);
+    }
+    let no_tree = home.run(&["publish", "nowhere", "repo", "--key", "key"]);
+    assert!(!no_tree.ends(10).err.contains("key file"));
+}
+
+#[test]
+fn a_time_is_one_exact_field() {
+    let home = Home::new();
+    home.published();
+    let odd = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
+    let early = std::time::UNIX_EPOCH - std::time::Duration::from_millis(4_750);
+    for (name, time) in [("a", odd), ("sub/empty", early)] {
+        let file = std::fs::File::options()
+            .write(true)
+            .open(home.path("tree").join(name));
+        file.unwrap().set_modified(time).unwrap();
+    }
+    let volume = home.publish().ends(0).field("volume");
+    let source = home.source(volume.as_str().unwrap(), "repo");
+    for (name, time) in [
+        ("a", "2001-09-09T01:46:40.123456789Z"),
+        ("sub/empty", "@-4.750000000"),
+    ] {
+        let stat = home.run(&["--json", "stat", &source, name]).ends(0);
+        assert_eq!(stat.field("mtime"), time);
+        assert!(stat.field("mtime_ns").is_null());
+        let dated = Command::new("date").args(["-d", time, "+%s.%N"]).output();
+        assert!(dated.unwrap().status.success(), "date reads {time}");
+    }
+}

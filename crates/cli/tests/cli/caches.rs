@@ -1,0 +1,263 @@
+//! The disk cache at the command line: what was read once is read again from it, whatever becomes of the
+//! servers' blocks; it is believed in nothing; its bounds hold; and it survives the kill of a mount.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait};
+
+const BIG: &str = "sub/deep/big";
+
+/// What the server has left of its blocks: nothing, at the places where the index says that they are.
+fn lose_blocks(repo: &Path) {
+    for path in segments(repo) {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.iter_mut().skip(64).for_each(|byte| *byte = 0);
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// The blocks that lie in a cache.
+fn kept(cache: &Path) -> Vec<PathBuf> {
+    let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+    let parts = below(cache.to_owned()).filter(|entry| entry.file_name().len() == 2);
+    parts
+        .flat_map(|part| below(part.path()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Runs the binary with its output as bytes.
+fn bytes_of(home: &Home, args: &[&str]) -> Vec<u8> {
+    let output = home.command(args).output().unwrap();
+    let (code, bytes) = (output.status.code(), output.stdout.clone());
+    assert_eq!(code, Some(0), "{}", Ran::of(output).err);
+    bytes
+}
+
+#[test]
+fn what_was_read_once_is_read_again_without_the_servers_blocks() {
+    let home = Home::new();
+    home.published();
+    let mut server = home.serve("repo");
+    let cat = ["cat", &server.source.clone(), BIG, "--cache", "cache"];
+    let big = noise(700_000, 1);
+    assert_eq!(bytes_of(&home, &cat), big);
+    assert!(!kept(&home.path("cache")).is_empty());
+    server.kill();
+
+    lose_blocks(&home.path("repo"));
+    let server = home.serve("repo");
+    let source = server.source.clone();
+    let source = source.as_str();
+    let without = home.run(&["cat", source, BIG]);
+    assert!(matches!(without.code, 20 | 30), "{}", without.err);
+    assert_eq!(
+        bytes_of(&home, &["cat", source, BIG, "--cache", "cache"]),
+        big
+    );
+    // The same by a setting, which an empty variable turns off.
+    let by_setting = |value: &str| {
+        let mut command = home.command(&["cat", source, BIG]);
+        Ran::of(command.env("BULLA_CACHE", value).output().unwrap())
+    };
+    by_setting("cache").ends(0);
+    assert_ne!(by_setting("").code, 0);
+    drop(server);
+    home.run(&["cat", source, BIG]).ends(30);
+}
+
+#[test]
+fn what_was_read_once_is_read_again_while_no_server_answers() {
+    let home = Home::new();
+    home.published();
+    let mut server = home.serve("repo");
+    let source = server.source.clone();
+    let cat = ["--json", "cat", &source, BIG, "--cache", "cache"];
+    let big = noise(700_000, 1);
+    assert_eq!(bytes_of(&home, &cat[1..]), big);
+    server.kill();
+
+    assert_eq!(bytes_of(&home, &cat[1..]), big);
+    let told = home.run(&["--json", "stat", &source, BIG, "--cache", "cache"]);
+    let told = told.ends(0);
+    assert_eq!(told.field("offline"), true);
+    assert!(told.err.contains("no place"), "{}", told.err);
+    // What was not read is not there, and without the cache nothing is.
+    let sought = ["cat", &source, "sub/again", "--cache", "cache"];
+    let deadline = ["--deadline", "3s"];
+    fs::remove_dir_all(home.path("cache")).unwrap();
+    home.run(&[&sought[..], &deadline].concat()).ends(30);
+    home.run(&["cat", &source, BIG]).ends(30);
+    let online = home.serve("repo");
+    let again = home.run(&["--json", "stat", &online.source, BIG, "--cache", "cache"]);
+    assert_eq!(again.ends(0).field("offline"), serde_json::Value::Null);
+}
+
+#[test]
+fn a_cache_is_believed_in_nothing() {
+    let home = Home::new();
+    home.published();
+    let server = home.serve("repo");
+    let cat = ["cat", &server.source, BIG, "--cache", "cache"];
+    let big = bytes_of(&home, &cat);
+    let blocks = kept(&home.path("cache"));
+    for path in &blocks {
+        let mut bytes = fs::read(path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    assert_eq!(bytes_of(&home, &cat), big);
+    // What was damaged has been fetched again and is whole.
+    lose_blocks(&home.path("repo"));
+    assert_eq!(bytes_of(&home, &cat), big);
+}
+
+#[test]
+fn the_bounds_of_a_cache_hold() {
+    let home = Home::new();
+    home.published();
+    let server = home.serve("repo");
+    let used = |cache: &str| -> u64 {
+        let blocks = kept(&home.path(cache));
+        blocks
+            .iter()
+            .map(|path| path.metadata().unwrap().len())
+            .sum()
+    };
+    let cat = |cache: &str, flag: &str, value: &str| {
+        let args = ["cat", &server.source, BIG, "--cache", cache, flag, value];
+        bytes_of(&home, &args);
+    };
+    cat("large", "--cache-size", "1GiB");
+    assert!(used("large") > 600_000);
+    cat("small", "--cache-size", "128KiB");
+    assert!(used("small") < 400_000, "{}", used("small"));
+    cat("none", "--cache-keep-free", "1000000TiB");
+    assert_eq!(used("none"), 0);
+    let mut by_setting = home.command(&["cat", &server.source, BIG, "--cache", "nought"]);
+    by_setting.env("BULLA_CACHE_KEEP_FREE", "1000000TiB");
+    Ran::of(by_setting.output().unwrap()).ends(0);
+    assert_eq!(used("nought"), 0);
+}
+
+#[test]
+fn a_cache_on_a_full_disk_costs_nobody_a_byte() {
+    let home = Home::new();
+    home.published();
+    let server = home.serve("repo");
+    let Some(small) = Tmpfs::of(&home, "small", 4 << 20) else {
+        return skipped("a cache on a full disk", "a tmpfs cannot be mounted here");
+    };
+    let cat = [
+        "cat",
+        &server.source,
+        BIG,
+        "--cache",
+        "small/cache",
+        "--cache-keep-free",
+        "0B",
+    ];
+    let big = noise(700_000, 1);
+    let mut partial = 0;
+    for step in 0..10 {
+        small.leave_free(if step == 0 { 0 } else { 100_000 });
+        assert_eq!(bytes_of(&home, &cat), big, "{step}");
+        let blocks = kept(&home.path("small/cache"));
+        let bytes: u64 = blocks.iter().map(|it| it.metadata().unwrap().len()).sum();
+        partial += u64::from((1..700_000).contains(&bytes));
+        // Nothing is left of the block that did not fit.
+        let new = fs::read_dir(home.path("small/cache/new")).unwrap();
+        assert_eq!(new.count(), 0, "{step}");
+    }
+    assert!(partial > 3, "the disk was never full: {partial}");
+    // There is space again: the rest is kept, and what had been kept was whole.
+    small.leave_free(u64::MAX);
+    assert_eq!(bytes_of(&home, &cat), big);
+    lose_blocks(&home.path("repo"));
+    assert_eq!(bytes_of(&home, &cat), big);
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_told_at_once() {
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    fs::write(home.path("file"), b"no directory").unwrap();
+    for args in [
+        &["cat", &source, "a", "--cache", "file/cache"][..],
+        &["mount", &source, "mnt", "--cache", "file/cache"],
+    ] {
+        fs::create_dir_all(home.path("mnt")).unwrap();
+        let refused = home.run(args).ends(1);
+        assert!(refused.err.contains("file/cache"), "{}", refused.err);
+        assert!(refused.err.contains("--cache DIR"), "{}", refused.err);
+        assert_eq!(refused.out, "");
+    }
+}
+
+#[test]
+fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
+    if !Path::new("/dev/fuse").exists() {
+        return skipped("a mount with a cache", "no /dev/fuse");
+    }
+    let home = Home::new();
+    home.published();
+    fs::create_dir(home.path("mnt")).unwrap();
+    let mut server = home.serve("repo");
+    let start = |source: &str, more: &[&str]| {
+        let mut args = vec!["--json", "mount", source, "mnt", "--foreground"];
+        args.extend(more);
+        let mut command = home.command(&args);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        wait("the mount", || home.path("mnt/sub").exists());
+        child
+    };
+    let with = ["--cache", "cache"];
+    let big = noise(700_000, 1);
+    let mounted = Mounted {
+        home: &home,
+        dir: "mnt",
+    };
+    let mut daemon = start(&server.source, &with);
+    assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
+    // The daemon writes behind its readers' backs.
+    let size = || -> u64 {
+        let blocks = kept(&home.path("cache"));
+        let sizes = blocks.iter().filter_map(|path| path.metadata().ok());
+        sizes.map(|metadata| metadata.len()).sum()
+    };
+    wait("the cache", || size() > 700_000);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    drop(mounted);
+    server.kill();
+
+    lose_blocks(&home.path("repo"));
+    let server = home.serve("repo");
+    let _mounted = Mounted {
+        home: &home,
+        dir: "mnt",
+    };
+    let source = server.source.clone();
+    let mut daemon = start(&source, &with);
+    assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
+    home.run(&["umount", "mnt"]).ends(0);
+    daemon.wait().unwrap();
+    // With nobody to ask it begins all the same, and says so.
+    drop(server);
+    let ran = home.run(&["--json", "mount", &source, "mnt", "--cache", "cache"]);
+    assert_eq!(ran.ends(0).field("offline"), true);
+    assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
+    let told = home.run(&["--json", "status", "mnt"]).ends(0);
+    assert_eq!(told.records("mount")[0]["offline"], true);
+    let text = home.run(&["status", "mnt"]).ends(0).out;
+    assert!(text.contains("OFFLINE"), "{text}");
+    home.run(&["umount", "mnt"]).ends(0);
+    // It was the cache, and nothing else: without it there is nothing to mount.
+    let server = home.serve("repo");
+    let refused = home.run(&["mount", &server.source, "mnt", "--deadline", "2s"]);
+    assert!(matches!(refused.code, 20 | 30), "{}", refused.err);
+}

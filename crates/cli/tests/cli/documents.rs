@@ -1,0 +1,240 @@
+//! Every command line in the documents that is marked to be run is run, in order, in an empty
+//! directory with the built binary. A document that no longer tells the truth fails here.
+//!
+//! A block opens with three backticks and `sh run`; `fails=N` expects that exit code of its last
+//! command; `mount` marks a block that needs /dev/fuse, `nginx` one that needs that, `needs=PROGRAM` one
+//! that needs another. `$VOLUME` is what `publish` printed last. A block of any language with `file=NAME` is
+//! written into that file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Home, skipped};
+
+struct Block {
+    fails: i32,
+    mounts: bool,
+    /// A program that it needs.
+    needs: Option<String>,
+    /// Written there instead of run.
+    file: Option<String>,
+    lines: Vec<String>,
+}
+
+fn blocks(document: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for line in document.lines() {
+        if let Some(block) = &mut open {
+            if line == "```" {
+                blocks.extend(open.take());
+            } else {
+                block.lines.push(line.to_owned());
+            }
+        } else if let Some(marks) = line.strip_prefix("```") {
+            let value = |name: &str| marks.split(' ').find_map(|mark| mark.strip_prefix(name));
+            if !marks.starts_with("sh run") && value("file=").is_none() {
+                continue;
+            }
+            let marked = |name| marks.split(' ').any(|mark| mark == name);
+            open = Some(Block {
+                fails: value("fails=").map_or(0, |code| code.parse().expect("a number")),
+                mounts: marked("mount"),
+                needs: value("needs=")
+                    .or(marked("nginx").then_some("nginx"))
+                    .map(str::to_owned),
+                file: value("file=").map(str::to_owned),
+                lines: Vec::new(),
+            });
+        }
+    }
+    assert!(open.is_none(), "a block without end");
+    blocks
+}
+
+/// After a command: shows what it printed, keeps the volume, and ends as it ended.
+const TELLS: &str = " >.told; CODE=$?; cat .told\n\
+    TOLD=$(awk '$1 == \"volume\" { print $2 }' .told); VOLUME=${TOLD:-$VOLUME}; (exit $CODE)";
+
+fn is_installed(program: &str) -> bool {
+    let places = ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"];
+    places
+        .iter()
+        .any(|place| Path::new(place).join(program).exists())
+}
+
+/// Ports that documents use; each becomes one that is free on this machine.
+const PORTS: std::ops::Range<u16> = 28550..28600;
+
+/// The script of a document: each block is checked for its exit code, the server is ended.
+fn script(blocks: &[Block], can_mount: bool) -> String {
+    let mut script = "set -u\nVOLUME=\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n".to_owned();
+    for block in blocks {
+        if block.mounts && !can_mount {
+            skipped("a mount in a document", "no /dev/fuse");
+            continue;
+        }
+        if let Some(program) = block.needs.as_deref().filter(|it| !is_installed(it)) {
+            skipped("a document", &format!("{program} is not installed"));
+            continue;
+        }
+        if let Some(name) = &block.file {
+            let text = block.lines.join("\n");
+            script.push_str(&format!(
+                "cat >{name} <<'END OF FILE'\n{text}\nEND OF FILE\n"
+            ));
+            continue;
+        }
+        for line in &block.lines {
+            // What it tells of the volume is what the reader of the document would write down.
+            let tells = line.starts_with("bulla publish") || line.starts_with("bulla sign");
+            let end = if tells { TELLS } else { "" };
+            script.push_str(&format!("{line}{end}\n"));
+            let last = block.lines.last() == Some(line);
+            let wanted = if last { block.fails } else { 0 };
+            if line.ends_with('&') {
+                script.push_str("sleep 1\n");
+            } else {
+                let complaint = format!("{line:?} ended with another code than {wanted}");
+                script.push_str(&format!(
+                    "[ $? -eq {wanted} ] || {{ echo '{complaint}' >&2; exit 1; }}\n"
+                ));
+            }
+        }
+    }
+    script
+}
+
+/// Runs what is marked in a document.
+fn run(name: &str, least_blocks: usize) {
+    let document = std::fs::read_to_string(root().join(name)).unwrap();
+    let blocks = blocks(&document);
+    assert!(
+        blocks.len() >= least_blocks,
+        "the document has lost its tour"
+    );
+    let can_mount = Path::new("/dev/fuse").exists();
+    let mut script = script(&blocks, can_mount);
+    let mut taken = Vec::new();
+    for port in PORTS.map(|port| port.to_string()) {
+        if script.contains(&port) {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            script = script.replace(&port, &free.local_addr().unwrap().port().to_string());
+            taken.push(free);
+        }
+    }
+    drop(taken);
+    let home = Home::new();
+    // A web server that root starts reads as somebody else.
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(home.path(""), everybody).unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_bulla")).parent().unwrap();
+    let path = format!(
+        "{}:{}:/usr/sbin",
+        bin.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let out = Command::new("bash")
+        .args(["-c", &script])
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", home.path(""))
+        .env("BULLA_RUNTIME_DIR", home.path("run/bulla"))
+        .current_dir(home.path(""))
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}\n{}\n{script}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
+#[test]
+fn the_command_lines_of_the_readme_run() {
+    run("README.md", 5);
+}
+
+#[test]
+fn the_command_lines_about_static_hosting_run() {
+    run("docs/operations/static-hosting.md", 4);
+}
+
+#[test]
+fn the_command_lines_of_the_tour_run() {
+    run("docs/tour.md", 8);
+}
+
+#[test]
+fn the_command_lines_about_mirrors_run() {
+    run("docs/operations/mirrors.md", 1);
+}
+
+#[test]
+fn the_command_lines_about_monitoring_run() {
+    run("docs/operations/monitoring.md", 4);
+}
+
+#[test]
+fn the_command_lines_about_keys_run() {
+    run("docs/operations/keys.md", 1);
+}
+
+#[test]
+fn the_command_lines_about_signing_offline_run() {
+    run("docs/operations/offline-signing.md", 6);
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A document that is not in a test above would be marked in vain.
+#[test]
+fn every_document_with_marked_command_lines_is_run() {
+    let own = include_str!("documents.rs");
+    let mut pending = vec![root().join("docs"), root().join("README.md")];
+    let mut marked = 0;
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(
+                std::fs::read_dir(path)
+                    .unwrap()
+                    .map(|it| it.unwrap().path()),
+            );
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            if text.contains("\n```sh run") {
+                let name = path.strip_prefix(root()).unwrap().to_str().unwrap();
+                assert!(
+                    own.contains(&format!("run(\"{name}\", ")),
+                    "{name} is not run"
+                );
+                marked += 1;
+            }
+        }
+    }
+    assert!(marked >= 7, "only {marked} documents are found");
+}
+
+#[test]
+fn a_command_that_fails_is_noticed() {
+    let document = "```sh run\ntrue\nfalse\n```\n";
+    let script = script(&blocks(document), false);
+    let status = Command::new("bash")
+        .args(["-c", &script])
+        .output()
+        .unwrap()
+        .status;
+    assert!(!status.success());
+    let document = "```sh run fails=3\n(exit 3)\n```\n";
+    let script = self::script(&blocks(document), false);
+    let status = Command::new("bash")
+        .args(["-c", &script])
+        .output()
+        .unwrap()
+        .status;
+    assert!(status.success());
+}

@@ -1,0 +1,32 @@
+//! Tests of the real binary, one module for each subject. They share one process, so no test changes the
+//! environment, the working directory or the limits of that process: each starts children with its own.
+//! `xtask/tests.toml` names the modules that run alone.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
+mod adversity;
+mod archive;
+mod caches;
+mod commands;
+mod crashes;
+mod crowd;
+mod doctor;
+mod documents;
+mod fstab;
+mod keys;
+mod metrics;
+mod misbehaving;
+mod mounts;
+mod network;
+mod offline;
+mod packages;
+mod refused;
+mod replicas;
+mod services;
+mod signals;
+mod status;
+mod support;
+mod unheard;
+mod units;
+mod versions;
+mod web;

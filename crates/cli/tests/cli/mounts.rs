@@ -1,0 +1,193 @@
+//! Mounts by the real binary: very large directories in bounded memory, a statement that ends and is
+//! renewed, and the check at the end of the test script that no mount is left behind.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Home, Mounted, skipped, wait};
+
+fn can_mount() -> bool {
+    let can = Path::new("/dev/fuse").exists();
+    if !can {
+        skipped("mount", "no /dev/fuse");
+    }
+    can
+}
+
+/// `bulla mount --foreground`, ended with its mount whatever happens.
+struct Daemon<'a> {
+    child: Child,
+    _mounted: Mounted<'a>,
+}
+
+impl Daemon<'_> {
+    fn start<'a>(home: &'a Home, source: &str, more: &[&str]) -> Daemon<'a> {
+        fs::create_dir(home.path("mnt")).unwrap();
+        let mut args = vec!["mount", source, "mnt", "--foreground"];
+        args.extend(more);
+        let child = home.command(&args).stderr(Stdio::null()).spawn().unwrap();
+        let mounted = Mounted { home, dir: "mnt" };
+        wait("the mount", || {
+            mount_table().contains(&home.path("mnt").display().to_string())
+        });
+        Daemon {
+            child,
+            _mounted: mounted,
+        }
+    }
+
+    /// The most memory that it ever had, bytes.
+    fn peak_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: u64 = peak
+            .unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap();
+        kib * 1024
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(5) {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn mount_table() -> String {
+    fs::read_to_string("/proc/self/mountinfo").unwrap()
+}
+
+/// A million names with BULLA_LONG, which is what the bound on memory is for; some thousands without,
+/// so that the test itself is known to work.
+#[test]
+fn a_directory_of_a_million_names_is_read_in_bounded_memory() {
+    if !can_mount() {
+        return;
+    }
+    let names: u64 = match std::env::var_os("BULLA_LONG") {
+        Some(_) => 1_000_000,
+        None => 20_000,
+    };
+    const CACHE_BYTES: u64 = 64 << 20;
+    // The program, its threads' stacks and buffers, and what it knows of each file that the kernel
+    // holds in its own memory (which the kernel lets go when memory is short).
+    let most_bytes = CACHE_BYTES + (96 << 20) + 600 * names;
+    let home = Home::new();
+    home.run(&["key", "new", "--out", "key", "--no-passphrase"])
+        .ends(0);
+    fs::create_dir_all(home.path("tree/many")).unwrap();
+    let name = |i: u64| format!("name-{i:07}");
+    for i in 0..names {
+        fs::File::create(home.path("tree/many").join(name(i))).unwrap();
+    }
+    let volume = home.publish().ends(0).field("volume");
+    let source = home.source(volume.as_str().unwrap(), "repo");
+    let daemon = Daemon::start(&home, &source, &["--memory", "64MiB"]);
+    let many = home.path("mnt/many");
+
+    let mut after_first = 0;
+    for round in 0..3 {
+        let mut listed = 0;
+        for entry in fs::read_dir(&many).unwrap() {
+            // In order and without a gap: so each once.
+            assert_eq!(entry.unwrap().file_name().to_str(), Some(&*name(listed)));
+            listed += 1;
+        }
+        assert_eq!(listed, names);
+        for step in 0..names / 20 {
+            let i = step * 7919 % names;
+            assert!(fs::metadata(many.join(name(i))).unwrap().is_file());
+            let absent = format!("{}-", name(i));
+            let error = fs::metadata(many.join(absent)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+        }
+        let peak = daemon.peak_bytes();
+        assert!(peak < most_bytes, "{} MiB in round {round}", peak >> 20);
+        if round == 0 {
+            after_first = peak;
+        }
+    }
+    let grown = daemon.peak_bytes().saturating_sub(after_first);
+    assert!(grown < 32 << 20, "grows: {} MiB more", grown >> 20);
+    eprintln!("{names} names: at most {} MiB", daemon.peak_bytes() >> 20);
+}
+
+#[test]
+fn a_mount_goes_dark_when_the_statement_ends_and_comes_back_with_the_next() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.published();
+    let brief = ["publish", "tree", "repo", "--key", "key", "--valid", "3s"];
+    let volume = home.publish().ends(0).field("volume");
+    home.run(&brief).ends(0);
+    let source = home.source(volume.as_str().unwrap(), "repo");
+    let _daemon = Daemon::start(&home, &source, &["--refresh", "1s"]);
+    let a = home.path("mnt/a");
+    assert_eq!(fs::read(&a).unwrap(), b"hello\n");
+    wait("the end", || fs::read(&a).is_err());
+    let ended = fs::read(&a).unwrap_err();
+    assert_eq!(
+        ended.raw_os_error(),
+        Some(rustix::io::Errno::IO.raw_os_error())
+    );
+    home.run(&["ls", &source]).ends(24);
+    home.publish().ends(0);
+    wait("the renewal", || {
+        fs::read(&a).is_ok_and(|bytes| bytes == b"hello\n")
+    });
+    home.run(&["ls", &source]).ends(0);
+}
+
+#[test]
+fn a_mount_that_is_left_behind_is_found() {
+    if !can_mount() {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/mounts-left.sh");
+    let home = Home::new();
+    let volume = home.published();
+    let list = Command::new(&script).arg("list").output().unwrap();
+    assert!(list.status.success());
+    fs::write(home.path("before"), list.stdout).unwrap();
+    let told = || {
+        let check = Command::new(&script)
+            .arg("check")
+            .arg(home.path("before"))
+            .output()
+            .unwrap();
+        let told = String::from_utf8(check.stderr).unwrap();
+        (check.status.success(), told)
+    };
+    let mnt = home.path("mnt").display().to_string();
+    assert!(!told().1.contains(&mnt));
+    fs::create_dir(&mnt).unwrap();
+    home.run(&["mount", &home.source(&volume, "repo"), "mnt"])
+        .ends(0);
+    let mounted = Mounted {
+        home: &home,
+        dir: "mnt",
+    };
+    let (clean, left) = told();
+    assert!(!clean && left.contains(&mnt), "{left}");
+    drop(mounted);
+    assert!(!told().1.contains(&mnt));
+}

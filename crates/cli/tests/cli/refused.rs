@@ -1,0 +1,52 @@
+//! A publication that is refused leaves nothing behind: no half-made repository that the next one would
+//! publish, or go on with.
+
+use std::fs;
+
+use crate::support::Home;
+
+#[test]
+fn a_repository_inside_the_tree_is_not_even_begun() {
+    let home = Home::new();
+    let tree = home.path("tree");
+    home.published();
+    let publish = ["publish", "tree", "tree/sub/new/repo", "--key", "key"];
+    let refused = home.run(&publish).ends(2);
+    assert!(refused.err.contains("lies in the tree"), "{}", refused.err);
+    assert!(!tree.join("sub/new").exists());
+    // A directory that was there stays, as empty as it was.
+    fs::create_dir(tree.join("sub/mine")).unwrap();
+    home.run(&["publish", "tree", "tree/sub/mine", "--key", "key"])
+        .ends(2);
+    assert_eq!(fs::read_dir(tree.join("sub/mine")).unwrap().count(), 0);
+    // The hint's other way works.
+    let exclude = [&publish[..], &["--exclude", "/sub/new/"]].concat();
+    home.run(&exclude).ends(0);
+    // And what was published there is not taken away by a refusal.
+    home.run(&publish).ends(2);
+    assert!(tree.join("sub/new/repo/head").exists());
+}
+
+#[test]
+fn a_new_volume_of_nobody_makes_no_repository() {
+    let home = Home::new();
+    fs::create_dir(home.path("tree")).unwrap();
+    let unsigned = ["publish", "tree", "repo", "--unsigned", "--out", "request"];
+    let refused = home.run(&unsigned).ends(2);
+    assert!(refused.err.contains("whose it will be"), "{}", refused.err);
+    assert!(!home.path("repo").exists());
+    assert!(!home.path("request").exists());
+}
+
+#[test]
+fn a_name_that_is_none_leaves_no_repository() {
+    let home = Home::new();
+    home.run(&["key", "new", "--out", "key", "--no-passphrase"])
+        .ends(0);
+    fs::create_dir(home.path("tree")).unwrap();
+    let wrong = [
+        "publish", "tree", "repo", "--key", "key", "--name", "a\u{7}b",
+    ];
+    home.run(&wrong).ends(1);
+    assert!(!home.path("repo").exists());
+}

@@ -1,0 +1,311 @@
+//! What the tests of the real binary share: a home of their own, runs with exit codes and output, a
+//! server and a mount that are always ended.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Says loudly, past the test harness, that something is not tested on this machine.
+pub fn skipped(what: &str, why: &str) {
+    let line = format!("SKIPPED {what}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// A directory with its own state, cache and configuration.
+pub struct Home {
+    dir: TempDir,
+}
+
+/// What a run printed and how it ended.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    pub fn of(output: Output) -> Ran {
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Requires an exit code; on failure, that error and hint are told.
+    #[track_caller]
+    pub fn ends(self, code: i32) -> Ran {
+        assert_eq!(
+            self.code, code,
+            "stdout:\n{}\nstderr:\n{}",
+            self.out, self.err
+        );
+        if code != 0 && code != 3 {
+            assert!(self.err.contains("error: "), "no error told:\n{}", self.err);
+            assert!(self.err.contains("hint: "), "no hint told:\n{}", self.err);
+        }
+        self
+    }
+
+    /// The value of a field of the last JSON record.
+    #[track_caller]
+    pub fn field(&self, key: &str) -> serde_json::Value {
+        let last = self.out.lines().last().expect("no record");
+        let record: serde_json::Value = serde_json::from_str(last).expect("not JSON");
+        assert_eq!(record["type"], "result", "{last}");
+        record[key].clone()
+    }
+
+    /// The JSON records of one type.
+    pub fn records(&self, kind: &str) -> Vec<serde_json::Value> {
+        let lines = self.out.lines().map(serde_json::from_str);
+        let records = lines.map(|record: Result<serde_json::Value, _>| record.expect("not JSON"));
+        records.filter(|record| record["type"] == kind).collect()
+    }
+}
+
+impl Home {
+    pub fn new() -> Home {
+        Home {
+            dir: tempfile::tempdir().expect("a temporary directory"),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The binary, with this home and nothing else of the user's.
+    pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bulla"));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", self.dir.path())
+            .env("BULLA_RUNTIME_DIR", self.dir.path().join("run/bulla"))
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .args(args);
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        Ran::of(self.command(args).output().expect("the binary runs"))
+    }
+
+    /// A key `key`, a small tree `tree`, and its first version in `repo`: gives the volume id.
+    pub fn published(&self) -> String {
+        self.run(&["key", "new", "--out", "key", "--no-passphrase"])
+            .ends(0);
+        let tree = self.path("tree");
+        std::fs::create_dir_all(tree.join("sub/deep")).unwrap();
+        std::fs::write(tree.join("a"), b"hello\n").unwrap();
+        std::fs::write(tree.join("sub/deep/big"), noise(700_000, 1)).unwrap();
+        std::fs::write(tree.join("sub/empty"), b"").unwrap();
+        std::os::unix::fs::symlink("sub/deep/big", tree.join("link")).unwrap();
+        std::fs::hard_link(tree.join("a"), tree.join("sub/again")).unwrap();
+        self.publish()
+            .ends(0)
+            .field("volume")
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    pub fn publish(&self) -> Ran {
+        self.run(&["--json", "publish", "tree", "repo", "--key", "key"])
+    }
+
+    /// SOURCE of a repository of this home.
+    pub fn source(&self, volume: &str, repo: &str) -> String {
+        format!("{volume}@{}", self.path(repo).display())
+    }
+
+    pub fn serve(&self, repo: &str) -> Server {
+        self.serve_at(repo, &["--listen", "127.0.0.1:0"])
+    }
+
+    /// Serves at one place.
+    pub fn serve_at(&self, repo: &str, place: &[&str]) -> Server {
+        let args = ["--json", "serve", repo];
+        let mut child = self
+            .command(&[&args, place].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&line).expect("a record");
+        let source = record["source"].as_str().expect("a source").to_owned();
+        Server { child, source }
+    }
+}
+
+/// A running `bulla serve`.
+pub struct Server {
+    child: Child,
+    pub source: String,
+}
+
+impl Server {
+    /// LOCATION without the volume.
+    pub fn location(&self) -> &str {
+        self.source.split_once('@').unwrap().1
+    }
+
+    /// Sends it SIGHUP.
+    pub fn hang_up(&self) {
+        let id = self.child.id().to_string();
+        let mut kill = Command::new("sh");
+        kill.args(["-c", &format!("kill -HUP {id}")]);
+        assert!(kill.status().unwrap().success());
+    }
+
+    /// Stops it (SIGSTOP): its connections stay, and nobody answers.
+    pub fn stall(&self) {
+        let id = self.child.id().to_string();
+        let mut kill = Command::new("sh");
+        kill.args(["-c", &format!("kill -STOP {id}")]);
+        assert!(kill.status().unwrap().success());
+    }
+
+    /// Whether it runs.
+    pub fn lives(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A mount that is taken away whatever happens.
+pub struct Mounted<'a> {
+    pub home: &'a Home,
+    pub dir: &'a str,
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        self.home.run(&["umount", self.dir]);
+    }
+}
+
+/// A small disk of its own in a home, which can be full.
+pub struct Tmpfs {
+    path: PathBuf,
+}
+
+impl Tmpfs {
+    /// Makes it as the directory `name`. `None` where none can be mounted.
+    pub fn of(home: &Home, name: &str, bytes: u64) -> Option<Tmpfs> {
+        let path = home.path(name);
+        std::fs::create_dir(&path).unwrap();
+        let made = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "bulla-test"])
+            .arg(&path)
+            .stderr(Stdio::null())
+            .status();
+        let made = made.is_ok_and(|status| status.success());
+        made.then(|| Tmpfs { path })
+    }
+
+    /// Fills it but for so many bytes, or less where less is free.
+    pub fn leave_free(&self, bytes: u64) {
+        self.free();
+        let fill = self.path.join("fill");
+        let disk = rustix::fs::statvfs(&self.path).unwrap();
+        let fill_bytes = (disk.f_bavail * disk.f_bsize).saturating_sub(bytes);
+        std::fs::write(&fill, vec![0; fill_bytes as usize]).unwrap();
+    }
+
+    /// Gives the room back.
+    pub fn free(&self) {
+        let _ = std::fs::remove_file(self.path.join("fill"));
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+/// Bytes that do not compress, the same for the same seed.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+/// Copies a directory as `cp -a` does.
+pub fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp")
+        .arg("-a")
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The segments of a repository.
+pub fn segments(repo: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(repo.join("segments")).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Flips one bit in each 2 KiB of the segments: a server of them answers, wrongly.
+pub fn corrupt(repo: &Path) {
+    for path in segments(repo) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        for at in (1500..bytes.len()).step_by(2048) {
+            bytes[at] ^= 1;
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// Flips a bit in the middle of the largest file below `dir`.
+pub fn damage_largest(dir: &Path) {
+    let mut files: Vec<(u64, PathBuf)> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.metadata().unwrap().len(), entry.path()))
+        .collect();
+    files.sort();
+    let (_, path) = files.pop().expect("a file to damage");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+}

@@ -1,0 +1,238 @@
+//! The units of contrib/systemd: systemd understands them, finds them closed enough, and what they start
+//! runs with the binary of this build.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::{Home, Ran, copy, skipped};
+
+/// How exposed a service may be by the judgement of `systemd-analyze security`, in tenths: it calls all
+/// below 2.0 fine.
+const MOST_EXPOSURE: &str = "--threshold=19";
+
+fn contrib() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd")
+}
+
+/// Copies of all units that start this build's binary, templates as their instance `docs`.
+fn units(home: &Home) -> Vec<PathBuf> {
+    let directory = home.path("units");
+    fs::create_dir(&directory).unwrap();
+    let mut units = Vec::new();
+    for place in [contrib(), contrib().join("examples")] {
+        for entry in fs::read_dir(place).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let ending = name.rsplit('.').next().unwrap();
+            if !matches!(ending, "service" | "socket" | "timer" | "mount") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.replace("/usr/bin/bulla", env!("CARGO_BIN_EXE_bulla"));
+            // What the packages of a machine without systemd's own units lack is not the matter.
+            let unit = directory.join(name.replace('@', "@docs"));
+            fs::write(&unit, text).unwrap();
+            units.push(unit);
+        }
+    }
+    units.sort();
+    assert!(units.len() >= 9, "{units:?}");
+    units
+}
+
+fn analyze() -> Option<Command> {
+    let program = "/usr/bin/systemd-analyze";
+    if Path::new(program).exists() {
+        return Some(Command::new(program));
+    }
+    skipped("systemd-analyze", "it is not installed");
+    None
+}
+
+/// A socket that is enabled while its service runs is opened when that starts anew, which is when the
+/// service can be given it.
+#[test]
+fn a_further_socket_opens_with_the_service_that_it_is_for() {
+    let mut further = Vec::new();
+    for entry in fs::read_dir(contrib()).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = fs::read_to_string(&path) else {
+            continue;
+        };
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+        let Some(service) = value("Service=") else {
+            continue;
+        };
+        let wanted = value("WantedBy=").unwrap_or_default();
+        let wanted: Vec<&str> = wanted.split_whitespace().collect();
+        assert!(wanted.contains(&"sockets.target"), "{path:?}: {wanted:?}");
+        assert!(wanted.contains(&service), "{path:?}: {wanted:?}");
+        further.push(path);
+    }
+    assert!(further.len() >= 2, "{further:?}");
+}
+
+/// What systemd has to say about units.
+fn verify(home: &Home, units: &[PathBuf]) -> Option<Ran> {
+    let mut command = analyze()?;
+    let path = format!("{}:", home.path("units").display());
+    command.env("SYSTEMD_UNIT_PATH", path);
+    let command = command.args(["verify", "--man=no"]).args(units);
+    Some(Ran::of(command.output().unwrap()))
+}
+
+#[test]
+fn systemd_understands_every_unit() {
+    let home = Home::new();
+    let units = units(&home);
+    let Some(told) = verify(&home, &units) else {
+        return;
+    };
+    let about_us: Vec<&str> = told.err.lines().filter(|l| l.contains("bulla")).collect();
+    assert!(told.code == 0 && about_us.is_empty(), "{}", told.err);
+    // It would tell.
+    let wrong = home.path("units/bulla-wrong.service");
+    fs::write(&wrong, "[Service]\nExecStart=/bin/true\nBullaNonsense=1\n").unwrap();
+    let told = verify(&home, &[wrong]).unwrap();
+    assert!(told.err.contains("BullaNonsense"), "{}", told.err);
+}
+
+#[test]
+fn services_are_closed_to_all_that_they_do_not_need() {
+    let home = Home::new();
+    let exposed = |unit: &Path| {
+        let mut command = analyze()?;
+        let words = ["security", "--offline=yes", "--no-pager", MOST_EXPOSURE];
+        Some(Ran::of(command.args(words).arg(unit).output().unwrap()))
+    };
+    let is_service = |unit: &PathBuf| unit.extension().is_some_and(|e| e == "service");
+    for unit in units(&home).into_iter().filter(is_service) {
+        let Some(told) = exposed(&unit) else { return };
+        let overall = told.out.lines().find(|line| line.contains("Overall"));
+        eprintln!("{}", overall.unwrap_or_default());
+        assert_eq!(told.code, 0, "{}{}", told.out, told.err);
+    }
+    let open = home.path("units/open.service");
+    fs::write(&open, "[Service]\nExecStart=/bin/true\n").unwrap();
+    assert_ne!(exposed(&open).unwrap().code, 0, "anything passes");
+}
+
+#[test]
+fn the_users_of_the_services_can_be_made() {
+    let program = "/usr/bin/systemd-sysusers";
+    if !Path::new(program).exists() || !rustix::process::geteuid().is_root() {
+        return skipped("systemd-sysusers", "it needs root, and to be installed");
+    }
+    let home = Home::new();
+    fs::create_dir_all(home.path("root/etc")).unwrap();
+    let mut make = Command::new(program);
+    make.arg(format!("--root={}", home.path("root").display()));
+    Ran::of(make.arg(contrib().join("bulla.sysusers")).output().unwrap()).ends(0);
+    let made = fs::read_to_string(home.path("root/etc/passwd")).unwrap();
+    let made: Vec<&str> = made
+        .lines()
+        .filter_map(|line| line.split(':').next())
+        .collect();
+    for unit in units(&home) {
+        let text = fs::read_to_string(unit).unwrap();
+        for user in text.lines().filter_map(|line| line.strip_prefix("User=")) {
+            assert!(made.contains(&user), "{user} is not in {made:?}");
+        }
+    }
+}
+
+/// The command line of a unit as systemd would make it, and its environment.
+fn command_of(unit: &Path, home: &Home, variables: &HashMap<&str, String>) -> Command {
+    let text = fs::read_to_string(unit).unwrap();
+    let expand = |word: &str| {
+        let state = home.path("var").display().to_string();
+        let settings = home.path("etc").display().to_string();
+        let word = word.replace("%i", "docs").replace("%S", &state);
+        word.replace("/etc/bulla", &settings)
+    };
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    let line = value("ExecStart=").expect("something is started");
+    let mut words = Vec::new();
+    for word in line.split_whitespace() {
+        match word.strip_prefix('$') {
+            // Without braces a variable becomes as many words as it has.
+            Some(name) => {
+                let value = variables.get(name).expect("a variable that is documented");
+                words.extend(value.split_whitespace().map(str::to_owned));
+            }
+            None => words.push(expand(word)),
+        }
+    }
+    assert_eq!(words.remove(0), env!("CARGO_BIN_EXE_bulla"));
+    let mut command = home.command(&words);
+    if let Some((name, value)) = value("Environment=").and_then(|line| line.split_once('=')) {
+        command.env(name, expand(value));
+    }
+    command.env("BULLA_CONFIG", home.path("config.toml"));
+    command
+}
+
+#[test]
+fn what_the_units_start_runs() {
+    let home = Home::new();
+    let volume = home.published();
+    let _units = units(&home);
+    let unit = |name: &str| home.path("units").join(name);
+    let repo = home.path("var/bulla-publish/docs");
+    fs::create_dir_all(home.path("var/bulla-publish")).unwrap();
+    fs::create_dir_all(home.path("var/bulla-pull")).unwrap();
+    fs::create_dir_all(home.path("etc/keys")).unwrap();
+    copy(&home.path("repo"), &repo);
+    copy(&home.path("key"), &home.path("etc/keys/docs.key"));
+    let source = format!("{volume}@{}", repo.display());
+    let config = format!("[sources.docs]\nsource = \"{source}\"\n");
+    fs::write(home.path("config.toml"), config).unwrap();
+    let replica = home.path("var/bulla-pull/docs").display().to_string();
+    let variables = HashMap::from([
+        ("RENEW_OPTIONS", "--valid 9d --json".to_owned()),
+        ("PULL_OPTIONS", "--keep 3 --json".to_owned()),
+        ("SERVE_OPTIONS", "--memory 1MiB -q".to_owned()),
+        ("REPOSITORIES", replica.clone()),
+    ]);
+    let run = |name: &str| {
+        let mut command = command_of(&unit(name), &home, &variables);
+        Ran::of(command.output().unwrap()).ends(0)
+    };
+    let renewed = run("bulla-renew@docs.service");
+    assert_eq!(renewed.field("version"), 2);
+    assert!(home.path("var/bulla-publish/.state").is_dir());
+    let pulled = run("bulla-pull@docs.service");
+    assert_eq!(pulled.field("version"), 2);
+    assert!(home.path("var/bulla-pull/.state").is_dir());
+    // The server comes last, on a socket, as the unit's `Requires=` says.
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    let serve = command_of(&unit("bulla-serve.service"), &home, &variables);
+    // As under `PrivateNetwork=`: the socket is of the network outside, the service has none.
+    let alone = ["unshare", "--net", "sh"];
+    let mut can = Command::new(alone[0]);
+    let can = can.args(["--net", "true"]).status();
+    let alone = match can.is_ok_and(|status| status.success()) {
+        true => &alone[..],
+        false => {
+            skipped("a server without a network", "no network namespaces");
+            &alone[2..]
+        }
+    };
+    let mut parent = Command::new(alone[0]);
+    parent.args(&alone[1..]);
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    parent.args(["-c", script]).arg(serve.get_program());
+    parent.args(serve.get_args()).current_dir(home.path(""));
+    parent
+        .env("HOME", home.path(""))
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(socket)));
+    let mut service = parent.stdout(Stdio::null()).spawn().unwrap();
+    let read = home.run(&["cat", &format!("{volume}@bulla://{at}"), "a"]);
+    service.kill().unwrap();
+    service.wait().unwrap();
+    assert_eq!(read.ends(0).out, "hello\n");
+}

@@ -1,0 +1,247 @@
+//! The log's inner hashes in tiles (docs/decisions/0015): what a replica keeps so that a reader who
+//! skipped versions can see that the log only grew ([`crate::history::prefix`]).
+//!
+//! A tile of level L holds up to 256 roots of perfect subtrees of 256^L leaves each, side by side:
+//! of level 0 leaf hashes, of level 1 the roots of full tiles of level 0, and so on, as C2SP
+//! `tlog-tiles` has it. A full one never changes again; the last one of each level is kept under a
+//! name that tells how many hashes it has.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Reject;
+use crate::history::{Frontier, node_hash};
+
+/// Hashes in a full tile.
+pub const TILE_HASHES: usize = 256;
+/// Bytes of a full tile.
+pub const MAX_TILE_BYTES: usize = TILE_HASHES * 32;
+/// Levels that a log of 2⁶⁴ leaves needs.
+pub const LEVELS: u8 = 8;
+
+/// Binary levels of the log that a tile stands for.
+const TILE_HEIGHT: u8 = 8;
+
+/// Which tile: `LEVEL.INDEX` of a full one, `LEVEL.INDEX.HASHES` of one with fewer than 256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TileName {
+    level: u8,
+    index: u64,
+    hashes: u16,
+}
+
+impl TileName {
+    /// The tile of a log of `size` leaves that has the hash at `node` of `level`; `None` where the
+    /// log has no such hash.
+    pub(crate) fn of(level: u8, node: u64, size: u64) -> Option<TileName> {
+        let nodes = nodes_at(level, size);
+        if node >= nodes {
+            return None;
+        }
+        let index = node >> TILE_HEIGHT;
+        let left = nodes.saturating_sub(index << TILE_HEIGHT);
+        let hashes = left.min(TILE_HASHES as u64) as u16;
+        Some(TileName {
+            level,
+            index,
+            hashes,
+        })
+    }
+
+    /// Which level.
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// The same tile once it has filled.
+    pub fn full(self) -> TileName {
+        TileName {
+            hashes: TILE_HASHES as u16,
+            ..self
+        }
+    }
+
+    /// Whether it has all its hashes.
+    pub fn is_full(&self) -> bool {
+        usize::from(self.hashes) == TILE_HASHES
+    }
+
+    /// Its length, bytes.
+    pub fn len_bytes(&self) -> usize {
+        usize::from(self.hashes).saturating_mul(32)
+    }
+}
+
+impl fmt::Display for TileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.level, self.index)?;
+        if self.is_full() {
+            return Ok(());
+        }
+        write!(f, ".{}", self.hashes)
+    }
+}
+
+impl FromStr for TileName {
+    type Err = Reject;
+
+    /// Reads the one spelling of a tile's name.
+    fn from_str(text: &str) -> Result<TileName, Reject> {
+        let read = || {
+            let mut parts = text.split('.');
+            let level = parts.next()?.parse().ok().filter(|l| *l < LEVELS)?;
+            let index = parts.next()?.parse().ok()?;
+            let hashes = match parts.next() {
+                Some(hashes) => hashes.parse().ok().filter(|h| (1..256).contains(h))?,
+                None => TILE_HASHES as u16,
+            };
+            let name = TileName {
+                level,
+                index,
+                hashes,
+            };
+            (name.to_string() == text).then_some(name)
+        };
+        read().ok_or(bad("not the name of a tile"))
+    }
+}
+
+/// The last tile of each level of a log that is growing: all that one must read to extend it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Edge {
+    size: u64,
+    levels: Vec<Vec<[u8; 32]>>,
+}
+
+impl Edge {
+    /// The empty log.
+    pub fn new() -> Edge {
+        Edge::default()
+    }
+
+    /// The tiles of which the edge of a log of `size` leaves is made, level 0 first.
+    pub fn names(size: u64) -> Vec<TileName> {
+        let last = |level| {
+            let node = nodes_at(level, size).checked_sub(1)?;
+            TileName::of(level, node, size).filter(|tile| !tile.is_full())
+        };
+        (0..LEVELS).filter_map(last).collect()
+    }
+
+    /// Reads an edge from the bytes of the tiles that [`Edge::names`] gives. Nothing is believed of
+    /// it before [`Edge::frontier`] comes to what somebody signed.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for tiles of other lengths than their names say, or too few.
+    pub fn read<T: AsRef<[u8]>>(size: u64, tiles: &[T]) -> Result<Edge, Reject> {
+        let mut edge = Edge {
+            size,
+            levels: Vec::new(),
+        };
+        let names = Edge::names(size);
+        if names.len() != tiles.len() {
+            return Err(bad("too few or too many for the size"));
+        }
+        for (name, tile) in names.iter().zip(tiles) {
+            let (hashes, rest) = tile.as_ref().as_chunks::<32>();
+            if !rest.is_empty() || hashes.len() != usize::from(name.hashes) {
+                return Err(bad("of another length than its name says"));
+            }
+            let level = usize::from(name.level);
+            edge.levels.resize(level.saturating_add(1), Vec::new());
+            if let Some(last) = edge.levels.last_mut() {
+                last.extend_from_slice(hashes);
+            }
+        }
+        Ok(edge)
+    }
+
+    /// Leaves.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Appends the hash of a leaf; the tiles that it fills go to `filled`.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when the log would have more than 2⁶⁴ − 1 leaves.
+    pub fn push(
+        &mut self,
+        leaf_hash: [u8; 32],
+        filled: &mut Vec<(TileName, Vec<u8>)>,
+    ) -> Result<(), Reject> {
+        let node = self.size;
+        self.size = self.size.checked_add(1).ok_or(bad("the log is full"))?;
+        let mut hash = leaf_hash;
+        for level in 0..LEVELS {
+            let at = usize::from(level);
+            if self.levels.len() <= at {
+                self.levels.push(Vec::new());
+            }
+            let Some(hashes) = self.levels.get_mut(at) else {
+                break;
+            };
+            hashes.push(hash);
+            if hashes.len() < TILE_HASHES {
+                break;
+            }
+            let index = node >> TILE_HEIGHT.saturating_mul(level.saturating_add(1)).min(63);
+            let name = TileName {
+                level,
+                index,
+                hashes: TILE_HASHES as u16,
+            };
+            filled.push((name, hashes.concat()));
+            hash = fold(hashes);
+            hashes.clear();
+        }
+        Ok(())
+    }
+
+    /// The tiles that are not full yet.
+    pub fn tiles(&self) -> Vec<(TileName, Vec<u8>)> {
+        let names = Edge::names(self.size).into_iter();
+        let of = |name: TileName| {
+            let hashes = self.levels.get(usize::from(name.level))?;
+            Some((name, hashes.concat()))
+        };
+        names.filter_map(of).collect()
+    }
+
+    /// The log's frontier, as these tiles make it.
+    pub fn frontier(&self) -> Frontier {
+        let mut subtrees = Vec::new();
+        for hashes in self.levels.iter().rev() {
+            let mut rest = hashes.as_slice();
+            while let Some(bit) = rest.len().checked_ilog2() {
+                let (subtree, others) = rest.split_at(1 << bit);
+                subtrees.push(fold(subtree));
+                rest = others;
+            }
+        }
+        Frontier::of(self.size, subtrees)
+    }
+}
+
+/// Hashes of a level in a log of `size` leaves.
+fn nodes_at(level: u8, size: u64) -> u64 {
+    let height = u32::from(level).saturating_mul(u32::from(TILE_HEIGHT));
+    size.checked_shr(height).unwrap_or(0)
+}
+
+/// The root over a power of two of hashes.
+pub(crate) fn fold(hashes: &[[u8; 32]]) -> [u8; 32] {
+    let mut row = hashes.to_vec();
+    while row.len() > 1 {
+        let (pairs, _) = row.as_chunks::<2>();
+        row = pairs.iter().map(|[l, r]| node_hash(l, r)).collect();
+    }
+    row.first().copied().unwrap_or_default()
+}
+
+fn bad(why: &'static str) -> Reject {
+    Reject::Malformed {
+        what: "log tile",
+        why,
+    }
+}

@@ -1,0 +1,224 @@
+//! Witnessed checkpoints of a volume's log: C2SP signed notes with cosignatures
+//! (c2sp.org/signed-note, c2sp.org/tlog-checkpoint, c2sp.org/tlog-cosignature), so that witnesses
+//! which already exist can be named in a policy.
+//!
+//! ```text
+//! bulla/VOLUMEID/EPOCH        origin
+//! SIZE                        decimal
+//! BASE64(ROOT)
+//!                             an empty line
+//! — NAME BASE64(key id [4] ‖ signature)      one line a signature
+//! ```
+//!
+//! A reader needs only the cosignatures of witnesses: the record itself is signed by its publishers
+//! and names the log.
+
+use sha2::{Digest, Sha256};
+
+use crate::error::Reject;
+use crate::history::LogPoint;
+use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use crate::statement::VolumeId;
+use crate::statement::roles::Threshold;
+
+/// Largest checkpoint, bytes.
+pub const MAX_CHECKPOINT_BYTES: usize = 16 << 10;
+/// Most signature lines that are looked at.
+pub const MAX_SIGNATURE_LINES: usize = 100;
+
+/// Algorithm byte of an Ed25519 signature in key ids (C2SP signed-note): the log's own.
+const ED25519: u8 = 0x01;
+/// Algorithm byte of a timestamped Ed25519 cosignature in key ids (C2SP signed-note).
+const COSIGNATURE_V1: u8 = 0x04;
+/// Key id, time and signature of a cosignature.
+const PAYLOAD_BYTES: usize = 4 + 8 + SIGNATURE_BYTES;
+const SIGNATURE_PREFIX: &str = "\u{2014} ";
+
+/// The log's name: one log for each volume and epoch.
+pub fn origin(volume: VolumeId, epoch: u64) -> String {
+    format!("bulla/{volume}/{epoch}")
+}
+
+/// The signed text of a checkpoint (without signatures and the empty line before them).
+pub fn text(volume: VolumeId, log: &LogPoint) -> String {
+    let origin = origin(volume, log.epoch);
+    format!("{origin}\n{}\n{}\n", log.size, base64(&log.root))
+}
+
+/// The note that a publisher hands to witnesses: the text and the log's own signature.
+pub fn note(volume: VolumeId, log: &LogPoint, key: &SecretKey) -> String {
+    let (origin, text) = (origin(volume, log.epoch), text(volume, log));
+    let id = key_id(&origin, ED25519, &key.public());
+    let payload = [id.as_slice(), &key.sign(text.as_bytes())].concat();
+    format!("{text}\n{SIGNATURE_PREFIX}{origin} {}\n", base64(&payload))
+}
+
+/// What a witness signs, at a time in unix seconds (C2SP tlog-cosignature, cosignature/v1).
+pub fn cosigned_message(text: &str, time: u64) -> String {
+    format!("cosignature/v1\ntime {time}\n{text}")
+}
+
+/// The first four bytes of a signature line: which key, of which name, made it.
+fn key_id(name: &str, algorithm: u8, key: &PublicKey) -> [u8; 4] {
+    let digest: [u8; 32] = Sha256::new()
+        .chain_update(name)
+        .chain_update([b'\n', algorithm])
+        .chain_update(key.as_bytes())
+        .finalize()
+        .into();
+    let [a, b, c, d, ..] = digest;
+    [a, b, c, d]
+}
+
+/// The line that a witness adds to a note.
+pub fn cosignature_line(name: &str, key: &PublicKey, time: u64, signature: &[u8; 64]) -> String {
+    let payload = [
+        key_id(name, COSIGNATURE_V1, key).as_slice(),
+        &time.to_be_bytes(),
+        signature.as_slice(),
+    ]
+    .concat();
+    format!("{SIGNATURE_PREFIX}{name} {}\n", base64(&payload))
+}
+
+/// Verifies that enough distinct `witnesses` cosigned exactly the log at `log`.
+///
+/// Lines by others, and lines that cannot be read, say nothing and are passed over.
+///
+/// # Errors
+/// [`Reject::NotSigned`] for another checkpoint or a quorum that is not reached;
+/// [`Reject::Malformed`] for a note that is none.
+pub fn verify(
+    note: &[u8],
+    volume: VolumeId,
+    log: &LogPoint,
+    witnesses: &Threshold,
+) -> Result<(), Reject> {
+    let (_, signed) = cosigned(note, volume, log, witnesses)?;
+    if signed.len() < usize::from(witnesses.needed()) {
+        return Err(Reject::NotSigned(
+            "too few witnesses cosigned the checkpoint",
+        ));
+    }
+    Ok(())
+}
+
+/// The checkpoint with one line of each witness that cosigned it and nothing else.
+///
+/// # Errors
+/// As [`verify`], whatever the quorum.
+pub(crate) fn reduced(
+    note: &[u8],
+    volume: VolumeId,
+    log: &LogPoint,
+    witnesses: &Threshold,
+) -> Result<Vec<u8>, Reject> {
+    let (mut reduced, signed) = cosigned(note, volume, log, witnesses)?;
+    reduced.push('\n');
+    for cosignature in signed {
+        let Cosignature { name, payload, .. } = cosignature;
+        reduced += &format!("{SIGNATURE_PREFIX}{name} {}\n", base64(&payload));
+    }
+    Ok(reduced.into_bytes())
+}
+
+/// A line that a witness signed.
+struct Cosignature<'a> {
+    name: &'a str,
+    payload: [u8; PAYLOAD_BYTES],
+    witness: &'a PublicKey,
+}
+
+/// The text of a checkpoint and its cosignatures, one of each witness, in the order of the lines.
+fn cosigned<'a>(
+    note: &'a [u8],
+    volume: VolumeId,
+    log: &LogPoint,
+    witnesses: &'a Threshold,
+) -> Result<(String, Vec<Cosignature<'a>>), Reject> {
+    let bad = |why| Reject::Malformed {
+        what: "checkpoint",
+        why,
+    };
+    if note.len() > MAX_CHECKPOINT_BYTES {
+        return Err(bad("too long"));
+    }
+    let note = std::str::from_utf8(note).map_err(|_| bad("not UTF-8"))?;
+    let expected = text(volume, log);
+    let Some(lines) = note
+        .strip_prefix(expected.as_str())
+        .and_then(|rest| rest.strip_prefix('\n'))
+    else {
+        return Err(Reject::NotSigned("the checkpoint is of another log"));
+    };
+    let mut signed: Vec<Cosignature<'_>> = Vec::new();
+    for line in lines.lines().take(MAX_SIGNATURE_LINES) {
+        if let Some(found) = cosignature(line, &expected, witnesses)
+            && !signed.iter().any(|before| before.witness == found.witness)
+        {
+            signed.push(found);
+        }
+    }
+    Ok((expected, signed))
+}
+
+/// The signature line of a witness.
+fn cosignature<'a>(line: &'a str, text: &str, witnesses: &'a Threshold) -> Option<Cosignature<'a>> {
+    let (name, encoded) = line.strip_prefix(SIGNATURE_PREFIX)?.split_once(' ')?;
+    let payload: [u8; PAYLOAD_BYTES] = unbase64(encoded)?.try_into().ok()?;
+    let (id, rest) = payload.split_first_chunk::<4>()?;
+    let (time, signature) = rest.split_first_chunk::<8>()?;
+    let signature: &[u8; SIGNATURE_BYTES] = signature.try_into().ok()?;
+    let message = cosigned_message(text, u64::from_be_bytes(*time));
+    let witness = witnesses
+        .keys()
+        .iter()
+        .filter(|key| key_id(name, COSIGNATURE_V1, key) == *id)
+        .find(|key| key.verify(message.as_bytes(), signature))?;
+    Some(Cosignature {
+        name,
+        payload,
+        witness,
+    })
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Standard base64 with padding (RFC 4648, 4).
+fn base64(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let mut group = 0u32;
+        for i in 0..3 {
+            group = group << 8 | u32::from(chunk.get(i).copied().unwrap_or(0));
+        }
+        for i in 0..4usize {
+            let index = (group >> (18 - 6 * i)) & 63;
+            let letter = ALPHABET.get(index as usize).copied().unwrap_or(b'=');
+            out.push(if i > chunk.len() {
+                '='
+            } else {
+                char::from(letter)
+            });
+        }
+    }
+    out
+}
+
+/// The bytes of a base64 text, if it is the one encoding of them.
+fn unbase64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    for chunk in text.as_bytes().chunks(4) {
+        let mut group = 0u32;
+        let mut letters = 0usize;
+        for letter in chunk.iter().filter(|l| **l != b'=') {
+            let value = ALPHABET.iter().position(|a| a == letter)?;
+            group = group << 6 | value as u32;
+            letters += 1;
+        }
+        group <<= 6 * (4 - letters);
+        let [_, bytes @ ..] = group.to_be_bytes();
+        out.extend_from_slice(bytes.get(..letters.checked_sub(1)?)?);
+    }
+    (base64(&out) == text).then_some(out)
+}

@@ -1,0 +1,350 @@
+//! The floor: what one reader has seen of one volume, so that nobody can show it less. State, not
+//! cache: its owner keeps it on disk, synced and locked, and refuses to go on when it is damaged.
+//!
+//! Pure: [`Floor::judge`] (in [`crate::published::judge`]) weighs a head against it; [`Floor::learn`],
+//! [`Floor::observe`] and [`Floor::adopt`] give the floor that follows, to be stored by the caller.
+
+use crate::encode::{Decoder, Encoder, split_checksum};
+use crate::error::Reject;
+use crate::handle::{Handle, InodeBlock};
+use crate::history::LogPoint;
+use crate::history::prefix::Prefix;
+use crate::published::head::{Head, MAX_HEAD_BYTES};
+use crate::published::offer::Offer;
+use crate::published::root::RootRecord;
+use crate::statement::chain::{Chain, MAX_POLICIES, check_revoked};
+use crate::statement::signatures::Signatures;
+use crate::statement::{Signed, VolumeId};
+
+/// Largest encoded floor, bytes: its policies came in a head.
+pub const MAX_FLOOR_BYTES: usize = MAX_HEAD_BYTES + 1024;
+
+const FORMAT: u16 = 0;
+const WHAT: &str = "floor";
+
+/// The newest record that a reader adopted, or that a policy named as `last`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adopted {
+    /// Its version.
+    pub version: u64,
+    /// Its hash.
+    pub record_hash: [u8; 32],
+    /// Its root; unknown where the record is known from a policy's `last` alone.
+    pub root: Option<Handle<InodeBlock>>,
+    /// The log with that record in it.
+    pub log: LogPoint,
+}
+
+/// What a reader has seen of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Floor {
+    pub(crate) volume: VolumeId,
+    pub(crate) policies: Vec<Signed>,
+    pub(crate) adopted: Option<Adopted>,
+    pub(crate) newest_start: u64,
+}
+
+impl Floor {
+    /// The floor of a reader who has seen nothing of `volume`.
+    pub fn new(volume: VolumeId) -> Self {
+        Floor {
+            volume,
+            policies: Vec::new(),
+            adopted: None,
+            newest_start: 0,
+        }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// The newest record adopted, or set by a policy.
+    pub fn adopted(&self) -> Option<&Adopted> {
+        self.adopted.as_ref()
+    }
+
+    /// Number and hash of the newest policy known.
+    pub fn policy(&self) -> Option<(u64, [u8; 32])> {
+        let newest = self.policies.last()?;
+        Some((self.policies.len().saturating_sub(1) as u64, newest.hash()))
+    }
+
+    /// The newest start of validity that was verified, unix seconds: it is not earlier than that.
+    pub fn newest_start(&self) -> u64 {
+        self.newest_start
+    }
+
+    /// The canonical bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::new();
+        e.u16(FORMAT).raw(self.volume.as_bytes());
+        e.u64(self.newest_start);
+        e.varint(self.policies.len() as u64);
+        for policy in &self.policies {
+            policy.encode(&mut e);
+        }
+        e.u8(u8::from(self.adopted.is_some()));
+        if let Some(adopted) = &self.adopted {
+            e.u64(adopted.version).raw(&adopted.record_hash);
+            adopted.log.encode(&mut e);
+            e.u8(u8::from(adopted.root.is_some()));
+            if let Some(root) = &adopted.root {
+                e.raw(root.as_bytes());
+            }
+        }
+        e.finish_with_checksum()
+    }
+
+    /// Reads a floor back.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a damaged one: its owner must stop, not begin anew.
+    pub fn decode(bytes: &[u8]) -> Result<Floor, Reject> {
+        let bad = |why| Reject::Malformed { what: WHAT, why };
+        if bytes.len() > MAX_FLOOR_BYTES {
+            return Err(bad("too long"));
+        }
+        let (body, intact) = split_checksum(bytes).ok_or_else(|| bad("truncated"))?;
+        let mut d = Decoder::new(body, WHAT);
+        let format = d.u16()?;
+        if format != FORMAT {
+            return Err(Reject::Unsupported {
+                what: WHAT,
+                why: format!("format {format}"),
+            });
+        }
+        if !intact {
+            return Err(bad("damaged: the checksum does not match"));
+        }
+        let volume = VolumeId::from_bytes(d.array()?);
+        let newest_start = d.u64()?;
+        let count = d.bounded(MAX_POLICIES as u64, "too many policies")?;
+        let mut policies = Vec::new();
+        for _ in 0..count {
+            policies.push(Signed::decode(&mut d)?);
+        }
+        let adopted = match flag(&mut d)? {
+            true => Some(decode_adopted(&mut d)?),
+            false => None,
+        };
+        d.finish()?;
+        if policies.is_empty() && adopted.is_some() {
+            return Err(bad("a record that no policy allows"));
+        }
+        Ok(Floor {
+            volume,
+            policies,
+            adopted,
+            newest_start,
+        })
+    }
+}
+
+impl Floor {
+    /// The floor after the policies of `head`, whatever its record is worth. The record that the
+    /// newest policy names as `last` becomes the floor, downwards too (rule 4).
+    ///
+    /// # Errors
+    /// Those of the chain: bad signatures, a fork.
+    pub fn learn(&self, head: &Head, signatures: &mut Signatures) -> Result<Floor, Reject> {
+        let chain = self.known_chain(head, signatures)?;
+        Ok(self.with_chain(&chain))
+    }
+
+    /// The floor after seeing `offer` without adopting it: its policies and its start are known
+    /// from now on; the adopted version stays (unless a new policy moves it).
+    ///
+    /// # Errors
+    /// [`Reject::Fork`] when this floor has since learned something that contradicts the offer.
+    pub fn observe(&self, offer: &Offer) -> Result<Floor, Reject> {
+        if !offer.moves_floor {
+            return Ok(self.clone());
+        }
+        let mut floor = self.with_chain(&self.merged(offer)?);
+        floor.newest_start = self.newest_start.max(offer.newest_start);
+        Ok(floor)
+    }
+
+    /// Whether a record that was adopted once may still be shown under the policies known by now.
+    ///
+    /// # Errors
+    /// [`Reject::Revoked`]; [`Reject::NotSigned`] under a superseded policy whose successor does not
+    /// name it (rule 3).
+    pub fn still_allows(
+        &self,
+        record: &RootRecord,
+        record_hash: &[u8; 32],
+        signatures: &mut Signatures,
+    ) -> Result<(), Reject> {
+        let chain = Chain::verify(self.volume, &self.policies, signatures)?;
+        check_revoked(&chain)?;
+        check_superseded(&chain, record, record_hash)
+    }
+
+    /// What must be shown before `offer` can be adopted: that its log has this floor's record in it.
+    /// `None` where that is plain, or nothing is to be shown.
+    ///
+    /// # Errors
+    /// Those of [`Floor::adopt`].
+    pub fn unproved(&self, offer: &Offer) -> Result<Option<Prefix>, Reject> {
+        if !offer.moves_floor {
+            return Ok(None);
+        }
+        self.merged(offer)?;
+        match self.admit(offer)? {
+            Some(prefix) if offer.proved != Some(prefix.old()) => Ok(Some(prefix)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The floor after adopting `offer`. A pinned offer moves nothing.
+    ///
+    /// # Errors
+    /// The floor's rules are applied again, because this floor may have moved since the judgement:
+    /// [`Reject::Rollback`], [`Reject::Fork`], [`Reject::NotSigned`]; [`Reject::Unproved`] unless
+    /// [`Floor::unproved`] has nothing to ask for.
+    pub fn adopt(&self, offer: &Offer) -> Result<Floor, Reject> {
+        if !offer.moves_floor {
+            return Ok(self.clone());
+        }
+        let mut floor = self.observe(offer)?;
+        if self.unproved(offer)?.is_some() {
+            return Err(Reject::Unproved);
+        }
+        floor.adopted = Some(Adopted {
+            version: offer.record.version,
+            record_hash: offer.record_hash,
+            root: Some(offer.record.root),
+            log: offer.log_after,
+        });
+        Ok(floor)
+    }
+
+    /// The chain that counts: the head's or the one known, whichever knows more (rule 3).
+    pub(crate) fn known_chain(
+        &self,
+        head: &Head,
+        signatures: &mut Signatures,
+    ) -> Result<Chain, Reject> {
+        let offered = Chain::verify(self.volume, &head.policies, signatures)?;
+        if self.policies.is_empty() {
+            return Ok(offered);
+        }
+        let known = Chain::verify(self.volume, &self.policies, signatures)?;
+        known.newer_of(offered)
+    }
+
+    /// The offer's chain, if this floor does not know better by now.
+    fn merged(&self, offer: &Offer) -> Result<Chain, Reject> {
+        if offer.chain.volume() != self.volume {
+            return Err(Reject::WrongVolume);
+        }
+        let offered = offer.chain.signed();
+        let agree = self.policies.iter().zip(offered).all(|(a, b)| {
+            // Signatures may differ: more owners may have signed the same policy later.
+            a.hash() == b.hash()
+        });
+        if !agree {
+            return Err(Reject::Fork("two successors of one policy"));
+        }
+        if self.policies.len() > offered.len() {
+            return Err(Reject::NotSigned("judged under a policy since superseded"));
+        }
+        Ok(offer.chain.clone())
+    }
+
+    /// This floor under `chain`, which is the known one or continues it.
+    fn with_chain(&self, chain: &Chain) -> Floor {
+        Floor {
+            adopted: self.adopted_under(chain),
+            policies: chain.signed().to_vec(),
+            ..self.clone()
+        }
+    }
+
+    /// Rule 4: a policy that is new to this reader sets the floor to its `last`.
+    fn adopted_under(&self, chain: &Chain) -> Option<Adopted> {
+        if chain.signed().len() <= self.policies.len() {
+            return self.adopted.clone();
+        }
+        let last = chain.newest().last()?;
+        let same = |a: &&Adopted| a.record_hash == last.record_hash;
+        Some(Adopted {
+            version: last.version,
+            record_hash: last.record_hash,
+            root: self.adopted.as_ref().filter(same).and_then(|a| a.root),
+            log: last.log,
+        })
+    }
+
+    /// The rules that ask neither for signatures nor for time: rollback, rule 3, fork, log; and
+    /// what remains to be shown of the log.
+    pub(crate) fn admit(&self, offer: &Offer) -> Result<Option<Prefix>, Reject> {
+        let record = &offer.record;
+        let floor = self.adopted_under(&offer.chain);
+        let floor_version = floor.as_ref().map_or(0, |f| f.version);
+        if record.version < floor_version {
+            return Err(Reject::Rollback {
+                offered: record.version,
+                floor: floor_version,
+            });
+        }
+        check_superseded(&offer.chain, record, &offer.record_hash)?;
+        let Some(floor) = floor else {
+            return Ok(None);
+        };
+        if record.version == floor.version {
+            if offer.record_hash != floor.record_hash {
+                return Err(Reject::Fork("two records of one version"));
+            }
+            return Ok(None);
+        }
+        offer.grows_from(&floor.log)
+    }
+}
+
+/// Rule 3: under an older policy only what the newest names as `last`.
+fn check_superseded(
+    chain: &Chain,
+    record: &RootRecord,
+    record_hash: &[u8; 32],
+) -> Result<(), Reject> {
+    let newest = chain.newest();
+    if record.policy_number == newest.number() {
+        return Ok(());
+    }
+    let named = newest
+        .last()
+        .is_some_and(|last| last.version == record.version && last.record_hash == *record_hash);
+    if !named {
+        return Err(Reject::NotSigned(
+            "root record, under a superseded policy whose successor does not name it",
+        ));
+    }
+    Ok(())
+}
+
+fn decode_adopted(d: &mut Decoder<'_>) -> Result<Adopted, Reject> {
+    let (version, record_hash) = (d.u64()?, d.array()?);
+    let log = LogPoint::decode(d)?;
+    let root = match flag(d)? {
+        true => Some(Handle::from_bytes(d.array()?)),
+        false => None,
+    };
+    Ok(Adopted {
+        version,
+        record_hash,
+        root,
+        log,
+    })
+}
+
+fn flag(d: &mut Decoder<'_>) -> Result<bool, Reject> {
+    match d.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(d.bad("a flag is 0 or 1")),
+    }
+}

@@ -1,0 +1,168 @@
+//! The head: the one small file of a replica that changes. It carries everything that a reader needs
+//! to judge a volume; the blocks come by handle.
+//!
+//! The head is the replica's word: whatever is wrong with its form is that replica's fault, and what
+//! it carries counts only after [`crate::published::floor::Floor::judge`].
+
+use bytes::Bytes;
+
+use crate::encode::{Decoder, Encoder};
+use crate::error::Reject;
+use crate::history::{Frontier, LogPoint};
+use crate::published::checkpoint::MAX_CHECKPOINT_BYTES;
+use crate::published::root::RootRecord;
+use crate::statement::chain::MAX_POLICIES;
+use crate::statement::policy::Policy;
+use crate::statement::{Signed, VolumeId};
+
+/// Largest head, bytes.
+pub const MAX_HEAD_BYTES: usize = 1 << 20;
+
+const FORMAT: u16 = 0;
+
+/// A head, checked in form only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The policy chain, genesis first.
+    pub policies: Vec<Signed>,
+    /// The root record.
+    pub record: Signed,
+    /// The timestamp, where the policy wants one.
+    pub timestamp: Option<Signed>,
+    /// A C2SP checkpoint of the log just after the record, with cosignatures.
+    pub checkpoint: Option<Bytes>,
+    /// The log just before the record: with it a publisher appends without reading the log.
+    pub frontier: Frontier,
+}
+
+impl Head {
+    /// The canonical bytes.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when there would be more than [`MAX_HEAD_BYTES`].
+    pub fn encode(&self) -> Result<Vec<u8>, Reject> {
+        let mut e = Encoder::new();
+        e.u16(FORMAT);
+        // Incompatible flags: none in this format.
+        e.u16(0);
+        e.varint(self.policies.len() as u64);
+        for policy in &self.policies {
+            policy.encode(&mut e);
+        }
+        self.record.encode(&mut e);
+        e.u8(u8::from(self.timestamp.is_some()));
+        if let Some(timestamp) = &self.timestamp {
+            timestamp.encode(&mut e);
+        }
+        e.bytes(self.checkpoint.as_deref().unwrap_or_default());
+        self.frontier.encode(&mut e);
+        let bytes = e.finish();
+        if bytes.len() > MAX_HEAD_BYTES {
+            return Err(bad("too long"));
+        }
+        Ok(bytes)
+    }
+
+    /// Takes bytes that claim to be a head.
+    ///
+    /// # Errors
+    /// [`Reject::Unsupported`] for a later format, [`Reject::Malformed`] for anything but the one
+    /// encoding of a head.
+    pub fn decode(bytes: &[u8]) -> Result<Head, Reject> {
+        if bytes.len() > MAX_HEAD_BYTES {
+            return Err(bad("too long"));
+        }
+        let mut d = Decoder::new(bytes, "head");
+        let (format, incompatible) = (d.u16()?, d.u16()?);
+        if format != FORMAT || incompatible != 0 {
+            return Err(Reject::Unsupported {
+                what: "head",
+                why: format!("format {format}, flags {incompatible:#06x}"),
+            });
+        }
+        let count = d.bounded(MAX_POLICIES as u64, "too many policies")?;
+        let mut policies = Vec::new();
+        for _ in 0..count {
+            policies.push(Signed::decode(&mut d)?);
+        }
+        let record = Signed::decode(&mut d)?;
+        let timestamp = match d.u8()? {
+            0 => None,
+            1 => Some(Signed::decode(&mut d)?),
+            _ => return Err(d.bad("neither with nor without a timestamp")),
+        };
+        let checkpoint = d.bytes(MAX_CHECKPOINT_BYTES)?;
+        let checkpoint = (!checkpoint.is_empty()).then(|| Bytes::copy_from_slice(checkpoint));
+        let frontier = Frontier::decode(&mut d)?;
+        d.finish()?;
+        Ok(Head {
+            policies,
+            record,
+            timestamp,
+            checkpoint,
+            frontier,
+        })
+    }
+
+    /// The volume id that the head claims: the hash of its first policy. Nothing is verified; a reader
+    /// who was told a volume id compares.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when there is no policy.
+    pub fn volume(&self) -> Result<VolumeId, Reject> {
+        let genesis = self.policies.first().ok_or_else(|| bad("no policy"))?;
+        Ok(VolumeId::from_bytes(genesis.statement().hash()))
+    }
+
+    /// The log to which the next statement of this volume is appended: what the next record names
+    /// as its log, and the frontier for the head that carries it.
+    ///
+    /// Says nothing about signatures: judge the head first.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when the frontier is not that of the log that the record names.
+    pub fn next_log(&self, volume: VolumeId) -> Result<(LogPoint, Frontier), Reject> {
+        let record: RootRecord = self.record.statement().read(volume)?;
+        let mut frontier = self.after_record(&record)?;
+        let mut epoch = record.log.epoch;
+        for signed in self.policies.iter().skip(1) {
+            let policy: Policy = signed.statement().read(volume)?;
+            if policy.number() <= record.policy_number {
+                continue;
+            }
+            if policy.log_epoch() != epoch {
+                epoch = policy.log_epoch();
+                frontier = Frontier::new();
+            }
+            frontier.push(signed.statement().bytes())?;
+        }
+        Ok((frontier.point(epoch), frontier))
+    }
+
+    /// The log with `record` (this head's) as its last leaf.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when the frontier is not that of the log that the record names.
+    pub(crate) fn after_record(&self, record: &RootRecord) -> Result<Frontier, Reject> {
+        if self.frontier.point(record.log.epoch) != record.log {
+            return Err(bad("the frontier is not that of the record's log"));
+        }
+        let mut frontier = self.frontier.clone();
+        frontier.push(self.record.statement().bytes())?;
+        Ok(frontier)
+    }
+}
+
+/// The log of a new volume: its genesis policy is leaf 0.
+///
+/// # Errors
+/// None in practice: a log of one leaf is not full.
+pub fn first_log(genesis: &Signed) -> Result<(LogPoint, Frontier), Reject> {
+    let mut frontier = Frontier::new();
+    frontier.push(genesis.statement().bytes())?;
+    Ok((frontier.point(0), frontier))
+}
+
+fn bad(why: &'static str) -> Reject {
+    Reject::Malformed { what: "head", why }
+}

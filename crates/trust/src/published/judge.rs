@@ -1,0 +1,260 @@
+//! Whether a head is believed: every rule of design `trees.md` (*Policy*, *Floor*), in one order.
+//!
+//! 1. The policy chain verifies, and agrees with the one that the reader knows; of the two, the
+//!    longer counts (rules 1, 3, 5). A pinned policy stands in it (rule 6). The volume is not
+//!    revoked (rule 5).
+//! 2. The record is signed by the publishers of the policy that it names.
+//! 3. The record is not behind the floor, and under the newest policy or what that names as `last`
+//!    (rules 3, 4).
+//! 4. The timestamp and the witnesses that the newest policy demands are there.
+//! 5. The time is right, for the newest policy too (rule 2).
+//!
+//! Evidence of an attack thus comes before an outage: a head that is both old and expired is a
+//! rollback.
+
+use crate::error::Reject;
+use crate::history::Frontier;
+use crate::published::checkpoint;
+use crate::published::floor::Floor;
+use crate::published::head::Head;
+use crate::published::root::RootRecord;
+use crate::published::timestamp::Timestamp;
+use crate::statement::chain::{Chain, check_revoked};
+use crate::statement::signatures::Signatures;
+use crate::statement::{Signed, VolumeId};
+
+pub use crate::published::offer::Offer;
+
+/// How far ahead of the reader's clock a statement may start, seconds.
+pub const MAX_AHEAD_SECONDS: u64 = 600;
+
+/// How old a statement may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// Until the end of its validity.
+    Strict,
+    /// So many seconds longer than the record and timestamp say; the policy's end stays hard.
+    Grace(u64),
+    /// Exactly this record, whatever the floor and the clock say. Never moves the floor.
+    Pinned {
+        /// The record's version.
+        version: u64,
+        /// The record's hash.
+        record_hash: [u8; 32],
+    },
+}
+
+/// What the reader brings to a judgement.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// The reader's clock, unix seconds.
+    pub now: u64,
+    /// How old a statement may be.
+    pub freshness: Freshness,
+    /// A policy that must stand in the chain.
+    pub policy_pin: Option<[u8; 32]>,
+}
+
+impl Terms {
+    /// The default: strict freshness, no pin.
+    pub fn strict(now: u64) -> Self {
+        Terms {
+            now,
+            freshness: Freshness::Strict,
+            policy_pin: None,
+        }
+    }
+}
+
+impl Floor {
+    /// Judges a head.
+    ///
+    /// # Errors
+    /// Why it is not believed; [`Reject::class`] says what to call it. Nothing is recorded: see
+    /// [`Floor::learn`], [`Floor::observe`], [`Floor::adopt`].
+    pub fn judge(
+        &self,
+        head: &Head,
+        terms: &Terms,
+        signatures: &mut Signatures,
+    ) -> Result<Offer, Reject> {
+        let chain = self.known_chain(head, signatures)?;
+        check_pin(&chain, terms)?;
+        check_revoked(&chain)?;
+        let record = signed_record(&head.record, &chain, signatures)?;
+        let record_hash = head.record.hash();
+        let after = head.after_record(&record)?;
+        let mut offer = Offer {
+            is_new: self.adopted.as_ref().map(|a| a.record_hash) != Some(record_hash),
+            log_after: after.point(record.log.epoch),
+            before: head.frontier.clone(),
+            proved: None,
+            record,
+            record_hash,
+            chain,
+            valid_until: u64::MAX,
+            fresh_until: u64::MAX,
+            judged_at: terms.now.max(self.newest_start),
+            stale: false,
+            moves_floor: true,
+            newest_start: self.newest_start,
+        };
+        if let Freshness::Pinned {
+            version,
+            record_hash,
+        } = terms.freshness
+        {
+            check_pinned_record(&offer, version, &record_hash)?;
+            offer.moves_floor = false;
+            return Ok(offer);
+        }
+        self.admit(&offer)?;
+        let timestamp = demanded_timestamp(head, &offer, signatures)?;
+        check_witnesses(head, &offer, &after)?;
+        self.check_time(&mut offer, timestamp.as_ref(), terms)?;
+        Ok(offer)
+    }
+
+    /// Rule 2 and *Floor*: nothing from the future, nothing that has ended.
+    fn check_time(
+        &self,
+        offer: &mut Offer,
+        timestamp: Option<&Timestamp>,
+        terms: &Terms,
+    ) -> Result<(), Reject> {
+        let now = offer.judged_at;
+        let start = offer.record.start;
+        check_begun(start, now)?;
+        if let Some(timestamp) = timestamp {
+            check_begun(timestamp.issued, now)?;
+        }
+        // Measured against the clock alone: otherwise each start would allow the next one to be ten
+        // minutes later, and a stolen key could push readers' time forward without end.
+        if start <= terms.now.saturating_add(MAX_AHEAD_SECONDS) {
+            offer.newest_start = self.newest_start.max(start);
+        }
+        let mut until = offer.record.until();
+        if let Some(timestamp) = timestamp {
+            until = until.min(timestamp.until);
+        }
+        let not_after = offer.chain.newest().not_after();
+        offer.fresh_until = until.min(not_after);
+        offer.stale = now >= until;
+        if let Freshness::Grace(seconds) = terms.freshness {
+            until = until.saturating_add(seconds);
+        }
+        until = until.min(not_after);
+        if now >= until {
+            return Err(Reject::Expired { until, now });
+        }
+        offer.valid_until = until;
+        Ok(())
+    }
+}
+
+/// Rule 6.
+pub(crate) fn check_pin(chain: &Chain, terms: &Terms) -> Result<(), Reject> {
+    match &terms.policy_pin {
+        Some(hash) if !chain.contains(hash) => {
+            Err(Reject::NotPinned("the pinned policy is not in the chain"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The record, if the publishers of the policy that it names signed it.
+pub(crate) fn signed_record(
+    signed: &Signed,
+    chain: &Chain,
+    signatures: &mut Signatures,
+) -> Result<RootRecord, Reject> {
+    let record: RootRecord = signed.statement().read(chain.volume())?;
+    let Some((policy, hash)) = chain.get(record.policy_number) else {
+        return Err(Reject::NotSigned("root record, under an unknown policy"));
+    };
+    if hash != record.policy_hash {
+        return Err(Reject::NotSigned("root record, under another policy"));
+    }
+    if policy.log_epoch() != record.log.epoch {
+        return Err(Reject::NotSigned("root record, in another log"));
+    }
+    signatures.require(signed, &policy.roles().publishers, "root record")?;
+    Ok(record)
+}
+
+pub(crate) fn check_pinned_record(
+    offer: &Offer,
+    version: u64,
+    record_hash: &[u8; 32],
+) -> Result<(), Reject> {
+    if offer.record.version != version {
+        return Err(Reject::NotPinned("another version"));
+    }
+    if offer.record_hash != *record_hash {
+        return Err(Reject::NotPinned("another record of that version"));
+    }
+    Ok(())
+}
+
+/// The timestamp for exactly this record under the newest policy, where that policy lists keys.
+fn demanded_timestamp(
+    head: &Head,
+    offer: &Offer,
+    signatures: &mut Signatures,
+) -> Result<Option<Timestamp>, Reject> {
+    let newest = offer.chain.newest();
+    let roles = newest.roles();
+    if roles.timestamps.is_empty() {
+        return Ok(None);
+    }
+    let Some(signed) = &head.timestamp else {
+        return Err(Reject::NotSigned(
+            "the timestamp that the policy demands is missing",
+        ));
+    };
+    let timestamp: Timestamp = signed.statement().read(offer.chain.volume())?;
+    if timestamp.record_hash != offer.record_hash {
+        return Err(Reject::NotSigned("timestamp of another record"));
+    }
+    if timestamp.policy_number != newest.number() {
+        return Err(Reject::NotSigned("timestamp under another policy number"));
+    }
+    if timestamp.policy_hash != offer.chain.newest_hash() {
+        return Err(Reject::NotSigned("timestamp under another policy"));
+    }
+    match timestamp.until.checked_sub(timestamp.issued) {
+        Some(validity) if validity <= roles.timestamp_max => {}
+        _ => {
+            return Err(Reject::NotSigned(
+                "timestamp valid for longer than the policy allows",
+            ));
+        }
+    }
+    signatures.require(signed, &roles.timestamps, "timestamp")?;
+    Ok(Some(timestamp))
+}
+
+/// The cosignatures on the log with this record in it, where the newest policy sets a quorum.
+fn check_witnesses(head: &Head, offer: &Offer, after: &Frontier) -> Result<(), Reject> {
+    let witnesses = &offer.chain.newest().roles().witnesses;
+    if witnesses.needed() == 0 {
+        return Ok(());
+    }
+    let Some(note) = &head.checkpoint else {
+        return Err(Reject::NotSigned("the witnessed checkpoint is missing"));
+    };
+    let volume: VolumeId = offer.chain.volume();
+    checkpoint::verify(
+        note,
+        volume,
+        &after.point(offer.record.log.epoch),
+        witnesses,
+    )
+}
+
+fn check_begun(start: u64, now: u64) -> Result<(), Reject> {
+    if start > now.saturating_add(MAX_AHEAD_SECONDS) {
+        return Err(Reject::NotYetValid { start, now });
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! Proofs for paths: that a path is in a volume, with its inode, or that it is not. A proof is checked
+//! offline, by anybody who knows the volume id and the time. Relies on [`crate::published::judge`] for the head and
+//! on [`crate::reach::Lookup`] for the way down; bytes in docs/formats/path-proof.md.
+//!
+//! ```text
+//! path proof = format u16 (0) | incompatible flags u16 (0) | path length varint | path
+//!            | head length varint | head | count varint | { block length varint | block } * count
+//! ```
+//!
+//! The head (policies, root record, timestamp, checkpoint) carries no byte that the checks do not cover:
+//! signatures by keys without a role, a timestamp or checkpoint that no policy demands, and lines of a
+//! checkpoint that no witness of the policy signed are left out, and refused where they stand. The blocks
+//! are those that a reader fetches on the way, in that order.
+
+use bytes::Bytes;
+
+use crate::encode::{Decoder, Encoder};
+use crate::error::Reject;
+use crate::handle::Hasher;
+use crate::published::checkpoint;
+use crate::published::floor::Floor;
+use crate::published::head::{Head, MAX_HEAD_BYTES};
+use crate::published::judge::{Terms, signed_record};
+use crate::published::root::RootRecord;
+use crate::reach::{Lookup, MAX_COMPONENTS, Outcome, Wanted};
+use crate::statement::chain::Chain;
+use crate::statement::roles::Threshold;
+use crate::statement::signatures::Signatures;
+use crate::statement::{Signed, VolumeId};
+use crate::tree::map::{MAX_HEIGHT, MAX_NODE_BYTES};
+
+/// Largest encoded proof, bytes.
+pub const MAX_PATH_PROOF_BYTES: usize = 16 << 20;
+/// Longest path, bytes: [`MAX_COMPONENTS`] names of 255 bytes.
+const MAX_PATH_BYTES: usize = MAX_COMPONENTS * 256;
+/// Most blocks: the root's inode, then for each name the nodes of a directory and an inode.
+const MAX_BLOCKS: usize = 1 + MAX_COMPONENTS * (MAX_HEIGHT as usize + 1);
+
+const FORMAT: u16 = 0;
+const WHAT: &str = "path proof";
+
+/// A proof, checked in form only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathProof {
+    path: Vec<u8>,
+    head: Head,
+    blocks: Vec<Bytes>,
+}
+
+/// What the reader of a proof demands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demands {
+    /// The time, unix seconds.
+    pub now: u64,
+    /// Lowest number of the newest policy in the proof. A reader who knows that policy 3 exists
+    /// asks for 3: whoever held the keys of policy 2 cannot prove anything to it. 0 takes any.
+    pub least_policy: u64,
+}
+
+/// What a proof shows.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The path is there, with this inode, or is not there.
+    pub outcome: Outcome,
+    /// The root record under which this is so.
+    pub record: RootRecord,
+    /// Its hash.
+    pub record_hash: [u8; 32],
+    /// Number of the newest policy.
+    pub policy_number: u64,
+    /// Until when its publishers vouch for it, unix seconds (exclusive).
+    pub valid_until: u64,
+}
+
+impl PathProof {
+    /// The path that the proof is about: names joined by slashes, empty for the root.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Checks the proof for `path` in `volume`.
+    ///
+    /// # Errors
+    /// [`Reject::Rollback`] under an older policy than demanded; [`Reject::Expired`] and the others of
+    /// [`Floor::judge`]; [`Reject::WrongBlock`], [`Reject::BadTree`] or [`Reject::Malformed`] unless the
+    /// blocks are those on the way to `path`, all of them and no more.
+    pub fn verify(
+        &self,
+        volume: VolumeId,
+        path: &[u8],
+        demands: &Demands,
+    ) -> Result<Shown, Reject> {
+        if self.path != path {
+            return Err(bad("about another path"));
+        }
+        let mut signatures = Signatures::default();
+        let chain = Chain::verify(volume, &self.head.policies, &mut signatures)?;
+        let policy_number = chain.newest().number();
+        if policy_number < demands.least_policy {
+            return Err(Reject::Rollback {
+                offered: policy_number,
+                floor: demands.least_policy,
+            });
+        }
+        let terms = Terms::strict(demands.now);
+        let offer = Floor::new(volume).judge(&self.head, &terms, &mut signatures)?;
+        if reduced(&self.head, &chain, &offer.record)? != self.head {
+            return Err(bad("a signature or statement that nothing demands"));
+        }
+        Ok(Shown {
+            outcome: self.follow(&chain.hasher(), &offer.record)?,
+            record: offer.record,
+            record_hash: offer.record_hash,
+            policy_number,
+            valid_until: offer.valid_until,
+        })
+    }
+
+    fn follow(&self, hasher: &Hasher, record: &RootRecord) -> Result<Outcome, Reject> {
+        let mut lookup = Lookup::new(record.root, &self.path)?;
+        let mut blocks = self.blocks.iter();
+        while let Some(wanted) = lookup.wants() {
+            let block = blocks.next().ok_or_else(|| bad("ends before the path"))?;
+            lookup.supply(wanted.prove(hasher, block.clone())?)?;
+        }
+        if blocks.next().is_some() {
+            return Err(bad("goes on after the end of the path"));
+        }
+        let outcome = lookup
+            .outcome()
+            .ok_or_else(|| bad("ends before the path"))?;
+        Ok(outcome.clone())
+    }
+
+    /// The canonical bytes.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when there would be more than [`MAX_PATH_PROOF_BYTES`].
+    pub fn encode(&self) -> Result<Vec<u8>, Reject> {
+        let mut e = Encoder::new();
+        e.u16(FORMAT).u16(0);
+        e.bytes(&self.path).bytes(&self.head.encode()?);
+        e.varint(self.blocks.len() as u64);
+        for block in &self.blocks {
+            e.bytes(block);
+        }
+        if e.len() > MAX_PATH_PROOF_BYTES {
+            return Err(bad("too long"));
+        }
+        Ok(e.finish())
+    }
+
+    /// Takes bytes that claim to be a proof.
+    ///
+    /// # Errors
+    /// [`Reject::Unsupported`] for a later format, [`Reject::Malformed`] for anything but the one
+    /// encoding of a proof.
+    pub fn decode(bytes: &[u8]) -> Result<PathProof, Reject> {
+        if bytes.len() > MAX_PATH_PROOF_BYTES {
+            return Err(bad("too long"));
+        }
+        let mut d = Decoder::new(bytes, WHAT);
+        let (format, flags) = (d.u16()?, d.u16()?);
+        if format != FORMAT || flags != 0 {
+            return Err(Reject::Unsupported {
+                what: WHAT,
+                why: format!("format {format}, flags {flags:#06x}"),
+            });
+        }
+        let path = d.bytes(MAX_PATH_BYTES)?.to_vec();
+        let head = Head::decode(d.bytes(MAX_HEAD_BYTES)?)?;
+        let count = d.bounded(MAX_BLOCKS as u64, "too many blocks")?;
+        let mut blocks = Vec::new();
+        for _ in 0..count {
+            blocks.push(Bytes::copy_from_slice(d.bytes(MAX_NODE_BYTES)?));
+        }
+        d.finish()?;
+        Ok(PathProof { path, head, blocks })
+    }
+}
+
+/// Makes a proof: takes the blocks on the way, one after another.
+///
+/// ```
+/// # use trust::{Handle, Reject, head::Head, path_proof::{PathProof, Prover}, statement::VolumeId};
+/// # fn read(_: &Handle) -> bytes::Bytes { unreachable!() }
+/// fn prove(head: &Head, volume: VolumeId, path: &[u8]) -> Result<PathProof, Reject> {
+///     let mut prover = Prover::new(head, volume, path)?;
+///     while let Some(wanted) = prover.wants() {
+///         prover.supply(read(&wanted.handle()))?;
+///     }
+///     prover.finish()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Prover {
+    proof: PathProof,
+    hasher: Hasher,
+    lookup: Lookup,
+    bytes: usize,
+}
+
+impl Prover {
+    /// Begins the proof for `path` under a head. Its time is not looked at: who checks the proof says
+    /// what time it is.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for an impossible path; [`Reject::WrongVolume`] or [`Reject::NotSigned`] for
+    /// a head that proves nothing.
+    pub fn new(head: &Head, volume: VolumeId, path: &[u8]) -> Result<Prover, Reject> {
+        let mut signatures = Signatures::default();
+        let chain = Chain::verify(volume, &head.policies, &mut signatures)?;
+        let record = signed_record(&head.record, &chain, &mut signatures)?;
+        Ok(Prover {
+            proof: PathProof {
+                path: path.to_vec(),
+                head: reduced(head, &chain, &record)?,
+                blocks: Vec::new(),
+            },
+            hasher: chain.hasher(),
+            lookup: Lookup::new(record.root, path)?,
+            bytes: 0,
+        })
+    }
+
+    /// The block that is wanted next; `None` when the proof is complete.
+    pub fn wants(&self) -> Option<Wanted> {
+        self.lookup.wants()
+    }
+
+    /// Takes the plaintext of the block that [`Prover::wants`] names.
+    ///
+    /// # Errors
+    /// [`Reject::WrongBlock`] for other bytes: ask another place. [`Reject::BadTree`] when the tree
+    /// breaks a rule; [`Reject::Malformed`] when the proof becomes too long.
+    pub fn supply(&mut self, plaintext: Bytes) -> Result<(), Reject> {
+        let wanted = self.wants().ok_or(Reject::WrongBlock)?;
+        self.bytes = self.bytes.saturating_add(plaintext.len());
+        if self.bytes > MAX_PATH_PROOF_BYTES {
+            return Err(bad("too long"));
+        }
+        let found = wanted.prove(&self.hasher, plaintext.clone())?;
+        self.lookup.supply(found)?;
+        self.proof.blocks.push(plaintext);
+        Ok(())
+    }
+
+    /// The proof.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] while a block is wanted.
+    pub fn finish(self) -> Result<PathProof, Reject> {
+        match self.lookup.outcome() {
+            Some(_) => Ok(self.proof),
+            None => Err(bad("ends before the path")),
+        }
+    }
+}
+
+/// The head without what nothing demands: only then each of its bytes is covered by a check.
+fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result<Head, Reject> {
+    let mut policies = Vec::with_capacity(head.policies.len());
+    let mut before: Option<&Threshold> = None;
+    for (number, signed) in (0u64..).zip(&head.policies) {
+        let (policy, _) = chain
+            .get(number)
+            .ok_or_else(|| bad("a policy is missing"))?;
+        let owners = &policy.roles().owners;
+        policies.push(signed_by(signed, &[Some(owners), before]));
+        before = Some(owners);
+    }
+    let publishers = chain.get(record.policy_number);
+    let publishers = publishers.map(|(policy, _)| &policy.roles().publishers);
+    let newest = chain.newest().roles();
+    let timestamp = head.timestamp.as_ref();
+    let timestamp = timestamp.filter(|_| !newest.timestamps.is_empty());
+    let mut log = head.frontier.clone();
+    log.push(head.record.statement().bytes())?;
+    let log = log.point(record.log.epoch);
+    let note = head.checkpoint.as_ref();
+    let note = note.filter(|_| newest.witnesses.needed() > 0);
+    Ok(Head {
+        policies,
+        record: signed_by(&head.record, &[publishers]),
+        timestamp: timestamp.map(|signed| signed_by(signed, &[Some(&newest.timestamps)])),
+        checkpoint: match note {
+            Some(note) => {
+                let note = checkpoint::reduced(note, chain.volume(), &log, &newest.witnesses)?;
+                Some(note.into())
+            }
+            None => None,
+        },
+        frontier: head.frontier.clone(),
+    })
+}
+
+/// The statement with the signatures of these roles' keys.
+fn signed_by(signed: &Signed, roles: &[Option<&Threshold>]) -> Signed {
+    signed.keep(|key| {
+        let mut roles = roles.iter().copied().flatten();
+        roles.any(|role| role.keys().iter().any(|has| has.as_bytes() == key))
+    })
+}
+
+fn bad(why: &'static str) -> Reject {
+    Reject::Malformed { what: WHAT, why }
+}

@@ -1,0 +1,175 @@
+//! Follows one path down, from a root to an inode or to the place that proves that there is none.
+//! Relies on [`crate::tree::map::Node::find`] and on the checks of every reader.
+
+use super::need::{Found, Wanted};
+use crate::error::Reject;
+use crate::handle::{Handle, InodeBlock};
+use crate::tree::inode::{Content, Entry, Inode, check_name};
+use crate::tree::map::{ChildRef, Find};
+
+/// Most names of a path that is followed.
+pub const MAX_COMPONENTS: usize = 256;
+
+/// Where a path ends. Symbolic links are not followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// At this inode.
+    Present(Box<Inode>),
+    /// Nothing has this path.
+    Absent(Absence),
+}
+
+/// Why nothing has a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    /// So many names lead to a directory that does not hold the next one.
+    NoEntry {
+        /// Names that lead to the directory.
+        found: usize,
+    },
+    /// So many names lead to a file that is not a directory, and more names follow.
+    NotADirectory {
+        /// Names that lead to the file.
+        found: usize,
+    },
+}
+
+/// A path that is being followed. Wants one block at a time.
+///
+/// ```
+/// use trust::reach::{Lookup, Outcome};
+/// # fn read(_: &trust::Handle) -> bytes::Bytes { unreachable!() }
+/// # fn example(hasher: &trust::Hasher, root: trust::Handle<trust::InodeBlock>)
+/// #     -> Result<Option<Outcome>, trust::Reject> {
+/// let mut lookup = Lookup::new(root, b"usr/bin/env")?;
+/// while let Some(wanted) = lookup.wants() {
+///     let found = wanted.prove(hasher, read(&wanted.handle()))?;
+///     lookup.supply(found)?;
+/// }
+/// Ok(lookup.outcome().cloned())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// The names, the last first.
+    rest: Vec<Box<[u8]>>,
+    found: usize,
+    state: State,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Inode(Handle<InodeBlock>),
+    Node(Box<ChildRef>),
+    Ended(Outcome),
+}
+
+impl Lookup {
+    /// Follows `path` (names joined by slashes; empty for the root itself) from the root `root`.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for an impossible name, or more than [`MAX_COMPONENTS`].
+    pub fn new(root: Handle<InodeBlock>, path: &[u8]) -> Result<Lookup, Reject> {
+        Ok(Lookup {
+            rest: names(path)?,
+            found: 0,
+            state: State::Inode(root),
+        })
+    }
+
+    /// Follows `path` from a directory whose inode is known.
+    ///
+    /// # Errors
+    /// As [`Lookup::new`].
+    pub fn below(inode: Inode, path: &[u8]) -> Result<Lookup, Reject> {
+        let mut lookup = Lookup::new(Handle::from_bytes([0; 32]), path)?;
+        lookup.enter(inode);
+        Ok(lookup)
+    }
+
+    /// The block that is wanted next; `None` at the end.
+    pub fn wants(&self) -> Option<Wanted> {
+        match &self.state {
+            State::Inode(handle) => Some(Wanted::Inode(*handle)),
+            State::Node(child) => Some(Wanted::Map(child.handle)),
+            State::Ended(_) => None,
+        }
+    }
+
+    /// Takes the block that [`Lookup::wants`] names.
+    ///
+    /// # Errors
+    /// [`Reject::BadTree`] when it is not what its parent promised; [`Reject::WrongBlock`] for a block
+    /// of another kind, or when no block is wanted.
+    pub fn supply(&mut self, found: Found) -> Result<(), Reject> {
+        match (&self.state, found) {
+            (State::Inode(_), Found::Inode(inode)) => self.enter(inode),
+            (State::Node(child), Found::Map(node)) => {
+                node.check(child)?;
+                let name = self.rest.last().map_or(&[][..], |name| name);
+                match node.find(name, &child.interval) {
+                    Find::Child(child) => self.state = State::Node(Box::new(child)),
+                    Find::Absent => self.end(Absence::NoEntry { found: self.found }),
+                    Find::Value(value) => {
+                        let entry = Entry::decode(&value).map_err(Reject::signed)?;
+                        self.rest.pop();
+                        self.found = self.found.saturating_add(1);
+                        match entry {
+                            Entry::Inode(inode) => self.enter(inode),
+                            Entry::Block(handle) => self.state = State::Inode(handle),
+                        }
+                    }
+                }
+            }
+            _ => return Err(Reject::WrongBlock),
+        }
+        Ok(())
+    }
+
+    /// Where the path ends; `None` while a block is wanted.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.state {
+            State::Ended(outcome) => Some(outcome),
+            State::Inode(_) | State::Node(_) => None,
+        }
+    }
+
+    fn enter(&mut self, inode: Inode) {
+        if self.rest.is_empty() {
+            self.state = State::Ended(Outcome::Present(Box::new(inode)));
+            return;
+        }
+        let found = self.found;
+        match &inode.content {
+            Content::Directory { map: Some(map), .. } => {
+                self.state = State::Node(Box::new(map.child_ref()));
+            }
+            Content::Directory { map: None, .. } => self.end(Absence::NoEntry { found }),
+            _ => self.end(Absence::NotADirectory { found }),
+        }
+    }
+
+    fn end(&mut self, absence: Absence) {
+        self.state = State::Ended(Outcome::Absent(absence));
+    }
+}
+
+/// The names of a path, the last first.
+fn names(path: &[u8]) -> Result<Vec<Box<[u8]>>, Reject> {
+    if path.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut names: Vec<Box<[u8]>> = Vec::new();
+    for name in path.split(|byte| *byte == b'/') {
+        if names.len() >= MAX_COMPONENTS {
+            return Err(Reject::Malformed {
+                what: "path",
+                why: "more than 256 names",
+            });
+        }
+        check_name(name)?;
+        names.push(name.into());
+    }
+    names.reverse();
+    Ok(names)
+}

@@ -1,0 +1,198 @@
+//! The chain of policies from the genesis to the newest, verified (design `trees.md`, rules 1 and 5).
+//!
+//! A [`Chain`] comes only out of [`Chain::verify`]. Time is no business of a chain: an expired
+//! policy may well have a successor (rule 2 asks only whether the newest has expired).
+
+use std::cmp::Ordering;
+
+use crate::error::Reject;
+use crate::handle::Hasher;
+use crate::statement::policy::{Genesis, Policy};
+use crate::statement::signatures::Signatures;
+use crate::statement::{Signed, VolumeId};
+
+/// Most policies of a chain.
+pub const MAX_POLICIES: usize = 256;
+
+/// One verified policy.
+#[derive(Debug, Clone)]
+struct Link {
+    policy: Policy,
+    hash: [u8; 32],
+}
+
+/// A verified chain; never empty.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    volume: VolumeId,
+    genesis: Genesis,
+    newest: Link,
+    /// All of them, the newest too.
+    links: Vec<Link>,
+    signed: Vec<Signed>,
+}
+
+impl Chain {
+    /// Verifies a chain for `volume`, whose id settles the first policy.
+    ///
+    /// # Errors
+    /// [`Reject::WrongVolume`] for another genesis, [`Reject::NotSigned`] for missing or bad
+    /// signatures, [`Reject::Malformed`] for a chain that is none.
+    pub fn verify(
+        volume: VolumeId,
+        policies: &[Signed],
+        signatures: &mut Signatures,
+    ) -> Result<Chain, Reject> {
+        let Some((first, rest)) = policies.split_first() else {
+            return Err(bad("no policy"));
+        };
+        if policies.len() > MAX_POLICIES {
+            return Err(bad("too many policies"));
+        }
+        let mut chain = Chain::begin(volume, first, signatures)?;
+        for signed in rest {
+            chain.extend(signed, signatures)?;
+        }
+        Ok(chain)
+    }
+
+    fn begin(
+        volume: VolumeId,
+        first: &Signed,
+        signatures: &mut Signatures,
+    ) -> Result<Chain, Reject> {
+        let hash = first.hash();
+        if hash != *volume.as_bytes() {
+            return Err(Reject::WrongVolume);
+        }
+        let policy: Policy = first.statement().read(VolumeId::UNBORN)?;
+        let Policy::Genesis(genesis) = &policy else {
+            return Err(bad("does not begin with a genesis policy"));
+        };
+        signatures.require(first, &genesis.roles.owners, "genesis policy")?;
+        let genesis = genesis.clone();
+        let link = Link { policy, hash };
+        Ok(Chain {
+            volume,
+            genesis,
+            newest: link.clone(),
+            links: vec![link],
+            signed: vec![first.clone()],
+        })
+    }
+
+    /// Rule 1: number + 1, the previous hash, both generations of owners. Rule 5: nothing comes
+    /// after a revocation.
+    fn extend(&mut self, signed: &Signed, signatures: &mut Signatures) -> Result<(), Reject> {
+        let policy: Policy = signed.statement().read(self.volume)?;
+        let Policy::Successor(successor) = &policy else {
+            return Err(bad("a second genesis policy"));
+        };
+        let newest = self.newest();
+        if newest.number().checked_add(1) != Some(successor.number) {
+            return Err(bad("policy numbers do not count up by one"));
+        }
+        if successor.previous != self.newest_hash() {
+            return Err(bad("a policy does not name the one before it"));
+        }
+        if newest.revocation().is_some() {
+            return Err(bad("a policy after a revocation"));
+        }
+        let epochs = successor.log_epoch.checked_sub(newest.log_epoch());
+        if !matches!(epochs, Some(0 | 1)) {
+            return Err(bad("log epochs do not count up by at most one"));
+        }
+        signatures.require(signed, &newest.roles().owners, "policy, by the old owners")?;
+        signatures.require(signed, &successor.roles.owners, "policy, by the new owners")?;
+        self.newest = Link {
+            hash: signed.hash(),
+            policy,
+        };
+        self.links.push(self.newest.clone());
+        self.signed.push(signed.clone());
+        Ok(())
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// The volume's hash function.
+    pub fn hasher(&self) -> Hasher {
+        self.genesis.hasher()
+    }
+
+    /// The first policy.
+    pub fn genesis(&self) -> &Genesis {
+        &self.genesis
+    }
+
+    /// The newest policy.
+    pub fn newest(&self) -> &Policy {
+        &self.newest.policy
+    }
+
+    /// Hash of the newest policy.
+    pub fn newest_hash(&self) -> [u8; 32] {
+        self.newest.hash
+    }
+
+    /// The policy of this number, and its hash.
+    pub fn get(&self, number: u64) -> Option<(&Policy, [u8; 32])> {
+        let link = self.links.get(usize::try_from(number).ok()?)?;
+        Some((&link.policy, link.hash))
+    }
+
+    /// Whether a policy of this hash stands in the chain.
+    pub fn contains(&self, hash: &[u8; 32]) -> bool {
+        self.links.iter().any(|l| l.hash == *hash)
+    }
+
+    /// The signed statements, for heads and floors.
+    pub fn signed(&self) -> &[Signed] {
+        &self.signed
+    }
+
+    /// Of two chains of one volume, the one that knows more, if the other is its beginning.
+    ///
+    /// # Errors
+    /// [`Reject::Fork`] for two successors of one policy; [`Reject::NotSigned`] when what `offered`
+    /// puts in the place of a policy that this chain knows is a revocation: that is void (rule 5).
+    pub fn newer_of(self, offered: Chain) -> Result<Chain, Reject> {
+        if self.volume != offered.volume {
+            return Err(Reject::WrongVolume);
+        }
+        let pairs = self.links.iter().zip(&offered.links);
+        for (known, claimed) in pairs {
+            if known.hash == claimed.hash {
+                continue;
+            }
+            if claimed.policy.revocation().is_some() && known.policy.revocation().is_none() {
+                return Err(Reject::NotSigned("a revocation under a superseded policy"));
+            }
+            return Err(Reject::Fork("two successors of one policy"));
+        }
+        match self.links.len().cmp(&offered.links.len()) {
+            Ordering::Less => Ok(offered),
+            Ordering::Equal | Ordering::Greater => Ok(self),
+        }
+    }
+}
+
+/// Rule 5: nothing of a revoked volume is accepted.
+pub(crate) fn check_revoked(chain: &Chain) -> Result<(), Reject> {
+    match chain.newest().revocation() {
+        Some(revocation) => Err(Reject::Revoked {
+            successor: revocation.successor,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn bad(why: &'static str) -> Reject {
+    Reject::Malformed {
+        what: "policy chain",
+        why,
+    }
+}

@@ -1,0 +1,306 @@
+//! The envelope of everything that is signed (design `trees.md`, *Statements*).
+//!
+//! ```text
+//! format u16 | purpose u8 | compatible flags u16 | incompatible flags u16 | volume [32] | body
+//! ```
+//!
+//! A statement is kept as the exact bytes that were signed. Its hash covers those bytes and not the
+//! signatures, so that signing again, or by more keys, does not make it another statement. What is
+//! signed is [`SIGNING_DOMAIN`] before those bytes. A [`Signed`] adds the list of
+//! (algorithm, key, signature), sorted, each key once.
+
+pub mod chain;
+pub mod policy;
+pub mod roles;
+pub mod signatures;
+
+use bytes::Bytes;
+
+use crate::encode::{Decoder, Encoder};
+use crate::error::Reject;
+use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+
+pub use crate::volume_id::VolumeId;
+
+/// Written before a statement's bytes when it is signed: a bulla key signs nothing else by mistake.
+pub const SIGNING_DOMAIN: &[u8] = b"bulla statement signature 0\n";
+/// Largest statement without signatures, bytes.
+pub const MAX_STATEMENT_BYTES: usize = 64 << 10;
+/// Most signatures under one statement.
+pub const MAX_SIGNATURES: usize = 80;
+
+const FORMAT: u16 = 0;
+const ED25519: u8 = 1;
+const HEADER_BYTES: usize = 39;
+const ENTRY_BYTES: usize = 1 + 32 + SIGNATURE_BYTES;
+/// Largest signed statement, bytes.
+pub const MAX_SIGNED_BYTES: usize = MAX_STATEMENT_BYTES + MAX_SIGNATURES * ENTRY_BYTES + 16;
+
+/// What a statement is for. Signed bytes of one purpose never pass as another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Purpose {
+    /// Who answers for the volume.
+    Policy = 1,
+    /// What its tree is.
+    Root = 2,
+    /// That a root is still current.
+    Timestamp = 3,
+}
+
+impl Purpose {
+    fn from_byte(byte: u8) -> Option<Purpose> {
+        [Purpose::Policy, Purpose::Root, Purpose::Timestamp]
+            .into_iter()
+            .find(|p| *p as u8 == byte)
+    }
+
+    fn hash_domain(self) -> &'static str {
+        match self {
+            Purpose::Policy => "bulla 0 statement policy",
+            Purpose::Root => "bulla 0 statement root",
+            Purpose::Timestamp => "bulla 0 statement timestamp",
+        }
+    }
+}
+
+/// The content of a statement of one purpose, with exactly one encoding.
+pub trait Body: Sized {
+    /// The purpose under which it is signed.
+    const PURPOSE: Purpose;
+    /// Appends the body's bytes.
+    fn encode(&self, out: &mut Encoder);
+    /// Reads the body; the caller refuses trailing bytes.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for anything but the one encoding of a valid body.
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject>;
+}
+
+/// The exact bytes of a statement, its header understood, its body not read yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    bytes: Bytes,
+    purpose: Purpose,
+    volume: VolumeId,
+}
+
+impl Statement {
+    /// States `body` about `volume`.
+    pub fn new<B: Body>(volume: VolumeId, body: &B) -> Self {
+        let mut e = Encoder::new();
+        e.u16(FORMAT).u8(B::PURPOSE as u8).u16(0).u16(0);
+        e.raw(volume.as_bytes());
+        body.encode(&mut e);
+        Statement {
+            bytes: e.finish().into(),
+            purpose: B::PURPOSE,
+            volume,
+        }
+    }
+
+    /// Takes bytes that claim to be a statement.
+    ///
+    /// # Errors
+    /// [`Reject::Unsupported`] for a format or an incompatible flag of a later bulla,
+    /// [`Reject::Malformed`] for anything else that is no statement.
+    pub fn decode(bytes: Bytes) -> Result<Self, Reject> {
+        let mut d = Decoder::new(&bytes, "statement");
+        if bytes.len() > MAX_STATEMENT_BYTES {
+            return Err(d.bad("too long"));
+        }
+        let format = d.u16()?;
+        if format != FORMAT {
+            return Err(unsupported(format!("format {format}")));
+        }
+        let purpose = d.u8()?;
+        let _compatible = d.u16()?;
+        let incompatible = d.u16()?;
+        if incompatible != 0 {
+            return Err(unsupported(format!("flags {incompatible:#06x}")));
+        }
+        let volume = VolumeId::from_bytes(d.array()?);
+        let purpose = Purpose::from_byte(purpose).ok_or_else(|| d.bad("unknown purpose"))?;
+        Ok(Statement {
+            bytes,
+            purpose,
+            volume,
+        })
+    }
+
+    /// The exact bytes: what is hashed, signed and logged.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// What it is for.
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// The volume field: [`VolumeId::UNBORN`] in a genesis policy.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// The statement's name: a hash over its bytes without signatures, apart for each purpose.
+    pub fn hash(&self) -> [u8; 32] {
+        blake3::derive_key(self.purpose.hash_domain(), &self.bytes)
+    }
+
+    /// Reads the body of a statement about `volume`. Says nothing about signatures.
+    ///
+    /// # Errors
+    /// [`Reject::WrongVolume`], or [`Reject::Malformed`] for another purpose or a bad body.
+    pub fn read<B: Body>(&self, volume: VolumeId) -> Result<B, Reject> {
+        let mut d = Decoder::new(&self.bytes, "statement");
+        if self.volume != volume {
+            return Err(Reject::WrongVolume);
+        }
+        if self.purpose != B::PURPOSE {
+            return Err(d.bad("a statement of another purpose"));
+        }
+        d.raw(HEADER_BYTES)?;
+        let body = B::decode(&mut d)?;
+        d.finish()?;
+        Ok(body)
+    }
+
+    /// What a key signs.
+    pub fn signed_message(&self) -> Vec<u8> {
+        [SIGNING_DOMAIN, &self.bytes].concat()
+    }
+
+    /// Signs with each of `keys`.
+    pub fn sign(&self, keys: &[&SecretKey]) -> Signed {
+        let mut signed = Signed {
+            statement: self.clone(),
+            signatures: Vec::new(),
+        };
+        for key in keys {
+            signed.add(key);
+        }
+        signed
+    }
+}
+
+fn unsupported(why: String) -> Reject {
+    Reject::Unsupported {
+        what: "statement",
+        why,
+    }
+}
+
+/// One Ed25519 signature and the key that is said to have made it. Nothing here is verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// The key's 32 bytes; compared with keys of a policy, never used as a key by itself.
+    pub key: [u8; 32],
+    /// The signature.
+    pub signature: [u8; SIGNATURE_BYTES],
+}
+
+/// A statement with its signatures, none of which has been verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    statement: Statement,
+    signatures: Vec<Signature>,
+}
+
+impl Signed {
+    /// The statement.
+    pub fn statement(&self) -> &Statement {
+        &self.statement
+    }
+
+    /// The signatures, sorted by key, each key once.
+    pub fn signatures(&self) -> &[Signature] {
+        &self.signatures
+    }
+
+    /// The statement's hash (signatures do not enter it).
+    pub fn hash(&self) -> [u8; 32] {
+        self.statement.hash()
+    }
+
+    /// The signature said to be by `key`.
+    pub fn by(&self, key: &PublicKey) -> Option<&Signature> {
+        self.signatures.iter().find(|s| s.key == *key.as_bytes())
+    }
+
+    /// The statement with the signatures of some keys only.
+    pub(crate) fn keep(&self, keep: impl Fn(&[u8; 32]) -> bool) -> Signed {
+        let kept = self.signatures.iter().filter(|s| keep(&s.key));
+        Signed {
+            statement: self.statement.clone(),
+            signatures: kept.cloned().collect(),
+        }
+    }
+
+    /// Adds (or replaces) the signature of `key`: how k of n owners sign one after another.
+    pub fn add(&mut self, key: &SecretKey) {
+        let public = key.public();
+        let signature = key.sign(&self.statement.signed_message());
+        self.signatures.retain(|s| s.key != *public.as_bytes());
+        self.signatures.push(Signature {
+            key: *public.as_bytes(),
+            signature,
+        });
+        self.signatures.sort_by_key(|s| s.key);
+    }
+
+    /// Appends the canonical bytes.
+    pub fn encode(&self, out: &mut Encoder) {
+        out.bytes(&self.statement.bytes);
+        out.varint(self.signatures.len() as u64);
+        for s in &self.signatures {
+            out.u8(ED25519).raw(&s.key).raw(&s.signature);
+        }
+    }
+
+    /// Reads a signed statement.
+    ///
+    /// # Errors
+    /// As [`Statement::decode`]; also for signatures that are too many, out of order, twice by one
+    /// key, or of an unknown algorithm (whose length nobody knows).
+    pub fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+        let bytes = d.bytes(MAX_STATEMENT_BYTES)?;
+        let statement = Statement::decode(Bytes::copy_from_slice(bytes))?;
+        let count = d.bounded(MAX_SIGNATURES as u64, "too many signatures")?;
+        let mut signatures: Vec<Signature> = Vec::new();
+        for _ in 0..count {
+            let algorithm = d.u8()?;
+            if algorithm != ED25519 {
+                return Err(unsupported(format!("signature algorithm {algorithm}")));
+            }
+            let key = d.array()?;
+            let signature = d.array()?;
+            if signatures.last().is_some_and(|last| last.key >= key) {
+                return Err(d.bad("signatures not sorted by distinct keys"));
+            }
+            signatures.push(Signature { key, signature });
+        }
+        Ok(Signed {
+            statement,
+            signatures,
+        })
+    }
+
+    /// The canonical bytes, for a file of its own.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut e = Encoder::new();
+        self.encode(&mut e);
+        e.finish()
+    }
+
+    /// Reads a file that holds one signed statement and nothing else.
+    ///
+    /// # Errors
+    /// As [`Signed::decode`]; trailing bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Reject> {
+        let mut d = Decoder::new(bytes, "signed statement");
+        let signed = Signed::decode(&mut d)?;
+        d.finish()?;
+        Ok(signed)
+    }
+}

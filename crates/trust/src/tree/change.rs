@@ -1,0 +1,79 @@
+//! How two versions of a tree differ, as it is told to people.
+
+use std::path::PathBuf;
+
+use crate::tree::inode::{Content, Inode};
+
+/// How a path differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Difference {
+    /// Only in the new tree.
+    Added,
+    /// Content or an attribute is another.
+    Changed,
+    /// Only in the old version, with everything below it.
+    Removed,
+}
+
+/// A path that differs between two versions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Change {
+    /// Relative to the top of the volume.
+    pub path: PathBuf,
+    /// How.
+    pub difference: Difference,
+    /// Whether it is (or was) a directory. One that only holds changed entries is not changed itself.
+    pub is_directory: bool,
+}
+
+/// Whether two inodes are equal apart from a directory's entries: two directories with the same
+/// attributes, or two equal files.
+pub fn alike(old: &Inode, new: &Inode) -> bool {
+    let without_entries = |inode: &Inode| {
+        let mut inode = inode.clone();
+        if let Content::Directory { map, .. } = &mut inode.content {
+            *map = None;
+        }
+        inode.size = 0;
+        inode
+    };
+    without_entries(old) == without_entries(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::Handle;
+    use crate::tree::inode::{FileContent, Mtime};
+    use crate::tree::map::MapRoot;
+
+    fn directory(mode: u16, entries: u64, opaque: bool) -> Inode {
+        let map = (entries > 0).then(|| MapRoot {
+            handle: Handle::from_bytes([entries as u8; 32]),
+            height: 1,
+            entries,
+            salt: [0; 16],
+        });
+        Inode::new(mode, Mtime::default(), Content::Directory { map, opaque })
+    }
+
+    #[test]
+    fn directories_are_alike_whatever_they_hold() {
+        let plain = directory(0o755, 1, false);
+        assert!(alike(&plain, &directory(0o755, 2, false)));
+        assert!(alike(&plain, &directory(0o755, 0, false)));
+        assert!(!alike(&plain, &directory(0o700, 1, false)));
+        assert!(!alike(&plain, &directory(0o755, 1, true)));
+    }
+
+    #[test]
+    fn files_are_alike_when_all_of_them_is_equal() {
+        let file = |bytes: &'static [u8]| {
+            let content = Content::Regular(FileContent::Inline(bytes.into()));
+            Inode::new(0o644, Mtime::default(), content)
+        };
+        assert!(alike(&file(b"x"), &file(b"x")));
+        assert!(!alike(&file(b"x"), &file(b"y")));
+        assert!(!alike(&file(b"x"), &directory(0o644, 1, false)));
+    }
+}

@@ -1,0 +1,371 @@
+//! Inodes: one encoding each, every rule enforced.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::handle::Hasher;
+
+fn bytes(range: std::ops::Range<usize>) -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(any::<u8>(), range).prop_map(Bytes::from)
+}
+
+fn text(range: std::ops::Range<usize>) -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(1..=255u8, range).prop_map(Bytes::from)
+}
+
+fn array(range: std::ops::RangeInclusive<u64>) -> impl Strategy<Value = ArrayRoot> {
+    let height = prop_oneof![1..=16u8, Just(crate::tree::array::HOLE)];
+    (range, height, any::<[u8; 32]>()).prop_map(|(len, height, top)| ArrayRoot {
+        len,
+        height,
+        top: if height == crate::tree::array::HOLE {
+            [0; 32]
+        } else {
+            top
+        },
+    })
+}
+
+fn map() -> impl Strategy<Value = MapRoot> {
+    let salt = prop_oneof![Just([0; 16]), any::<[u8; 16]>()];
+    (any::<[u8; 32]>(), 1..=16u8, 1..=u64::MAX, salt).prop_map(|(handle, height, entries, salt)| {
+        MapRoot {
+            handle: Handle::from_bytes(handle),
+            height,
+            entries,
+            salt,
+        }
+    })
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        Just(Content::Regular(FileContent::Empty)),
+        bytes(1..257).prop_map(|b| Content::Regular(FileContent::Inline(b))),
+        array(257..=i64::MAX as u64).prop_map(|a| Content::Regular(FileContent::Array(a))),
+        (prop::option::of(map()), any::<bool>())
+            .prop_map(|(map, opaque)| Content::Directory { map, opaque }),
+        text(1..4096).prop_map(Content::Symlink),
+        Just(Content::Fifo),
+        Just(Content::Socket),
+        (any::<u32>(), any::<u32>())
+            .prop_map(|(major, minor)| Content::CharDevice { major, minor }),
+        (any::<u32>(), any::<u32>())
+            .prop_map(|(major, minor)| Content::BlockDevice { major, minor }),
+    ]
+}
+
+fn xattrs() -> impl Strategy<Value = Xattrs> {
+    let list = prop::collection::btree_map(text(1..30), bytes(0..40), 1..12);
+    prop_oneof![
+        Just(Xattrs::None),
+        list.prop_map(|list| Xattrs::Inline(list.into_iter().collect())),
+        array(1025..=1 << 20).prop_map(Xattrs::Stored),
+    ]
+}
+
+fn inodes() -> impl Strategy<Value = Inode> {
+    let mtime = (any::<i64>(), 0..1_000_000_000u32);
+    let owner = prop::option::of((any::<u32>(), any::<u32>()));
+    let links = (1..=u32::MAX, prop::option::of(any::<[u8; 16]>()));
+    (0..=0o7777u16, mtime, content(), links, owner, xattrs()).prop_map(
+        |(mode, (seconds, nanos), content, (links, group), owner, xattrs)| {
+            let group = group.filter(|_| links > 1 && content.kind() != FileKind::Directory);
+            Inode {
+                links,
+                link_group: group,
+                owner: owner.map(|(uid, gid)| Owner { uid, gid }),
+                xattrs,
+                ..Inode::new(mode, Mtime { seconds, nanos }, content)
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn every_inode_survives_its_encoding(inode in inodes()) {
+        let bytes = inode.encode();
+        prop_assert!(bytes.len() <= MAX_INODE_BYTES);
+        prop_assert_eq!(Inode::decode(&bytes), Ok(inode.clone()));
+        prop_assert_eq!(Entry::decode(&bytes), Ok(Entry::Inode(inode)));
+    }
+
+    #[test]
+    fn bytes_are_one_inode_or_refused(
+        inode in inodes(), at in any::<prop::sample::Index>(), mask in 1..=255u8,
+        noise in prop::collection::vec(any::<u8>(), 0..80), head in any::<bool>(),
+    ) {
+        let mut noise = noise;
+        if head && noise.len() > 4 {
+            noise[0] = 0;
+            noise[1] &= 0x37;
+            noise[3] &= 0x0f;
+        }
+        let mut damaged = inode.encode();
+        let i = at.index(damaged.len());
+        damaged[i] ^= mask;
+        let mut cut = inode.encode();
+        cut.truncate(i);
+        for bytes in [noise, damaged, cut] {
+            if let Ok(entry) = Entry::decode(&bytes) {
+                prop_assert_eq!(&entry.encode(), &bytes);
+            }
+            if let Ok(list) = decode_xattrs(&bytes) {
+                prop_assert_eq!(&encode_xattrs(&list), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_always_fits(inode in inodes(), name in text(1..256)) {
+        let hasher = Hasher::new(&[7; 32]);
+        let (value, block) = Entry::place(&name, &inode, &hasher);
+        prop_assert!(name.len() + value.len() + 4 <= MAX_ENTRY_BYTES);
+        match (Entry::decode(&value).unwrap(), block) {
+            (Entry::Inode(again), None) => prop_assert_eq!(again, inode),
+            (Entry::Block(named), Some((handle, bytes))) => {
+                prop_assert_eq!(named, handle);
+                let block = hasher.check(&handle, bytes).unwrap();
+                prop_assert_eq!(Inode::from_block(&block), Ok(inode));
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+}
+
+fn file(content: FileContent) -> Inode {
+    let mtime = Mtime {
+        seconds: 1_700_000_000,
+        nanos: 123_456_789,
+    };
+    Inode::new(0o644, mtime, Content::Regular(content))
+}
+
+#[test]
+fn an_inode_is_compact() {
+    let inode = file(FileContent::Array(ArrayRoot {
+        len: 1_000_000,
+        height: 1,
+        top: [3; 32],
+    }));
+    assert_eq!(inode.encode().len(), 49);
+    let owned = Inode {
+        owner: Some(Owner {
+            uid: 1000,
+            gid: 1000,
+        }),
+        ..inode
+    };
+    assert_eq!(owned.encode().len(), 54);
+}
+
+#[test]
+fn each_rule_of_an_inode_is_enforced() {
+    let good = file(FileContent::Empty);
+    let inline = |len| file(FileContent::Inline(Bytes::from(vec![1; len])));
+    let array = |len| {
+        file(FileContent::Array(ArrayRoot {
+            len,
+            height: 1,
+            top: [0; 32],
+        }))
+    };
+    let link = |target: &'static [u8]| {
+        Inode::new(0o777, Mtime::default(), Content::Symlink(target.into()))
+    };
+    let pair = |name: &'static [u8]| (Bytes::from_static(name), Bytes::new());
+    let with = |list| Inode {
+        xattrs: Xattrs::Inline(list),
+        ..good.clone()
+    };
+    let big = vec![(Bytes::from_static(b"user.big"), Bytes::from(vec![0; 1020]))];
+    let stored = |len| Inode {
+        xattrs: Xattrs::Stored(ArrayRoot {
+            len,
+            height: 1,
+            top: [0; 32],
+        }),
+        ..good.clone()
+    };
+    let directory = Content::Directory {
+        map: None,
+        opaque: false,
+    };
+    let bad = [
+        Inode {
+            mode: 0o10000,
+            ..good.clone()
+        },
+        Inode {
+            links: 0,
+            ..good.clone()
+        },
+        Inode {
+            link_group: Some([1; 16]),
+            ..good.clone()
+        },
+        Inode {
+            link_group: Some([1; 16]),
+            links: 2,
+            ..Inode::new(0o755, Mtime::default(), directory)
+        },
+        Inode::new(
+            0,
+            Mtime {
+                seconds: 0,
+                nanos: 1_000_000_000,
+            },
+            Content::Fifo,
+        ),
+        inline(0),
+        inline(257),
+        array(256),
+        array(0),
+        link(b""),
+        link(b"a\0b"),
+        link(&[b'a'; 4096]),
+        with(vec![]),
+        with(vec![pair(b"")]),
+        with(vec![pair(b"user.b"), pair(b"user.a")]),
+        with(vec![pair(b"user.a"), pair(b"user.a")]),
+        with(vec![pair(b"user.\0")]),
+        with(vec![pair(b"user.bulla.version")]),
+        with(vec![pair(&[b'a'; 256])]),
+        with(big),
+        stored(1024),
+        stored((1 << 20) + 1),
+    ];
+    for inode in bad {
+        let result = Inode::decode(&inode.encode());
+        assert!(
+            matches!(result, Err(Reject::Malformed { .. })),
+            "{inode:?}: {result:?}"
+        );
+    }
+    for inode in [
+        inline(1),
+        inline(256),
+        array(257),
+        link(&[b'a'; 4095]),
+        stored(1025),
+    ] {
+        assert_eq!(Inode::decode(&inode.encode()), Ok(inode));
+    }
+}
+
+#[test]
+fn what_a_newer_format_brings_is_named_as_such() {
+    let good = file(FileContent::Empty).encode();
+    let unsupported =
+        |bytes: &[u8]| matches!(Entry::decode(bytes), Err(Reject::Unsupported { .. }));
+    let mut format = good.clone();
+    format[0] = 1;
+    assert!(unsupported(&format));
+    let mut kind = good.clone();
+    kind[1] = 0x08;
+    assert!(unsupported(&kind));
+    let mut tag = good.clone();
+    tag.push(6);
+    assert!(unsupported(&tag));
+    let mut order = good;
+    order.extend_from_slice(&[3, 0, 0, 1, 2]);
+    assert!(matches!(
+        Inode::decode(&order),
+        Err(Reject::Malformed { .. })
+    ));
+}
+
+#[test]
+fn names_follow_posix() {
+    for good in [&b"a"[..], b"...", b" ", b"\xff\n", &[b'x'; 255]] {
+        assert_eq!(check_name(good), Ok(()));
+    }
+    for bad in [&b""[..], b".", b"..", b"a/b", b"a\0", &[b'x'; 256]] {
+        assert!(check_name(bad).is_err());
+    }
+}
+
+#[test]
+fn a_link_group_is_bound_to_path_and_volume() {
+    let (a, b) = (Hasher::new(&[1; 32]), Hasher::new(&[2; 32]));
+    assert_eq!(link_group(&a, b"x/y"), link_group(&a, b"x/y"));
+    assert_ne!(link_group(&a, b"x/y"), link_group(&a, b"x/z"));
+    assert_ne!(link_group(&a, b"x/y"), link_group(&b, b"x/y"));
+}
+
+/// Frozen bytes: docs/formats/inode.md gives the same.
+#[test]
+fn vectors() {
+    let root = ArrayRoot {
+        len: 1_000_000,
+        height: 1,
+        top: [0xaa; 32],
+    };
+    let map = MapRoot {
+        handle: Handle::from_bytes([0xbb; 32]),
+        height: 1,
+        entries: 3,
+        salt: [0; 16],
+    };
+    let before_1970 = Mtime {
+        seconds: -1,
+        nanos: 0,
+    };
+    let pair = (Bytes::from_static(b"user.a"), Bytes::from_static(b"1"));
+    let rich = Inode {
+        links: 2,
+        link_group: Some([0xcc; 16]),
+        owner: Some(Owner {
+            uid: 1000,
+            gid: 100,
+        }),
+        xattrs: Xattrs::Inline(vec![pair]),
+        ..file(FileContent::Inline(Bytes::from_static(b"bulla")))
+    };
+    let inodes = [
+        file(FileContent::Empty),
+        file(FileContent::Array(root)),
+        rich,
+        Inode::new(
+            0o755,
+            before_1970,
+            Content::Directory {
+                map: Some(map),
+                opaque: false,
+            },
+        ),
+        Inode::new(
+            0o777,
+            Mtime::default(),
+            Content::Symlink(Bytes::from_static(b"bulla")),
+        ),
+        Inode::new(
+            0o600,
+            Mtime::default(),
+            Content::CharDevice { major: 1, minor: 3 },
+        ),
+    ];
+    let expected = [
+        "0001a40180c49fd50c959aef3a",
+        "0021a40180c49fd50c959aef3ac0843d01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "0011a40180c49fd50c959aef3a0562756c6c61010202cccccccccccccccccccccccccccccccc03e80764040a0106757365722e610131",
+        "0012ed010100bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb0103",
+        "0003ff0100000562756c6c61",
+        "0006800100000103",
+    ];
+    for (inode, expected) in inodes.iter().zip(expected) {
+        assert_eq!(hex(&inode.encode()), expected);
+    }
+    let block = Entry::Block(Handle::from_bytes([0xdd; 32]));
+    assert_eq!(hex(&block.encode()), format!("ff{}", "dd".repeat(32)));
+    let hasher = Hasher::new(&std::array::from_fn(|i| i as u8));
+    assert_eq!(
+        hex(&link_group(&hasher, b"dir/first")),
+        "54cfc3a7aa5192f8dd8045244c2da61f"
+    );
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,117 @@
+//! `cargo xtask test`: builds all tests as `cargo test --workspace` does, and runs the test binaries four
+//! at a time, longest first. Tests that measure time or use mounts and network namespaces run alone after
+//! them: `xtask/tests.toml` lists those. Decision: docs/decisions/0026.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+mod job;
+mod plan;
+mod schedule;
+mod sum;
+
+pub use sum::Sum;
+
+use crate::cargo::{self, Executable};
+use job::{Job, Outcome};
+
+/// How many test binaries run at a time. They mostly wait for disks, sockets and deadlines, so this is
+/// more than the number of processors.
+const LANES: usize = 4;
+
+/// The longest time for one test binary. The long suite runs single tests of many minutes.
+const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT_LONG: Duration = Duration::from_secs(3600);
+
+/// Which tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Unit, integration and documentation tests.
+    All,
+    /// Unit tests of libraries and binaries.
+    Unit,
+}
+
+/// `cargo xtask test [--unit]`.
+pub fn run(root: &Path, args: &[String]) -> Result<()> {
+    let which = match args {
+        [] => Which::All,
+        [flag] if flag == "--unit" => Which::Unit,
+        _ => anyhow::bail!("the only argument is --unit"),
+    };
+    let built = build(root, which)?;
+    let (sum, outcome) = run_built(root, which, &built)?;
+    println!("\n{}", sum.line(outcome.is_ok()));
+    outcome
+}
+
+/// Builds the tests.
+pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
+    let mut build = Command::new("cargo");
+    build
+        .args(["test", "--workspace", "--no-run", "--quiet"])
+        .current_dir(root);
+    if which == Which::Unit {
+        build.args(["--lib", "--bins"]);
+    }
+    let mut built = cargo::executables(&mut build)?;
+    built.retain(|executable| executable.is_test);
+    ensure!(!built.is_empty(), "there are no tests");
+    Ok(built)
+}
+
+/// Runs what [`build`] built. Returns the sum also when tests failed.
+pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum, Result<()>)> {
+    let logs = root.join("target/test-logs");
+    std::fs::create_dir_all(&logs)?;
+    let limit = match crate::is_long() {
+        true => LIMIT_LONG,
+        false => LIMIT,
+    };
+    let text = std::fs::read_to_string(root.join("xtask/tests.toml"))?;
+    let table = plan::Table::parse(&text).context("reading xtask/tests.toml")?;
+    let mut jobs = table.jobs(built, &logs, limit, which == Which::All)?;
+    if which == Which::All {
+        jobs.push(documentation(root, &logs, limit));
+    }
+    let outcomes = schedule::run(jobs, LANES, |outcome| eprint!("{}", outcome.report()));
+    let sum = outcomes.iter().map(|outcome| outcome.sum).sum();
+    skipped(&outcomes);
+    Ok((sum, verdict(&outcomes)))
+}
+
+/// Documentation tests: cargo builds and runs them by itself.
+fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
+    Job {
+        name: "documentation".to_owned(),
+        program: "cargo".into(),
+        args: ["test", "--workspace", "--doc", "--quiet"]
+            .map(str::to_owned)
+            .to_vec(),
+        directory: root.to_path_buf(),
+        log: logs.join("documentation.txt"),
+        limit,
+        alone: false,
+        expected_s: 20,
+    }
+}
+
+/// Lists what could not be tested on this machine.
+fn skipped(outcomes: &[Outcome]) {
+    let lines = outcomes.iter().flat_map(|outcome| outcome.output.lines());
+    let mut lines: Vec<&str> = lines.filter(|line| line.contains("SKIPPED")).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    if !lines.is_empty() {
+        eprintln!("\n== SKIPPED on this machine:\n{}", lines.join("\n"));
+    }
+}
+
+fn verdict(outcomes: &[Outcome]) -> Result<()> {
+    let failures: Vec<String> = outcomes.iter().filter_map(Outcome::failure).collect();
+    ensure!(failures.is_empty(), "tests failed: {}", failures.join("; "));
+    Ok(())
+}

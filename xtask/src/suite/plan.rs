@@ -1,0 +1,221 @@
+//! From test binaries to jobs, by the table `xtask/tests.toml`: which tests of a binary run alone, and how
+//! long each process takes. A row that fits no binary or no test is an error.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::job::Job;
+use crate::cargo::Executable;
+
+/// The table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    run: Vec<Row>,
+}
+
+/// One process.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    /// Directory of the package and target: `cli/cli`, `trust/lib`.
+    binary: String,
+    /// The module of its tests that this row is about, as `network::`. Without it: all that no other row
+    /// names.
+    tests: Option<String>,
+    /// Whether nothing else may run at the same time.
+    #[serde(default)]
+    alone: bool,
+    /// How long it takes on two idle processors.
+    seconds: u32,
+}
+
+impl Table {
+    /// Reads it.
+    pub fn parse(text: &str) -> Result<Table> {
+        let table: Table = toml::from_str(text)?;
+        for (at, row) in table.run.iter().enumerate() {
+            let same = |other: &Row| other.binary == row.binary && other.tests == row.tests;
+            ensure!(!table.run[..at].iter().any(same), "{} twice", row.name());
+        }
+        Ok(table)
+    }
+
+    /// The jobs for some binaries. With `is_complete`, each row must fit one of them.
+    pub fn jobs(
+        &self,
+        built: &[Executable],
+        logs: &Path,
+        limit: Duration,
+        is_complete: bool,
+    ) -> Result<Vec<Job>> {
+        for row in self.run.iter().filter(|_| is_complete) {
+            let fits = built.iter().any(|it| name(it) == row.binary);
+            ensure!(fits, "xtask/tests.toml: there is no {}", row.binary);
+        }
+        let mut jobs = Vec::new();
+        for executable in built {
+            let name = name(executable);
+            let rows = || self.run.iter().filter(|row| row.binary == name);
+            let parts: Vec<&str> = rows().filter_map(|row| row.tests.as_deref()).collect();
+            if !parts.is_empty() {
+                check_parts(&name, &parts, &list(executable)?)?;
+            }
+            let rest = rows().find(|row| row.tests.is_none());
+            let job = |name: String, args: Vec<String>, row: Option<&Row>| Job {
+                log: logs.join(format!("{}.txt", name.replace(['/', ' ', ':'], "-"))),
+                name,
+                program: executable.path.clone().into(),
+                args,
+                directory: executable.directory.clone(),
+                limit,
+                alone: row.is_some_and(|row| row.alone),
+                expected_s: row.map_or(1, |row| row.seconds),
+            };
+            for row in rows().filter(|row| row.tests.is_some()) {
+                let part = row.tests.iter().cloned().collect();
+                jobs.push(job(row.name(), part, Some(row)));
+            }
+            let skip = |part: &&str| ["--skip".to_owned(), (*part).to_owned()];
+            jobs.push(job(name, parts.iter().flat_map(skip).collect(), rest));
+        }
+        Ok(jobs)
+    }
+}
+
+impl Row {
+    fn name(&self) -> String {
+        match &self.tests {
+            None => self.binary.clone(),
+            Some(tests) => format!("{} {tests}", self.binary),
+        }
+    }
+}
+
+/// `cli/cli`, `trust/lib`, `xtask/bin`.
+fn name(executable: &Executable) -> String {
+    let package = executable.directory.file_name().unwrap_or_default();
+    let target = match executable.kind.as_str() {
+        "test" => executable.target.as_str(),
+        kind => kind,
+    };
+    format!("{}/{target}", package.to_string_lossy())
+}
+
+/// The names of all tests in a binary.
+fn list(executable: &Executable) -> Result<Vec<String>> {
+    let out = Command::new(&executable.path)
+        .args(["--list", "--format=terse"])
+        .current_dir(&executable.directory)
+        .output()
+        .with_context(|| format!("running {}", executable.path.display()))?;
+    let text = String::from_utf8(out.stdout)?;
+    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// The harness takes a filter as a part of the name, anywhere. Each test must run exactly once, so a
+/// filter must fit beginnings of names only.
+fn check_parts(binary: &str, parts: &[&str], tests: &[String]) -> Result<()> {
+    for part in parts {
+        let mut fitting = tests.iter().filter(|test| test.contains(part)).peekable();
+        ensure!(fitting.peek().is_some(), "{binary} has no tests {part}");
+        for test in fitting {
+            let others = parts.iter().filter(|other| test.contains(**other));
+            ensure!(
+                test.starts_with(part) && others.count() == 1,
+                "{binary}: {part} does not name a module of tests: {test}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn executable(package: &str, target: &str, kind: &str) -> Executable {
+        Executable {
+            directory: format!("/w/crates/{package}").into(),
+            target: target.to_owned(),
+            kind: kind.to_owned(),
+            is_test: true,
+            path: format!("/w/target/{package}-{target}").into(),
+        }
+    }
+
+    fn jobs(table: &str, built: &[Executable], is_complete: bool) -> Result<Vec<Job>> {
+        let limit = Duration::from_secs(1);
+        Table::parse(table)?.jobs(built, Path::new("/logs"), limit, is_complete)
+    }
+
+    #[test]
+    fn a_binary_without_a_row_runs_with_others() {
+        let built = [
+            executable("trust", "trust", "lib"),
+            executable("serve", "http", "test"),
+        ];
+        let table = "run = [{ binary = 'serve/http', alone = true, seconds = 7 }]";
+        let jobs = jobs(table, &built, true).unwrap();
+        let found: Vec<_> = jobs
+            .iter()
+            .map(|job| (job.name.as_str(), job.alone))
+            .collect();
+        assert_eq!(found, [("trust/lib", false), ("serve/http", true)]);
+        assert_eq!(jobs[1].expected_s, 7);
+        assert!(jobs.iter().all(|job| job.args.is_empty()));
+    }
+
+    #[test]
+    fn a_row_that_fits_no_binary_fires() {
+        let built = [executable("trust", "trust", "lib")];
+        let table = "run = [{ binary = 'serve/gone', seconds = 7 }]";
+        assert!(jobs(table, &built, true).is_err());
+        assert!(jobs(table, &built, false).is_ok());
+    }
+
+    #[test]
+    fn a_row_that_occurs_twice_fires() {
+        let row = "{ binary = 'a/b', tests = 'c::', seconds = 1 }";
+        assert!(Table::parse(&format!("run = [{row}]")).is_ok());
+        assert!(Table::parse(&format!("run = [{row}, {row}]")).is_err());
+    }
+
+    #[test]
+    fn parts_that_run_a_test_never_or_twice_fire() {
+        let tests = ["network::a", "units::b", "units::network::c"].map(str::to_owned);
+        assert!(check_parts("x", &["network::"], &tests[..2]).is_ok());
+        assert!(check_parts("x", &["gone::"], &tests).is_err());
+        assert!(check_parts("x", &["network::"], &tests).is_err());
+        assert!(check_parts("x", &["units::", "units::network::"], &tests).is_err());
+    }
+
+    /// This very binary, divided: each test once.
+    #[test]
+    fn the_parts_of_a_binary_are_all_of_it() {
+        let own = Executable {
+            path: std::env::current_exe().unwrap(),
+            directory: crate::workspace_root().join("xtask"),
+            ..executable("xtask", "xtask", "bin")
+        };
+        let table = "run = [{ binary = 'xtask/bin', tests = 'suite::plan::', seconds = 1 }]";
+        let jobs = jobs(table, std::slice::from_ref(&own), true).unwrap();
+        let listed = |args: &[String]| {
+            let out = Command::new(&own.path).args(args).arg("--list").output();
+            String::from_utf8(out.unwrap().stdout)
+                .unwrap()
+                .matches(": test\n")
+                .count()
+        };
+        let [part, rest] = &jobs[..] else {
+            panic!("{jobs:?}");
+        };
+        assert!(listed(&part.args) > 0);
+        assert_eq!(listed(&part.args) + listed(&rest.args), listed(&[]));
+    }
+}
