@@ -279,6 +279,27 @@ mod tests {
     }
 
     #[test]
+    fn locked_state_directory_has_the_exit_code_of_a_lock() {
+        let locked = || StateError::Locked {
+            path: "/state/lock".into(),
+            holder: "process 7".into(),
+            waited_ms: 30_000,
+        };
+        for failure in [
+            Failure::from(locked()),
+            Failure::from(VolumeError::State(locked())),
+            Failure::from(PublishError::State(locked())),
+        ] {
+            assert_eq!(failure.exit(), Exit::Locked);
+        }
+        let stalled = StateError::Stalled {
+            path: "/state/lock".into(),
+            begun: true,
+        };
+        assert_eq!(Failure::from(stalled).exit(), Exit::Failed);
+    }
+
+    #[test]
     fn causes_come_from_the_chain() {
         let source = std::io::Error::from_raw_os_error(28);
         let failure = Failure::from(StoreError::Io {

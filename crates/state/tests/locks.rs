@@ -1,6 +1,8 @@
 //! The lock of a volume's state: holders that are stopped, callers that leave, directories that others
 //! could read.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;

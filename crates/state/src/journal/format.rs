@@ -35,7 +35,7 @@ pub(super) struct Header;
 
 impl Header {
     /// A header whose slots both say `durable` bytes.
-    pub(super) fn new(durable: u64) -> [u8; HEADER_BYTES] {
+    pub(super) fn bytes(durable: u64) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..16].copy_from_slice(MAGIC);
         bytes[16..32].copy_from_slice(&slot(durable));

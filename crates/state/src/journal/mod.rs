@@ -197,7 +197,7 @@ fn make(path: &Path, records: &[&[u8]]) -> Result<(File, u64), StateError> {
     if end > MAX_JOURNAL_BYTES {
         return Err(failed(path, "the journal would be too long"));
     }
-    bytes[..format::HEADER_BYTES].copy_from_slice(&Header::new(end));
+    bytes[..format::HEADER_BYTES].copy_from_slice(&Header::bytes(end));
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let write = || -> std::io::Result<File> {
