@@ -8,6 +8,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`volume`] | an open volume: replicas, floor, and the adopted version |
+//! | [`options`] | how a volume is opened and read |
 //! | [`snapshot`] | one version |
 //! | [`heads`] | one round of heads: fetch, verify, adopt |
 //! | `consistency` | the proof that the log of a new head contains the log of the floor |
@@ -24,6 +25,7 @@ pub mod extract;
 pub mod heads;
 pub mod history;
 mod offline;
+pub mod options;
 mod search;
 pub mod snapshot;
 pub mod verify;

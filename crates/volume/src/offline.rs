@@ -15,8 +15,7 @@ use trust::head::Head;
 use trust::judge::Offer;
 
 use crate::error::VolumeError;
-use crate::search::Search;
-use crate::volume::Candidate;
+use crate::search::{Candidate, Search};
 
 impl Search<'_> {
     /// The version to open with, and whether it is the kept one.

@@ -7,15 +7,45 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use reader::ReadError;
 use reader::blocks::{Blocks, Fetch};
+use store::BoxFuture;
 use trust::judge::{Freshness, Offer};
 
 use crate::error::{VolumeError, gravest, is_fork};
 use crate::heads::{HeadRound, VerifiedHead};
+use crate::options::VolumeOptions;
 use crate::snapshot::Snapshot;
-use crate::volume::{Candidate, Demands, VolumeOptions};
 
 /// How long a reader waits for the other heads once one has come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A newer version that passed the floor and whose root was fetched, but which is not adopted yet.
+#[derive(Debug)]
+pub struct Candidate {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) offer: Offer,
+    /// The head that named it; none if its record was found in a log.
+    pub(crate) head: Option<Bytes>,
+}
+
+impl Candidate {
+    /// The version. Callers fetch what they need of it before they adopt it.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+/// What a reader must have of a version before it replaces the one in use.
+pub trait Demands: Send + Sync {
+    /// Fetches what is demanded.
+    ///
+    /// # Errors
+    /// Why it cannot be fetched.
+    fn fetch<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<(), VolumeError>>;
+}
 
 /// The version in use while a newer one is looked for.
 #[derive(Clone, Copy)]

@@ -4,60 +4,25 @@
 //! that the replicas have (`search`), store it durably as the floor, and refuse reads from a statement
 //! that has expired.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
-use store::cache::DiskCache;
 use store::mirrors::Mirrors;
 use store::{BoxFuture, Replica};
 use trust::head::Head;
-use trust::judge::{Freshness, Offer};
+use trust::judge::Freshness;
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
-use state::{Clock, SteadyClock, VolumeState};
+use state::{SteadyClock, VolumeState};
 
 use crate::error::VolumeError;
 use crate::heads::{HeadRound, VerifiedHead};
+pub use crate::options::VolumeOptions;
+pub use crate::search::{Candidate, Demands};
 use crate::search::{CurrentVersion, PATIENCE, Search};
 use crate::snapshot::Snapshot;
-
-/// How a volume is opened and read.
-#[derive(Debug, Clone)]
-pub struct VolumeOptions {
-    /// The directory that holds the floors.
-    pub state_directory: PathBuf,
-    /// Memory for verified blocks, bytes.
-    pub cache_bytes: u64,
-    /// How long any one operation may take, fail-over included.
-    pub deadline: Duration,
-    /// How fresh a statement must be.
-    pub freshness: Freshness,
-    /// The path that is read first, `/` between its names. Far replicas may send its blocks together
-    /// with the head. Only a hint.
-    pub toward: Option<Vec<u8>>,
-    /// Blocks that were fetched before, on this machine's disk.
-    pub disk_cache: Option<Arc<DiskCache>>,
-    /// The clock by which expiry is judged.
-    pub clock: Clock,
-}
-
-impl Default for VolumeOptions {
-    fn default() -> Self {
-        VolumeOptions {
-            state_directory: state::default_directory(),
-            cache_bytes: 128 << 20,
-            deadline: Duration::from_secs(30),
-            freshness: Freshness::Strict,
-            toward: None,
-            disk_cache: None,
-            clock: Clock::system(),
-        }
-    }
-}
 
 /// An open volume.
 pub struct Volume {
@@ -77,35 +42,6 @@ impl std::fmt::Debug for Volume {
             .field("id", &self.id)
             .finish_non_exhaustive()
     }
-}
-
-/// A newer version that passed the floor and whose root was fetched, but which is not adopted yet.
-#[derive(Debug)]
-pub struct Candidate {
-    pub(crate) snapshot: Snapshot,
-    pub(crate) offer: Offer,
-    /// The head that named it; none if its record was found in a log.
-    pub(crate) head: Option<Bytes>,
-}
-
-impl Candidate {
-    /// The version. Callers fetch what they need of it before they adopt it.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-}
-
-/// What a reader must have of a version before it replaces the one in use.
-pub trait Demands: Send + Sync {
-    /// Fetches what is demanded.
-    ///
-    /// # Errors
-    /// Why it cannot be fetched.
-    fn fetch<'a>(
-        &'a self,
-        snapshot: &'a Snapshot,
-        deadline: Instant,
-    ) -> BoxFuture<'a, Result<(), VolumeError>>;
 }
 
 /// Demands nothing.
