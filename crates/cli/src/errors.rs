@@ -77,8 +77,12 @@ fn volume_kind(error: &VolumeError) -> Kind {
     }
 }
 
-fn state_kind(_: &StateError) -> Kind {
-    Kind::State
+fn state_kind(error: &StateError) -> Kind {
+    match error {
+        StateError::Failed { .. } => Kind::State,
+        StateError::Locked { .. } => Kind::StateLocked,
+        StateError::Stalled { .. } => Kind::StateStalled,
+    }
 }
 
 fn location_kind(error: &LocationError) -> Kind {
@@ -272,6 +276,27 @@ mod tests {
             };
             assert_eq!(Failure::from(error).exit(), exit);
         }
+    }
+
+    #[test]
+    fn locked_state_directory_has_the_exit_code_of_a_lock() {
+        let locked = || StateError::Locked {
+            path: "/state/lock".into(),
+            holder: "process 7".into(),
+            waited_ms: 30_000,
+        };
+        for failure in [
+            Failure::from(locked()),
+            Failure::from(VolumeError::State(locked())),
+            Failure::from(PublishError::State(locked())),
+        ] {
+            assert_eq!(failure.exit(), Exit::Locked);
+        }
+        let stalled = StateError::Stalled {
+            path: "/state/lock".into(),
+            begun: true,
+        };
+        assert_eq!(Failure::from(stalled).exit(), Exit::Failed);
     }
 
     #[test]

@@ -117,6 +117,10 @@ kinds! {
     System => Failed, "the cause is the system's own word; when it is mended, the same command can be run again";
     /// The state directory cannot be used.
     State => Failed, "the floor (which versions were already seen) lies there and cannot be done without; make it writable or name another with BULLA_STATE_DIR";
+    /// Another process holds the lock of the state directory.
+    StateLocked => Locked, "run the same command again when the other bulla has finished; one that is stopped keeps its lock: resume it (kill -CONT PID) or end it (kill PID)";
+    /// The disk with the state directory does not answer.
+    StateStalled => Failed, "the disk with the state directory is slow or hangs; run the same command again when it answers, or name another directory with BULLA_STATE_DIR";
     /// The cache directory cannot be used.
     Cache => Failed, "make the cache directory writable, name another with --cache DIR, or do without one; what lies in it can be deleted at any time";
     /// Bytes that are not what the publisher signed.

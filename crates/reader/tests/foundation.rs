@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reader::{Blocks, Expect, Fetch, Overlay, Position, Prefetcher, ReadError, Spawner, Tree, now};
-use state::volume_state::State;
+use state::VolumeState;
 use store::Replica;
 use store::memory::MemoryStore;
 use store::mirrors::Mirrors;
@@ -134,7 +134,7 @@ impl Nodes for NodesInMemory<'_> {
 struct Device<'a> {
     keys: &'a Keys,
     store: Arc<MemoryStore>,
-    state: State,
+    state: VolumeState,
     prefetcher: Arc<Prefetcher>,
     head: Option<Head>,
     root: Inode,
@@ -152,7 +152,7 @@ impl<'a> Device<'a> {
         Device {
             keys,
             store: store.clone(),
-            state: State::open(state, &keys.volume()).unwrap(),
+            state: VolumeState::at(state, &keys.volume()),
             prefetcher: Prefetcher::new(blocks, Spawner::none()),
             head: None,
             root: Inode::new(0o755, Mtime::default(), content),
@@ -179,7 +179,10 @@ impl<'a> Device<'a> {
 
     /// Judges a head by the floor, and keeps the floor that follows.
     fn adopt(&self, head: &Head) -> Result<Handle<InodeBlock>, Reject> {
-        let locked = self.state.lock().unwrap();
+        let locked = self
+            .state
+            .lock(Instant::now() + Duration::from_secs(5))
+            .unwrap();
         let floor = locked.load().unwrap();
         let offer = floor.judge(head, &Terms::strict(NOW), &mut Signatures::default())?;
         locked.store(&floor.adopt(&offer)?).unwrap();

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`disk`] | a disk that crashes, and one that fills up |
 //! | [`fsx`] | random operations on a file, compared with a model |
+//! | [`holder`] | a process that holds a lock and is stopped |
 //! | [`liar`] | a replica that tells one named lie |
 //! | `memfs` | a writable file system in memory, for mounts (feature `memfs`) |
 //! | [`model`] | a publisher in memory, honest or malformed |
@@ -12,6 +13,7 @@
 
 pub mod disk;
 pub mod fsx;
+pub mod holder;
 pub mod liar;
 #[cfg(feature = "memfs")]
 pub mod memfs;

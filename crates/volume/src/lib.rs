@@ -26,21 +26,25 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`volume`] | an open volume: replicas, floor, and the adopted version |
+//! | [`options`] | how a volume is opened and read |
 //! | `snapshot` | one version: [`Snapshot`] |
-//! | `asker` | one round of heads, judged against the floor |
-//! | [`growth`] | the proof that the log of a new head only grew |
-//! | `offline` | a start while no place answers |
+//! | [`heads`] | one round of heads: fetch, verify, adopt |
+//! | `consistency` | the proof that the log of a new head contains the log of the floor |
+//! | `search` | the newest version whose root can be fetched |
+//! | `offline` | opening a volume while no replica answers |
 //! | [`history`], [`difference`] | earlier versions, and how two versions differ |
-//! | [`extract`], [`verify`] | what walks a whole volume |
+//! | [`extract`], [`verify`] | walks over a whole volume |
 //! | [`error`] | what can go wrong |
 
-mod asker;
+mod consistency;
 pub mod difference;
 pub mod error;
 pub mod extract;
-pub mod growth;
+pub mod heads;
 pub mod history;
 mod offline;
+pub mod options;
+mod search;
 mod snapshot;
 pub mod verify;
 pub mod volume;

@@ -177,7 +177,7 @@ impl Keeper {
         match checked? {
             None => {}
             Some(candidate) => {
-                let snapshot = self.core.volume.adopt(candidate)?;
+                let snapshot = self.core.volume.adopt(candidate).await?;
                 let version = snapshot.record().version;
                 self.core.show(snapshot, true);
                 tracing::info!(volume = %self.core.volume.id(), version, "adopted");

@@ -1,10 +1,10 @@
-//! What lies together is fetched together: the segments that a source has and that were not seen before
-//! hold what its last publications added, and little else. Whole segments come in a few requests that
-//! depend on nothing but the head, where a walk asks once for each level of the tree.
+//! Segments that are fetched ahead of the walk. The segments that a source has and that were not seen
+//! before hold what its last publications added, and little else. Whole segments come in a few requests
+//! that depend on the head only; a walk needs one round trip for each level of the tree.
 //!
-//! All of it is a hint. A source's index may lie: what comes is kept in memory, within a bound, until
-//! the walk asks for it by handle and it is proved; what nobody asks for is dropped. A source that lies
-//! costs this much and no more, and nothing of it touches the disk.
+//! All of it is a hint, because a source's index may lie. Records stay in memory, within a bound, until
+//! the walk asks for them by handle and proves them. What the walk does not ask for is dropped, and
+//! nothing of it reaches the disk.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use trust::{Handle, Record};
 use super::sources::Sources;
 
 /// Most that is fetched ahead, and most that it takes in memory, bytes.
-pub(crate) const MAX_STOCK_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_PREFETCH_BYTES: u64 = 64 << 20;
 /// What a record takes besides its own bytes: a place in the map, and what names its bytes.
 const RECORD_OVERHEAD_BYTES: u64 = 256;
 /// Most segments that are fetched ahead; where more are new, the walk is better.
@@ -46,7 +46,7 @@ const MAGIC: &[u8; 16] = b"bulla followed\0\n";
 
 /// Records fetched ahead, and what the source has.
 #[derive(Default)]
-pub(crate) struct Stock {
+pub(crate) struct SegmentPrefetch {
     records: HashMap<Handle, (Record, u32)>,
     /// Index runs and segments of the source, to be remembered once this pull is through.
     pub followed: Followed,
@@ -54,7 +54,7 @@ pub(crate) struct Stock {
     pub waves: u32,
 }
 
-impl Stock {
+impl SegmentPrefetch {
     /// Takes a record out, and the number of the wave that brought it. It is not proved.
     pub(crate) fn take(&mut self, handle: &Handle) -> Option<(Record, u32)> {
         self.records.remove(handle)
@@ -126,16 +126,16 @@ impl SplitChecked for Bytes {
 
 /// Fetches what is new in the files of a source whose head file is `files`, which may take `patience` for
 /// an answer. Whatever goes wrong, the walk will do without.
-pub(crate) async fn lay_in(
+pub(crate) async fn prefetch(
     sources: &Sources,
     objects: &dyn Objects,
     files: &[u8],
     repository: &Repository,
     patience: Duration,
-) -> Stock {
-    let mut stock = Stock::default();
+) -> SegmentPrefetch {
+    let mut prefetched = SegmentPrefetch::default();
     let Ok(head) = Head::decode(files) else {
-        return stock;
+        return prefetched;
     };
     let known = Followed::load(repository);
     let unknown: Vec<RunName> = head
@@ -145,8 +145,8 @@ pub(crate) async fn lay_in(
         .copied()
         .collect();
     if unknown.is_empty() {
-        stock.followed = known;
-        return stock;
+        prefetched.followed = known;
+        return prefetched;
     }
     let tails = stream::iter(
         unknown
@@ -158,7 +158,7 @@ pub(crate) async fn lay_in(
         .map(|tail| tail.ok().flatten())
         .collect()
         .await;
-    stock.waves = 1;
+    prefetched.waves = 1;
     // Newest first: the newest run names what its own commit wrote before what it took over.
     let mut fresh = Vec::new();
     let mut named = HashSet::new();
@@ -167,19 +167,22 @@ pub(crate) async fn lay_in(
             fresh.push(id);
         }
     }
-    stock.followed = remember(&head, named, known);
+    prefetched.followed = remember(&head, named, known);
     if fresh.is_empty() || fresh.len() > MAX_SEGMENTS {
-        return stock;
+        return prefetched;
     }
     let (records, waves) = fetch(sources, objects, &fresh, patience).await;
-    stock.waves += waves;
+    prefetched.waves += waves;
     for (record, wave) in records {
         // The walk asks for nothing that is here; the first of two under one name stays.
         if !repository.contains(&record.handle).unwrap_or(true) {
-            stock.records.entry(record.handle).or_insert((record, wave));
+            prefetched
+                .records
+                .entry(record.handle)
+                .or_insert((record, wave));
         }
     }
-    stock
+    prefetched
 }
 
 fn remember(head: &Head, named: HashSet<FileId>, known: Followed) -> Followed {
@@ -239,7 +242,7 @@ async fn fetch(
     let (mut total, mut waves) = (0, 0);
     // Twice as many pieces of each segment with every wave: its length is not known before its end.
     let mut pieces = FIRST_PIECES;
-    while total < MAX_STOCK_BYTES
+    while total < MAX_PREFETCH_BYTES
         && !records.is_full()
         && began.elapsed() < MOST_TIME
         && segments.iter().any(|s| !s.ended)
@@ -252,7 +255,7 @@ async fn fetch(
                 asked.push((i, start + piece * piece_bytes as u64));
             }
         }
-        let room = (MAX_STOCK_BYTES - total).div_ceil(piece_bytes as u64) as usize;
+        let room = (MAX_PREFETCH_BYTES - total).div_ceil(piece_bytes as u64) as usize;
         asked.truncate(room.max(1));
         let requests = asked.into_iter().map(|(i, offset)| {
             let id = fresh.get(i).copied().unwrap_or(FileId([0; 16]));
@@ -295,7 +298,7 @@ struct Records {
 
 impl Records {
     fn is_full(&self) -> bool {
-        self.held_bytes >= MAX_STOCK_BYTES
+        self.held_bytes >= MAX_PREFETCH_BYTES
     }
 
     fn push(&mut self, record: Record, wave: u32) {
@@ -409,7 +412,7 @@ mod tests {
             let fresh: Vec<FileId> = (0..segments).map(|i| FileId([i; 16])).collect();
             let (records, _) = fetch(&sources, &crumbs, &fresh, patience).await;
             assert!(records.len() > 1000, "{segments}: {}", records.len());
-            let most = MAX_STOCK_BYTES / (256 + crumbs.0.len() as u64) + 1;
+            let most = MAX_PREFETCH_BYTES / (256 + crumbs.0.len() as u64) + 1;
             let held = records.len() as u64;
             assert!(held <= most, "{segments}: {held} of {most}");
         }
