@@ -2,10 +2,13 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`pull`] | bring a repository up to the newest version that the places have whole |
-//! | [`prune`] | give back the room of what no kept version reaches |
+//! | [`pull`] | brings a repository up to the newest version that the places have complete |
+//! | [`prune`] | frees the space of what no kept version reaches |
+//! | [`note`] | which part of which version a replica holds |
 //!
-//! Relies on `volume` for judging heads and on `store::Writer` for what it writes.
+//! Relies on `volume` for judging heads, on `trust::reach` for walking trees and on `store::Writer` for what
+//! it writes.
 
+pub mod note;
 pub mod prune;
 pub mod pull;

@@ -28,7 +28,7 @@ use trust::signatures::Signatures;
 use trust::statement::{Purpose, Signed};
 use trust::{Handle, Hasher, InodeBlock, Record, Reject};
 
-use crate::pull::note::ReplicaNote;
+use crate::note::ReplicaNote;
 use crate::pull::sources::{Claim, Proved, Want, prove};
 use state::clock::wall_seconds;
 

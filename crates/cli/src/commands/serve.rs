@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ::serve::metrics::Page;
 use ::serve::{Limits, Listen, Server};
-use replica::pull::note::ReplicaNote;
+use replica::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;
 use tokio::signal::unix::{SignalKind, signal};

@@ -17,7 +17,6 @@ mod closure;
 mod heads;
 mod history;
 mod limit;
-pub mod note;
 pub(crate) mod sources;
 mod stock;
 mod walk;
@@ -39,10 +38,11 @@ use trust::judge::{Freshness, Terms};
 use trust::root::RootRecord;
 use trust::statement::VolumeId;
 
+use crate::note::{ReplicaNote, Scope};
 use crate::prune::{self, PruneOptions, Pruned};
 use heads::{Offered, Told};
 use limit::Limit;
-use note::{ReplicaNote, Scope};
+
 use sources::Sources;
 use state::clock::wall_seconds;
 use state::{self, LockedState, State, StateError};
