@@ -5,19 +5,18 @@
 //! 1. heads of all places, judged as a reader judges them (`heads`);
 //! 2. what the source's index says of new segments, then those segments (`stock`): hints, kept in memory;
 //!    beside them the leaves of the log (`history`);
-//! 3. the difference to the version that is here, walked (`closure`); what is neither here nor in
-//!    stock is asked for by handle, of all places (`sources`), and proved;
+//! 3. the difference to the version that is here, walked by `trust::reach` (`walk`); what is neither here
+//!    nor in stock is asked for by handle, of all places (`sources`), and proved;
 //! 4. when everything that the new version reaches is here, the head moves.
 //!
 //! Until then the old version stands. The block that names the new tree, its root's inode, is written
 //! last, so a root that is here has all below it. What has been proved is made durable on the way;
 //! whatever ends a pull, the next one finds it again. Only what a signed root reaches is ever written.
 
-mod closure;
 mod heads;
 mod history;
 mod limit;
-pub(crate) mod sources;
+mod sources;
 mod stock;
 mod walk;
 
@@ -42,7 +41,6 @@ use crate::note::{ReplicaNote, Scope};
 use crate::prune::{self, PruneOptions, Pruned};
 use heads::{Offered, Told};
 use limit::Limit;
-
 use sources::Sources;
 use state::clock::wall_seconds;
 use state::{self, LockedState, State, StateError};
