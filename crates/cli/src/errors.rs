@@ -8,7 +8,7 @@ use publish::publish_error::PublishError;
 use reader::ReadError;
 use replica::prune::PruneError;
 use replica::pull::PullError;
-use serve::ServeError;
+use serve::mirror::ServeError;
 use state::StateError;
 use state::keyfile::KeyError;
 use store::StoreError;
@@ -179,7 +179,7 @@ fn extract_kind(error: &ExtractError) -> Kind {
 
 fn serve_kind(error: &ServeError) -> Kind {
     match error {
-        ServeError::Listen { .. } => Kind::Listen,
+        ServeError::Listen(_) => Kind::Listen,
         ServeError::SameVolume { .. } | ServeError::Nothing => Kind::Usage,
         ServeError::Unpublished { .. } => Kind::NoRepository,
         ServeError::Store(error) => store_kind(error),

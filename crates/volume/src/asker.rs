@@ -12,8 +12,7 @@ use trust::head::Head;
 use trust::judge::{Freshness, Offer, Terms};
 use trust::signatures::Signatures;
 
-use reader::ReadError;
-use reader::blocks::{Blocks, Fetch};
+use reader::{Blocks, Fetch, Prefetcher, ReadError, Spawner};
 
 use crate::error::{VolumeError, gravest, is_evidence, is_fork, is_old};
 use crate::growth;
@@ -317,17 +316,21 @@ impl Asker<'_> {
         old: Option<&Snapshot>,
         deadline: Instant,
     ) -> Result<Snapshot, VolumeError> {
-        let blocks = match old {
-            Some(old) => old.blocks().clone(),
-            None => Arc::new(Blocks::new(
-                offer.chain.hasher(),
-                self.mirrors.clone(),
-                self.options.cache_bytes,
-                self.options.disk_cache.clone(),
-            )),
+        let prefetcher = match old {
+            Some(old) => old.prefetcher().clone(),
+            None => {
+                let blocks = Blocks::new(
+                    offer.chain.hasher(),
+                    self.mirrors.clone(),
+                    self.options.cache_bytes,
+                    self.options.disk_cache.clone(),
+                );
+                let runtime = tokio::runtime::Handle::current();
+                Prefetcher::new(Arc::new(blocks), Spawner::on(runtime))
+            }
         };
         let how = Fetch::Until(deadline);
-        let snapshot = Snapshot::open(blocks, offer, how).await?;
+        let snapshot = Snapshot::open(prefetcher, offer, how).await?;
         self.enter(&snapshot, how).await?;
         Ok(snapshot)
     }

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use trust::inode::{Content, Entry, Inode};
 use trust::map::{Diff, MapRoot};
 
+use reader::Expect;
+use reader::Fetch;
 use reader::ReadError;
-use reader::around::Expect;
-use reader::blocks::Fetch;
 use trust::change::{Change, Difference, alike};
 
 use crate::snapshot::Snapshot;

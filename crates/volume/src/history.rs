@@ -24,8 +24,7 @@ use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
 
 use crate::asker::{Asker, HEADS_PATIENCE, Judged};
-use reader::ReadError;
-use reader::blocks::Fetch;
+use reader::{Fetch, ReadError};
 
 use crate::error::{VolumeError, gravest};
 use crate::snapshot::Snapshot;
@@ -488,9 +487,9 @@ impl Volume {
                 place: history.place().to_owned(),
                 why,
             })?;
-            let blocks = current.blocks().clone();
+            let prefetcher = current.prefetcher().clone();
             let how = Fetch::Until(deadline);
-            let snapshot = Snapshot::open(blocks, &offer, how).await?;
+            let snapshot = Snapshot::open(prefetcher, &offer, how).await?;
             return Ok(Some(snapshot));
         }
         match errors.is_empty() {

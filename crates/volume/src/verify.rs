@@ -1,6 +1,6 @@
 //! `bulla verify`: every block of a tree, or of what lies below one path, is fetched and proved.
 //!
-//! Relies on [`crate::snapshot`] and [`reader::blocks`], which check as they read: what is left here
+//! Relies on [`crate::snapshot`] and [`reader::Blocks`], which check as they read: what is left here
 //! is to visit everything once, and to compare how much there is with what was signed. Equal subtrees and equal blocks are visited once, however often they
 //! occur, so the work is bounded by the blocks that exist and not by what a publisher who nests a
 //! tree in itself makes of them. Memory: at most 64 bytes a block, besides the cache.
@@ -16,9 +16,9 @@ use trust::inode::{Content, FileContent, Inode, Xattrs};
 use trust::root::Totals;
 use trust::{ArrayNode, Data, Handle, MapNode, Reject};
 
+use reader::Expect;
+use reader::Fetch;
 use reader::ReadError;
-use reader::around::Expect;
-use reader::blocks::Fetch;
 
 use crate::error::VolumeError;
 use crate::snapshot::Snapshot;

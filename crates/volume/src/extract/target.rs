@@ -18,7 +18,7 @@ use super::{ExtractError, ExtractOptions};
 use crate::snapshot::Snapshot;
 use crate::verify::Tally;
 use crate::volume::Volume;
-use reader::blocks::Fetch;
+use reader::Fetch;
 
 /// Content of one file that is in memory at a time, bytes.
 const WINDOW_BYTES: u64 = 2 << 20;
