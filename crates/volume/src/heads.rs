@@ -118,6 +118,11 @@ impl HeadRound<'_> {
             let place = place(mirror);
             let mirror = Some(mirror);
             match answer {
+                // An empty repository is not an attack.
+                Ok(bytes) if bytes.is_empty() => {
+                    let error = nothing_published(&place);
+                    fetched.errors.push((mirror, error));
+                }
                 Ok(bytes) => fetched.heads.push(FetchedHead {
                     mirror,
                     place,
@@ -411,4 +416,9 @@ fn adopted(floor: &Floor, offer: &Offer) -> Result<Floor, VolumeError> {
         place: "the version to be adopted".to_owned(),
         why,
     })
+}
+
+/// The error about a replica that has no head yet.
+pub(crate) fn nothing_published(place: &str) -> VolumeError {
+    VolumeError::Place(format!("{place}: nothing is published here yet"))
 }

@@ -18,7 +18,7 @@ use trust::statement::VolumeId;
 use state::{SteadyClock, VolumeState};
 
 use crate::error::VolumeError;
-use crate::heads::{HeadRound, VerifiedHead};
+use crate::heads::{HeadRound, VerifiedHead, nothing_published};
 pub use crate::options::VolumeOptions;
 pub use crate::search::{Candidate, Demands};
 use crate::search::{CurrentVersion, PATIENCE, Search};
@@ -333,8 +333,7 @@ pub async fn claimed_id(replica: &dyn Replica) -> Result<VolumeId, VolumeError> 
     let bytes = bytes.map_err(|e| VolumeError::from_store("the head", &e))?;
     let place = replica.place();
     if bytes.is_empty() {
-        let words = format!("{place}: nothing is published here yet");
-        return Err(VolumeError::Place(words));
+        return Err(nothing_published(place));
     }
     let claimed = Head::decode(&bytes).and_then(|head| head.volume());
     claimed.map_err(|why| VolumeError::Statement {

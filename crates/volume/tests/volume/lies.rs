@@ -179,3 +179,15 @@ async fn blocks_of_one_length_that_were_swapped_are_never_read() {
         "what is not the block that was asked for was read: {outcome:?}"
     );
 }
+
+#[tokio::test]
+async fn empty_repository_is_not_reported_as_tampering() {
+    let world = World::new();
+    let empty = Arc::new(world.replica_with(bytes::Bytes::new()));
+    let error = world.open(vec![empty.clone()]).await.unwrap_err();
+    assert!(matches!(error, VolumeError::Place(_)), "{error}");
+    let volume = world.open(vec![empty, Arc::new(world.replica())]).await;
+    let volume = volume.unwrap();
+    let wrong: Vec<u64> = volume.mirrors().status().iter().map(|m| m.counts.wrong).collect();
+    assert_eq!(wrong, [0, 0]);
+}
