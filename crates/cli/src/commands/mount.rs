@@ -70,24 +70,20 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
 fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let dir = absolute(&args.dir)?;
-    let options = MountOptions {
-        refresh: match args.refresh {
-            Some(refresh) => refresh,
-            None => config.duration("refresh")?,
-        },
-        allow_other: args.allow_other,
-        ownership: args.owner,
-        no_exec: args.no_exec,
-        ..MountOptions::default()
-    };
+    let options = options(args, config)?;
     let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let volume = session.open(config, &args.reading, output)?;
     // Nothing that is read later is relative: the directory that this was started in stays free.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
-    let id = volume.id().to_string();
-    let ended = units::time(volume.snapshot().fresh_until());
-    let stale_since = volume.is_stale().then_some(ended);
-    let offline = volume.is_offline();
+    let mut record = fields(json!({"volume": volume.id().to_string(),
+        "dir": dir.display().to_string()}));
+    if volume.is_stale() {
+        let ended = units::time(volume.snapshot().fresh_until());
+        record.insert("stale_since".to_owned(), ended.into());
+    }
+    if volume.is_offline() {
+        record.insert("offline".to_owned(), true.into());
+    }
     // From here on a signal unmounts, also one that comes while the mount is being made: the making
     // goes on to its end, which is near, because half a mount could not be taken away.
     let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
@@ -101,27 +97,15 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let reporter = mounted.reporter();
     let fill = move |page: &mut Page| metrics::mount(page, &reporter.report());
     let measuring = session.serve(async { metrics.map(|it| it.answer(fill)).transpose() })?;
+    record.extend(fields(json!({"version": version, "metrics": metrics_at})));
+    let status = format!("version {version} is mounted on {}", dir.display());
     if output.json() {
-        let mut record = fields(json!({"volume": id, "version": version,
-            "dir": dir.display().to_string(), "metrics": metrics_at}));
-        if let Some(ended) = stale_since {
-            record.insert("stale_since".to_owned(), ended.into());
-        }
-        if offline {
-            record.insert("offline".to_owned(), true.into());
-        }
         output.record("mounted", record)?;
     } else {
-        output.note(&format!(
-            "version {version} is mounted on {}",
-            dir.display()
-        ));
+        output.note(&status);
     }
     output.flush()?;
-    notify::ready(&format!(
-        "version {version} is mounted on {}",
-        dir.display()
-    ));
+    notify::ready(&status);
     let ended = session.serve(async { Ok(mounted.until_signal(signals).await?) });
     notify::stopping();
     ended?;
@@ -129,7 +113,20 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     Ok(Done::ok(fields(json!({}))))
 }
 
-/// Answers `bulla status`. A mount that cannot is still a mount.
+fn options(args: &Mount, config: &Config) -> Outcome<MountOptions> {
+    Ok(MountOptions {
+        refresh: match args.refresh {
+            Some(refresh) => refresh,
+            None => config.duration("refresh")?,
+        },
+        allow_other: args.allow_other,
+        ownership: args.owner,
+        no_exec: args.no_exec,
+        ..MountOptions::default()
+    })
+}
+
+/// Answers `bulla status`. If no socket can be made, the mount works without.
 fn answer_status(config: &Config, reporter: ::mount::Reporter) -> Option<Door> {
     let since = SystemTime::now();
     let directory = reporter.directory().to_owned();

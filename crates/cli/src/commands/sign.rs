@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use publish::pipeline::{self, PublishOptions};
+use publish::pipeline::PublishOptions;
 use publish::progress::Published;
 use publish::signing;
 use serde_json::{Map, Value, json};
@@ -185,15 +185,4 @@ pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output
         "valid_until": until,
         "again": installed.again,
     }))))
-}
-
-/// Publishes up to the signature.
-pub fn publish_unsigned(
-    args: &Publish,
-    options: &PublishOptions,
-    watch: &dyn publish::progress::Observer,
-) -> Outcome<(Published, Option<Request>)> {
-    let (tree, repo) = (super::publish::input(args)?, args.repository()?);
-    let done = pipeline::publish_unsigned(tree, repo, args.publisher, options, watch);
-    Ok(done?)
 }

@@ -35,48 +35,21 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
         }
         None => None,
     };
-    let wanted = |dir: &Path| only.as_deref().is_none_or(|only| only == dir);
-    let mut told = BTreeSet::new();
-    let (mut mounts, mut cleared) = (0u64, 0u64);
-    let mut mute = Vec::new();
+    let mut survey = Survey::of(only);
     for (socket, heard) in sockets::ask_all(&sockets::directory(config))? {
-        match heard {
-            Heard::Record(record) => {
-                let dir = record
-                    .get("dir")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
-                let dir = PathBuf::from(dir);
-                if wanted(&dir) {
-                    mounts += 1;
-                    show(&record, output)?;
-                }
-                told.insert(dir);
-            }
-            Heard::Dead if sockets::clear(&socket).is_ok() => {
-                cleared += 1;
-                output.note(&format!(
-                    "cleared {}: its daemon has died",
-                    socket.display()
-                ));
-            }
-            Heard::Dead => mute.extend(only.is_none().then(|| Mute {
-                why: "its daemon has died, and it cannot be removed".to_owned(),
-                hint: format!("rm {}", socket.display()),
-                place: socket,
-            })),
-            Heard::Silent(why) => mute.extend(only.is_none().then(|| Mute {
-                place: socket,
-                why,
-                hint: "the daemon is stuck; its log is in the state directory".to_owned(),
-            })),
-        }
+        survey.add(socket, heard, output)?;
     }
     for line in own_mounts()? {
-        if wanted(&line.directory) && !told.contains(&line.directory) {
-            mute.push(of_line(line));
+        if survey.wants(&line.directory) && !survey.answered.contains(&line.directory) {
+            survey.mute.push(of_line(line));
         }
     }
+    let Survey {
+        mounts,
+        cleared,
+        mute,
+        ..
+    } = survey;
     for mute in &mute {
         show_mute(mute, output)?;
     }
@@ -96,6 +69,67 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
         },
         fields: fields(json!({"mounts": mounts, "mute": mute.len(), "cleared": cleared})),
     })
+}
+
+/// What the sockets of this user's mounts answered.
+#[derive(Default)]
+struct Survey {
+    /// The only directory that was asked about; `None` for all.
+    only: Option<PathBuf>,
+    /// The directories whose daemons answered.
+    answered: BTreeSet<PathBuf>,
+    mounts: u64,
+    cleared: u64,
+    mute: Vec<Mute>,
+}
+
+impl Survey {
+    fn of(only: Option<PathBuf>) -> Survey {
+        Survey {
+            only,
+            ..Survey::default()
+        }
+    }
+
+    fn wants(&self, dir: &Path) -> bool {
+        self.only.as_deref().is_none_or(|only| only == dir)
+    }
+
+    /// Shows the record of a mount. Removes the socket of a daemon that has died.
+    fn add(&mut self, socket: PathBuf, heard: Heard, output: &mut Output) -> Outcome<()> {
+        let (why, hint) = match heard {
+            Heard::Record(record) => {
+                let dir = record.get("dir").and_then(Value::as_str);
+                let dir = PathBuf::from(dir.unwrap_or_default());
+                if self.wants(&dir) {
+                    self.mounts += 1;
+                    show(&record, output)?;
+                }
+                self.answered.insert(dir);
+                return Ok(());
+            }
+            Heard::Dead if sockets::clear(&socket).is_ok() => {
+                self.cleared += 1;
+                let shown = socket.display();
+                output.note(&format!("removed {shown}: its daemon has died"));
+                return Ok(());
+            }
+            Heard::Dead => (
+                "its daemon has died, and the socket cannot be removed".to_owned(),
+                format!("rm {}", socket.display()),
+            ),
+            Heard::Silent(why) => (
+                why,
+                "the daemon is stuck; its log is in the state directory".to_owned(),
+            ),
+        };
+        // A socket does not say for which directory it stands.
+        if self.only.is_none() {
+            let place = socket;
+            self.mute.push(Mute { place, why, hint });
+        }
+        Ok(())
+    }
 }
 
 /// Mounts in the system's table that are this user's.
