@@ -1,4 +1,4 @@
-//! `bulla publish DIR REPO --key FILE`: the next version of a volume, or its first.
+//! `bulla publish DIR REPO --key FILE`: publishes the next version of a volume, or a new volume.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
         ..Watch::default()
     };
     let stop = Arc::clone(&options);
-    // Ctrl-C stops the work at the next file; the last version stands whatever happens.
+    // Ctrl-C stops at the next file; the repository keeps its last version.
     session::on_interrupt(move || stop.cancel.store(true, Ordering::Relaxed))?;
     let (tree, repo) = (input(args)?, args.repository()?);
     let published = match &key {
@@ -57,7 +57,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     tell(&published, request.as_ref(), args, output)
 }
 
-/// The tree, or the archive that comes on stdin.
+/// The directory tree, or the archive on stdin.
 fn input(args: &Publish) -> Outcome<Input<'_>> {
     let tree = args.tree()?;
     Ok(match tree == Path::new("-") {
@@ -87,7 +87,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
     })
 }
 
-/// The directory's own name, as far as it can be a volume's.
+/// The name of the directory, shortened and cleaned to be a valid name of a volume.
 fn name_of(directory: &Path) -> String {
     if directory == Path::new("-") {
         return "archive".to_owned();
@@ -205,8 +205,8 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
     output.line(&format!("valid to {}", units::time(published.valid_until)))?;
     if let Some(until) = shortened(published, args) {
         output.note(&format!(
-            "The version before was valid to {}, which is later: --valid (or the setting `valid`) says how \
-             long this one is.",
+            "The previous version was valid for longer, to {}. Set the validity with --valid or the setting \
+             `valid`.",
             units::time(until)
         ));
     }
@@ -214,20 +214,21 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
     if published.new_volume && !args.dry_run && !args.unsigned {
         output.note(
-            "This is a new volume. Readers need its id, over a way that they trust: it is all that \
-             they go by.",
+            "This is a new volume. Give its id to the readers over a channel that they trust: the id is all \
+             that they need to verify the volume.",
         );
     }
     Ok(())
 }
 
-/// The end of the version before, where this one ends earlier. Of an unsigned one the signer decides.
+/// The end of the previous validity, if it is later than the new one. For an unsigned version the signer sets
+/// the validity.
 fn shortened(published: &Published, args: &Publish) -> Option<u64> {
     let until = published.previous_until.filter(|_| !args.unsigned)?;
     (until > published.valid_until).then_some(until)
 }
 
-/// Draws the bar from the observer's calls.
+/// Passes the observer's calls to the progress bar.
 #[derive(Default)]
 struct Watch {
     bar: Progress,

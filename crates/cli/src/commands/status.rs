@@ -1,5 +1,5 @@
-//! `bulla status`: how the mounts of this user do, each asked at its socket; and mounts and sockets
-//! whose daemon has died.
+//! `bulla status`: asks each mount of this user at its socket, and lists mounts and sockets whose daemon has
+//! died or does not answer.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use crate::report;
 use crate::sockets::{self, Heard};
 use crate::text::printable_message;
 
-/// What a mount may take to answer the system's own question.
+/// Time limit of a mount to answer statfs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A mount or a socket that tells nothing of itself.
+/// A mount or a socket that does not answer.
 struct Mute {
     place: PathBuf,
     why: String,
     hint: String,
 }
 
-/// Tells what is mounted.
+/// Shows the mounts.
 pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done> {
     let only = match &args.dir {
         Some(dir) => {
@@ -56,7 +56,7 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
     if let (Some(dir), 0, true) = (&args.dir, mounts, mute.is_empty()) {
         let shown = dir.display();
         let failure = Failure::new(Kind::NoFile, format!("{shown}: no volume is mounted here"));
-        return Err(failure.with_hint("`bulla status` tells what this user has mounted, and where"));
+        return Err(failure.with_hint("`bulla status` lists the mounts of this user"));
     }
     if mounts == 0 && mute.is_empty() {
         output.note("nothing is mounted");
@@ -123,7 +123,7 @@ impl Survey {
                 "the daemon is stuck; its log is in the state directory".to_owned(),
             ),
         };
-        // A socket does not say for which directory it stands.
+        // A socket does not tell which directory it belongs to.
         if self.only.is_none() {
             let place = socket;
             self.mute.push(Mute { place, why, hint });
@@ -132,7 +132,7 @@ impl Survey {
     }
 }
 
-/// Mounts in the system's table that are this user's.
+/// The mounts of this user in the system's mount table.
 pub fn own_mounts() -> Outcome<Vec<Line>> {
     let user = rustix::process::geteuid().as_raw();
     let lines = table::ours().map_err(|e| Failure::io("cannot read the mount table", &e))?;
@@ -140,7 +140,7 @@ pub fn own_mounts() -> Outcome<Vec<Line>> {
     Ok(own.collect())
 }
 
-/// Whether a mount of the table is served.
+/// Whether a mount answers.
 pub fn life(line: &Line) -> Life {
     line.life(PATIENCE)
 }
@@ -150,15 +150,15 @@ fn of_line(line: Line) -> Mute {
     let (why, hint) = match life(&line) {
         Life::Dead => (
             "dead: its daemon has died",
-            format!("clear it with `bulla umount {shown}`"),
+            format!("unmount it with `bulla umount {shown}`"),
         ),
         Life::Silent => (
             "it does not answer",
-            format!("`bulla umount {shown}` takes it away"),
+            format!("unmount it with `bulla umount {shown}`"),
         ),
         Life::Answers => (
-            "it is mounted, and has no socket to be asked at",
-            "its log tells why; its daemon may be of another version".to_owned(),
+            "it is mounted, but has no socket to ask",
+            "its log says why; the daemon may have another version of bulla".to_owned(),
         ),
     };
     Mute {
