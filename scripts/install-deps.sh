@@ -6,7 +6,8 @@ set -eu
 # cc, g++: zstd's C code and libFuzzer. fuse3: fusermount3, for mounts by ordinary users.
 # attr: extended attributes in tests and demo. faketime: wrong clocks in tests. util-linux: setpriv.
 # nginx-light: repositories behind a web server are tested with a real one. iproute2: hosts far apart.
-packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils"
+# fio, sqlite3: programs that write to mounts.
+packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils fio sqlite3"
 
 missing=""
 if command -v dpkg-query >/dev/null 2>&1; then
@@ -16,13 +17,13 @@ if command -v dpkg-query >/dev/null 2>&1; then
         fi
     done
 else
-    for program in cc c++ make git fusermount3 setfattr faketime rsync nginx ip; do
+    for program in cc c++ make git fusermount3 setfattr faketime rsync nginx ip fio sqlite3; do
         command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
     done
     if [ -n "$missing" ]; then
         echo "error: missing:$missing" >&2
         echo "cause: this is no Debian system, so they cannot be installed from here" >&2
-        echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2 and rsync, then try again" >&2
+        echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2, rsync, fio and sqlite3, then try again" >&2
         exit 1
     fi
 fi

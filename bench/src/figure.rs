@@ -1,51 +1,16 @@
-//! The types that describe a figure: contestants, metrics, and the ratios that we promise.
+//! The types that describe a figure: its contestants, and with `metric` what is measured and promised.
 //!
 //! A figure is data plus one function that prepares its contestants. The runner (`runner`) does the
 //! rest, so every figure is interleaved, repeated, judged and written in the same way.
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 
 use crate::field::Field;
 use crate::outcome::Outcome;
 
-/// The name under which our own rows stand in every figure.
-pub const OURS: &str = "bulla";
-
-/// A build of bulla that takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Build {
-    /// The build under test.
-    Now,
-    /// The older build that it is compared with (`--before`).
-    Before,
-}
-
-/// What the rows of the older build end with.
-const BEFORE: &str = ", before";
-
-impl Build {
-    /// The name of this build's row beside the row `name` of the build under test.
-    pub fn row(self, name: &str) -> String {
-        match self {
-            Build::Now => name.to_owned(),
-            Build::Before => format!("{name}{BEFORE}"),
-        }
-    }
-
-    /// What the names of this build's directories begin with.
-    pub fn directory(self) -> &'static str {
-        match self {
-            Build::Now => "bulla",
-            Build::Before => "bulla-before",
-        }
-    }
-}
-
-/// The row of the build under test that a row of the older build is compared with; none for other rows.
-pub fn compared_with(row: &str) -> Option<&str> {
-    row.strip_suffix(BEFORE)
-}
+pub use crate::metric::{
+    Bound, Build, Kind, Metric, OURS, Placement, Reach, Reading, compared_with,
+};
 
 /// One comparison: a workload and the programs that run it.
 pub struct Figure {
@@ -125,156 +90,5 @@ pub trait Contestant {
 impl<F: FnMut(u32) -> Result<Vec<Reading>>> Contestant for F {
     fn measure(&mut self, round: u32) -> Result<Vec<Reading>> {
         self(round)
-    }
-}
-
-/// One number of one repetition: the metric's name and its value in that metric's unit.
-pub type Reading = (&'static str, f64);
-
-/// A quantity that is measured in each repetition.
-#[derive(Debug, Clone, Copy)]
-pub struct Metric {
-    /// Short name, the key in the JSON.
-    pub name: &'static str,
-    /// Unit for people.
-    pub unit: &'static str,
-    /// What the gate makes of it.
-    pub kind: Kind,
-}
-
-/// How the gate (`gate`) judges a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Processor time: less is better.
-    Processor,
-    /// Wall time: less is better.
-    Time,
-    /// Work per wall time: more is better.
-    Rate,
-    /// Anything else: the gate ignores it.
-    Count,
-}
-
-impl Metric {
-    /// Wall time of a run.
-    pub const WALL: Metric = Metric::time("wall", "s");
-    /// Processor time of all processes of a run.
-    pub const CPU: Metric = Metric::processor("cpu", "s");
-
-    /// Processor time.
-    pub const fn processor(name: &'static str, unit: &'static str) -> Metric {
-        let kind = Kind::Processor;
-        Metric { name, unit, kind }
-    }
-
-    /// Wall time.
-    pub const fn time(name: &'static str, unit: &'static str) -> Metric {
-        let kind = Kind::Time;
-        Metric { name, unit, kind }
-    }
-
-    /// Work per wall time.
-    pub const fn rate_in(name: &'static str, unit: &'static str) -> Metric {
-        let kind = Kind::Rate;
-        Metric { name, unit, kind }
-    }
-
-    /// A quantity that the gate ignores.
-    pub const fn count(name: &'static str, unit: &'static str) -> Metric {
-        let kind = Kind::Count;
-        Metric { name, unit, kind }
-    }
-
-    /// Processor time of a server for one request.
-    pub const fn server_cpu(name: &'static str) -> Metric {
-        Metric::processor(name, "server µs each")
-    }
-
-    /// Requests per second.
-    pub const fn rate(name: &'static str) -> Metric {
-        Metric::rate_in(name, "/s")
-    }
-}
-
-/// Which processors the run may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Placement {
-    /// Everything, servers included, on one processor: FUSE comparisons are bimodal otherwise.
-    Pinned,
-    /// All that the machine has.
-    Unpinned,
-}
-
-/// A bound on the ratio of our median to somebody's.
-#[derive(Debug, Clone, Copy)]
-pub struct Reach {
-    /// The metric of ours.
-    pub metric: &'static str,
-    /// Which placement it is asked for.
-    pub placement: Placement,
-    /// Whose.
-    pub peer: &'static str,
-    /// The metric of theirs, where it is not the same.
-    pub peer_metric: &'static str,
-    /// The bound.
-    pub bound: Bound,
-    /// Whether it is enough that no difference can be proved.
-    pub or_even: bool,
-}
-
-impl Reach {
-    /// A reach on one metric, the same for both.
-    pub const fn new(
-        metric: &'static str,
-        placement: Placement,
-        peer: &'static str,
-        bound: Bound,
-    ) -> Reach {
-        Reach {
-            metric,
-            placement,
-            peer,
-            peer_metric: metric,
-            bound,
-            or_even: false,
-        }
-    }
-
-    /// The same beside another metric of theirs.
-    pub const fn beside(self, peer_metric: &'static str) -> Reach {
-        Reach {
-            peer_metric,
-            ..self
-        }
-    }
-
-    /// The same, kept as well where the rounds do not prove any difference.
-    pub const fn or_even(self) -> Reach {
-        Reach {
-            or_even: true,
-            ..self
-        }
-    }
-}
-
-/// What the ratio must be.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// Not more than this.
-    AtMost(f64),
-    /// Not less than this.
-    AtLeast(f64),
-}
-
-impl Bound {
-    /// Whether a ratio keeps it.
-    pub fn holds(self, ratio: f64) -> bool {
-        match self {
-            Bound::AtMost(bound) => ratio <= bound,
-            Bound::AtLeast(bound) => ratio >= bound,
-        }
     }
 }

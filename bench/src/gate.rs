@@ -6,60 +6,16 @@
 //! with a worse metric is run again with new processes; only what is worse in both runs fails the gate.
 //! Decision 0031 says why.
 
-use std::fmt::Write;
-
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
 
 use crate::figure::{Figure, Kind, Metric, Placement, compared_with};
-use crate::outcome::Outcome;
+use crate::outcome::{Comparison, Finding, Outcome};
 use crate::stats;
-use crate::table::{short, word};
 
 /// The largest ratio of processor times that counts as unchanged.
 const PROCESSOR_BOUND: f64 = 1.03;
 /// The same for wall time: the spread alone decides.
 const WALL_BOUND: f64 = 1.0;
-
-/// One metric of one row, beside the older build's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// The row of the build under test.
-    pub row: String,
-    /// Pinned or not.
-    pub placement: Placement,
-    /// The metric.
-    pub metric: String,
-    /// Its unit.
-    pub unit: String,
-    /// Median of the older build.
-    pub before: Option<f64>,
-    /// Median of the build under test.
-    pub now: Option<f64>,
-    /// Ratio of the medians as a cost: above 1 the build under test is worse. For a rate it is the
-    /// older build's over the newer one's.
-    pub ratio: Option<f64>,
-    /// The interval of the rounds' ratios; their range if they are too few for that.
-    pub spread: Option<[f64; 2]>,
-    /// The ratio in the first run, where the figure was run again.
-    pub first_ratio: Option<f64>,
-    /// The result.
-    pub finding: Finding,
-}
-
-/// The result of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Finding {
-    /// The ratio is within its bound.
-    Ok,
-    /// The ratio is beyond its bound, but the rounds, or the second run, do not prove a difference.
-    Noise,
-    /// The build under test is slower.
-    Worse,
-    /// One of the two has no samples.
-    NotMeasured,
-}
 
 /// Compares all rows of the older build with those of the build under test.
 pub fn compare(figure: &Figure, outcome: &Outcome) -> Vec<Comparison> {
@@ -181,63 +137,6 @@ pub fn pass(outcomes: &[Outcome]) -> Result<()> {
     Ok(())
 }
 
-/// The comparisons of some figures as a table.
-pub fn table(outcomes: &[Outcome]) -> String {
-    let header = [
-        "figure", "row", "metric", "before", "now", "ratio", "spread", "verdict",
-    ];
-    let mut lines = vec![header.map(str::to_owned)];
-    for outcome in outcomes {
-        lines.extend(outcome.comparisons.iter().map(|c| line(outcome.figure, c)));
-    }
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let mut text = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        for (cell, width) in line.iter().zip(&widths) {
-            let _ = write!(text, "| {cell:width$} ");
-        }
-        text.push_str("|\n");
-        if number == 0 {
-            for width in &widths {
-                let _ = write!(text, "|{}", "-".repeat(width + 2));
-            }
-            text.push_str("|\n");
-        }
-    }
-    text.push_str("A ratio above 1 is worse than before, for rates as well.\n");
-    text
-}
-
-fn line(figure: u8, comparison: &Comparison) -> [String; 8] {
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
-    let ratio = |value: f64| format!("{value:.3}");
-    let verdict = match (comparison.finding, comparison.first_ratio) {
-        (Finding::Ok, _) => "ok".to_owned(),
-        (Finding::Noise, None) => "noise".to_owned(),
-        (Finding::Noise, Some(first)) => format!("noise (first run {first:.3})"),
-        (Finding::Worse, None) => "WORSE".to_owned(),
-        (Finding::Worse, Some(first)) => format!("WORSE (first run {first:.3})"),
-        (Finding::NotMeasured, _) => "NOT MEASURED".to_owned(),
-    };
-    [
-        figure.to_string(),
-        format!("{}, {}", comparison.row, word(comparison.placement)),
-        format!("{}, {}", comparison.metric, comparison.unit),
-        number(comparison.before),
-        number(comparison.now),
-        comparison.ratio.map_or_else(|| "-".to_owned(), ratio),
-        comparison.spread.map_or_else(
-            || "-".to_owned(),
-            |[low, high]| format!("{low:.3}-{high:.3}"),
-        ),
-        verdict,
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -248,6 +147,7 @@ mod tests {
     use crate::field::{Field, Scale};
     use crate::figure::{Build, LineUp, OURS, Reading, nothing};
     use crate::runner;
+    use crate::table;
 
     const FIGURE: Figure = Figure {
         number: 98,
@@ -276,7 +176,12 @@ mod tests {
 
     /// The findings for these samples of the two builds.
     fn found(metric: Metric, before: Vec<f64>, now: Vec<f64>) -> Vec<Finding> {
-        let mut outcome = Outcome::new(&FIGURE, Scale::Full, Environment::default());
+        let mut outcome = Outcome::new(
+            FIGURE.number,
+            FIGURE.title,
+            Scale::Full,
+            Environment::default(),
+        );
         let older = Build::Before.row(OURS);
         outcome.derived(OURS, Placement::Unpinned, metric, now);
         outcome.derived(&older, Placement::Unpinned, metric, before);
@@ -330,7 +235,12 @@ mod tests {
         let one = |samples: Vec<f64>| samples.into_iter().take(6).collect();
         let unequal = found(Metric::CPU, times(1.0), one(times(1.0)));
         assert_eq!(unequal, [Finding::NotMeasured]);
-        let mut outcome = Outcome::new(&FIGURE, Scale::Full, Environment::default());
+        let mut outcome = Outcome::new(
+            FIGURE.number,
+            FIGURE.title,
+            Scale::Full,
+            Environment::default(),
+        );
         let older = Build::Before.row(OURS);
         outcome.derived(&older, Placement::Unpinned, Metric::CPU, times(1.0));
         outcome.comparisons = compare(&FIGURE, &outcome);
@@ -383,7 +293,7 @@ mod tests {
         };
         let slow = [measure(&FIGURE, || count(1.1)).unwrap()];
         assert_eq!(runs.get(), 2, "a worse figure is run again");
-        let shown = table(&slow);
+        let shown = table::comparisons(&slow);
         assert!(shown.contains("WORSE (first run 1.100)"), "{shown}");
         let error = pass(&slow).unwrap_err().to_string();
         assert!(error.contains("1 metrics are worse"), "{error}");
@@ -391,7 +301,7 @@ mod tests {
         let equal = [measure(&FIGURE, || count(1.0)).unwrap()];
         assert_eq!(runs.get(), 3, "an equal figure is run once");
         pass(&equal).unwrap();
-        assert!(!table(&equal).contains("WORSE"));
+        assert!(!table::comparisons(&equal).contains("WORSE"));
 
         // The findings are in the result's JSON.
         let json = serde_json::to_string(&slow).unwrap();
@@ -421,7 +331,14 @@ mod tests {
 
     #[test]
     fn figure_without_an_older_build_is_refused() {
-        let none = || Ok(Outcome::new(&FIGURE, Scale::Full, Environment::default()));
+        let none = || {
+            Ok(Outcome::new(
+                FIGURE.number,
+                FIGURE.title,
+                Scale::Full,
+                Environment::default(),
+            ))
+        };
         assert!(measure(&FIGURE, none).is_err());
     }
 }

@@ -16,8 +16,9 @@ use store::{BlockStore, Replica};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::RemoteOptions;
-use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, MAX_HANDLES};
-use wire::message::{Refusal, Request, kind};
+use wire::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, PROTOCOL};
+use wire::mirror::{MAX_HANDLES, Request, kind};
+use wire::refusal::Refusal;
 
 use crate::protocol::{Call, Place};
 
@@ -36,7 +37,7 @@ pub struct Step {
 /// Writes down the requests of these calls; each is made once, and must be answered completely.
 pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
     let store = place.connect();
-    let volume = *place.volume.as_bytes();
+    let volume = place.volume;
     let mut steps = Vec::new();
     let mut add = |request: &Request, least_bytes| {
         let mut message = BytesMut::new();
@@ -98,7 +99,7 @@ impl Clients {
         };
         let mut message = BytesMut::new();
         let head = Request::Head {
-            volume: *place.volume.as_bytes(),
+            volume: place.volume,
             around_bytes: 0,
             toward: Vec::new(),
         };
@@ -113,7 +114,7 @@ impl Clients {
             stream.write_all(&HELLO).await?;
             let mut hello = [0; HELLO_BYTES];
             stream.read_exact(&mut hello).await?;
-            frame::check_hello(&hello)?;
+            frame::check_hello(&hello, PROTOCOL)?;
             ask(&stream, &first, &clients.buffer).await?;
             clients.streams.push(Rc::new(stream));
         }

@@ -15,6 +15,7 @@ mod figures;
 mod gate;
 mod load;
 mod memory;
+mod metric;
 mod mounts;
 mod network;
 mod outcome;
@@ -137,7 +138,7 @@ fn work(arguments: Arguments) -> Result<()> {
                 println!("{}", table::figure(figure, Some(&outcome)));
                 outcomes.push(outcome);
             }
-            println!("{}", gate::table(&outcomes));
+            println!("{}", table::comparisons(&outcomes));
             gate::pass(&outcomes)?;
         }
         Command::Table => print(figures::ALL.iter(), &field),

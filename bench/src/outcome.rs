@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::field::Scale;
-use crate::figure::{Bound, Figure, Metric, OURS, Placement};
-use crate::gate::Comparison;
+use crate::metric::{Bound, Metric, OURS, Placement, Reach};
 use crate::stats;
 
 /// The number of this form of the file; a file of another number is measured again.
@@ -106,13 +105,53 @@ impl Verdict {
     }
 }
 
+/// One metric of one row, beside the older build's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The row of the build under test.
+    pub row: String,
+    /// Pinned or not.
+    pub placement: Placement,
+    /// The metric.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Median of the older build.
+    pub before: Option<f64>,
+    /// Median of the build under test.
+    pub now: Option<f64>,
+    /// Ratio of the medians as a cost: above 1 the build under test is worse. For a rate it is the
+    /// older build's over the newer one's.
+    pub ratio: Option<f64>,
+    /// The interval of the rounds' ratios; their range if they are too few for that.
+    pub spread: Option<[f64; 2]>,
+    /// The ratio in the first run, where the figure was run again.
+    pub first_ratio: Option<f64>,
+    /// The result.
+    pub finding: Finding,
+}
+
+/// The result of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// The ratio is within its bound.
+    Ok,
+    /// The ratio is beyond its bound, but the rounds, or the second run, do not prove a difference.
+    Noise,
+    /// The build under test is slower.
+    Worse,
+    /// One of the two has no samples.
+    NotMeasured,
+}
+
 impl Outcome {
     /// An outcome without any samples yet.
-    pub fn new(figure: &Figure, scale: Scale, environment: Environment) -> Outcome {
+    pub fn new(number: u8, title: &str, scale: Scale, environment: Environment) -> Outcome {
         Outcome {
             schema: SCHEMA,
-            figure: figure.number,
-            title: figure.title.to_owned(),
+            figure: number,
+            title: title.to_owned(),
             scale,
             environment,
             started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
@@ -174,9 +213,9 @@ impl Outcome {
         });
     }
 
-    /// Judges every reach of the figure.
-    pub fn judge(&mut self, figure: &Figure) {
-        let judged = figure.reaches.iter().map(|reach| {
+    /// Judges every reach of a figure.
+    pub fn judge(&mut self, reaches: &[Reach]) {
+        let judged = reaches.iter().map(|reach| {
             let ours = self.samples(OURS, reach.placement, reach.metric);
             let peers = self.samples(reach.peer, reach.placement, reach.peer_metric);
             let ratio = ours.zip(peers).and_then(|(o, p)| stats::ratio(o, p));

@@ -80,7 +80,7 @@ impl Place {
     /// A client of the product; it connects when it is first asked.
     pub fn connect(&self) -> RemoteStore {
         let address = format!("127.0.0.1:{}", self.port);
-        RemoteStore::new(&address, *self.volume.as_bytes(), RemoteOptions::default())
+        RemoteStore::new(&address, self.volume, RemoteOptions::default())
     }
 
     async fn open(
@@ -353,7 +353,8 @@ impl Replica for Recorder {
 mod tests {
     use super::*;
     use crate::load::{self, Clients};
-    use serve::{Limits, Server};
+    use serve::mirror::{Options, Server};
+    use serve::net::Limits;
     use sim::model::Model;
     use store::{Repository, Writer};
     use tokio::sync::oneshot;
@@ -407,7 +408,13 @@ mod tests {
         drop(writer);
         let repository = Repository::open(dir.path().join("repo")).unwrap();
         let address: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(address, vec![repository], Limits::default()).unwrap();
+        let server = Server::bind(
+            address,
+            vec![repository],
+            Limits::default(),
+            Options::default(),
+        )
+        .unwrap();
         let port = server.local_addr().port();
         let (stop, stopped) = oneshot::channel::<()>();
         Served {

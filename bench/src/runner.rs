@@ -23,7 +23,7 @@ use crate::{gate, process};
 pub fn run(figure: &Figure, field: &Field, environment: Environment) -> Result<Outcome> {
     let start = Instant::now();
     let rounds = field.rounds(figure.rounds);
-    let mut outcome = Outcome::new(figure, field.scale, environment);
+    let mut outcome = Outcome::new(figure.number, figure.title, field.scale, environment);
     outcome.load_at_start = environment::load()?;
     outcome.rounds = rounds;
     for placement in figure.placements {
@@ -41,7 +41,7 @@ pub fn run(figure: &Figure, field: &Field, environment: Environment) -> Result<O
     outcome.seconds = start.elapsed().as_secs_f64();
     // A gate has no peers that our promises could be judged on.
     if !field.gate() {
-        outcome.judge(figure);
+        outcome.judge(figure.reaches);
     }
     outcome.comparisons = gate::compare(figure, &outcome);
     Ok(outcome)

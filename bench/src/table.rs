@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::field::Scale;
 use crate::figure::{Bound, Figure, Metric, Placement};
-use crate::outcome::{Outcome, Verdict};
-use crate::{gate, stats};
+use crate::outcome::{Comparison, Finding, Outcome, Verdict};
+use crate::stats;
 
 /// A figure as text; one that has not been run says so.
 pub fn figure(figure: &Figure, outcome: Option<&Outcome>) -> String {
@@ -30,7 +30,7 @@ pub fn figure(figure: &Figure, outcome: Option<&Outcome>) -> String {
         let _ = writeln!(text, "  {}", judged(verdict));
     }
     if !outcome.comparisons.is_empty() {
-        text.push_str(&gate::table(std::slice::from_ref(outcome)));
+        text.push_str(&comparisons(std::slice::from_ref(outcome)));
     }
     text
 }
@@ -128,6 +128,68 @@ fn judged(verdict: &Verdict) -> String {
         }
         _ => format!("?      {what}; not measured"),
     }
+}
+
+/// The comparisons of some figures as a table.
+pub fn comparisons(outcomes: &[Outcome]) -> String {
+    let header = [
+        "figure", "row", "metric", "before", "now", "ratio", "spread", "verdict",
+    ];
+    let mut lines = vec![header.map(str::to_owned)];
+    for outcome in outcomes {
+        lines.extend(
+            outcome
+                .comparisons
+                .iter()
+                .map(|c| comparison_line(outcome.figure, c)),
+        );
+    }
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        for (cell, width) in line.iter().zip(&widths) {
+            let _ = write!(text, "| {cell:width$} ");
+        }
+        text.push_str("|\n");
+        if number == 0 {
+            for width in &widths {
+                let _ = write!(text, "|{}", "-".repeat(width + 2));
+            }
+            text.push_str("|\n");
+        }
+    }
+    text.push_str("A ratio above 1 is worse than before, for rates as well.\n");
+    text
+}
+
+fn comparison_line(figure: u8, comparison: &Comparison) -> [String; 8] {
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
+    let ratio = |value: f64| format!("{value:.3}");
+    let verdict = match (comparison.finding, comparison.first_ratio) {
+        (Finding::Ok, _) => "ok".to_owned(),
+        (Finding::Noise, None) => "noise".to_owned(),
+        (Finding::Noise, Some(first)) => format!("noise (first run {first:.3})"),
+        (Finding::Worse, None) => "WORSE".to_owned(),
+        (Finding::Worse, Some(first)) => format!("WORSE (first run {first:.3})"),
+        (Finding::NotMeasured, _) => "NOT MEASURED".to_owned(),
+    };
+    [
+        figure.to_string(),
+        format!("{}, {}", comparison.row, word(comparison.placement)),
+        format!("{}, {}", comparison.metric, comparison.unit),
+        number(comparison.before),
+        number(comparison.now),
+        comparison.ratio.map_or_else(|| "-".to_owned(), ratio),
+        comparison.spread.map_or_else(
+            || "-".to_owned(),
+            |[low, high]| format!("{low:.3}-{high:.3}"),
+        ),
+        verdict,
+    ]
 }
 
 #[cfg(test)]

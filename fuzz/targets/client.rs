@@ -13,8 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use trust::Handle;
+use trust::statement::VolumeId;
 use wire::frame::{HELLO, Header};
-use wire::message::{ErrorCode, kind, put_error};
+use wire::mirror::kind;
+use wire::refusal::{ErrorCode, put_error};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
 const AROUND_BYTES: usize = 200;
@@ -45,7 +47,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 .put(&mut out);
                 out.put_slice(body);
             }
-            put_error(&mut out, 0, ErrorCode::Stopping, "bye");
+            put_error(&mut out, 0, ErrorCode::STOPPING, "bye");
             out.to_vec()
         })
         .collect()
@@ -69,7 +71,7 @@ async fn talk(answer: &[u8]) {
         max_held_bytes: 8 << 20,
         ..RemoteOptions::default()
     };
-    let store = RemoteStore::new(&address, [7; 32], options);
+    let store = RemoteStore::new(&address, VolumeId::from_bytes([7; 32]), options);
     let want = wanted();
     let server = async {
         let (mut stream, _) = listener.accept().await.expect("a client");

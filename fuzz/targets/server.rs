@@ -10,19 +10,21 @@ use std::time::Duration;
 use bulla_fuzz::{honest_head, next_loopback, plant, record};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use serve::{Limits, Server};
+use serve::mirror::{Options, Server};
+use serve::net::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Runtime};
+use trust::statement::VolumeId;
 use wire::ObjectName;
 use wire::frame::{HELLO, MAX_ANSWER_BYTES, take};
-use wire::message::{Request, kind};
+use wire::mirror::{Request, kind};
 
 /// A server that runs as long as the fuzzer does.
 struct Served {
     runtime: Runtime,
     address: SocketAddr,
-    volume: [u8; 32],
+    volume: VolumeId,
 }
 
 fn served() -> &'static Served {
@@ -46,12 +48,15 @@ fn served() -> &'static Served {
         let limits = Limits {
             hello_timeout: Duration::from_millis(500),
             request_timeout: Duration::from_millis(500),
-            refresh: Duration::from_secs(3600),
             ..Limits::default()
+        };
+        let options = Options {
+            refresh: Duration::from_secs(3600),
+            ..Options::default()
         };
         let address = runtime.block_on(async {
             let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-            let server = Server::bind(any, vec![repository], limits).expect("a server");
+            let server = Server::bind(any, vec![repository], limits, options).expect("a server");
             let address = server.local_addr();
             tokio::spawn(server.run(std::future::pending()));
             address
@@ -59,7 +64,7 @@ fn served() -> &'static Served {
         Served {
             runtime,
             address,
-            volume: *volume.as_bytes(),
+            volume,
         }
     })
 }

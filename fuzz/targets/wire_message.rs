@@ -6,12 +6,14 @@ use bulla_fuzz::plant;
 use bytes::{BufMut, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use trust::Handle;
+use trust::statement::VolumeId;
 use wire::ObjectName;
-use wire::frame::{HELLO, MAX_REQUEST_BYTES, check_hello, take};
-use wire::message::{ErrorCode, MAX_ERROR_TEXT_BYTES, Refusal, Request, put_error};
+use wire::frame::{HELLO, MAX_REQUEST_BYTES, PROTOCOL, check_hello, take};
+use wire::mirror::Request;
+use wire::refusal::{ErrorCode, MAX_ERROR_TEXT_BYTES, Refusal, put_error};
 
 fn seeds() -> Vec<Vec<u8>> {
-    let volume = [7; 32];
+    let volume = VolumeId::from_bytes([7; 32]);
     let requests = [
         Request::Head {
             volume,
@@ -50,14 +52,14 @@ fn seeds() -> Vec<Vec<u8>> {
         all.put_slice(&one);
         seeds.push(one.to_vec());
     }
-    put_error(&mut all, 1, ErrorCode::Busy, "busy");
+    put_error(&mut all, 1, ErrorCode::BUSY, "busy");
     seeds.push(all.to_vec());
     seeds
 }
 
 fuzz_target!(init: plant(seeds()), |data: &[u8]| {
     if let Some(hello) = data.first_chunk::<8>()
-        && check_hello(hello).is_ok()
+        && check_hello(hello, PROTOCOL).is_ok()
     {
         assert_eq!(hello[..6], HELLO[..6]);
     }

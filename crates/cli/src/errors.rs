@@ -8,7 +8,7 @@ use publish::publish_error::PublishError;
 use reader::ReadError;
 use replica::prune::PruneError;
 use replica::pull::PullError;
-use serve::ServeError;
+use serve::mirror::ServeError;
 use state::StateError;
 use state::keyfile::KeyError;
 use store::StoreError;
@@ -77,8 +77,12 @@ fn volume_kind(error: &VolumeError) -> Kind {
     }
 }
 
-fn state_kind(_: &StateError) -> Kind {
-    Kind::State
+fn state_kind(error: &StateError) -> Kind {
+    match error {
+        StateError::Failed { .. } => Kind::State,
+        StateError::Locked { .. } => Kind::StateLocked,
+        StateError::Stalled { .. } => Kind::StateStalled,
+    }
 }
 
 fn location_kind(error: &LocationError) -> Kind {
@@ -179,7 +183,7 @@ fn extract_kind(error: &ExtractError) -> Kind {
 
 fn serve_kind(error: &ServeError) -> Kind {
     match error {
-        ServeError::Listen { .. } => Kind::Listen,
+        ServeError::Listen(_) => Kind::Listen,
         ServeError::SameVolume { .. } | ServeError::Nothing => Kind::Usage,
         ServeError::Unpublished { .. } => Kind::NoRepository,
         ServeError::Store(error) => store_kind(error),
@@ -272,6 +276,27 @@ mod tests {
             };
             assert_eq!(Failure::from(error).exit(), exit);
         }
+    }
+
+    #[test]
+    fn locked_state_directory_has_the_exit_code_of_a_lock() {
+        let locked = || StateError::Locked {
+            path: "/state/lock".into(),
+            holder: "process 7".into(),
+            waited_ms: 30_000,
+        };
+        for failure in [
+            Failure::from(locked()),
+            Failure::from(VolumeError::State(locked())),
+            Failure::from(PublishError::State(locked())),
+        ] {
+            assert_eq!(failure.exit(), Exit::Locked);
+        }
+        let stalled = StateError::Stalled {
+            path: "/state/lock".into(),
+            begun: true,
+        };
+        assert_eq!(Failure::from(stalled).exit(), Exit::Failed);
     }
 
     #[test]

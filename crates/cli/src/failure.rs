@@ -117,6 +117,10 @@ kinds! {
     System => Failed, "the cause is an error of the operating system; run the command again when it is solved";
     /// The state directory cannot be used.
     State => Failed, "bulla needs this directory to remember the newest version that it has seen; make it writable, or name another with BULLA_STATE_DIR";
+    /// Another process holds the lock of the state directory.
+    StateLocked => Locked, "run the same command again when the other bulla has finished; one that is stopped keeps its lock: resume it (kill -CONT PID) or end it (kill PID)";
+    /// The disk with the state directory does not answer.
+    StateStalled => Failed, "the disk with the state directory is slow or hangs; run the same command again when it answers, or name another directory with BULLA_STATE_DIR";
     /// The cache directory cannot be used.
     Cache => Failed, "make the cache directory writable, name another with --cache DIR, or turn it off; its content can be deleted at any time";
     /// Bytes differ from those that the publisher signed.

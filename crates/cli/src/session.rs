@@ -88,6 +88,7 @@ impl Session {
             deadline: self.deadline,
             freshness: self.freshness,
             toward: (!path.is_empty()).then(|| path.to_vec()),
+            ..VolumeOptions::default()
         };
         let volume = self.run(async {
             let replicas = location::open_all(&source, &mirrors, &self.tls)?;

@@ -1,30 +1,30 @@
-//! Why a directory could not be mounted or unmounted; each variant says what to do where that is
-//! not plain.
+//! Why a directory cannot be mounted or unmounted. A variant says what to do where that is not
+//! obvious.
 
 use std::io;
 use std::path::PathBuf;
 
-/// An error of mounting or unmounting. What a mounted file system meets becomes an errno and a log
-/// line instead.
+/// An error of mounting or unmounting. Errors of requests become an errno and a log line instead
+/// ([`crate::fuse::Error`]).
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The directory to mount on is not there or is not a directory.
+    /// The directory to mount on does not exist or is not a directory.
     #[error("{}: {source}", directory.display())]
     Directory {
         /// The directory.
         directory: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A mount whose server is gone lies on the directory.
-    #[error("{}: a dead mount lies here; clear it with `bulla umount`", directory.display())]
+    /// The directory has a mount whose server process has ended.
+    #[error("{}: the mount here is dead; clear it with `bulla umount`", directory.display())]
     Stale {
         /// The directory.
         directory: PathBuf,
     },
-    /// A bulla volume is mounted there already.
-    #[error("{}: a bulla volume is mounted here already", directory.display())]
+    /// A bulla volume is already mounted there.
+    #[error("{}: a bulla volume is already mounted here", directory.display())]
     Busy {
         /// The directory.
         directory: PathBuf,
@@ -34,20 +34,20 @@ pub enum MountError {
     Refused {
         /// The directory.
         directory: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Mounted, and it does not answer.
-    #[error("{}: mounted, and it does not answer: {source}", directory.display())]
+    /// Mounted, but its root cannot be read.
+    #[error("{}: mounted, but it does not answer: {source}", directory.display())]
     Silent {
         /// The directory.
         directory: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// There is no bulla mount on the directory.
+    /// No bulla volume is mounted on the directory.
     #[error("{}: no bulla volume is mounted here", directory.display())]
     NotMounted {
         /// The directory.
@@ -58,15 +58,15 @@ pub enum MountError {
     Unmount {
         /// The directory.
         directory: PathBuf,
-        /// The system's words.
+        /// The system's error.
         cause: String,
     },
-    /// The threads that serve the mount ended by an error.
+    /// The threads that served the mount ended with an error.
     #[error("{}: the mount ended: {source}", directory.display())]
     Ended {
         /// The directory.
         directory: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

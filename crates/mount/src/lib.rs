@@ -1,33 +1,18 @@
-//! A volume as a file system: FUSE over the verified reader (SFSRO 4.2 and 3.4.2; publish.md, *Mount*).
+//! Mounts: file systems of ours in the kernel's tree, by FUSE.
 //!
-//! From the kernel inwards: [`session`] (mounts, ends, unmounts) → `bridge` (the kernel's requests:
-//! answered at once when everything is in memory, by a task with a deadline otherwise) →
-//! `operations` (what each request means) → [`nodes`] (file numbers) and `volume::Snapshot` (every
-//! byte proved). `freshness` adopts newer versions and lets names go when a statement expires;
-//! `names` tells the kernel to forget names; [`report`] is what a mount tells of itself. What a program
-//! may rely on stands in docs/semantics.md.
-//!
-//! Relies on `fuser` for the protocol and needs no `unsafe` of its own.
+//! [`fuse`] is the plumbing: any [`fuse::FileSystem`], read-only or writable, becomes a mount with
+//! deadlines, notifications and an end. [`published`] is the first of the file systems: a published
+//! volume. Relies on the crate `fuser` for the protocol; there is no `unsafe` here.
 
-mod attributes;
-mod bridge;
-mod directory;
 pub mod error;
-mod failure;
-mod freshness;
-mod listing;
-mod names;
-pub mod nodes;
-mod operations;
-pub mod options;
-pub mod report;
-mod seeking;
-pub mod session;
-pub mod table;
-mod unmount;
+pub mod fuse;
+pub mod published;
 
 pub use error::MountError;
-pub use options::{MountOptions, NameCaching, Ownership};
-pub use report::{Report, Reporter};
-pub use session::{Mounted, Signals, mount};
-pub use unmount::unmount;
+pub use fuse::FileSystem;
+pub use fuse::session::Signals;
+pub use fuse::table;
+pub use fuse::unmount::unmount;
+pub use published::mounted::{Mounted, mount};
+pub use published::options::{MountOptions, NameCaching, Ownership};
+pub use published::report::{self, Report, Reporter};

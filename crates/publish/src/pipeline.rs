@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 use rustix::fs::{Mode, OFlags};
@@ -36,8 +36,10 @@ use crate::succession::{NextHead, Succession};
 use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
-use state;
-use state::clock::wall_seconds;
+use state::{Clock, LockedState, VolumeState};
+
+/// How long another process may keep the lock of the publisher's memory.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Places in each queue for one reader, a place being half a MiB of content or less: enough for the readers
 /// to go on while the disk swallows a segment.
@@ -70,8 +72,8 @@ pub struct PublishOptions {
     pub name: String,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
-    /// Unix seconds; for tests and for whoever trusts another clock than the system's.
-    pub clock: fn() -> u64,
+    /// The clock that gives statements their start.
+    pub clock: Clock,
     /// Set from outside, stops the work.
     pub cancel: AtomicBool,
 }
@@ -90,7 +92,7 @@ impl Default for PublishOptions {
             dry_run: false,
             name: String::new(),
             readers: None,
-            clock: wall_seconds,
+            clock: Clock::system(),
             cancel: AtomicBool::new(false),
         }
     }
@@ -262,7 +264,7 @@ pub(crate) fn conclude(
 ) -> Result<(Published, Option<Request>), PublishError> {
     let mut published = told(&succession, &tree, options);
     published.skipped = tree.skipped;
-    let (start, seconds) = ((options.clock)(), options.valid.as_secs());
+    let (start, seconds) = (options.clock.now(), options.valid.as_secs());
     let (committed, request) = match signer {
         Signer::Key(key) => {
             let head = succession.sign(tree.root, tree.totals, start, seconds, key)?;
@@ -285,14 +287,14 @@ pub(crate) fn conclude(
 pub(crate) fn show(
     writer: &mut Writer,
     head: &NextHead,
-    memory: Option<&state::State>,
+    memory: Option<&VolumeState>,
 ) -> Result<Committed, PublishError> {
     for (epoch, index, leaf) in &head.leaves {
         writer.put_log_leaf(*epoch, *index, leaf)?;
     }
     writer.tile_log(&head.log);
     if let Some(memory) = memory {
-        let memory = memory.lock()?;
+        let memory = locked(memory)?;
         for (epoch, index, leaf) in &head.leaves {
             memory.keep_leaf(*epoch, *index, leaf)?;
         }
@@ -357,12 +359,12 @@ pub(crate) fn succession(
         Succession::follow(statements, path)?
     };
     if let Some(memory) = signed_before(succession.volume, options)? {
-        succession = succession.go_on_from(&memory.lock()?, path)?;
+        succession = succession.go_on_from(&locked(&memory)?, path)?;
     }
     if let Some(public) = public {
         succession.check_signer(&public)?;
     }
-    succession.check_clock((options.clock)())?;
+    succession.check_clock(options.clock.now())?;
     Ok(succession)
 }
 
@@ -370,9 +372,14 @@ pub(crate) fn succession(
 pub(crate) fn signed_before(
     volume: VolumeId,
     options: &PublishOptions,
-) -> Result<Option<state::State>, PublishError> {
-    let open = |directory: &PathBuf| state::State::open(directory, &volume);
-    Ok(options.state_dir.as_ref().map(open).transpose()?)
+) -> Result<Option<VolumeState>, PublishError> {
+    let at = |directory: &PathBuf| VolumeState::at(directory, &volume);
+    Ok(options.state_dir.as_ref().map(at))
+}
+
+/// Takes the lock of the publisher's memory; another publisher keeps it for moments only.
+pub(crate) fn locked(memory: &VolumeState) -> Result<LockedState, PublishError> {
+    Ok(memory.lock(Instant::now() + LOCK_PATIENCE)?)
 }
 
 fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Published {
@@ -382,7 +389,7 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         new_volume: previous.is_none(),
         version: succession.version,
         record_hash: None,
-        valid_until: (options.clock)().saturating_add(options.valid.as_secs()),
+        valid_until: options.clock.now().saturating_add(options.valid.as_secs()),
         previous_until: previous.map(|record| record.until()),
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,
@@ -528,7 +535,7 @@ impl Publication<'_> {
         let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
         let comparison = self.comparison()?;
         let next_cache = match &self.cache {
-            Some(path) if !options.dry_run => CacheWriter::begin(path, wall_seconds())
+            Some(path) if !options.dry_run => CacheWriter::begin(path, Clock::system().now())
                 .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
                 .ok(),
             _ => None,

@@ -19,7 +19,7 @@ use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use trust::timestamp::Timestamp;
 
-use crate::pipeline::{PublishOptions, show, signed_before};
+use crate::pipeline::{PublishOptions, locked, show, signed_before};
 use crate::publish_error::PublishError;
 use crate::succession::Succession;
 
@@ -97,7 +97,7 @@ pub fn renew(
     let head = succession.sign(
         previous.root,
         previous.totals,
-        (options.clock)(),
+        options.clock.now(),
         seconds,
         key,
     )?;
@@ -122,7 +122,7 @@ fn beside_memory(
     let Some(memory) = signed_before(succession.volume, options)? else {
         return Ok(succession);
     };
-    let memory = memory.lock()?;
+    let memory = locked(&memory)?;
     let Some(signed) = memory.signed()? else {
         return Ok(succession);
     };
@@ -178,7 +178,7 @@ fn stamp(
     let floor = Floor::new(volume);
     let offer = floor.judge(&head, &terms, &mut signatures).map_err(bad)?;
     let newest = offer.chain.newest();
-    let issued = (options.clock)();
+    let issued = options.clock.now();
     if issued >= record.until() {
         return Err(PublishError::RecordOver {
             version: record.version,
@@ -204,7 +204,7 @@ fn stamp(
     let valid_until = judged.map_err(bad)?.valid_until;
     let bytes = head.encode()?;
     if let Some(memory) = signed_before(volume, options)? {
-        memory.lock()?.keep_signed(&bytes)?;
+        locked(&memory)?.keep_signed(&bytes)?;
     }
     writer.commit(&bytes)?;
     Ok(Renewed {

@@ -23,7 +23,7 @@ use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
 use crate::closure;
-use crate::pipeline::{PublishOptions, show, signed_before};
+use crate::pipeline::{PublishOptions, locked, show, signed_before};
 use crate::publish_error::PublishError;
 use crate::succession::{NextHead, Succession};
 
@@ -125,7 +125,7 @@ pub fn sign(
         });
     }
     let memory = signed_before(examined.volume, options)?;
-    let locked = memory.as_ref().map(|memory| memory.lock()).transpose()?;
+    let locked = memory.as_ref().map(locked).transpose()?;
     let last = match &locked {
         Some(locked) => locked.signed()?,
         None => None,
@@ -141,7 +141,7 @@ pub fn sign(
             .follows(&request.base, &last)
             .map_err(contradiction)?;
     }
-    let start = (options.clock)();
+    let start = options.clock.now();
     let previous = examined
         .previous
         .as_ref()
@@ -255,7 +255,7 @@ pub fn install(
         });
     }
     let head = request.head(&examined);
-    let offer = judge(examined.volume, &head, (options.clock)()).map_err(bad)?;
+    let offer = judge(examined.volume, &head, options.clock.now()).map_err(bad)?;
     let mut installed = Installed {
         volume: examined.volume,
         version: offer.record.version,

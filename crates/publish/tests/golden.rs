@@ -111,7 +111,7 @@ fn publish_into(repo: &Path, version: u64) -> Published {
     let tree = tempfile::tempdir().unwrap();
     make_tree(tree.path(), version);
     let options = PublishOptions {
-        clock: || SIGNED,
+        clock: state::Clock::fixed(SIGNED),
         valid: Duration::from_secs(3600),
         name: "golden".to_owned(),
         ..PublishOptions::default()

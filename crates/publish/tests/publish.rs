@@ -327,7 +327,7 @@ fn versions_follow_one_another_under_one_key() {
     let refused = publish(&place.tree(), &place.repo(), &other, &options, &Silent);
     assert!(matches!(refused, Err(PublishError::WrongKey { .. })));
     let behind = PublishOptions {
-        clock: || now() - 1000,
+        clock: state::Clock::fixed(now() - 1000),
         ..PublishOptions::default()
     };
     let refused = run(&place.tree(), &place.repo(), &behind);

@@ -94,7 +94,7 @@ fn judged(repo: &Path, volume: VolumeId, now: u64) -> Result<Offer, Reject> {
 fn options(state: &Path) -> PublishOptions {
     PublishOptions {
         state_dir: Some(state.to_owned()),
-        clock: || NOW + 10,
+        clock: state::Clock::fixed(NOW + 10),
         ..PublishOptions::default()
     }
 }
@@ -117,7 +117,7 @@ fn a_timestamp_key_vouches_anew_for_what_stands() {
     assert!(judged(&repo, volume, NOW + HOUR + 10).is_err());
     let shorter = PublishOptions {
         valid: Duration::from_secs(60),
-        clock: || NOW + HOUR,
+        clock: state::Clock::fixed(NOW + HOUR),
         ..options(&state)
     };
     let renewed = renew(&repo, &key(2), &shorter).unwrap();
@@ -132,7 +132,7 @@ fn a_timestamp_key_vouches_anew_for_what_stands() {
     assert!(matches!(stranger, Err(PublishError::WrongKey { .. })));
     // The record's own end is not the timestamp's to move.
     let late = PublishOptions {
-        clock: || NOW + 24 * HOUR,
+        clock: state::Clock::fixed(NOW + 24 * HOUR),
         ..options(&state)
     };
     let refused = renew(&repo, &key(2), &late);

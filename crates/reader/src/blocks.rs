@@ -1,14 +1,23 @@
-//! Verified blocks: the only door through which bytes of a volume reach anything else.
+//! Verified blocks: every byte of a volume that is read comes through here.
 //!
-//! Looks into memory, then on the reader's own disk, then asks mirrors; hashes whatever comes from
-//! wherever ([`known`]), lets concurrent equal fetches be one ([`flight`]), and keeps the evidence of
-//! wrong answers ([`answers`]). Which mirror is asked and when is decided by `store::mirrors`.
+//! A look-up goes to the overlay of blocks that no store has yet, then to memory, to the disk cache
+//! and to the mirrors. Each block is hashed, wherever it comes from. `store::mirrors` decides which mirror is asked, and when.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `verified` | the cache of verified blocks, and the checks by which a block enters |
+//! | `decoded` | the decoded blocks of the four kinds of blocks |
+//! | `overlay` | blocks that this machine made and that no store has yet |
+//! | `in_flight` | one fetch for concurrent readers of one block |
+//! | `response` | answers of mirrors: verified as they come, evidence of wrong ones kept |
+//! | `disk` | a circuit breaker for the disk cache |
 
-mod answers;
+mod decoded;
 mod disk;
-mod flight;
-mod form;
-mod known;
+mod in_flight;
+mod overlay;
+mod response;
+mod verified;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -19,40 +28,36 @@ use std::time::Instant;
 use store::BlockStore;
 use store::cache::{CacheStore, DiskCache};
 use store::mirrors::Mirrors;
-use tokio::runtime::Handle as Runtime;
 use trust::{Handle, Hasher};
 
-use crate::ahead::Ahead;
-use crate::around::Expect;
 use crate::error::ReadError;
-use crate::siblings::Siblings;
-use answers::Answers;
-use disk::{Answering, LOOK_BLOCKS};
-use flight::{Flight, Flights};
-pub use form::{Open, Verified};
-pub use known::Counters;
-use known::{Known, describe};
+use crate::read_around::Expect;
+pub use decoded::{Decode, DecodedBlock};
+use disk::{DiskBreaker, LOOK_BLOCKS};
+use in_flight::{FetchGuard, InFlight};
+pub use overlay::{Overlay, OverlayError, Position, Upload};
+use response::Response;
+pub use verified::Counters;
+use verified::{VerifiedCache, describe};
 
 /// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetch {
-    /// Not at all: what is not in memory (or in a local repository) fails with
-    /// [`ReadError::NotCached`], and the future never waits.
+    /// The read never waits. It fails with [`ReadError::NotCached`] when a block is neither in
+    /// memory nor in a local repository.
     Cached,
-    /// Until then, fail-over included.
+    /// The read waits until then, including fail-over to other replicas.
     Until(Instant),
 }
 
 /// The verified blocks of one volume, over its mirrors.
 pub struct Blocks {
-    known: Arc<Known>,
+    cache: Arc<VerifiedCache>,
     mirrors: Arc<Mirrors>,
-    ahead: Ahead,
-    siblings: Siblings,
-    /// Where fetching ahead runs; none outside of a runtime.
-    runtime: Option<Runtime>,
-    flights: Flights,
-    disk: Answering,
+    /// Where the volume is written on this machine.
+    overlay: Option<Overlay>,
+    in_flight: InFlight,
+    disk: DiskBreaker,
 }
 
 impl std::fmt::Debug for Blocks {
@@ -64,8 +69,8 @@ impl std::fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// Blocks under `hasher`, asked of `mirrors`, with `cache_bytes` of memory and, where there is
-    /// one, a cache on disk.
+    /// Blocks named by `hasher` and fetched from `mirrors`, with a cache of `cache_bytes` in memory
+    /// and an optional cache on disk.
     pub fn new(
         hasher: Hasher,
         mirrors: Arc<Mirrors>,
@@ -73,24 +78,51 @@ impl Blocks {
         disk: Option<Arc<DiskCache>>,
     ) -> Self {
         Blocks {
-            known: Arc::new(Known::new(hasher, cache_bytes, disk)),
+            cache: Arc::new(VerifiedCache::new(hasher, cache_bytes, disk)),
             mirrors,
-            flights: Flights::default(),
-            disk: Answering::default(),
-            ahead: Ahead::new(cache_bytes),
-            siblings: Siblings::new(cache_bytes),
-            runtime: Runtime::try_current().ok(),
+            overlay: None,
+            in_flight: InFlight::default(),
+            disk: DiskBreaker::default(),
         }
     }
 
-    /// What was fetched so far.
-    pub fn counters(&self) -> &Counters {
-        &self.known.counters
+    /// The same with an [`Overlay`] of at most `limit_bytes` of memory, for a volume that is written
+    /// on this machine.
+    #[must_use]
+    pub fn with_overlay(mut self, limit_bytes: u64) -> Self {
+        self.overlay = Some(Overlay::new(self.hasher().clone(), limit_bytes));
+        self
     }
 
-    /// Memory that checked blocks take, and may take, bytes.
+    /// The blocks that no store has yet, where the volume is written on this machine.
+    pub fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_ref()
+    }
+
+    /// A store has these blocks now: removes them from the overlay. They stay in the cache like
+    /// blocks that were fetched. The caller says so only when the store has acknowledged them as
+    /// durable.
+    pub fn stored(&self, handles: &[Handle]) {
+        let Some(overlay) = &self.overlay else {
+            return;
+        };
+        for handle in handles {
+            // First into the cache, so that a reader always finds the block in one of the two.
+            if let Some(decoded) = overlay.decoded(handle) {
+                self.cache.keep(*handle, decoded);
+                overlay.remove(handle);
+            }
+        }
+    }
+
+    /// Counts of what was fetched so far.
+    pub fn counters(&self) -> &Counters {
+        &self.cache.counters
+    }
+
+    /// Memory that the cache of verified blocks uses, and its limit, bytes.
     pub fn memory_bytes(&self) -> (u64, u64) {
-        self.known.memory_bytes()
+        self.cache.memory_bytes()
     }
 
     /// The mirrors.
@@ -100,114 +132,105 @@ impl Blocks {
 
     /// The cache on disk.
     pub fn disk(&self) -> Option<&Arc<DiskCache>> {
-        self.known.disk()
+        self.cache.disk()
     }
 
     /// The volume's hash function.
     pub fn hasher(&self) -> &Hasher {
-        &self.known.hasher
-    }
-
-    /// The sequential readers.
-    pub(crate) fn ahead(&self) -> &Ahead {
-        &self.ahead
-    }
-
-    /// The directories that are being gone through.
-    pub(crate) fn siblings(&self) -> &Siblings {
-        &self.siblings
+        &self.cache.hasher
     }
 
     /// Whether a block is in memory.
     pub(crate) fn holds(&self, handle: &Handle) -> bool {
-        self.known.holds(handle)
+        let in_overlay = |overlay: &Overlay| overlay.contains(handle);
+        self.overlay.as_ref().is_some_and(in_overlay) || self.cache.holds(handle)
     }
 
-    /// Where fetching ahead runs.
-    pub(crate) fn runtime(&self) -> Option<&Runtime> {
-        self.runtime.as_ref()
-    }
-
-    /// Gives the memory of a block back, if it is there.
+    /// Drops a block from memory.
     pub(crate) fn let_go(&self, handle: &Handle) {
-        self.known.let_go(handle);
+        self.cache.let_go(handle);
     }
 
-    /// One block; `expect` is what may be wanted next.
+    /// One block; `expect` says what the caller expects to want next.
     ///
     /// # Errors
     /// See [`Blocks::get_many`].
-    pub async fn get<K: Open>(
+    pub async fn get<K: Decode>(
         &self,
         handle: &Handle<K>,
         expect: Expect,
         how: Fetch,
-    ) -> Result<K::Form, ReadError> {
-        if let Some(form) = self.cached(handle)? {
-            return Ok(form);
+    ) -> Result<K::Decoded, ReadError> {
+        if let Some(block) = self.cached(handle)? {
+            return Ok(block);
         }
-        let mut forms = self
+        let mut blocks = self
             .fetch(std::slice::from_ref(handle), expect, how)
             .await?;
-        forms.pop().ok_or(ReadError::NotCached)
+        blocks.pop().ok_or(ReadError::NotCached)
     }
 
-    /// Many blocks, in the order of `handles`, in as few requests as may be.
+    /// Many blocks, in the order of `handles`, in as few requests as possible.
     ///
     /// # Errors
     /// [`ReadError::NotCached`] under [`Fetch::Cached`]; [`ReadError::Integrity`] when no replica
-    /// gave the right bytes and one gave wrong ones; [`ReadError::Unavailable`] when none gave any
-    /// in time; [`ReadError::Malformed`] when a block is what was signed and breaks a rule.
-    pub async fn get_many<K: Open>(
+    /// gave the right bytes and one gave wrong ones; [`ReadError::Unavailable`] when no replica gave
+    /// any in time; [`ReadError::Malformed`] when the block is the signed one and breaks a rule.
+    pub async fn get_many<K: Decode>(
         &self,
         handles: &[Handle<K>],
         how: Fetch,
-    ) -> Result<Vec<K::Form>, ReadError> {
-        let mut forms = Vec::with_capacity(handles.len());
+    ) -> Result<Vec<K::Decoded>, ReadError> {
+        let mut blocks = Vec::with_capacity(handles.len());
         for handle in handles {
             match self.cached(handle)? {
-                Some(form) => forms.push(form),
+                Some(block) => blocks.push(block),
                 None => return self.fetch(handles, Expect::Nothing, how).await,
             }
         }
-        Ok(forms)
+        Ok(blocks)
     }
 
-    /// From memory, or from a place that answers without waiting.
-    fn cached<K: Open>(&self, handle: &Handle<K>) -> Result<Option<K::Form>, ReadError> {
-        if let Some(form) = self.known.get(handle) {
-            return Ok(Some(form));
+    /// A block from the overlay, from memory, or from a place that answers without waiting.
+    fn cached<K: Decode>(&self, handle: &Handle<K>) -> Result<Option<K::Decoded>, ReadError> {
+        if let Some(overlay) = &self.overlay
+            && let Some(block) = overlay.get(handle)?
+        {
+            return Ok(Some(block));
+        }
+        if let Some(block) = self.cache.get(handle) {
+            return Ok(Some(block));
         }
         let name = handle.any();
-        if let Some(disk) = self.known.disk()
+        if let Some(disk) = self.cache.disk()
             && self.disk.may_ask()
             && let Some(frame) = disk.try_cached(&name)
-            && let Some(form) = self.known.admit_from_disk(handle, &frame)?
+            && let Some(block) = self.cache.admit_from_disk(handle, &frame)?
         {
-            return Ok(Some(form));
+            return Ok(Some(block));
         }
         for replica in self.mirrors.replicas() {
-            // A wrong answer here is not final: the slow way asks the other replicas.
+            // A wrong answer here is not final: the fetch asks the other replicas.
             if let Some(frame) = replica.try_cached(&name)
-                && let Ok(form) = self.known.admit(handle, &frame)?
+                && let Ok(block) = self.cache.admit(handle, &frame)?
             {
-                self.known.keep_on_disk(replica.as_ref(), name, &frame);
-                return Ok(form);
+                self.cache.keep_on_disk(replica.as_ref(), name, &frame);
+                return Ok(block);
             }
         }
         Ok(None)
     }
 
-    async fn fetch<K: Open>(
+    async fn fetch<K: Decode>(
         &self,
         handles: &[Handle<K>],
         expect: Expect,
         how: Fetch,
-    ) -> Result<Vec<K::Form>, ReadError> {
+    ) -> Result<Vec<K::Decoded>, ReadError> {
         let Fetch::Until(deadline) = how else {
             return Err(ReadError::NotCached);
         };
-        let mut have: HashMap<Handle, K::Form> = HashMap::with_capacity(handles.len());
+        let mut have: HashMap<Handle, K::Decoded> = HashMap::with_capacity(handles.len());
         loop {
             let (mut missing, mut seen) = (Vec::new(), HashSet::new());
             for handle in handles {
@@ -215,7 +238,7 @@ impl Blocks {
                     continue;
                 }
                 match self.cached(handle)? {
-                    Some(form) => drop(have.insert(handle.any(), form)),
+                    Some(block) => drop(have.insert(handle.any(), block)),
                     None => missing.push(*handle),
                 }
             }
@@ -225,8 +248,8 @@ impl Blocks {
                     .filter_map(|h| have.get(&h.any()).cloned())
                     .collect());
             }
-            let (flight, others) = Flight::begin(&self.flights, &missing);
-            let ours = flight.names.iter();
+            let (fetch, others) = FetchGuard::begin(&self.in_flight, &missing);
+            let ours = fetch.names.iter();
             missing = ours
                 .map(|name| Handle::from_bytes(*name.as_bytes()))
                 .collect();
@@ -236,9 +259,10 @@ impl Blocks {
             if !missing.is_empty() {
                 have.extend(self.ask_mirrors(&missing, expect, deadline).await?);
             }
-            drop(flight);
+            drop(fetch);
             for mut other in others {
-                // However it ended, we look again: its blocks are in memory, or we ask ourselves.
+                // Whether or not it succeeded, this fetch looks again: the blocks are in memory now,
+                // or it asks for them itself.
                 let ended = tokio::time::timeout_at(deadline.into(), other.changed());
                 if ended.await.is_err() {
                     return Err(ReadError::Unavailable {
@@ -250,14 +274,14 @@ impl Blocks {
         }
     }
 
-    /// Takes from `missing` what the reader's own disk has, as long as that is not stuck.
-    async fn look_on_disk<K: Open>(
+    /// Moves from `missing` to `have` what the disk cache has, unless the disk is stuck.
+    async fn look_on_disk<K: Decode>(
         &self,
         missing: &mut Vec<Handle<K>>,
-        have: &mut HashMap<Handle, K::Form>,
+        have: &mut HashMap<Handle, K::Decoded>,
         deadline: Instant,
     ) -> Result<(), ReadError> {
-        let Some(disk) = self.known.disk() else {
+        let Some(disk) = self.cache.disk() else {
             return Ok(());
         };
         for some in missing.chunks(LOOK_BLOCKS) {
@@ -272,8 +296,8 @@ impl Blocks {
             };
             for record in records {
                 let handle = Handle::<K>::from_bytes(*record.handle.as_bytes());
-                if let Some(form) = self.known.admit_from_disk(&handle, &record.frame)? {
-                    have.insert(record.handle, form);
+                if let Some(block) = self.cache.admit_from_disk(&handle, &record.frame)? {
+                    have.insert(record.handle, block);
                 }
             }
         }
@@ -281,27 +305,27 @@ impl Blocks {
         Ok(())
     }
 
-    /// Asks mirrors until every wanted block is there and proved.
-    async fn ask_mirrors<K: Open>(
+    /// Asks mirrors until every wanted block has come and is verified.
+    async fn ask_mirrors<K: Decode>(
         &self,
         wanted: &[Handle<K>],
         expect: Expect,
         deadline: Instant,
-    ) -> Result<HashMap<Handle, K::Form>, ReadError> {
-        let around = self.known.around(K::KIND).budget(expect);
-        let answers = Answers::new(self.known.clone(), wanted, expect);
-        let counters = &self.known.counters;
+    ) -> Result<HashMap<Handle, K::Decoded>, ReadError> {
+        let around = self.cache.around(K::KIND).budget(expect);
+        let response = Response::new(self.cache.clone(), wanted, expect);
+        let counters = &self.cache.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
-        let fetch = self.mirrors.fetch(around, answers.clone());
+        let fetch = self.mirrors.fetch(around, response.clone());
         match tokio::time::timeout_at(deadline.into(), fetch).await {
-            Ok(Ok(())) => answers.forms(),
-            Ok(Err(faults)) => Err(answers.error(describe::<K>(wanted), &faults)),
-            Err(_) => Err(answers.error(describe::<K>(wanted), &[])),
+            Ok(Ok(())) => response.blocks(),
+            Ok(Err(faults)) => Err(response.error(describe::<K>(wanted), &faults)),
+            Err(_) => Err(response.error(describe::<K>(wanted), &[])),
         }
     }
 }
 
-/// Runs a reader's future that was asked under [`Fetch::Cached`]: it is ready at once.
+/// Runs the future of a read under [`Fetch::Cached`], which is ready at once.
 ///
 /// # Errors
 /// The future's own; [`ReadError::NotCached`] when it is not ready.

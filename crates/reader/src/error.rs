@@ -1,5 +1,5 @@
-//! What a reader can be told. Every variant says what and where; [`ReadError::class`] gives the
-//! product-wide name from which exit codes, errno and metrics follow.
+//! Errors of the verified reader. Each variant says what failed and where; [`ReadError::class`]
+//! gives the product-wide name, from which exit codes, errno and metrics follow.
 
 use trust::Reject;
 use trust::error::Class;
@@ -9,21 +9,22 @@ use trust::error::Class;
 /// Cheap to clone, because one failed fetch may have many waiters.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
-    /// Not in memory; ask again with leave to wait. Never shown to people.
+    /// Not in memory, and the caller did not allow waiting ([`Fetch::Cached`](crate::Fetch::Cached)).
+    /// The caller asks again with a deadline; people never see this.
     #[error("not in memory")]
     NotCached,
-    /// No place gave a believable block in time.
+    /// No replica gave a block in time.
     #[error("{what} cannot be had: {cause}")]
     Unavailable {
         /// What was wanted.
         what: String,
-        /// What each place said.
+        /// What each replica said.
         cause: String,
     },
-    /// A place gave something else than what was signed, and no other place gave the right thing.
+    /// A replica gave a block that is not the signed one, and no other replica gave the right one.
     #[error("{place} gave a wrong answer for {what}: {why}")]
     Integrity {
-        /// The place that lied.
+        /// The replica that gave it.
         place: String,
         /// What was wanted.
         what: String,
@@ -33,13 +34,13 @@ pub enum ReadError {
     /// The publisher signed something that breaks the rules of the trees.
     #[error("the published volume is malformed: {0}")]
     Malformed(Reject),
-    /// Proved not to be there.
+    /// The tree proves that there is no such name.
     #[error("{path}: not in the volume")]
     NotFound {
         /// The path asked for.
         path: String,
     },
-    /// The path is there, but of another kind.
+    /// The path exists, but is of another kind.
     #[error("{path}: {why}")]
     WrongKind {
         /// The path asked for.
@@ -50,6 +51,19 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// A tree refers to a block of one kind as one of another.
+    pub(crate) fn other_kind() -> ReadError {
+        let (what, why) = ("tree", "it refers to a block of another kind");
+        ReadError::Malformed(Reject::BadTree { what, why })
+    }
+
+    pub(crate) fn wrong_kind(why: &'static str) -> ReadError {
+        ReadError::WrongKind {
+            path: String::new(),
+            why,
+        }
+    }
+
     /// The product-wide name of the error, where it has one.
     pub fn class(&self) -> Option<Class> {
         match self {

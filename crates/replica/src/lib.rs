@@ -2,8 +2,8 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`pull`] | bring a repository up to the newest version that the places have whole |
-//! | [`prune`] | give back the room of what no kept version reaches |
+//! | [`pull`] | brings a repository up to the newest version that the sources have whole |
+//! | [`prune`] | frees the room of blocks that no kept version reaches |
 //!
 //! Relies on `volume` for judging heads and on `store::Writer` for what it writes.
 

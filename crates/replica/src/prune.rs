@@ -1,11 +1,11 @@
-//! `prune`: what no kept version reaches gives its room back (design `publish.md`, *Replication*).
+//! `prune`: frees the room of blocks that no kept version reaches (design `publish.md`, *Replication*).
 //!
-//! Which versions there were, the history log tells: its leaves are the signed records. A version that
-//! is still valid is always kept, and so is the one that the head names; more on request, the newest of
-//! the head's own line first. What owners went back behind (rule 4 of `trees.md`) has higher numbers,
-//! and comes last. What they reach is walked and marked here, each block read, hashed and entered once;
-//! `store::collect` does the rest. Whatever cannot be read for certain ends the work before anything
-//! is collected.
+//! The history log tells which versions there were: its leaves are the signed records. A version that is
+//! still valid is always kept, and so is the one that the head names. On request more are kept: first the
+//! newest of the head's own line, last those that owners went back behind (rule 4 of `trees.md`; they
+//! have higher numbers). What the kept versions reach is walked and marked here: each block is read,
+//! hashed and entered once. `store::collect` does the rest. If anything cannot be read for certain, the
+//! work ends before anything is collected.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -30,7 +30,7 @@ use trust::{Handle, Hasher, InodeBlock, Record, Reject};
 
 use crate::pull::note::ReplicaNote;
 use crate::pull::sources::{Claim, Proved, Want, prove};
-use state::clock::wall_seconds;
+use state::Clock;
 
 /// How long the files that only readers of the index before need stay after a collection.
 pub const GRACE: Duration = Duration::from_secs(600);
@@ -46,8 +46,8 @@ pub struct PruneOptions {
     pub dry_run: bool,
     /// How long readers of the index before find its files.
     pub grace: Duration,
-    /// Unix seconds; for tests and for whoever trusts another clock than the system's.
-    pub clock: fn() -> u64,
+    /// The clock by which expiry is judged.
+    pub clock: Clock,
 }
 
 impl Default for PruneOptions {
@@ -57,7 +57,7 @@ impl Default for PruneOptions {
             also: Vec::new(),
             dry_run: false,
             grace: GRACE,
-            clock: wall_seconds,
+            clock: Clock::system(),
         }
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
         hasher,
         partial,
     };
-    let now = (options.clock)();
+    let now = options.clock.now();
     let mut pruned = Pruned::default();
     for (rank, version) in versions.iter().enumerate() {
         if !repository.contains(&version.root.any())? {

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
-use serve::shelf::Regions;
-use serve::{Limits, Server, Shelf};
+use serve::mirror::reader::Regions;
+use serve::mirror::{Options, RepositoryReader, Server};
+use serve::net::Limits;
 use store::{Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,9 +23,9 @@ use trust::frame::Packer;
 use trust::{Handle, Kind, Record};
 use wire::ObjectName;
 use wire::frame::{HEADER_BYTES, HELLO, Header, MAX_ANSWER_BYTES};
-use wire::message::{Request, kind, put_get_data};
+use wire::mirror::{Request, kind, put_get_data};
 
-const VOLUME: [u8; 32] = [7; 32];
+const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([7; 32]);
 const BLOCKS: u64 = 20_000;
 const BLOCK_BYTES: usize = 8 << 10;
 /// Stands for the shelf that needs no system call: what is left is the protocol's own cost.
@@ -120,12 +121,18 @@ fn serve_until_stdin_ends(repository: &str) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let shelf: Arc<dyn Shelf> = match repository {
-            MEMORY => Arc::new(MemoryShelf::new()),
+        let shelf: Arc<dyn RepositoryReader> = match repository {
+            MEMORY => Arc::new(MemoryReader::new()),
             path => Arc::new(Repository::open(path).unwrap()),
         };
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], Limits::default()).unwrap();
+        let server = Server::listen(
+            any,
+            vec![(VOLUME, shelf)],
+            Limits::default(),
+            Options::default(),
+        )
+        .unwrap();
         println!("{}", server.local_addr());
         let (end, ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
@@ -140,23 +147,23 @@ fn serve_until_stdin_ends(repository: &str) {
 }
 
 /// One record for every handle.
-struct MemoryShelf {
+struct MemoryReader {
     block: Vec<u8>,
 }
 
-impl MemoryShelf {
-    fn new() -> MemoryShelf {
+impl MemoryReader {
+    fn new() -> MemoryReader {
         let mut block = vec![0; 32];
         let frame = Packer::new()
             .pack(Kind::Data, &noise(1, BLOCK_BYTES))
             .unwrap();
         block.extend_from_slice(&(frame.as_bytes().len() as u32).to_le_bytes());
         block.extend_from_slice(frame.as_bytes());
-        MemoryShelf { block }
+        MemoryReader { block }
     }
 }
 
-impl Shelf for MemoryShelf {
+impl RepositoryReader for MemoryReader {
     fn place(&self) -> &str {
         "memory"
     }

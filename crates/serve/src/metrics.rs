@@ -1,6 +1,8 @@
-//! What daemons count, in the Prometheus text format (version 0.0.4), and who hands it out: GET /metrics
-//! over HTTP/1.1 and nothing else. Every answer ends its connection; strangers find a bound on what they
-//! may send, on how long they may take, and on how many they may be. docs/metrics.md lists every name.
+//! A page of metrics in the Prometheus text format (version 0.0.4), and its responder: GET /metrics
+//! over HTTP/1.1 and nothing else.
+//!
+//! Each response ends its connection. Requests are bounded in bytes, in time and in number, because
+//! anybody may connect. docs/metrics.md lists every name.
 
 use std::convert::Infallible;
 use std::fmt::{Display, Write};
@@ -12,28 +14,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::counters::{Counter, Counters};
-
-/// Requests that are answered at a time; further ones wait.
+/// Requests at a time; further ones wait.
 const MAX_REQUESTS: usize = 8;
-/// No request has more bytes before its empty line.
+/// Most bytes of a request before its empty line.
 const MAX_HEAD_BYTES: usize = 8 << 10;
-/// What a request may take, its answer included.
+/// Longest time for a request and its response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pause after the system would not give a connection.
+/// Pause after `accept` failed.
 const SHORTAGE: Duration = Duration::from_millis(200);
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How a value moves.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows while the process lives.
+    /// A value that only grows while the process lives.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
 }
 
-/// A page of metrics as it is written.
+/// A page of metrics that is being written.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
@@ -53,7 +53,7 @@ impl Page {
         self
     }
 
-    /// A value of the metric begun last.
+    /// Adds a value of the metric begun last.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Page {
         self.text.push_str(self.name);
         for (i, (label, text)) in labels.iter().enumerate() {
@@ -76,7 +76,7 @@ impl Page {
         self
     }
 
-    /// Which program this is.
+    /// Adds the version of the program.
     pub fn build_info(&mut self, version: &str) {
         self.family(
             "bulla_build_info",
@@ -92,132 +92,26 @@ impl Page {
     }
 }
 
-/// Everything that a server counts.
-pub fn server(page: &mut Page, counters: &Counters) {
-    let c = counters;
-    let gauges: [(&'static str, &Counter, &str); 2] = [
-        (
-            "bulla_serve_connections",
-            &c.connections,
-            "Connections open now",
-        ),
-        (
-            "bulla_serve_held_bytes",
-            &c.held_bytes,
-            "Answers held in memory now",
-        ),
-    ];
-    for (name, counter, help) in gauges {
-        page.family(name, Kind::Gauge, help)
-            .sample(&[], counter.get());
-    }
-    let plain: [(&'static str, &Counter, &str); 12] = [
-        (
-            "bulla_serve_accepted_total",
-            &c.accepted,
-            "Connections admitted",
-        ),
-        (
-            "bulla_serve_turned_away_total",
-            &c.turned_away,
-            "Connections turned away: too many",
-        ),
-        (
-            "bulla_serve_accept_errors_total",
-            &c.accept_errors,
-            "Times the system gave no connection",
-        ),
-        (
-            "bulla_serve_walks_total",
-            &c.walks,
-            "Walks into the tree for a new path",
-        ),
-        ("bulla_serve_handles_total", &c.handles, "Blocks asked for"),
-        (
-            "bulla_serve_disk_reads_total",
-            &c.disk_reads,
-            "Requests that waited for the disk",
-        ),
-        ("bulla_serve_sent_bytes_total", &c.sent_bytes, "Bytes sent"),
-        (
-            "bulla_serve_received_bytes_total",
-            &c.received_bytes,
-            "Bytes received",
-        ),
-        (
-            "bulla_serve_new_heads_total",
-            &c.new_heads,
-            "New heads picked up",
-        ),
-        (
-            "bulla_serve_refresh_errors_total",
-            &c.refresh_errors,
-            "Heads that could not be read",
-        ),
-        (
-            "bulla_serve_shortages_total",
-            &c.shortages,
-            "Spells without a connection to be had",
-        ),
-        (
-            "bulla_serve_idle_total",
-            &c.idle,
-            "Connections closed: nothing was asked for long",
-        ),
-    ];
-    for (name, counter, help) in plain {
-        page.family(name, Kind::Counter, help)
-            .sample(&[], counter.get());
-    }
-    page.family(
-        "bulla_serve_requests_total",
-        Kind::Counter,
-        "Requests, by what they ask for",
-    );
-    for (call, counter) in [
-        ("head", &c.head_requests),
-        ("data", &c.data_requests),
-        ("range", &c.range_requests),
-    ] {
-        page.sample(&[("call", call)], counter.get());
-    }
-    page.family(
-        "bulla_serve_errors_total",
-        Kind::Counter,
-        "Requests not answered, by the reason",
-    );
-    for (reason, counter) in [
-        ("malformed", &c.malformed),
-        ("no_volume", &c.no_volume),
-        ("no_object", &c.no_object),
-        ("storage", &c.storage_errors),
-        ("busy", &c.busy),
-        ("too_slow", &c.too_slow),
-    ] {
-        page.sample(&[("reason", reason)], counter.get());
-    }
-}
-
-/// Hands out what `render` gives, for ever.
+/// Answers requests with what `render` gives, for ever.
 pub async fn answer(
     listener: TcpListener,
     render: impl Fn() -> String + Send + Sync + 'static,
 ) -> Infallible {
-    let (render, seats) = (Arc::new(render), Arc::new(Semaphore::new(MAX_REQUESTS)));
+    let (render, turns) = (Arc::new(render), Arc::new(Semaphore::new(MAX_REQUESTS)));
     loop {
-        // It is never closed.
-        let seat = seats.clone().acquire_owned().await.ok();
+        // The semaphore is never closed.
+        let turn = turns.clone().acquire_owned().await.ok();
         match listener.accept().await {
             Ok((stream, _)) => {
                 let render = render.clone();
                 tokio::spawn(async move {
-                    // Who takes too long, or goes, is not missed.
+                    // A client that is too slow, or gone, gets nothing.
                     let _ = timeout(PATIENCE, one(stream, &*render)).await;
-                    drop(seat);
+                    drop(turn);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "no connection for /metrics");
+                tracing::warn!(%error, "cannot accept a connection for /metrics");
                 sleep(SHORTAGE).await;
             }
         }
@@ -244,7 +138,7 @@ async fn one(mut stream: TcpStream, render: &(impl Fn() -> String + Sync)) -> st
     stream.shutdown().await
 }
 
-/// The request up to its empty line; `None` when that does not come in time.
+/// The request up to its empty line; `None` when it is too long.
 async fn read_head(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
@@ -281,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_in_the_text_format() {
+    fn page_is_in_the_text_format() {
         let mut page = Page::default();
         page.family("x_total", Kind::Counter, "What it is")
             .sample(&[], 7);
@@ -292,7 +186,7 @@ mod tests {
         assert_eq!(page.finish(), expected);
     }
 
-    /// What a daemon answers to these bytes.
+    /// The response to these bytes.
     fn ask(request: &[u8]) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -302,7 +196,7 @@ mod tests {
             let address = listener.local_addr().unwrap();
             tokio::spawn(answer(listener, || "all is well\n".to_owned()));
             let mut stream = TcpStream::connect(address).await.unwrap();
-            // The daemon may answer and go before it has read all.
+            // The responder may close before it has read all.
             let _ = stream.write_all(request).await;
             let mut told = Vec::new();
             let _ = timeout(PATIENCE * 3, stream.read_to_end(&mut told))
@@ -313,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_page_is_handed_out() {
+    fn only_the_page_is_served() {
         let whole = ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(whole.starts_with("HTTP/1.1 200 OK\r\n"), "{whole}");
         assert!(whole.contains("Content-Length: 12\r\n"), "{whole}");
@@ -331,11 +225,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_bounded_in_bytes_and_time() {
+    fn client_is_bounded_in_bytes_and_time() {
         let endless = vec![b'x'; 4 * MAX_HEAD_BYTES];
         assert!(!ask(&endless).contains("200"));
         let begin = std::time::Instant::now();
-        // Says nothing more, and is left after a while.
+        // An unfinished request ends at the deadline.
         assert_eq!(ask(b"GET /metrics HTTP/1.1\r\n"), "");
         assert!(begin.elapsed() < PATIENCE * 2);
     }

@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use serve::{Limits, Server, Shelf};
+use serve::mirror::{Options, RepositoryReader, Server};
+use serve::net::Limits;
 use std::sync::Arc;
 use store::conformance::{Content, suite};
 use store::{BlockStore, BoxFuture, Replica, Repository, StoreError, Writer};
 use tokio::task::JoinHandle;
+use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::{RemoteOptions, RemoteStore};
 
@@ -56,12 +58,22 @@ async fn served(content: Content) -> Served {
     }
     drop(writer);
     repository.refresh().unwrap();
-    let shelf: Arc<dyn Shelf> = Arc::new(repository);
+    let shelf: Arc<dyn RepositoryReader> = Arc::new(repository);
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let server = Server::listen(any, vec![([1; 32], shelf)], Limits::default()).unwrap();
+    let server = Server::listen(
+        any,
+        vec![(VolumeId::from_bytes([1; 32]), shelf)],
+        Limits::default(),
+        Options::default(),
+    )
+    .unwrap();
     let address = server.local_addr().to_string();
     Served {
-        remote: RemoteStore::new(&address, [1; 32], RemoteOptions::default()),
+        remote: RemoteStore::new(
+            &address,
+            VolumeId::from_bytes([1; 32]),
+            RemoteOptions::default(),
+        ),
         server: tokio::spawn(server.run(std::future::pending())),
         _dir: dir,
     }

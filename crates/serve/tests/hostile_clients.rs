@@ -11,13 +11,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use serve::Limits;
+use serve::mirror::Options;
+use serve::net::Limits;
 use store::{BlockStore, Replica};
-use support::{Running, TestShelf, VOLUME, eventually, noise, record};
+use support::{Running, TestReader, VOLUME, eventually, noise, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use wire::frame::{HELLO, Header, MAX_HANDLES, take};
-use wire::message::{ErrorCode, Refusal, Request, kind, put_get_data};
+use wire::frame::{HELLO, Header, take};
+use wire::mirror::{MAX_HANDLES, Request, kind, put_get_data};
+use wire::refusal::{ErrorCode, Refusal};
 
 fn quick() -> Limits {
     Limits {
@@ -47,12 +49,12 @@ fn refusal(mut bytes: &[u8]) -> Option<ErrorCode> {
     bytes = bytes.strip_prefix(&HELLO[..])?;
     let (header, body) = take(&mut BytesMut::from(bytes), 1 << 20).ok()??;
     assert_eq!((header.kind, header.id), (kind::ERROR, 0));
-    Refusal::decode(&body).ok()?.code
+    Some(Refusal::decode(&body).ok()?.code)
 }
 
 #[tokio::test]
 async fn what_is_no_request_is_refused_and_closed() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let frame = |length: u32, kind: u8, id: u32, body: &[u8]| {
         let mut bytes = HELLO.to_vec();
         bytes.extend_from_slice(&length.to_le_bytes());
@@ -92,20 +94,23 @@ async fn what_is_no_request_is_refused_and_closed() {
         stream.write_all(bytes).await.unwrap();
         let got = until_closed(&mut stream, Duration::from_secs(2)).await;
         if !got.is_empty() {
-            assert_eq!(refusal(&got), Some(ErrorCode::Malformed), "{n}");
+            assert_eq!(refusal(&got), Some(ErrorCode::MALFORMED), "{n}");
         }
         eventually("it is counted", || {
-            server.counters.malformed.get() == n as u64 + 1
+            server.counters.net.malformed.get() == n as u64 + 1
         })
         .await;
     }
-    eventually("all are gone", || server.counters.connections.get() == 0).await;
+    eventually("all are gone", || {
+        server.counters.net.connections.get() == 0
+    })
+    .await;
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn noise_of_any_kind_ends_the_connection_and_nothing_else() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), quick());
+    let server = Running::start(Arc::new(TestReader::new(&[])), quick());
     for seed in 0..200u64 {
         let mut stream = connect(server.address).await;
         let mut bytes = noise(seed, 1 + (seed as usize * 37) % 3000);
@@ -122,7 +127,7 @@ async fn noise_of_any_kind_ends_the_connection_and_nothing_else() {
 
 #[tokio::test]
 async fn who_dawdles_is_cut_off() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), quick());
+    let server = Running::start(Arc::new(TestReader::new(&[])), quick());
     // No hello; half a hello; half a request; a byte now and then; nothing after a request.
     let mut half = BytesMut::from(&HELLO[..]);
     Request::Head {
@@ -140,7 +145,7 @@ async fn who_dawdles_is_cut_off() {
         until_closed(&mut stream, Duration::from_secs(2)).await;
         assert!(began.elapsed() >= Duration::from_millis(180));
         eventually("it is counted", || {
-            server.counters.too_slow.get() == n as u64 + 1
+            server.counters.net.too_slow.get() == n as u64 + 1
         })
         .await;
     }
@@ -154,19 +159,19 @@ async fn who_dawdles_is_cut_off() {
     }
     until_closed(&mut stream, Duration::from_secs(1)).await;
     assert!(began.elapsed() < Duration::from_secs(2));
-    assert_eq!(server.counters.idle.get(), 0);
+    assert_eq!(server.counters.net.idle.get(), 0);
     let mut stream = connect(server.address).await;
     stream.write_all(&whole).await.unwrap();
     let got = until_closed(&mut stream, Duration::from_secs(2)).await;
     assert!(got.ends_with(b"head 1"));
-    eventually("it is counted", || server.counters.idle.get() == 1).await;
+    eventually("it is counted", || server.counters.net.idle.get() == 1).await;
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_read_is_held_back_then_cut_off() {
     let records: Vec<_> = (0..16).map(|n| record(n, 64 << 10)).collect();
-    let server = Running::start(Arc::new(TestShelf::new(&records)), quick());
+    let server = Running::start(Arc::new(TestReader::new(&records)), quick());
     let want: Vec<_> = records.iter().map(|r| r.handle).collect();
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -185,12 +190,12 @@ async fn who_does_not_read_is_held_back_then_cut_off() {
         std::future::pending::<()>().await;
     };
     let watch = eventually("cut off", || {
-        worst = worst.max(server.counters.held_bytes.get());
-        server.counters.too_slow.get() == 1
+        worst = worst.max(server.counters.net.held_bytes.get());
+        server.counters.net.too_slow.get() == 1
     });
     tokio::select! { () = flood => {}, () = watch => {} }
     assert!(worst > 0 && worst < 4 << 20, "{worst} bytes held");
-    assert_eq!(server.counters.held_bytes.get(), 0);
+    assert_eq!(server.counters.net.held_bytes.get(), 0);
     let mut rest = Vec::new();
     let _ = read.read_to_end(&mut rest).await;
     server.stop().await;
@@ -204,7 +209,7 @@ async fn when_too_much_is_held_others_are_told_so() {
         write_timeout: Duration::from_secs(60),
         ..Limits::default()
     };
-    let server = Running::start(Arc::new(TestShelf::new(&records)), limits);
+    let server = Running::start(Arc::new(TestReader::new(&records)), limits);
     let want: Vec<_> = records.iter().map(|r| r.handle).collect();
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -213,13 +218,13 @@ async fn when_too_much_is_held_others_are_told_so() {
     (1..=100).for_each(|id| put_get_data(&mut requests, id, &VOLUME, 0, &want));
     let _ = stream.try_write(&requests);
     eventually("the slow one holds", || {
-        server.counters.held_bytes.get() > 100_000
+        server.counters.net.held_bytes.get() > 100_000
     })
     .await;
     let error = server.store().head().await.unwrap_err();
     assert!(error.to_string().contains("too much in flight"), "{error}");
     drop(stream);
-    eventually("all is free", || server.counters.held_bytes.get() == 0).await;
+    eventually("all is free", || server.counters.net.held_bytes.get() == 0).await;
     assert!(server.store().head().await.is_ok());
     server.stop().await;
 }
@@ -227,7 +232,7 @@ async fn when_too_much_is_held_others_are_told_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_reads_from_disk_waits_its_turn() {
     let records: Vec<_> = (0..4).map(|n| record(n, 1000)).collect();
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
     shelf.disk_ms.store(20, Ordering::Relaxed);
     let server = Running::start(Arc::clone(&shelf), Limits::default());
@@ -257,15 +262,18 @@ async fn a_flood_of_reads_from_disk_waits_its_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
     let records: Vec<_> = (0..8).map(|n| record(n, 1 << 20)).collect();
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
     let limits = Limits {
         max_held_bytes: 8 << 20,
-        disk_reads: 4,
         write_timeout: Duration::from_secs(60),
         ..Limits::default()
     };
-    let server = Running::start(shelf, limits);
+    let options = Options {
+        disk_reads: 4,
+        ..Options::default()
+    };
+    let server = Running::start_with(shelf, limits, options);
     let want: Vec<_> = records.iter().map(|r| r.handle).collect();
     let mut requests = BytesMut::from(&HELLO[..]);
     (1..=16).for_each(|id| put_get_data(&mut requests, id, &VOLUME, 0, &want));
@@ -278,21 +286,21 @@ async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
     // Twenty times 128 MiB are asked for.
     let mut worst = 0;
     eventually("some are refused", || {
-        worst = worst.max(server.counters.held_bytes.get());
-        server.counters.busy.get() > 0
+        worst = worst.max(server.counters.net.held_bytes.get());
+        server.counters.net.busy.get() > 0
     })
     .await;
     let reads_under_way = 4 * (4 << 20);
     assert!(worst <= (8 << 20) + reads_under_way, "{worst} bytes held");
     drop(idlers);
-    eventually("all is free", || server.counters.held_bytes.get() == 0).await;
+    eventually("all is free", || server.counters.net.held_bytes.get() == 0).await;
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_in_the_middle_leaves_nothing_behind() {
     let records: Vec<_> = (0..8).map(|n| record(n, 500_000)).collect();
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
     shelf.disk_ms.store(30, Ordering::Relaxed);
     let server = Running::start(shelf, Limits::default());
@@ -306,8 +314,14 @@ async fn who_leaves_in_the_middle_leaves_nothing_behind() {
             tokio::time::sleep(Duration::from_millis(n)).await;
         }
     }
-    eventually("all are gone", || server.counters.connections.get() == 0).await;
-    eventually("nothing is held", || server.counters.held_bytes.get() == 0).await;
+    eventually("all are gone", || {
+        server.counters.net.connections.get() == 0
+    })
+    .await;
+    eventually("nothing is held", || {
+        server.counters.net.held_bytes.get() == 0
+    })
+    .await;
     server.stop().await;
 }
 
@@ -318,7 +332,7 @@ async fn two_thousand_connections_and_one_too_many() {
         max_connections: 2000,
         ..Limits::default()
     };
-    let server = Running::start(Arc::new(TestShelf::new(&records)), limits);
+    let server = Running::start(Arc::new(TestReader::new(&records)), limits);
     let mut all = Vec::new();
     let mut request = BytesMut::from(&HELLO[..]);
     put_get_data(&mut request, 1, &VOLUME, 0, &[records[0].handle]);
@@ -327,10 +341,13 @@ async fn two_thousand_connections_and_one_too_many() {
         stream.write_all(&request).await.unwrap();
         all.push(stream);
     }
-    eventually("all are in", || server.counters.connections.get() == 2000).await;
+    eventually("all are in", || {
+        server.counters.net.connections.get() == 2000
+    })
+    .await;
     let mut one_more = connect(server.address).await;
     let got = until_closed(&mut one_more, Duration::from_secs(2)).await;
-    assert_eq!(refusal(&got), Some(ErrorCode::Busy));
+    assert_eq!(refusal(&got), Some(ErrorCode::BUSY));
     let store = server.store();
     let error = store.get_many(&[records[0].handle], 0).await.unwrap_err();
     assert!(
@@ -343,14 +360,17 @@ async fn two_thousand_connections_and_one_too_many() {
         stream.read_exact(&mut answer).await.unwrap();
     }
     drop(all);
-    eventually("all are gone", || server.counters.connections.get() == 0).await;
+    eventually("all are gone", || {
+        server.counters.net.connections.get() == 0
+    })
+    .await;
     assert!(server.store().head().await.is_ok());
     server.stop().await;
 }
 
 #[tokio::test]
 async fn the_largest_request_is_taken() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let mut stream = connect(server.address).await;
     let mut requests = BytesMut::from(&HELLO[..]);
     let want = vec![trust::Handle::from_bytes([1; 32]); MAX_HANDLES];
@@ -370,23 +390,26 @@ async fn one_client_takes_no_more_than_its_share_of_connections() {
         max_per_client: 20,
         ..Limits::default()
     };
-    let server = Running::start(Arc::new(TestShelf::new(&[])), limits);
+    let server = Running::start(Arc::new(TestReader::new(&[])), limits);
     let mut all = Vec::new();
     for _ in 0..20 {
         all.push(connect(server.address).await);
     }
-    eventually("all are in", || server.counters.connections.get() == 20).await;
+    eventually("all are in", || server.counters.net.connections.get() == 20).await;
     let mut one_more = connect(server.address).await;
     let got = until_closed(&mut one_more, Duration::from_secs(2)).await;
-    assert_eq!(refusal(&got), Some(ErrorCode::Busy));
-    assert_eq!(server.counters.turned_away.get(), 1);
+    assert_eq!(refusal(&got), Some(ErrorCode::BUSY));
+    assert_eq!(server.counters.net.turned_away.get(), 1);
     // Another address of the loopback network is another client.
     let other = TcpSocket::new_v4().unwrap();
     other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let _other = other.connect(server.address).await.unwrap();
-    eventually("it is in", || server.counters.connections.get() == 21).await;
+    eventually("it is in", || server.counters.net.connections.get() == 21).await;
     all.pop();
-    eventually("one has left", || server.counters.connections.get() == 20).await;
+    eventually("one has left", || {
+        server.counters.net.connections.get() == 20
+    })
+    .await;
     assert!(server.store().head().await.is_ok());
     server.stop().await;
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serve::{Counters, Limits, Server, Shelf};
+use serve::mirror::{Counters, Options, RepositoryReader, Server};
+use serve::net::Limits;
 use store::conformance::{Content, suite};
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError, Writer};
 use support::{eventually, record};
@@ -24,10 +25,10 @@ use trust::{Handle, Record};
 use wire::ObjectName;
 use wire::http::{HttpOptions, HttpStore};
 
-const VOLUME: [u8; 32] = [7; 32];
+const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
 
 fn id() -> String {
-    VolumeId::from_bytes(VOLUME).to_string()
+    VOLUME.to_string()
 }
 
 /// A repository on disk behind a server, and a reader of it.
@@ -53,9 +54,10 @@ impl Served {
         }
         drop(writer);
         repository.refresh().unwrap();
-        let shelf: Arc<dyn Shelf> = Arc::new(repository);
+        let shelf: Arc<dyn RepositoryReader> = Arc::new(repository);
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
+        let server =
+            Server::listen(any, vec![(VOLUME, shelf)], limits, Options::default()).unwrap();
         let server = server.also_http(any).unwrap();
         let address = server.http_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -334,7 +336,7 @@ async fn whoever_asks_half_or_nothing_is_not_waited_for() {
     let mut silent = served.connect().await;
     assert_eq!(silent.read(&mut [0; 9]).await.unwrap(), 0);
     assert!(began.elapsed() < Duration::from_secs(3));
-    assert_eq!(served.counters.idle.get(), 1);
+    assert_eq!(served.counters.net.idle.get(), 1);
     // A header a byte at a time.
     let mut slow = served.connect().await;
     for byte in get(&path, "").as_bytes() {
@@ -343,12 +345,12 @@ async fn whoever_asks_half_or_nothing_is_not_waited_for() {
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
-    eventually("cut off", || served.counters.too_slow.get() == 1).await;
+    eventually("cut off", || served.counters.net.too_slow.get() == 1).await;
     // A request, then silence.
     let mut idle = served.connect().await;
     assert_eq!(ask_on(&mut idle, &get(&path, "")).await.status, 200);
     assert_eq!(idle.read(&mut [0; 9]).await.unwrap(), 0);
-    assert_eq!(served.counters.idle.get(), 2);
+    assert_eq!(served.counters.net.idle.get(), 2);
     // An endless header.
     let mut long = served.connect().await;
     long.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
@@ -365,8 +367,8 @@ async fn whoever_asks_half_or_nothing_is_not_waited_for() {
     let mut other = served.connect().await;
     other.write_all(b"bulla\0\0\0\0\0\r\n\r\n").await.unwrap();
     let _ = other.read_to_end(&mut answer).await;
-    eventually("noticed", || served.counters.malformed.get() >= 2).await;
-    eventually("all gone", || served.counters.connections.get() == 0).await;
+    eventually("noticed", || served.counters.net.malformed.get() >= 2).await;
+    eventually("all gone", || served.counters.net.connections.get() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -384,8 +386,8 @@ async fn whoever_takes_too_slowly_is_cut_off_and_holds_little() {
     let path = served.url_path(&served.file("segments"));
     let mut slow = served.connect().await;
     slow.write_all(get(&path, "").as_bytes()).await.unwrap();
-    eventually("under way", || served.counters.held_bytes.get() > 0).await;
-    assert!(served.counters.held_bytes.get() <= 64 << 10);
+    eventually("under way", || served.counters.net.held_bytes.get() > 0).await;
+    assert!(served.counters.net.held_bytes.get() <= 64 << 10);
     let mut buf = vec![0; 1000];
     let began = Instant::now();
     loop {
@@ -393,13 +395,13 @@ async fn whoever_takes_too_slowly_is_cut_off_and_holds_little() {
             Ok(0) | Err(_) => break,
             Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
-        if served.counters.too_slow.get() == 1 {
+        if served.counters.net.too_slow.get() == 1 {
             break;
         }
         assert!(began.elapsed() < Duration::from_secs(20), "still served");
     }
-    eventually("counted", || served.counters.too_slow.get() == 1).await;
-    eventually("released", || served.counters.held_bytes.get() == 0).await;
+    eventually("counted", || served.counters.net.too_slow.get() == 1).await;
+    eventually("released", || served.counters.net.held_bytes.get() == 0).await;
     // Whoever takes it in time gets it all.
     let whole = served.ask(&get(&path, "")).await;
     assert!(whole.body.len() > 36_000_000);
@@ -422,7 +424,7 @@ async fn one_connection_too_many_is_told_so() {
     let told = served.ask("").await;
     assert_eq!((told.status, told.header("retry-after")), (503, Some("1")));
     drop(open);
-    eventually("seats free", || served.counters.connections.get() == 0).await;
+    eventually("seats free", || served.counters.net.connections.get() == 0).await;
     assert_eq!(served.ask(&get(&path, "")).await.status, 200);
 }
 
@@ -444,10 +446,13 @@ async fn a_crowded_server_says_later() {
         stream.write_all(get(&path, "").as_bytes()).await.unwrap();
         takers.push(stream);
     }
-    eventually("crowded", || served.counters.held_bytes.get() > 100 << 10).await;
+    eventually("crowded", || {
+        served.counters.net.held_bytes.get() > 100 << 10
+    })
+    .await;
     let told = served.ask(&get(&path, "Range: bytes=0-9\r\n")).await;
     assert_eq!((told.status, told.header("retry-after")), (503, Some("1")));
-    assert_eq!(served.counters.busy.get(), 1);
+    assert_eq!(served.counters.net.busy.get(), 1);
     drop(takers);
     let told = served.ask(&get(&path, "Range: bytes=0-9\r\n")).await;
     assert_eq!(told.status, 206);

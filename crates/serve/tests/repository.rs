@@ -6,10 +6,12 @@ mod support;
 
 use std::time::Duration;
 
-use serve::{Limits, ServeError, Server};
+use serve::mirror::{Options, ServeError, Server};
+use serve::net::Limits;
 use store::{BlockStore, Replica, Repository, Writer};
 use support::record;
 use trust::inode::Content;
+use trust::statement::VolumeId;
 use trust::{Handle, Kind};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
@@ -18,15 +20,20 @@ async fn an_unpublished_or_foreign_head_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let repository = Repository::create(dir.path().join("r")).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let empty = Server::bind(any, vec![repository.clone()], Limits::default());
+    let empty = Server::bind(
+        any,
+        vec![repository.clone()],
+        Limits::default(),
+        Options::default(),
+    );
     assert!(matches!(empty.err(), Some(ServeError::Unpublished { .. })));
     let mut writer = Writer::begin(&repository).unwrap();
     writer.commit(b"no head").unwrap();
     drop(writer);
     repository.refresh().unwrap();
-    let foreign = Server::bind(any, vec![repository], Limits::default());
+    let foreign = Server::bind(any, vec![repository], Limits::default(), Options::default());
     assert!(matches!(foreign.err(), Some(ServeError::Head { .. })));
-    let none = Server::bind(any, vec![], Limits::default());
+    let none = Server::bind(any, vec![], Limits::default(), Options::default());
     assert!(matches!(none.err(), Some(ServeError::Nothing)));
 }
 
@@ -44,16 +51,27 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
     };
     write(0..300, b"one");
     repository.refresh().unwrap();
-    let limits = Limits {
+    let options = Options {
         refresh: Duration::from_millis(20),
-        ..Limits::default()
+        ..Options::default()
     };
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let shelf: std::sync::Arc<dyn serve::Shelf> = std::sync::Arc::new(repository.clone());
-    let server = Server::listen(any, vec![([9; 32], shelf)], limits).unwrap();
+    let shelf: std::sync::Arc<dyn serve::mirror::RepositoryReader> =
+        std::sync::Arc::new(repository.clone());
+    let server = Server::listen(
+        any,
+        vec![(VolumeId::from_bytes([9; 32]), shelf)],
+        Limits::default(),
+        options,
+    )
+    .unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
-    let store = RemoteStore::new(&address, [9; 32], RemoteOptions::default());
+    let store = RemoteStore::new(
+        &address,
+        VolumeId::from_bytes([9; 32]),
+        RemoteOptions::default(),
+    );
     assert_eq!(&store.head().await.unwrap()[..], b"one");
     let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
     let mut got = store.get_many(&want, 0).await.unwrap();
@@ -123,7 +141,13 @@ async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
     };
     write(&head);
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let server = Server::bind(any, vec![repository.clone()], Limits::default()).unwrap();
+    let server = Server::bind(
+        any,
+        vec![repository.clone()],
+        Limits::default(),
+        Options::default(),
+    )
+    .unwrap();
     let address = server.local_addr().to_string();
     let counters = server.counters();
     let task = tokio::spawn(server.run(std::future::pending()));
@@ -132,7 +156,7 @@ async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
             head_around_bytes: around,
             ..RemoteOptions::default()
         };
-        RemoteStore::new(&address, *model.id().as_bytes(), options)
+        RemoteStore::new(&address, model.id(), options)
     };
     let store = newcomer(64 << 10);
     assert_eq!(store.head().await.unwrap(), head);
@@ -162,7 +186,7 @@ struct Wide {
     head: bytes::Bytes,
     _dir: tempfile::TempDir,
     repository: Repository,
-    limits: Limits,
+    options: Options,
 }
 
 impl Wide {
@@ -196,7 +220,7 @@ impl Wide {
             head,
             _dir: dir,
             repository,
-            limits: Limits::default(),
+            options: Options::default(),
         }
     }
 
@@ -204,11 +228,17 @@ impl Wide {
         &self,
     ) -> (
         String,
-        std::sync::Arc<serve::Counters>,
+        std::sync::Arc<serve::mirror::Counters>,
         tokio::task::JoinHandle<()>,
     ) {
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(any, vec![self.repository.clone()], self.limits.clone()).unwrap();
+        let server = Server::bind(
+            any,
+            vec![self.repository.clone()],
+            Limits::default(),
+            self.options.clone(),
+        )
+        .unwrap();
         let (address, counters) = (server.local_addr().to_string(), server.counters());
         let task = tokio::spawn(server.run(std::future::pending()));
         (address, counters, task)
@@ -221,7 +251,7 @@ impl Wide {
             way_around_bytes: around,
             ..RemoteOptions::default()
         };
-        let store = RemoteStore::new(address, *self.model.id().as_bytes(), options);
+        let store = RemoteStore::new(address, self.model.id(), options);
         assert_eq!(store.head_toward(path).await.unwrap(), self.head);
         let kinds = [Kind::Inode, Kind::Map, Kind::Array, Kind::Data];
         kinds.map(|kind| {
@@ -264,16 +294,16 @@ async fn who_says_where_it_goes_gets_the_way_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ever_new_paths_over_one_connection_take_a_bounded_room() {
     let mut wide = Wide::new();
-    wide.limits.ways_bytes = 1 << 20;
+    wide.options.path_cache_bytes = 1 << 20;
     let (address, counters, task) = wide.start();
-    let id = *wide.model.id().as_bytes();
+    let id = wide.model.id();
     let store = RemoteStore::new(&address, id, RemoteOptions::default());
     for n in 0..3000 {
         let path = format!("absent {n}/{}", "x/".repeat(100) + "y");
         assert_eq!(store.head_toward(path.as_bytes()).await.unwrap(), wide.head);
     }
     assert_eq!(counters.walks.get(), 3000);
-    support::eventually("all is free", || counters.held_bytes.get() == 0).await;
+    support::eventually("all is free", || counters.net.held_bytes.get() == 0).await;
     task.abort();
 }
 
@@ -281,7 +311,7 @@ async fn ever_new_paths_over_one_connection_take_a_bounded_room() {
 async fn who_was_expected_to_leave_may_stay() {
     let wide = Wide::new();
     let (address, counters, task) = wide.start();
-    let id = *wide.model.id().as_bytes();
+    let id = wide.model.id();
     wide.came(&address, b"n0007", 64 << 10).await;
     let store = RemoteStore::new(&address, id, RemoteOptions::default());
     let data: Vec<Handle> = sim::model::of_kind(&wide.model.records, Kind::Data)
@@ -292,13 +322,13 @@ async fn who_was_expected_to_leave_may_stay() {
         let got = store.get_many(&[*handle], 0).await.unwrap();
         assert_eq!(got[0].handle, *handle);
     }
-    assert_eq!(counters.connections.get(), 1);
-    assert_eq!(counters.accepted.get(), 2);
+    assert_eq!(counters.net.connections.get(), 1);
+    assert_eq!(counters.net.accepted.get(), 2);
     drop(store);
     // Who has all and leaves is noticed without anybody else coming.
     let store = RemoteStore::new(&address, id, RemoteOptions::default());
     store.head_toward(b"n0007").await.unwrap();
     drop(store);
-    support::eventually("all have left", || counters.connections.get() == 0).await;
+    support::eventually("all have left", || counters.net.connections.get() == 0).await;
     task.abort();
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use serve::Limits;
+use serve::mirror::Options;
+use serve::net::Limits;
 use store::{BlockStore, Replica, StoreError};
-use support::{Running, SEGMENT, TestShelf, VOLUME, eventually, noise, record};
+use support::{Running, SEGMENT, TestReader, VOLUME, eventually, noise, record};
+use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
@@ -29,7 +31,7 @@ fn same(got: &[Record], expected: &[Record]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn head_and_blocks_come_as_they_lie() {
     let records = some_records(300, 900);
-    let server = Running::start(Arc::new(TestShelf::new(&records)), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&records)), Limits::default());
     let store = server.store();
     assert_eq!(&store.head().await.unwrap()[..], b"head 1");
     let mut want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
@@ -45,7 +47,7 @@ async fn head_and_blocks_come_as_they_lie() {
 #[tokio::test]
 async fn what_lies_behind_comes_after_what_was_wanted() {
     let records = some_records(200, 900);
-    let server = Running::start(Arc::new(TestShelf::new(&records)), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&records)), Limits::default());
     let store = server.store();
     // As many as fit into one request, and more.
     for (count, around) in [(1, 5000), (64, 5000), (150, 150_000)] {
@@ -64,7 +66,7 @@ async fn what_lies_behind_comes_after_what_was_wanted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_longer_than_a_slice_come_whole_from_memory_and_from_disk() {
     let records = some_records(24, 1 << 20);
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     let server = Running::start(Arc::clone(&shelf), Limits::default());
     let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
     for cold in [false, true] {
@@ -74,14 +76,17 @@ async fn answers_longer_than_a_slice_come_whole_from_memory_and_from_disk() {
             &records,
         );
     }
-    eventually("nothing is held", || server.counters.held_bytes.get() == 0).await;
+    eventually("nothing is held", || {
+        server.counters.net.held_bytes.get() == 0
+    })
+    .await;
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_disk_does_not_hold_up_what_is_in_memory() {
     let records = some_records(40, 500);
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     let server = Running::start(Arc::clone(&shelf), Limits::default());
     let store = Arc::new(server.store());
     store.head().await.unwrap();
@@ -107,7 +112,7 @@ async fn a_slow_disk_does_not_hold_up_what_is_in_memory() {
 
 #[tokio::test]
 async fn ranges_of_objects_and_names_that_are_not_there() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let store = server.store();
     let whole = noise(99, 300_000);
     let got = store.range(SEGMENT, 1000, 5000).await.unwrap().unwrap();
@@ -128,9 +133,13 @@ async fn ranges_of_objects_and_names_that_are_not_there() {
 
 #[tokio::test]
 async fn a_volume_that_is_not_here_is_named_so() {
-    let server = Running::start(Arc::new(TestShelf::new(&[])), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let address = server.address.to_string();
-    let store = RemoteStore::new(&address, [8; 32], RemoteOptions::default());
+    let store = RemoteStore::new(
+        &address,
+        VolumeId::from_bytes([8; 32]),
+        RemoteOptions::default(),
+    );
     assert!(matches!(
         store.head().await,
         Err(StoreError::NoVolume { .. })
@@ -145,7 +154,7 @@ async fn a_volume_that_is_not_here_is_named_so() {
 #[tokio::test]
 async fn a_broken_disk_is_unavailable_and_tells_no_paths() {
     let records = some_records(1, 100);
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.broken.store(true, Ordering::Relaxed);
     let server = Running::start(shelf, Limits::default());
     let store = server.store();
@@ -154,18 +163,18 @@ async fn a_broken_disk_is_unavailable_and_tells_no_paths() {
     assert!(!error.to_string().contains("secret"), "{error}");
     // The connection lives on.
     store.head().await.unwrap();
-    assert_eq!(server.counters.accepted.get(), 1);
+    assert_eq!(server.counters.net.accepted.get(), 1);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_new_head_is_served_without_restart() {
-    let shelf = Arc::new(TestShelf::new(&[]));
-    let limits = Limits {
+    let shelf = Arc::new(TestReader::new(&[]));
+    let options = Options {
         refresh: Duration::from_secs(3600),
-        ..Limits::default()
+        ..Options::default()
     };
-    let server = Running::start(Arc::clone(&shelf), limits);
+    let server = Running::start_with(Arc::clone(&shelf), Limits::default(), options);
     let store = server.store();
     assert_eq!(&store.head().await.unwrap()[..], b"head 1");
     shelf.publish(b"head 2");
@@ -180,7 +189,7 @@ async fn a_new_head_is_served_without_restart() {
 
 #[tokio::test]
 async fn after_a_restart_the_client_goes_on() {
-    let shelf = Arc::new(TestShelf::new(&[]));
+    let shelf = Arc::new(TestReader::new(&[]));
     let server = Running::start(Arc::clone(&shelf), Limits::default());
     let store = server.store();
     store.head().await.unwrap();
@@ -188,8 +197,14 @@ async fn after_a_restart_the_client_goes_on() {
     server.stop().await;
     let error = store.head().await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    let shelf: Arc<dyn serve::Shelf> = shelf;
-    let again = serve::Server::listen(address, vec![(VOLUME, shelf)], Limits::default()).unwrap();
+    let shelf: Arc<dyn serve::mirror::RepositoryReader> = shelf;
+    let again = serve::mirror::Server::listen(
+        address,
+        vec![(VOLUME, shelf)],
+        Limits::default(),
+        Options::default(),
+    )
+    .unwrap();
     let task = tokio::spawn(again.run(std::future::pending()));
     let began = Instant::now();
     while store.head().await.is_err() {
@@ -202,7 +217,7 @@ async fn after_a_restart_the_client_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopping_lets_answers_under_way_finish() {
     let records = some_records(1, 100);
-    let shelf = Arc::new(TestShelf::new(&records));
+    let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
     shelf.disk_ms.store(300, Ordering::Relaxed);
     let server = Running::start(shelf, Limits::default());
@@ -222,7 +237,7 @@ async fn stopping_lets_answers_under_way_finish() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_callers_share_one_connection() {
     let records = some_records(500, 3000);
-    let server = Running::start(Arc::new(TestShelf::new(&records)), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&records)), Limits::default());
     let store = Arc::new(server.store());
     let tasks: Vec<_> = (0..64)
         .map(|t: usize| {
@@ -239,7 +254,7 @@ async fn many_callers_share_one_connection() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(server.counters.accepted.get(), 1);
+    assert_eq!(server.counters.net.accepted.get(), 1);
     let different: HashSet<_> = records.iter().map(|r| r.handle).collect();
     assert_eq!(different.len(), 500);
     server.stop().await;
@@ -248,7 +263,7 @@ async fn many_callers_share_one_connection() {
 #[tokio::test]
 async fn ten_callers_who_leave_do_not_disturb_the_next() {
     let records = some_records(64, 100_000);
-    let server = Running::start(Arc::new(TestShelf::new(&records)), Limits::default());
+    let server = Running::start(Arc::new(TestReader::new(&records)), Limits::default());
     let store = server.store();
     let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
     for wait_us in (0..5000).step_by(500) {
@@ -256,20 +271,20 @@ async fn ten_callers_who_leave_do_not_disturb_the_next() {
         let _ = tokio::time::timeout(Duration::from_micros(wait_us), call).await;
     }
     same(&store.get_many(&want, 0).await.unwrap(), &records);
-    assert_eq!(server.counters.accepted.get(), 1);
+    assert_eq!(server.counters.net.accepted.get(), 1);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn what_was_asked_for_before_needs_no_disk_unless_memory_is_denied_it() {
-    for (hot_bytes, stays) in [(4 << 20, true), (0, false)] {
+    for (response_cache_bytes, stays) in [(4 << 20, true), (0, false)] {
         let records = some_records(3, 900);
-        let shelf = Arc::new(TestShelf::new(&records));
-        let limits = Limits {
-            hot_bytes,
-            ..Limits::default()
+        let shelf = Arc::new(TestReader::new(&records));
+        let options = Options {
+            response_cache_bytes,
+            ..Options::default()
         };
-        let server = Running::start(shelf.clone(), limits);
+        let server = Running::start_with(shelf.clone(), Limits::default(), options);
         let store = server.store();
         let want = [records[1].handle];
         same(&store.get_many(&want, 0).await.unwrap(), &records[1..2]);
@@ -298,15 +313,24 @@ async fn one_volume_never_answers_for_another() {
         handle: honest.handle,
         frame: record(2, 900).frame,
     };
-    let shelf =
-        |r: &Record| -> Arc<dyn serve::Shelf> { Arc::new(TestShelf::new(std::slice::from_ref(r))) };
+    let shelf = |r: &Record| -> Arc<dyn serve::mirror::RepositoryReader> {
+        Arc::new(TestReader::new(std::slice::from_ref(r)))
+    };
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let shelves = vec![([1; 32], shelf(&honest)), ([2; 32], shelf(&liar))];
-    let server = serve::Server::listen(any, shelves, Limits::default()).unwrap();
+    let shelves = vec![
+        (VolumeId::from_bytes([1; 32]), shelf(&honest)),
+        (VolumeId::from_bytes([2; 32]), shelf(&liar)),
+    ];
+    let server =
+        serve::mirror::Server::listen(any, shelves, Limits::default(), Options::default()).unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
     for (volume, expected) in [(2, &liar), (1, &honest), (2, &liar)] {
-        let store = wire::RemoteStore::new(&address, [volume; 32], Default::default());
+        let store = wire::RemoteStore::new(
+            &address,
+            VolumeId::from_bytes([volume; 32]),
+            Default::default(),
+        );
         let got = store.get_many(&[honest.handle], 0).await.unwrap();
         assert_eq!(got, std::slice::from_ref(expected));
     }

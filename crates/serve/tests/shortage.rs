@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use serve::{Limits, Server, Shelf};
-use support::{TestShelf, VOLUME};
+use serve::mirror::{Options, RepositoryReader, Server};
+use serve::net::Limits;
+use support::{TestReader, VOLUME};
 use wire::frame::HELLO;
-use wire::message::Request;
+use wire::mirror::Request;
 
 /// Set in the process that plays the server.
 const ROLE: &str = "BULLA_TEST_SHORTAGE_SERVER";
@@ -31,13 +32,14 @@ fn the_server_that_runs_short() {
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let shelf: Arc<dyn Shelf> = Arc::new(TestShelf::new(&[]));
+        let shelf: Arc<dyn RepositoryReader> = Arc::new(TestReader::new(&[]));
         let limits = Limits {
             workers: 1,
             ..Limits::default()
         };
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
+        let server =
+            Server::listen(any, vec![(VOLUME, shelf)], limits, Options::default()).unwrap();
         let (address, counters) = (server.local_addr(), server.counters());
         tokio::spawn(server.run(std::future::pending()));
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -52,7 +54,10 @@ fn the_server_that_runs_short() {
         // Each line that comes in is a question for the counters.
         let ask = tokio::task::spawn_blocking(move || {
             for _ in std::io::stdin().lines() {
-                let (errors, spells) = (counters.accept_errors.get(), counters.shortages.get());
+                let (errors, spells) = (
+                    counters.net.accept_errors.get(),
+                    counters.net.shortages.get(),
+                );
                 println!("counted {errors} {spells}");
                 std::io::stdout().flush().unwrap();
             }

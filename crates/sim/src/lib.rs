@@ -1,15 +1,22 @@
-//! For tests only: what lies, crashes and misbehaves, and reference models to compare with.
+//! For tests only: adversaries, crashing disks, slow networks, and reference models to compare with.
 //!
 //! | module | what it plays |
 //! |---|---|
 //! | [`disk`] | a disk that crashes, and one that fills up |
+//! | [`fsx`] | random operations on a file, compared with a model |
+//! | [`holder`] | a process that holds a lock and is stopped |
 //! | [`liar`] | a replica that tells one named lie |
+//! | `memfs` | a writable file system in memory, for mounts (feature `memfs`) |
 //! | [`model`] | a publisher in memory, honest or malformed |
 //! | [`network`] | hosts far apart: delay, loss, partition |
 //! | [`nginx`] | a real web server |
 
 pub mod disk;
+pub mod fsx;
+pub mod holder;
 pub mod liar;
+#[cfg(feature = "memfs")]
+pub mod memfs;
 pub mod model;
 pub mod network;
 pub mod nginx;

@@ -1,82 +1,199 @@
-//! Wall clock that never runs backwards. Used to judge expiry.
+//! The wall clock. [`Clock`] tells the time: the system's, or one that a test sets. [`SteadyClock`] is a
+//! `Clock` that never runs backwards; readers judge expiry by it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Wall-clock time that no one can turn back while this process runs, nor behind what a judgement
-/// knew before it began.
-#[derive(Debug)]
-pub struct Clock {
-    began: Instant,
-    /// What time it was when the clock began, unix milliseconds; only ever raised. In whole seconds
-    /// the count could run ahead of the wall clock by one.
-    at_least_ms: AtomicU64,
-    /// The latest time that it was told, unix seconds: the count may be a millisecond short of it.
-    told_seconds: AtomicU64,
+/// Tells the time, in unix seconds. The default is the system's clock.
+#[derive(Debug, Clone, Default)]
+pub struct Clock(Source);
+
+#[derive(Debug, Clone, Default)]
+enum Source {
+    #[default]
+    System,
+    Manual(ManualClock),
 }
 
 impl Clock {
-    /// A clock that begins at the system's time.
-    pub fn start() -> Clock {
-        Clock {
-            began: Instant::now(),
-            at_least_ms: AtomicU64::new(wall_seconds().saturating_mul(1000)),
-            told_seconds: AtomicU64::new(0),
+    /// The system's clock.
+    pub fn system() -> Clock {
+        Clock::default()
+    }
+
+    /// A clock that always shows `seconds`.
+    pub fn fixed(seconds: u64) -> Clock {
+        ManualClock::at(seconds).clock()
+    }
+
+    /// The time, unix seconds.
+    pub fn now(&self) -> u64 {
+        self.wall_ms() / 1000
+    }
+
+    fn wall_ms(&self) -> u64 {
+        match &self.0 {
+            Source::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                since.map_or(0, millis)
+            }
+            Source::Manual(manual) => manual.0.wall_ms.load(Ordering::Relaxed),
         }
     }
 
-    /// It is this late now, unix seconds: time counts on from here, also where the wall clock was set
-    /// back. Otherwise a statement would hold as much longer as the clock is behind.
+    fn stopwatch(&self) -> Stopwatch {
+        match &self.0 {
+            Source::System => Stopwatch::System(Instant::now()),
+            Source::Manual(manual) => Stopwatch::Manual {
+                began_ms: manual.0.elapsed_ms.load(Ordering::Relaxed),
+                clock: manual.clone(),
+            },
+        }
+    }
+}
+
+/// A clock that stands still until it is told to move: for tests, and for callers that have the time
+/// from elsewhere. Clones show the same time.
+#[derive(Debug, Clone)]
+pub struct ManualClock(Arc<ManualTime>);
+
+#[derive(Debug)]
+struct ManualTime {
+    wall_ms: AtomicU64,
+    /// Time that has passed, milliseconds. Setting the wall clock does not change it.
+    elapsed_ms: AtomicU64,
+}
+
+impl ManualClock {
+    /// A clock that shows `seconds` (unix seconds).
+    pub fn at(seconds: u64) -> ManualClock {
+        ManualClock(Arc::new(ManualTime {
+            wall_ms: AtomicU64::new(seconds.saturating_mul(1000)),
+            elapsed_ms: AtomicU64::new(0),
+        }))
+    }
+
+    /// The clock to inject.
+    pub fn clock(&self) -> Clock {
+        Clock(Source::Manual(self.clone()))
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        self.0.wall_ms.fetch_add(millis(by), Ordering::Relaxed);
+        self.0.elapsed_ms.fetch_add(millis(by), Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock, also backwards, as an administrator does. No time passes.
+    pub fn set(&self, seconds: u64) {
+        let wall_ms = seconds.saturating_mul(1000);
+        self.0.wall_ms.store(wall_ms, Ordering::Relaxed);
+    }
+}
+
+/// Measures how much time has passed, whatever happens to the wall clock.
+#[derive(Debug)]
+enum Stopwatch {
+    System(Instant),
+    Manual { clock: ManualClock, began_ms: u64 },
+}
+
+impl Stopwatch {
+    fn elapsed_ms(&self) -> u64 {
+        match self {
+            Stopwatch::System(began) => millis(began.elapsed()),
+            Stopwatch::Manual { clock, began_ms } => {
+                let now_ms = clock.0.elapsed_ms.load(Ordering::Relaxed);
+                now_ms.saturating_sub(*began_ms)
+            }
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A [`Clock`] that never runs backwards while the process runs, and never shows a time before the
+/// newest statement that was verified. Setting the wall clock back does not prolong a statement.
+#[derive(Debug)]
+pub struct SteadyClock {
+    clock: Clock,
+    stopwatch: Stopwatch,
+    /// The time at which the stopwatch began, unix milliseconds; only ever raised. In whole seconds
+    /// the sum could run ahead of the wall clock by one second.
+    began_ms: AtomicU64,
+    /// The latest time given to [`SteadyClock::advance_to`], unix seconds. The sum may be a
+    /// millisecond short of it.
+    told_seconds: AtomicU64,
+}
+
+impl SteadyClock {
+    /// Begins at the time that `clock` shows.
+    pub fn start(clock: Clock) -> SteadyClock {
+        SteadyClock {
+            stopwatch: clock.stopwatch(),
+            began_ms: AtomicU64::new((clock.wall_ms() / 1000).saturating_mul(1000)),
+            told_seconds: AtomicU64::new(0),
+            clock,
+        }
+    }
+
+    /// Moves the clock forward to `seconds` (unix seconds) if it shows less, and counts on from there.
     pub fn advance_to(&self, seconds: u64) {
         // One more, because what has elapsed is rounded down.
-        let elapsed_ms = self.elapsed_ms().saturating_add(1);
-        let began = seconds.saturating_mul(1000).saturating_sub(elapsed_ms);
-        self.at_least_ms.fetch_max(began, Ordering::Relaxed);
+        let elapsed_ms = self.stopwatch.elapsed_ms().saturating_add(1);
+        let began_ms = seconds.saturating_mul(1000).saturating_sub(elapsed_ms);
+        self.began_ms.fetch_max(began_ms, Ordering::Relaxed);
         self.told_seconds.fetch_max(seconds, Ordering::Relaxed);
     }
 
     /// The time, unix seconds.
     pub fn now(&self) -> u64 {
-        let counted_ms = self.at_least_ms.load(Ordering::Relaxed);
-        let counted = counted_ms.saturating_add(self.elapsed_ms()) / 1000;
+        let began_ms = self.began_ms.load(Ordering::Relaxed);
+        let counted = began_ms.saturating_add(self.stopwatch.elapsed_ms()) / 1000;
         let told = self.told_seconds.load(Ordering::Relaxed);
-        wall_seconds().max(counted).max(told)
+        self.clock.now().max(counted).max(told)
     }
-
-    fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-/// What the system's clock says, unix seconds.
-pub fn wall_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
+    const NOW: u64 = 1_800_000_000;
+
     #[test]
-    fn a_clock_that_is_told_the_time_does_not_run_ahead_of_it() {
-        let clock = Clock::start();
-        for _ in 0..60 {
-            clock.advance_to(wall_seconds());
-            let now = clock.now();
-            assert!(now <= wall_seconds(), "{now}");
-            std::thread::sleep(Duration::from_millis(37));
+    fn advanced_clock_does_not_run_ahead_of_the_wall_clock() {
+        let manual = ManualClock::at(NOW);
+        let steady = SteadyClock::start(manual.clock());
+        for _ in 0..100 {
+            steady.advance_to(manual.clock().now());
+            assert!(steady.now() <= manual.clock().now());
+            manual.advance(Duration::from_millis(37));
         }
+        let system = SteadyClock::start(Clock::system());
+        system.advance_to(Clock::system().now());
+        assert!(system.now() <= Clock::system().now());
     }
 
     #[test]
-    fn it_is_at_once_as_late_as_a_clock_was_told() {
-        let clock = Clock::start();
-        let later = wall_seconds() + 1000;
-        clock.advance_to(later);
-        assert!(clock.now() >= later);
+    fn advanced_clock_shows_the_new_time_at_once() {
+        let steady = SteadyClock::start(Clock::fixed(NOW));
+        steady.advance_to(NOW + 1000);
+        assert_eq!(steady.now(), NOW + 1000);
+    }
+
+    #[test]
+    fn wall_clock_that_is_set_back_does_not_stop_the_steady_clock() {
+        let manual = ManualClock::at(NOW);
+        let steady = SteadyClock::start(manual.clock());
+        manual.set(NOW - 5000);
+        assert_eq!(steady.now(), NOW);
+        manual.advance(Duration::from_secs(10));
+        assert_eq!(steady.now(), NOW + 10);
+        manual.set(NOW + 100);
+        assert_eq!(steady.now(), NOW + 100);
     }
 }

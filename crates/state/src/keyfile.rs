@@ -1,4 +1,4 @@
-//! Key files: an Ed25519 seed, as it is or under a passphrase (`docs/decisions/0012-key-files.md`).
+//! Key files: an Ed25519 seed, plain or under a passphrase (`docs/decisions/0012-key-files.md`).
 //!
 //! ```text
 //! bulla-key-1
@@ -8,8 +8,8 @@
 //! secret <hex digits>
 //! ```
 //!
-//! The lines above `secret` are authenticated together with it. A file that others could read is
-//! refused; secrets are wiped from memory when they are dropped.
+//! The lines above `secret` are authenticated together with it. A file that other users could read is
+//! refused. Secrets are wiped from memory when they are dropped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -35,22 +35,22 @@ const NEW_COST: Cost = Cost {
 /// What is wrong with a key file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The system said no.
+    /// The system refused.
     #[error("{}", path.display())]
     Io {
         /// The key file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A key is never written over anything.
+    /// The file exists. A key never overwrites anything.
     #[error("{} exists already", path.display())]
     Exists {
         /// The file in the way.
         path: PathBuf,
     },
-    /// Others than the owner may read or write it.
+    /// Users other than the owner may read or write it.
     #[error("{} may be read or written by others (mode {mode:04o})", path.display())]
     Exposed {
         /// The key file.
@@ -66,13 +66,13 @@ pub enum KeyError {
         /// Which rule it breaks.
         why: &'static str,
     },
-    /// The passphrase does not open it (or the file was tampered with, which looks the same).
+    /// The passphrase does not open it, or the file was tampered with: the two cannot be told apart.
     #[error("the passphrase does not open {}", path.display())]
     WrongPassphrase {
         /// The key file.
         path: PathBuf,
     },
-    /// There is a passphrase on the file and none was given.
+    /// The file needs a passphrase and none was given.
     #[error("{} needs a passphrase: {why}", path.display())]
     NoPassphrase {
         /// The key file.
@@ -98,7 +98,7 @@ pub fn create(path: &Path, passphrase: Option<&[u8]>) -> Result<PublicKey, KeyEr
     write(path, &SecretKey::from_seed(&seed), passphrase)
 }
 
-/// Reads a key; `ask` gives the passphrase and is called only if there is one on the file.
+/// Reads a key. `ask` returns the passphrase; it is called only if the file needs one.
 ///
 /// # Errors
 /// [`KeyError`].

@@ -2,18 +2,30 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`volume_state`] | the floor of one volume, the heads beside it, evidence; under a lock |
-//! | [`keyfile`] | a secret key on disk, as it is or under a passphrase |
-//! | [`clock`] | the wall clock, which never runs backwards while a process runs |
+//! | [`volume_state`] | the floor of one volume and the files beside it; every change under a lock, fsynced |
+//! | [`journal`] | an append-only file whose records are fsynced at most a second later |
+//! | [`keyfile`] | a secret key on disk, plain or under a passphrase |
+//! | [`clock`] | the wall clock: the system's or an injected one, and one that never runs backwards |
+//! | `lock` | a lock file with a deadline |
+//! | `blocking` | work for the pool of blocking threads that is abandoned at a deadline |
+//! | `private` | directories of mode 0700 and files of mode 0600 |
 //! | [`error`] | what can go wrong with the state directory |
 //!
-//! Relies on `trust` for the encoding of floors and keys. Knows no network and no store.
+//! Each call takes a deadline. Asynchronous calls run on tokio's pool of blocking threads, so no lock is
+//! held and no fsync is done on a thread of the runtime; synchronous calls need no runtime
+//! (docs/decisions/0029). Relies on `trust` for the encoding of floors and keys. Knows no network and no
+//! store.
 
+mod blocking;
 pub mod clock;
 pub mod error;
+pub mod journal;
 pub mod keyfile;
+mod lock;
+mod private;
 pub mod volume_state;
 
-pub use clock::Clock;
+pub use clock::{Clock, ManualClock, SteadyClock};
 pub use error::StateError;
-pub use volume_state::{LockedState, State, default_directory};
+pub use journal::Journal;
+pub use volume_state::{LockedState, VolumeState, default_directory};

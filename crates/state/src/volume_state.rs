@@ -1,35 +1,46 @@
-//! The floor on disk: what this reader has already seen of a volume (design `trees.md`, *Floor*).
+//! What this machine remembers of one volume (design `trees.md`, *Floor*).
 //!
-//! It is state, not cache: one small file a volume under the state directory, replaced by write,
-//! fsync, rename, fsync, under a lock that all processes of the user take. Losing it forgets which
-//! versions were seen; nothing else may lower it. Beside it lie the head that
-//! a publisher here signed last with the last leaves of the log that it made, the head that a reader
-//! adopted last (which nothing depends on), and evidence of forks and rollbacks.
+//! One small directory a volume. In it lie the floor, the head that a reader adopted last, the head that
+//! a publisher here signed last with the last leaves of its log, and evidence of forks and rollbacks. A
+//! file is replaced as a whole: write, fsync, rename, fsync. All processes of the user take one lock.
+//!
+//! This is state, not cache: losing the floor forgets which versions were seen, and nothing else may
+//! lower it. Nothing depends on the adopted head.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::fs::{FlockOperation, flock};
 use trust::floor::{Floor, MAX_FLOOR_BYTES};
 use trust::statement::{MAX_SIGNED_BYTES, VolumeId};
 use trust::{Hasher, Kind};
 
-use crate::error::StateError;
+use crate::blocking::{self, AbandonOnDrop, Claim};
+use crate::error::{StateError, failed, stalled};
+use crate::lock::{self, LockFile};
+use crate::private;
 
-/// Pieces of evidence kept per volume; the oldest are what matters, so later ones are dropped.
+/// Pieces of evidence kept per volume. The oldest are what matters, so later ones are dropped.
 const MAX_EVIDENCE: usize = 64;
 
-/// Leaves that a publisher keeps: so many versions may be missing in a repository (it was set back, or
-/// its disk was full each time) before its log has a hole that nobody can fill.
+/// Leaves that a publisher keeps. A repository that was set back, or whose disk was full, may lack so
+/// many versions; beyond that, its log has a hole that nobody can fill.
 const MAX_LEAVES: u64 = 1024;
 
-/// The state of one volume, on disk.
+/// How long the name of a lock's holder is looked up.
+const NAMING: Duration = Duration::from_millis(500);
+
+/// The state of one volume, on disk. Clones share it.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct VolumeState {
     volume: VolumeId,
     directory: PathBuf,
+    /// Whether the directory was made, or found, by this process.
+    is_prepared: Arc<AtomicBool>,
 }
 
 /// The state, locked against other processes until dropped.
@@ -37,7 +48,7 @@ pub struct State {
 pub struct LockedState {
     volume: VolumeId,
     directory: PathBuf,
-    _lock: File,
+    _lock: LockFile,
 }
 
 /// The default state directory: `$XDG_STATE_HOME/bulla`, `~/.local/state/bulla`, or
@@ -61,53 +72,160 @@ fn leaf_name(epoch: u64, index: u64) -> String {
     format!("{LEAVES}/{epoch}.{index}")
 }
 
-fn failed(path: &Path, cause: impl std::fmt::Display) -> StateError {
-    StateError {
-        path: path.display().to_string(),
-        cause: cause.to_string(),
-    }
-}
-
-impl State {
-    /// The state of `volume` under `state_directory`, which is made when missing.
-    ///
-    /// # Errors
-    /// [`StateError`] when it cannot be made.
-    pub fn open(state_directory: &Path, volume: &VolumeId) -> Result<State, StateError> {
-        let directory = state_directory.join("volumes").join(volume.to_string());
-        let is_new = !directory.exists();
-        fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
-        if is_new {
-            // A floor in a directory that is gone after a power cut is no floor.
-            for above in directory.ancestors().skip(1).take(2) {
-                let synced = File::open(above).and_then(|above| above.sync_all());
-                synced.map_err(|e| failed(above, e))?;
-            }
-        }
-        Ok(State {
+impl VolumeState {
+    /// The state of `volume` under `state_directory`. The first lock makes the directory; nothing is
+    /// read or written before.
+    pub fn at(state_directory: &Path, volume: &VolumeId) -> VolumeState {
+        VolumeState {
             volume: *volume,
-            directory,
-        })
+            directory: state_directory.join("volumes").join(volume.to_string()),
+            is_prepared: Arc::default(),
+        }
     }
 
-    /// Waits for the lock. Holders keep it for a read and a write of one small file.
+    /// Takes the lock; waits for it on this thread until `deadline`. Holders keep it while they read and
+    /// write a few small files. Not for threads of a runtime: those call [`VolumeState::update`].
     ///
     /// # Errors
-    /// [`StateError`] when the lock file cannot be made.
-    pub fn lock(&self) -> Result<LockedState, StateError> {
-        let path = self.directory.join("lock");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(|e| failed(&path, e))?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(&path, e))?;
-        Ok(LockedState {
+    /// [`StateError::Locked`] at the deadline; [`StateError::Failed`] when the lock file cannot be made.
+    pub fn lock(&self, deadline: Instant) -> Result<LockedState, StateError> {
+        self.prepare()?;
+        Ok(self.locked(LockFile::take(self.lock_path(), deadline)?))
+    }
+
+    /// Takes the lock, runs `work` on the pool of blocking threads, and releases the lock. Waiting for
+    /// the lock occupies no thread.
+    ///
+    /// At the deadline the caller is free. If `work` was not begun by then, or when the returned future
+    /// is dropped, it never runs. If it was begun, it runs to its end, and the error says so.
+    ///
+    /// # Errors
+    /// What `work` returns; [`StateError::Locked`] when another process held the lock until the
+    /// deadline; [`StateError::Stalled`] when the disk did not answer before the deadline.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, and when `work` panics.
+    pub async fn update<T, E>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce(&LockedState) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StateError> + Send + 'static,
+    {
+        let claim = Claim::default();
+        let _abandon = AbandonOnDrop(claim.clone());
+        let mut attempt = Attempt {
+            state: self.clone(),
+            lock: None,
+            claim: claim.clone(),
+            work,
+        };
+        let (path, began) = (self.lock_path(), Instant::now());
+        let mut was_locked = false;
+        loop {
+            let tried = blocking::run(&claim, &path, deadline, || attempt.run()).await;
+            let (mut lock, busy) = match tried {
+                Ok(Tried::Done(done)) => return done,
+                Ok(Tried::Busy(lock, busy)) => (lock, busy),
+                // The last attempt came too late; the lock is why.
+                Err(StateError::Stalled { begun: false, .. }) if was_locked => break,
+                Err(error) => return Err(error.into()),
+            };
+            was_locked = true;
+            let Some(pause) = lock.next_pause(deadline) else {
+                break;
+            };
+            tokio::time::sleep(pause).await;
+            attempt = Attempt {
+                lock: Some(lock),
+                ..busy
+            };
+        }
+        claim.abandon();
+        let naming = Instant::now() + NAMING;
+        let name = {
+            let path = path.clone();
+            move || lock::refusal(&path, began)
+        };
+        let refusal = blocking::run(&claim, &path, naming, name).await;
+        Err(refusal.unwrap_or_else(|error| error).into())
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.directory.join("lock")
+    }
+
+    fn locked(&self, lock: LockFile) -> LockedState {
+        LockedState {
             volume: self.volume,
             directory: self.directory.clone(),
             _lock: lock,
-        })
+        }
+    }
+
+    /// Makes the directory, and closes it to others. Once only: a directory that is removed while the
+    /// process runs is an error, because a new and empty one would have forgotten the floor.
+    fn prepare(&self) -> Result<(), StateError> {
+        if self.is_prepared.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        private::create_directory(&self.directory)?;
+        for directory in self.directory.ancestors().take(2) {
+            private::tighten(directory)?;
+        }
+        for name in ["floor", "signed", "adopted", "evidence", LEAVES] {
+            private::tighten(&self.directory.join(name))?;
+        }
+        self.is_prepared.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// One attempt of [`VolumeState::update`] to take the lock and do its work.
+struct Attempt<F> {
+    state: VolumeState,
+    lock: Option<LockFile>,
+    claim: Claim,
+    work: F,
+}
+
+enum Tried<R, F> {
+    Done(R),
+    Busy(LockFile, Attempt<F>),
+}
+
+impl<F> Attempt<F> {
+    fn run<T, E: From<StateError>>(mut self) -> Tried<Result<T, E>, F>
+    where
+        F: FnOnce(&LockedState) -> Result<T, E>,
+    {
+        let lock = match self.open() {
+            Ok(lock) => lock,
+            Err(error) => return Tried::Done(Err(error.into())),
+        };
+        match lock.try_take() {
+            Ok(true) => {}
+            Ok(false) => return Tried::Busy(lock, self),
+            Err(error) => return Tried::Done(Err(error.into())),
+        }
+        let locked = self.state.locked(lock);
+        if !self.claim.begin() {
+            // Nobody hears this: the caller has left.
+            return Tried::Done(Err(stalled(&self.state.lock_path(), false).into()));
+        }
+        Tried::Done((self.work)(&locked))
+    }
+
+    fn open(&mut self) -> Result<LockFile, StateError> {
+        match self.lock.take() {
+            Some(lock) => Ok(lock),
+            None => {
+                self.state.prepare()?;
+                LockFile::open(self.state.lock_path())
+            }
+        }
     }
 }
 
@@ -115,8 +233,8 @@ impl LockedState {
     /// The floor, or the empty one when the volume was never seen.
     ///
     /// # Errors
-    /// [`StateError`] when the file is there but not readable or not a floor: a reader that
-    /// forgot what it has seen would accept a rollback, so this is never taken for "never seen".
+    /// [`StateError`] when the file exists and is not readable or not a floor. It is never taken for
+    /// "never seen": a reader that forgot what it has seen would accept a rollback.
     pub fn load(&self) -> Result<Floor, StateError> {
         let path = self.directory.join("floor");
         let mut bytes = Vec::new();
@@ -143,29 +261,30 @@ impl LockedState {
         self.replace("floor", &floor.encode())
     }
 
-    /// The head that this machine signed last as the volume's publisher, if it ever did.
+    /// The head that this machine signed last as the volume's publisher, if it ever signed one.
     ///
     /// # Errors
-    /// [`StateError`] when the file is there but not readable.
+    /// [`StateError`] when the file exists and is not readable.
     pub fn signed(&self) -> Result<Option<Vec<u8>>, StateError> {
         self.head("signed")
     }
 
-    /// The head that was adopted last, if there ever was one. Whoever uses it judges it like a
-    /// stranger's.
+    /// The head that was adopted last, if there was one. It is as untrusted as a head from a replica:
+    /// the caller judges it.
     ///
     /// # Errors
-    /// [`StateError`] when the file is there but not readable.
-    pub fn kept(&self) -> Result<Option<Vec<u8>>, StateError> {
+    /// [`StateError`] when the file exists and is not readable.
+    pub fn adopted_head(&self) -> Result<Option<Vec<u8>>, StateError> {
         self.head("adopted")
     }
 
     /// Keeps the head that was adopted.
     ///
     /// # Errors
-    /// [`StateError`].
-    pub fn keep(&self, head: &[u8]) -> Result<(), StateError> {
-        if self.kept().is_ok_and(|kept| kept.as_deref() == Some(head)) {
+    /// [`StateError`]; the head before is then still there.
+    pub fn keep_adopted_head(&self, head: &[u8]) -> Result<(), StateError> {
+        let kept = self.adopted_head();
+        if kept.is_ok_and(|kept| kept.as_deref() == Some(head)) {
             return Ok(());
         }
         self.replace("adopted", head)
@@ -185,15 +304,15 @@ impl LockedState {
         Ok(Some(bytes))
     }
 
-    /// Keeps the head that is about to be shown, before anybody can see it.
+    /// Keeps the head that is about to be published. The caller calls this before anybody can see it.
     ///
     /// # Errors
-    /// [`StateError`]; the head must not be shown then.
+    /// [`StateError`]; the head must not be published then.
     pub fn keep_signed(&self, head: &[u8]) -> Result<(), StateError> {
         self.replace("signed", head)
     }
 
-    /// Keeps a leaf of the log, signed, before the head that it is a leaf of is kept as signed.
+    /// Keeps a signed leaf of the log. The caller calls this before it keeps the head of that log.
     ///
     /// # Errors
     /// [`StateError`].
@@ -203,18 +322,18 @@ impl LockedState {
             return Ok(());
         }
         let directory = self.directory.join(LEAVES);
-        fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
+        private::create_directory(&directory)?;
         self.replace(&leaf_name(epoch, index), leaf)?;
         if let Some(oldest) = index.checked_sub(MAX_LEAVES) {
             let path = self.directory.join(leaf_name(epoch, oldest));
-            // One that was never kept is not there.
+            // It may never have been kept.
             let _ = fs::remove_file(path);
         }
         Ok(())
     }
 
-    /// The leaves `from..until` of a log, as far as they are kept: index and signed statement. What
-    /// cannot be read is not kept.
+    /// The leaves `from..until` of a log that are kept: index and signed statement. Unreadable ones are
+    /// left out.
     pub fn leaves(&self, epoch: u64, from: u64, until: u64) -> Vec<(u64, Bytes)> {
         let first = from.max(until.saturating_sub(MAX_LEAVES));
         let read = |index| {
@@ -227,27 +346,27 @@ impl LockedState {
         (first..until).filter_map(read).collect()
     }
 
-    /// Keeps a head that contradicts the version adopted last, and that version's head with it: each is
-    /// signed, and together they convince people who have neither.
+    /// Keeps a head that contradicts the version adopted last, together with that version's head. Both
+    /// are signed, so together they convince people who have neither.
     ///
     /// # Errors
     /// [`StateError`].
     pub fn keep_contradiction(&self, head: &[u8]) -> Result<(), StateError> {
-        if let Ok(Some(adopted)) = self.kept() {
+        if let Ok(Some(adopted)) = self.adopted_head() {
             self.keep_evidence(&adopted)?;
         }
         self.keep_evidence(head)
     }
 
-    /// Keeps a piece of evidence (two contradicting heads, a rolled-back head) for people to look at.
+    /// Keeps a piece of evidence (a head that is a fork or a rollback) for people to look at.
     ///
     /// # Errors
     /// [`StateError`].
     pub fn keep_evidence(&self, bytes: &[u8]) -> Result<(), StateError> {
-        // Any fixed key does: the name only keeps one piece from being kept twice.
+        // Any fixed key will do: the name only prevents that one piece is kept twice.
         let name = Hasher::new(&[0; 32]).name(Kind::Data, bytes).to_string();
         let directory = self.directory.join("evidence");
-        fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
+        private::create_directory(&directory)?;
         let kept = fs::read_dir(&directory)
             .map_err(|e| failed(&directory, e))?
             .count();
@@ -262,15 +381,12 @@ impl LockedState {
         let mut temporary = path.clone().into_os_string();
         temporary.push(".new");
         let write = || -> std::io::Result<()> {
-            let mut file = File::create(&temporary)?;
+            let mut file = private::create_file(Path::new(&temporary))?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            match path.parent() {
-                Some(parent) => File::open(parent)?.sync_all(),
-                None => Ok(()),
-            }
+            fs::rename(&temporary, &path)
         };
-        write().map_err(|e| failed(&path, e))
+        write().map_err(|e| failed(&path, e))?;
+        private::sync_parent(&path)
     }
 }

@@ -1,6 +1,6 @@
-//! How two versions of a volume differ, at the cost of the difference: directories of one name are
-//! the same and are never fetched (`trust::map::Diff`). What counts as changed is what counts for a
-//! publication's rehearsal ([`trust::change`]).
+//! How two versions of a volume differ, at the cost of the difference: directories with the same handle
+//! are equal and are never fetched (`trust::map::Diff`). [`trust::change`] defines what counts as changed,
+//! here and in the dry run of a publication.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,7 @@ use bytes::Bytes;
 use trust::inode::{Content, Entry, Inode};
 use trust::map::{Diff, MapRoot};
 
-use reader::ReadError;
-use reader::around::Expect;
-use reader::blocks::Fetch;
+use reader::{Expect, Fetch, ReadError};
 use trust::change::{Change, Difference, alike};
 
 use crate::snapshot::Snapshot;

@@ -1,5 +1,5 @@
-//! What can go wrong with a volume. Every variant says what and where; [`VolumeError::class`] gives the
-//! product-wide name from which exit codes, errno and metrics follow.
+//! Errors of finding, following and reading a volume. Every variant says what failed and where;
+//! [`VolumeError::class`] gives the product-wide name from which exit codes, errno and metrics follow.
 
 use reader::ReadError;
 use state::StateError;
@@ -12,24 +12,24 @@ use trust::error::Class;
 /// Cheap to clone, because one failed fetch may have many waiters.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum VolumeError {
-    /// A block or a path cannot be had, or is not what was signed.
+    /// A block or a path cannot be fetched, or is not what was signed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The head that a place tells is refused.
+    /// The head of a replica is refused.
     #[error("the statement that {place} serves is refused: {why}")]
     Statement {
-        /// The place.
+        /// The replica.
         place: String,
         /// The rule that the statement breaks.
         why: Reject,
     },
-    /// The adopted statement's time has passed and nothing newer can be had.
+    /// The adopted statement has expired and nothing newer was found.
     #[error("the volume's statement expired at {until} (unix seconds) and nothing newer was found")]
     Expired {
         /// End of validity, unix seconds.
         until: u64,
     },
-    /// The place does not hold this volume.
+    /// The replica does not hold this volume.
     #[error("{0}")]
     Place(String),
     /// The state directory cannot be read or written.
@@ -64,14 +64,14 @@ impl VolumeError {
         }
     }
 
-    /// No place gave an answer about `what`.
+    /// No replica answered about `what`.
     pub fn unavailable(what: impl Into<String>, cause: impl Into<String>) -> VolumeError {
         let (what, cause) = (what.into(), cause.into());
         ReadError::Unavailable { what, cause }.into()
     }
 }
 
-/// The error to report when every place failed: evidence beats outage (fork, rollback, integrity, expired,
+/// The error to report when every replica failed: evidence beats outage (fork, rollback, integrity, expired,
 /// unavailable).
 pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
     errors
@@ -80,13 +80,13 @@ pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
         .unwrap_or_else(|| VolumeError::unavailable("the head", "no place to ask"))
 }
 
-/// Whether a refused head is merely old.
+/// Whether a refused head is only old.
 pub fn is_old(why: &Reject) -> bool {
     matches!(why, Reject::Rollback { .. } | Reject::Expired { .. })
 }
 
-/// Whether a refused head is evidence to be kept. A fork always is. A rollback is evidence only where no
-/// place told anything better: a place that lags beside others attacks nobody.
+/// Whether a refused head is evidence to be kept. A fork always is. A rollback is evidence only if no
+/// replica sent anything better: one that lags beside others attacks nobody.
 pub fn is_evidence(why: &Reject, nobody_better: bool) -> bool {
     match why.class() {
         Class::Fork => true,
@@ -95,7 +95,7 @@ pub fn is_evidence(why: &Reject, nobody_better: bool) -> bool {
     }
 }
 
-/// Whether the publisher, not a place, is to blame.
+/// Whether the publisher, and not a replica, is to blame.
 pub fn is_fork(error: &VolumeError) -> bool {
     matches!(
         error,

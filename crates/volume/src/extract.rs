@@ -1,10 +1,10 @@
-//! `bulla extract`: a volume becomes a directory tree, with every attribute that was published.
+//! `bulla extract`: writes a volume to a directory tree, with every attribute that was published.
 //!
-//! Relies on [`crate::snapshot`] for proved bytes. The publisher is a stranger: whatever names, links
-//! and modes it chose, nothing outside the target directory is touched (every name is opened beneath
-//! it, no symbolic link is followed), and no set-user-id program, device or capability appears
-//! unless the caller trusts the publisher with owners, too. A few blocks can spell a tree larger than
-//! any disk: the work ends, and says so, before the target's file system is full.
+//! Relies on [`crate::snapshot`] for proved bytes. The publisher is a stranger. Whatever names, links and
+//! modes it chose, nothing outside the target directory is touched: every name is opened beneath it, and
+//! no symbolic link is followed. No set-user-id program, device or capability is made unless the caller
+//! also trusts the publisher with owners. A few blocks can describe a tree that is larger than any disk,
+//! so the work stops with an error before the target's file system is full.
 
 mod target;
 

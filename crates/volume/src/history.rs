@@ -1,9 +1,9 @@
-//! Versions that a newer one has replaced, out of the log that replicas keep (docs/decisions/0017):
-//! who pins one reads it, `log` lists them, `diff` compares two.
+//! Earlier versions, from the log that replicas keep (docs/decisions/0017): a pinned version is read from
+//! it, `log` lists its versions, `diff` compares two of them.
 //!
-//! A leaf is what some place says. It is shown as true only with its publishers' signatures and, in a
-//! listing, where it hashes into the log that the newest record names. Its blocks may be gone: an old
-//! version is readable as long as any place still has what it needs.
+//! A leaf is untrusted until its publishers' signatures are verified and, in a listing, until it hashes
+//! into the log that the newest record names. Its blocks may be gone: an old version can be read as long
+//! as some replica still has its blocks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,38 +23,38 @@ use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
 
-use crate::asker::{Asker, HEADS_PATIENCE, Judged};
-use reader::ReadError;
-use reader::blocks::Fetch;
+use reader::{Fetch, ReadError};
 
 use crate::error::{VolumeError, gravest};
+use crate::heads::{HeadRound, VerifiedHead};
+use crate::search::Search;
 use crate::snapshot::Snapshot;
 use crate::volume::Volume;
 
 /// Leaves that are asked for at once.
 const LEAVES_AT_ONCE: usize = 64;
-/// Leaves that hold no record (policies, missing ones) which a search passes over.
+/// Leaves without a record (policies, missing leaves) that a search skips.
 const MAX_STEPS: u64 = 512;
 
-/// How far an entry of a listing is to be believed.
+/// How far an entry of a listing is proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It hashes into the log that the newest record names.
     Proved,
-    /// It is signed; others without which its place cannot be proved are missing.
+    /// It is signed, but leaves that the proof of its place needs are missing.
     Unproved,
-    /// It does not hash into that log, or one beside it does not: nothing of it is true.
+    /// It, or a leaf beside it, does not hash into that log: it is not to be believed.
     Contradicted,
 }
 
-/// What a place has at one index of the log.
+/// What a replica has at one index of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     /// A signed statement.
     Leaf(Leaf),
     /// Nothing.
     Missing,
-    /// Something that is not signed as the policy demands.
+    /// A leaf that is not signed as the policy demands.
     Refused(Reject),
 }
 
@@ -67,11 +67,11 @@ pub struct Entry {
     pub index: u64,
     /// What is there.
     pub kept: Kept,
-    /// How far it is to be believed.
+    /// How far it is proved.
     pub standing: Standing,
 }
 
-/// What one place can tell about a volume's past; its head is verified, whatever its age.
+/// The past of a volume as one replica tells it. The replica's head is verified, whatever its age.
 pub struct History {
     mirror: usize,
     replica: Arc<dyn Replica>,
@@ -91,7 +91,7 @@ impl std::fmt::Debug for History {
 }
 
 impl History {
-    /// Begins from a place's head.
+    /// Begins from a replica's head.
     ///
     /// # Errors
     /// [`Reject`]: a head whose policies or signatures are bad.
@@ -129,12 +129,12 @@ impl History {
         self.floor.volume()
     }
 
-    /// The place that tells.
+    /// The replica's name.
     pub fn place(&self) -> &str {
         self.replica.place()
     }
 
-    /// The newest record of the place.
+    /// The newest record of the replica.
     pub fn newest(&self) -> &RootRecord {
         &self.offer.record
     }
@@ -191,10 +191,10 @@ impl History {
         logs
     }
 
-    /// Entries of the log, newest first, at most `max`; each as far as it can be proved.
+    /// Entries of the log, newest first, at most `max`, each with how far it is proved.
     ///
     /// # Errors
-    /// [`VolumeError`] when the place does not answer in time.
+    /// [`VolumeError`] when the replica does not answer in time.
     pub async fn list(&self, max: usize, deadline: Instant) -> Result<Vec<Entry>, VolumeError> {
         let mut out: Vec<Entry> = Vec::new();
         for (log, frontier) in self.logs() {
@@ -220,8 +220,8 @@ impl History {
         VolumeError::unavailable("the log", cause)
     }
 
-    /// A stretch of a log whose Merkle root is known: all of it is read, the newest `room` entries
-    /// are told.
+    /// A part of a log whose Merkle root is known. All of it is read; the newest `room` entries are
+    /// returned.
     async fn part(
         &self,
         epoch: u64,
@@ -267,8 +267,8 @@ impl History {
         Ok(entries.map(|entry| Entry { standing, ..entry }).collect())
     }
 
-    /// The signed record of a version, if the place keeps it. Versions ascend along a log, so this
-    /// asks for a logarithmic number of leaves; that it is the right one shows in the record itself.
+    /// The signed record of a version, if the replica keeps it. Versions ascend along a log, so this
+    /// asks for a logarithmic number of leaves. The record itself shows that it is the right one.
     ///
     /// # Errors
     /// [`VolumeError`] when the place does not answer.
@@ -312,7 +312,7 @@ impl History {
         Ok(None)
     }
 
-    /// The version before the newest, as far as the place keeps the log.
+    /// The version before the newest, as far as the replica keeps the log.
     ///
     /// # Errors
     /// [`VolumeError`] when the place does not answer.
@@ -348,45 +348,44 @@ impl History {
     }
 }
 
-impl Asker<'_> {
-    /// What each place can tell of the past, newest heads first.
+impl HeadRound<'_> {
+    /// The past as each replica tells it, newest head first.
     async fn histories(
         &self,
         deadline: Instant,
     ) -> Result<(Vec<History>, Vec<VolumeError>), VolumeError> {
-        let asked = self.mirrors.heads(None, HEADS_PATIENCE);
-        let asked = tokio::time::timeout_at(deadline.into(), asked).await;
-        let answers = asked.map_err(|_| {
-            VolumeError::unavailable("the head", "no place answered before the deadline")
-        })?;
-        // Only read: whoever looks at the past moves no floor.
-        let floor = self.state.lock()?.load()?;
-        let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
-        let mut errors = Vec::new();
+        let fetched = self.fetch(deadline).await;
+        let mut errors: Vec<_> = fetched.errors.into_iter().map(|(_, error)| error).collect();
         let mut histories = Vec::new();
-        for (mirror, answer) in answers {
-            let bytes = match answer {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    errors.push(VolumeError::from_store("the head", &error));
-                    continue;
-                }
-            };
-            let Some(replica) = replicas.get(mirror).cloned() else {
+        if fetched.heads.is_empty() {
+            return Ok((histories, errors));
+        }
+        // Only read: reading the past moves no floor.
+        let floor = self.floor(deadline).await?;
+        let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
+        for head in fetched.heads {
+            let Some((mirror, replica)) = head
+                .mirror
+                .and_then(|mirror| Some((mirror, replicas.get(mirror)?.clone())))
+            else {
                 continue;
             };
-            let place = replica.place().to_owned();
-            match History::begin(mirror, replica, &bytes, floor.clone(), self.now) {
+            match History::begin(mirror, replica, &head.bytes, floor.clone(), self.now) {
                 Ok(history) => histories.push(history),
-                Err(why) => errors.push(VolumeError::Statement { place, why }),
+                Err(why) => {
+                    let place = head.place;
+                    errors.push(VolumeError::Statement { place, why });
+                }
             }
         }
         histories.sort_by_key(|h| std::cmp::Reverse(h.newest().version));
         Ok((histories, errors))
     }
+}
 
-    /// The pinned record, wherever it is kept: as a head, or in the log of a later one.
-    pub(crate) async fn pinned(&self, deadline: Instant) -> Result<Vec<Judged>, VolumeError> {
+impl Search<'_> {
+    /// The pinned record, from a head or from the log of a later head.
+    pub(crate) async fn pinned(&self, deadline: Instant) -> Result<Vec<VerifiedHead>, VolumeError> {
         let freshness = self.options.freshness;
         let Freshness::Pinned {
             version,
@@ -395,7 +394,7 @@ impl Asker<'_> {
         else {
             return Ok(Vec::new());
         };
-        let (histories, mut errors) = self.histories(deadline).await?;
+        let (histories, mut errors) = self.round.histories(deadline).await?;
         let mut judged = Vec::new();
         for (at, history) in histories.iter().enumerate() {
             let place = history.place().to_owned();
@@ -406,8 +405,8 @@ impl Asker<'_> {
                 Ok(Some(signed)) if signed.hash() == record_hash => {
                     match history.judge(&signed, freshness) {
                         Ok(offer) => {
-                            judged.push(Judged {
-                                mirror: history.mirror,
+                            judged.push(VerifiedHead {
+                                mirror: Some(history.mirror),
                                 place,
                                 offer,
                                 head: None,
@@ -434,12 +433,12 @@ impl Asker<'_> {
 }
 
 impl Volume {
-    /// What the places can tell of the past, newest first; at least one.
+    /// The past as each replica tells it, newest head first; at least one.
     ///
     /// # Errors
-    /// The gravest of what they did wrong.
+    /// The gravest error of the replicas.
     pub async fn histories(&self) -> Result<Vec<History>, VolumeError> {
-        let (mut histories, mut errors) = self.asker().histories(self.deadline()).await?;
+        let (mut histories, mut errors) = self.round().histories(self.deadline()).await?;
         histories.retain(|history| {
             let tells = history.objects().is_some();
             if !tells {
@@ -456,8 +455,8 @@ impl Volume {
         Ok(histories)
     }
 
-    /// An earlier version (or the present one), as far as its blocks can be had; `None` where no
-    /// place keeps its record.
+    /// An earlier version (or the present one), as far as its blocks can be fetched; `None` if no
+    /// replica keeps its record.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -488,9 +487,9 @@ impl Volume {
                 place: history.place().to_owned(),
                 why,
             })?;
-            let blocks = current.blocks().clone();
+            let prefetcher = current.prefetcher().clone();
             let how = Fetch::Until(deadline);
-            let snapshot = Snapshot::open(blocks, &offer, how).await?;
+            let snapshot = Snapshot::open(prefetcher, &offer, how).await?;
             return Ok(Some(snapshot));
         }
         match errors.is_empty() {
@@ -500,7 +499,8 @@ impl Volume {
     }
 }
 
-/// Until when one place may take: whoever stalls leaves time for those after it.
+/// The deadline for one replica. Each but the last gets half of the time that is left, so one that
+/// stalls leaves time for those after it.
 fn share(deadline: Instant, is_last: bool) -> Instant {
     if is_last {
         return deadline;

@@ -1,32 +1,55 @@
-//! A published volume as its readers hold it (SFSRO 3.2, 3.4 and 4.2).
+//! An open published volume: finds, follows and reads its versions (SFSRO 3.2, 3.4 and 4.2).
 //!
-//! From the outside in: [`volume`] (heads, floor, adoption) → [`snapshot`] (one version) →
-//! `reader::Tree` (names and bytes, all verified) → opened replicas, which are believed in nothing. Does
-//! not know how a replica is reached: `wire::location` opens them.
+//! From the outside in: [`Volume`] (heads, floor, adoption) → [`Snapshot`] (one version) →
+//! `reader::Tree` (names and bytes, all verified) → opened replicas, which are not trusted. This crate
+//! does not know how a replica is reached: `wire::location` opens them.
+//!
+//! ```no_run
+//! use volume::{Fetch, Volume, VolumeError, VolumeOptions};
+//! # async fn read(
+//! #     id: trust::statement::VolumeId,
+//! #     replicas: Vec<std::sync::Arc<dyn store::Replica>>,
+//! # ) -> Result<(), VolumeError> {
+//! let volume = Volume::open(id, replicas, VolumeOptions::default()).await?;
+//! let snapshot = volume.current()?;
+//! let how = Fetch::Until(volume.deadline());
+//! if let Some(file) = snapshot.follow(b"docs/README", how).await? {
+//!     let first = snapshot.read(&file, 0, 4096, how).await?;
+//!     println!("{} bytes", first.concat().len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/read_file.rs` opens replicas as well; `examples/check_proof.rs` needs none.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`volume`] | an open volume: replicas, floor, and the adopted version |
-//! | [`snapshot`] | one version |
-//! | `asker` | one round of heads, judged against the floor |
-//! | [`growth`] | the proof that the log of a new head only grew |
-//! | `offline` | a start while no place answers |
+//! | [`options`] | how a volume is opened and read |
+//! | `snapshot` | one version: [`Snapshot`] |
+//! | [`heads`] | one round of heads: fetch, verify, adopt |
+//! | `consistency` | the proof that the log of a new head contains the log of the floor |
+//! | `search` | the newest version whose root can be fetched |
+//! | `offline` | opening a volume while no replica answers |
 //! | [`history`], [`difference`] | earlier versions, and how two versions differ |
-//! | [`extract`], [`verify`] | what walks a whole volume |
+//! | [`extract`], [`verify`] | walks over a whole volume |
 //! | [`error`] | what can go wrong |
 
-mod asker;
+mod consistency;
 pub mod difference;
 pub mod error;
 pub mod extract;
-pub mod growth;
+pub mod heads;
 pub mod history;
 mod offline;
-pub mod snapshot;
+pub mod options;
+mod search;
+mod snapshot;
 pub mod verify;
 pub mod volume;
 
 pub use error::VolumeError;
-pub use reader::Fetch;
+pub use reader::{Fetch, ReadError};
 pub use snapshot::Snapshot;
-pub use volume::{Refreshed, Volume, VolumeOptions};
+pub use volume::{Candidate, Demands, Refreshed, Volume, VolumeOptions, claimed_id};

@@ -3,8 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use reader::blocks::{Blocks, Fetch};
-use reader::{ReadError, Tree};
+use reader::{Fetch, Prefetcher, ReadError, Tree};
 use trust::judge::Offer;
 use trust::root::RootRecord;
 
@@ -35,12 +34,12 @@ impl Snapshot {
     /// # Errors
     /// As [`Tree::open`].
     pub(crate) async fn open(
-        blocks: Arc<Blocks>,
+        prefetcher: Arc<Prefetcher>,
         offer: &Offer,
         how: Fetch,
     ) -> Result<Snapshot, ReadError> {
         Ok(Snapshot {
-            tree: Tree::open(blocks, &offer.record.root, how).await?,
+            tree: Tree::open(prefetcher, &offer.record.root, how).await?,
             record: offer.record.clone(),
             record_hash: offer.record_hash,
             valid_until: offer.valid_until,

@@ -1,9 +1,9 @@
-//! `bulla verify`: every block of a tree, or of what lies below one path, is fetched and proved.
+//! `bulla verify`: fetches and proves every block of a tree, or of what lies below one path.
 //!
-//! Relies on [`crate::snapshot`] and [`reader::blocks`], which check as they read: what is left here
-//! is to visit everything once, and to compare how much there is with what was signed. Equal subtrees and equal blocks are visited once, however often they
-//! occur, so the work is bounded by the blocks that exist and not by what a publisher who nests a
-//! tree in itself makes of them. Memory: at most 64 bytes a block, besides the cache.
+//! Relies on [`crate::snapshot`] and [`reader::Blocks`], which check as they read. This file visits
+//! everything once and compares the totals with what was signed. Equal subtrees and equal blocks are
+//! visited once, however often they occur: the work is bounded by the blocks that exist, also if a
+//! publisher nests a tree in itself. Memory: at most 64 bytes a block, besides the cache.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,9 +16,7 @@ use trust::inode::{Content, FileContent, Inode, Xattrs};
 use trust::root::Totals;
 use trust::{ArrayNode, Data, Handle, MapNode, Reject};
 
-use reader::ReadError;
-use reader::around::Expect;
-use reader::blocks::Fetch;
+use reader::{Expect, Fetch, ReadError};
 
 use crate::error::VolumeError;
 use crate::snapshot::Snapshot;

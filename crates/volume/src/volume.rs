@@ -1,68 +1,37 @@
-//! A volume as its readers hold it: replicas, floor, and the one version that is adopted.
+//! An open volume: its replicas, its floor, and the one version that is adopted.
 //!
-//! Carries out the client's half of SFSRO 3.2 (freshness) and 3.4 (updates): take the newest version
-//! that the places have (`asker`), remember it durably, and let nobody read from a statement whose time
-//! has passed.
+//! Carries out the client's half of SFSRO 3.2 (freshness) and 3.4 (updates): find the newest version
+//! that the replicas have (`search`), store it durably as the floor, and refuse reads from a statement
+//! that has expired.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
-use store::cache::DiskCache;
 use store::mirrors::Mirrors;
 use store::{BoxFuture, Replica};
 use trust::head::Head;
-use trust::judge::{Freshness, Offer};
+use trust::judge::Freshness;
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
-use crate::asker::{Asker, Held, Judged};
+use state::{SteadyClock, VolumeState};
+
 use crate::error::VolumeError;
+use crate::heads::{HeadRound, VerifiedHead};
+pub use crate::options::VolumeOptions;
+pub use crate::search::{Candidate, Demands};
+use crate::search::{CurrentVersion, PATIENCE, Search};
 use crate::snapshot::Snapshot;
-use state::clock::Clock;
-use state::{self, State};
-
-/// How a reader wants its volume.
-#[derive(Debug, Clone)]
-pub struct VolumeOptions {
-    /// Where floors are kept.
-    pub state_directory: PathBuf,
-    /// Memory for verified blocks, bytes.
-    pub cache_bytes: u64,
-    /// How long any one operation may take, fail-over included.
-    pub deadline: Duration,
-    /// How fresh a statement must be.
-    pub freshness: Freshness,
-    /// What is going to be read first: names with `/` between them. Far places may then send the
-    /// way there with their heads. Only a hint.
-    pub toward: Option<Vec<u8>>,
-    /// Blocks that were fetched before, on this machine's disk.
-    pub disk_cache: Option<Arc<DiskCache>>,
-}
-
-impl Default for VolumeOptions {
-    fn default() -> Self {
-        VolumeOptions {
-            state_directory: state::default_directory(),
-            cache_bytes: 128 << 20,
-            deadline: Duration::from_secs(30),
-            freshness: Freshness::Strict,
-            toward: None,
-            disk_cache: None,
-        }
-    }
-}
 
 /// An open volume.
 pub struct Volume {
     id: VolumeId,
     mirrors: Arc<Mirrors>,
     options: VolumeOptions,
-    state: State,
-    clock: Clock,
-    signatures: Mutex<Signatures>,
+    state: VolumeState,
+    clock: SteadyClock,
+    signatures: Arc<Mutex<Signatures>>,
     adopted: RwLock<Arc<Snapshot>>,
     offline: AtomicBool,
 }
@@ -73,35 +42,6 @@ impl std::fmt::Debug for Volume {
             .field("id", &self.id)
             .finish_non_exhaustive()
     }
-}
-
-/// A newer version that was judged good and whose root is at hand, but which is not adopted yet.
-#[derive(Debug)]
-pub struct Candidate {
-    pub(crate) snapshot: Snapshot,
-    pub(crate) offer: Offer,
-    /// The head that it came in, where it came in its own.
-    pub(crate) head: Option<Bytes>,
-}
-
-impl Candidate {
-    /// The version, for fetching what is in use before it is adopted.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-}
-
-/// What of a version must be there before it takes the place of another.
-pub trait Demands: Send + Sync {
-    /// Fetches it.
-    ///
-    /// # Errors
-    /// Why it cannot be had.
-    fn fetch<'a>(
-        &'a self,
-        snapshot: &'a Snapshot,
-        deadline: Instant,
-    ) -> BoxFuture<'a, Result<(), VolumeError>>;
 }
 
 /// Demands nothing.
@@ -116,39 +56,50 @@ impl Demands for Nothing {
 /// What a refresh found.
 #[derive(Debug)]
 pub enum Refreshed {
-    /// Nothing newer; the statement may hold longer than before.
+    /// Nothing newer. The statement may hold longer than before.
     Unchanged,
     /// A newer version, now adopted.
     Adopted(Arc<Snapshot>),
 }
 
 impl Volume {
-    /// Opens a volume: asks all places for their heads, adopts the newest that can be had.
+    /// Opens a volume: asks all replicas for their heads and adopts the newest version that can be
+    /// fetched.
     ///
     /// # Errors
-    /// The gravest of what the places did wrong (fork, rollback, integrity, expired, unavailable);
+    /// The gravest error of the replicas (fork, rollback, integrity, expired, unavailable);
     /// [`VolumeError::State`] when the floor cannot be read or kept.
     pub async fn open(
         id: VolumeId,
         replicas: Vec<Arc<dyn Replica>>,
         options: VolumeOptions,
     ) -> Result<Arc<Volume>, VolumeError> {
-        let state = State::open(&options.state_directory, &id)?;
-        let clock = Clock::start();
-        let signatures = Mutex::default();
+        let state = VolumeState::at(&options.state_directory, &id);
+        let clock = SteadyClock::start(options.clock.clone());
+        let signatures = Arc::default();
         let mirrors = Arc::new(Mirrors::new(replicas));
-        let asker = Asker {
+        let round = HeadRound {
             mirrors: &mirrors,
-            options: &options,
             state: &state,
             signatures: &signatures,
+            freshness: options.freshness,
             now: clock.now(),
             toward: options.toward.as_deref(),
+            patience: PATIENCE,
+        };
+        let search = Search {
+            round,
+            options: &options,
         };
         let deadline = Instant::now() + options.deadline;
-        let (candidate, offline) = asker.begin(deadline).await?;
-        clock.advance_to(candidate.offer.judged_at);
-        let snapshot = asker.adopt(candidate)?;
+        let (candidate, offline) = search.begin(deadline).await?;
+        let Candidate {
+            snapshot,
+            offer,
+            head,
+        } = candidate;
+        clock.advance_to(offer.judged_at);
+        round.adopt(&offer, head, deadline).await?;
         Ok(Arc::new(Volume {
             id,
             mirrors,
@@ -214,20 +165,28 @@ impl Volume {
         self.now() >= snapshot.fresh_until()
     }
 
-    /// Whether it was begun with the version that was kept on this machine, and no place has told
-    /// anything to be believed since.
+    /// Whether it was opened with the head that was kept on this machine, and no replica has sent a
+    /// head that passes the floor since.
     pub fn is_offline(&self) -> bool {
         self.offline.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn asker(&self) -> Asker<'_> {
-        Asker {
+    pub(crate) fn round(&self) -> HeadRound<'_> {
+        HeadRound {
             mirrors: &self.mirrors,
-            options: &self.options,
             state: &self.state,
             signatures: &self.signatures,
+            freshness: self.options.freshness,
             now: self.now(),
             toward: None,
+            patience: PATIENCE,
+        }
+    }
+
+    pub(crate) fn search(&self) -> Search<'_> {
+        Search {
+            round: self.round(),
+            options: &self.options,
         }
     }
 
@@ -240,9 +199,9 @@ impl Volume {
         self.check_for(&Nothing).await
     }
 
-    /// The same for a reader who must have more of a version than its top directory before it takes
-    /// the place of the one in use. While that holds, a version of which this cannot be had is passed
-    /// over for the next; once it is over, any is better than none.
+    /// As [`Volume::check`], for a reader that demands more of a version than its top directory. While
+    /// the statement in use holds, a version that does not meet the demands is passed over for the next
+    /// one. After it has expired, the newest version is returned all the same.
     ///
     /// # Errors
     /// As [`Volume::check`].
@@ -251,63 +210,73 @@ impl Volume {
             // Nothing is newer than the one that is wanted.
             return Ok(None);
         }
-        let asker = self.asker();
+        let search = self.search();
         let deadline = self.deadline();
-        let judged = asker.judged_heads(deadline).await;
-        self.end_if_withdrawn(&asker)?;
-        let judged = judged?;
+        let verified = search.verified_heads(deadline).await;
+        self.end_if_withdrawn(&search.round, deadline).await?;
+        let verified = verified?;
         self.offline.store(false, Ordering::Relaxed);
         let old = self.snapshot();
-        if let Some(newest) = judged.first() {
-            self.clock.advance_to(newest.offer.judged_at);
-        }
-        if judged.first().is_some_and(|j| j.offer.stale) && !self.is_stale() {
-            // Newer, but over; what is held is not.
+        let Some(newest) = verified.first() else {
+            return Ok(None);
+        };
+        self.clock.advance_to(newest.offer.judged_at);
+        if newest.offer.stale && !self.is_stale() {
+            // It is newer but has expired, and the version in use has not.
             return Ok(None);
         }
-        let same = |j: &Judged| j.offer.record_hash == *old.record_hash();
-        if judged.first().is_some_and(same) {
-            // Several places may tell the same record; the longest timestamp counts.
-            let renewed = judged
+        let same = |head: &VerifiedHead| head.offer.record_hash == *old.record_hash();
+        if same(newest) {
+            // Several replicas may send the same record; the longest timestamp counts.
+            let renewed = verified
                 .iter()
-                .filter(|j| same(j))
-                .max_by_key(|j| j.offer.valid_until);
+                .filter(|head| same(head))
+                .max_by_key(|head| head.offer.valid_until);
             if let Some(renewed) = renewed {
-                self.renew(&old, renewed);
+                self.renew(&old, renewed, deadline).await;
             }
-            asker.compare(&judged, old.record().version);
+            search.round.compare(&verified, old.record().version);
             return Ok(None);
         }
-        let held = Held {
+        let current = CurrentVersion {
             snapshot: &old,
             is_over: self.current().is_err(),
             demands,
         };
-        let found = asker.first_adoptable(judged, Some(held), deadline).await;
-        found.map(Some)
+        let found = search.first_adoptable(verified, Some(current), deadline);
+        found.await.map(Some)
     }
 
-    /// The same record under another timestamp.
-    fn renew(&self, old: &Snapshot, judged: &Judged) {
-        let offer = &judged.offer;
+    /// Takes over another timestamp of the record in use.
+    async fn renew(&self, old: &Snapshot, head: &VerifiedHead, deadline: Instant) {
+        let offer = &head.offer;
         if let Some(renewed) = old.renewed(offer) {
             self.show(renewed);
         }
-        if offer.valid_until > old.valid_until()
-            && let Some(head) = &judged.head
-            && let Err(error) = self.asker().keep(head, offer)
-        {
-            tracing::warn!(%error, "a longer time for the kept head could not be kept");
+        if offer.valid_until <= old.valid_until() {
+            return;
+        }
+        let Some(bytes) = head.bytes().cloned() else {
+            return;
+        };
+        let kept = self.round().keep(bytes, offer.record_hash, deadline).await;
+        if let Err(error) = kept {
+            tracing::warn!(%error, "the renewed head is not kept");
         }
     }
 
-    /// Adopts a candidate: durably in the floor first, then for all readers at once.
+    /// Adopts a candidate: first durably in the floor, then for all readers at once.
     ///
     /// # Errors
     /// [`VolumeError::State`]; [`VolumeError::Statement`] when another process has adopted something
     /// newer in the meantime.
-    pub fn adopt(&self, candidate: Candidate) -> Result<Arc<Snapshot>, VolumeError> {
-        let snapshot = self.asker().adopt(candidate)?;
+    pub async fn adopt(&self, candidate: Candidate) -> Result<Arc<Snapshot>, VolumeError> {
+        let Candidate {
+            snapshot,
+            offer,
+            head,
+        } = candidate;
+        self.round().adopt(&offer, head, self.deadline()).await?;
         Ok(self.show(snapshot))
     }
 
@@ -317,10 +286,14 @@ impl Volume {
         snapshot
     }
 
-    /// Ends the version in use where the policies known by now do not allow it: the owners revoked the
+    /// Ends the version in use if the policies known by now do not allow it: the owners revoked the
     /// volume, or went on from another record (rules 3 and 5).
-    fn end_if_withdrawn(&self, asker: &Asker<'_>) -> Result<(), VolumeError> {
-        let floor = self.state.lock()?.load()?;
+    async fn end_if_withdrawn(
+        &self,
+        round: &HeadRound<'_>,
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
+        let floor = round.floor(deadline).await?;
         let old = self.snapshot();
         if floor
             .policy()
@@ -328,7 +301,7 @@ impl Volume {
         {
             return Ok(());
         }
-        let allowed = floor.still_allows(old.record(), old.record_hash(), &mut asker.signatures());
+        let allowed = floor.still_allows(old.record(), old.record_hash(), &mut round.signatures());
         if let Err(why) = allowed
             && self.current().is_ok()
         {
@@ -345,16 +318,16 @@ impl Volume {
     pub async fn refresh(&self) -> Result<Refreshed, VolumeError> {
         match self.check().await? {
             None => Ok(Refreshed::Unchanged),
-            Some(candidate) => self.adopt(candidate).map(Refreshed::Adopted),
+            Some(candidate) => self.adopt(candidate).await.map(Refreshed::Adopted),
         }
     }
 }
 
-/// The volume id that a place claims to have: to be shown to a user who named none, and believed in
-/// nothing.
+/// The volume id that a replica claims to have, to show it to a user who named none. Nothing is
+/// verified.
 ///
 /// # Errors
-/// [`VolumeError`] when the place does not answer, has no single volume, or has no head.
+/// [`VolumeError`] when the replica does not answer, has no single volume, or has no head.
 pub async fn claimed_id(replica: &dyn Replica) -> Result<VolumeId, VolumeError> {
     let bytes = replica.head().await;
     let bytes = bytes.map_err(|e| VolumeError::from_store("the head", &e))?;

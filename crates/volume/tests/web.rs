@@ -52,7 +52,7 @@ struct Cold {
 /// What a reader who has nothing waits for to read one file.
 async fn cold_cat(place: &Path, nginx: &Nginx, id: VolumeId, path: &str) -> Cold {
     let url = format!("{}/repo", nginx.url()).parse().unwrap();
-    let store = HttpStore::new(&url, *id.as_bytes(), &HttpOptions::default()).unwrap();
+    let store = HttpStore::new(&url, id, &HttpOptions::default()).unwrap();
     let store = Arc::new(store);
     let state = TempDir::new_in(place).unwrap();
     let options = VolumeOptions {

@@ -1,36 +1,37 @@
-//! How bytes on a connection are cut into messages (`docs/formats/protocol.md`).
+//! Framing: the hello and the message header (`docs/formats/protocol.md`), the same for every
+//! service. Relies on `trust` for its errors only.
 //!
 //! ```text
 //! hello    "bulla" | protocol u8 | flags u16 LE                      once each way
 //! message  length u32 LE | type u8 | request id u32 LE | body        length = 5 + body
 //! ```
 //!
-//! A client sends its hello and its first requests in one packet; nobody waits for a hello.
+//! A client sends its hello and its first requests in one packet; neither end waits for the other's
+//! hello.
 
 use bytes::{BufMut, BytesMut};
 use trust::Reject;
 
-/// The protocol spoken here.
+/// Number of the protocol between readers and mirrors.
 pub const PROTOCOL: u8 = 0;
 /// Length of a hello, bytes.
 pub const HELLO_BYTES: usize = 8;
 /// Bytes of a message before its body.
 pub const HEADER_BYTES: usize = 9;
-/// Largest body of a request, bytes.
+/// Largest body of a request of any service, bytes.
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
-/// Largest body of an answer, bytes.
+/// Largest body of an answer of any service, bytes.
 pub const MAX_ANSWER_BYTES: usize = 4 << 20;
-/// Most handles in one request.
-pub const MAX_HANDLES: usize = 1024;
-/// Largest read-around that a request may allow, bytes.
-pub const MAX_AROUND_BYTES: usize = 1 << 20;
-/// Largest range that one request may ask for, bytes.
-pub const MAX_RANGE_BYTES: usize = MAX_ANSWER_BYTES;
 
 const MAGIC: &[u8; 5] = b"bulla";
 
-/// The hello that both ends send; no flags are defined yet.
-pub const HELLO: [u8; HELLO_BYTES] = *b"bulla\0\0\0";
+/// The hello of the protocol between readers and mirrors, without flags.
+pub const HELLO: [u8; HELLO_BYTES] = hello(PROTOCOL);
+
+/// The hello that both ends of a protocol send; no flags are defined yet.
+pub const fn hello(protocol: u8) -> [u8; HELLO_BYTES] {
+    [b'b', b'u', b'l', b'l', b'a', protocol, 0, 0]
+}
 
 fn bad(why: &'static str) -> Reject {
     Reject::Malformed {
@@ -39,42 +40,52 @@ fn bad(why: &'static str) -> Reject {
     }
 }
 
-/// Reads the peer's hello.
+/// Checks that the peer's hello is of `protocol`, and returns its flags.
 ///
-/// Flags announce features and are answered, never demanded: unknown ones are ignored.
+/// A flag announces a feature and demands nothing, so the caller ignores flags that it does not
+/// know.
 ///
 /// # Errors
-/// [`Reject::Malformed`] when the peer speaks something else, [`Reject::Unsupported`] when it
+/// [`Reject::Malformed`] when the bytes are not a hello, [`Reject::Unsupported`] when the peer
 /// speaks another bulla protocol.
-pub fn check_hello(hello: &[u8; HELLO_BYTES]) -> Result<u16, Reject> {
-    let [m @ .., protocol, low, high] = hello;
+pub fn check_hello(hello: &[u8; HELLO_BYTES], protocol: u8) -> Result<u16, Reject> {
+    let [m @ .., peer, low, high] = hello;
     if m != MAGIC {
         return Err(Reject::Malformed {
             what: "hello",
             why: "the peer does not speak bulla",
         });
     }
-    if *protocol != PROTOCOL {
+    if *peer != protocol {
         return Err(Reject::Unsupported {
             what: "protocol",
-            why: format!("the peer speaks protocol {protocol}"),
+            why: format!("the peer speaks protocol {peer}"),
         });
     }
     Ok(u16::from_le_bytes([*low, *high]))
 }
 
-/// What stands before a body.
+/// The header before a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Type of the message (`message::kind`).
+    /// Type of the message; its meaning is the service's.
     pub kind: u8,
-    /// The client's number for the request; 0 is the connection itself.
+    /// The client's number for the request; 0 stands for the connection itself.
     pub id: u32,
     /// Length of the body that follows, bytes.
     pub body_bytes: usize,
 }
 
 impl Header {
+    /// A header.
+    pub const fn new(kind: u8, id: u32, body_bytes: usize) -> Header {
+        Header {
+            kind,
+            id,
+            body_bytes,
+        }
+    }
+
     /// Appends the header.
     pub fn put(&self, out: &mut impl BufMut) {
         out.put_u32_le((self.body_bytes + 5) as u32);
@@ -82,10 +93,10 @@ impl Header {
         out.put_u32_le(self.id);
     }
 
-    /// The header at the front of `bytes`; `None` when they are too few yet.
+    /// Decodes the header at the front of `bytes`; `None` until it is complete.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] when the body would be over `max_body_bytes`.
+    /// [`Reject::Malformed`] when the body would be longer than `max_body_bytes`.
     pub fn peek(bytes: &[u8], max_body_bytes: usize) -> Result<Option<Header>, Reject> {
         let Some([l0, l1, l2, l3, kind, i0, i1, i2, i3]) = bytes.first_chunk::<HEADER_BYTES>()
         else {
@@ -104,7 +115,7 @@ impl Header {
     }
 }
 
-/// Takes the message at the front of `bytes` off it; `None` until it is whole.
+/// Cuts the first message off `bytes`; `None` until it is complete.
 ///
 /// # Errors
 /// As [`Header::peek`].
@@ -130,18 +141,20 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_hello_is_read_or_refused() {
-        assert_eq!(check_hello(&HELLO), Ok(0));
-        assert_eq!(check_hello(b"bulla\0\x01\x80"), Ok(0x8001));
+    fn hello_of_another_protocol_is_refused() {
+        assert_eq!(check_hello(&HELLO, PROTOCOL), Ok(0));
+        assert_eq!(check_hello(b"bulla\0\x01\x80", PROTOCOL), Ok(0x8001));
         assert!(matches!(
-            check_hello(b"bulla\x01\0\0"),
+            check_hello(b"bulla\x01\0\0", PROTOCOL),
             Err(Reject::Unsupported { .. })
         ));
-        assert!(check_hello(b"HTTP/1.1").is_err());
+        assert_eq!(check_hello(&hello(7), 7), Ok(0));
+        assert!(check_hello(&hello(7), PROTOCOL).is_err());
+        assert!(check_hello(b"HTTP/1.1", PROTOCOL).is_err());
     }
 
     #[test]
-    fn impossible_lengths_are_refused_before_the_body_comes() {
+    fn impossible_length_is_refused_before_the_body_comes() {
         for len in [0u32, 4, 6 + MAX_REQUEST_BYTES as u32, u32::MAX] {
             let mut bytes = len.to_le_bytes().to_vec();
             bytes.extend_from_slice(&[1, 0, 0, 0, 0]);

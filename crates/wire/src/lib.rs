@@ -1,24 +1,27 @@
-//! Framing, the protocol's messages, and the client half of a connection.
+//! Framing, the messages of each service, and stores at the other end of a network.
 //!
-//! The paper's server answers two calls, `getfsinfo` and `getdata` (SFSRO 4.2); ours answers *get
-//! head*, *get data by handle* for many handles at once, and *get range* of an immutable object.
-//! Byte-exact in `docs/formats/protocol.md`; the reasons in `docs/decisions/0009-protocol.md`.
-//! Nothing that arrives here is believed: decoders bound every length before they allocate, and
-//! whoever asked still has to hash what came. Relies on `trust` for records and on `store` for the
-//! traits that [`RemoteStore`] carries out.
+//! Every service shares the framing and the ERROR answer; each has a message module of its own. So
+//! far there is one: `mirror`. The paper's server answers two calls, `getfsinfo` and `getdata`
+//! (SFSRO 4.2); ours answers *get head*, *get data* for many handles at once, and *get range* of an
+//! immutable object. Byte-exact in `docs/formats/protocol.md`; reasons in decisions 0009 and 0027.
+//! Nothing that arrives is trusted: a decoder checks every length before it allocates, and the
+//! caller verifies the hash of what it asked for. Relies on `trust` for records and on `store` for
+//! the traits that [`RemoteStore`] and [`HttpStore`] implement.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`frame`] | hello, message header, limits |
+//! | [`frame`] | hello, message header, limits of both |
+//! | [`refusal`] | the ERROR answer and its codes |
+//! | [`mirror`] | requests and answers between a reader and a mirror |
+//! | [`remote`] | a replica behind a mirror, over one connection |
 //! | [`location`] | SOURCE and LOCATION as people write them, and how they are opened |
-//! | [`message`] | requests, answers, error codes |
 //! | [`http`] | a replica behind a web server |
-//! | [`remote`] | a replica at the other end of a connection |
 
 pub mod frame;
 pub mod http;
 pub mod location;
-pub mod message;
+pub mod mirror;
+pub mod refusal;
 pub mod remote;
 
 pub use http::{HttpAddress, HttpOptions, HttpStore};

@@ -1,6 +1,7 @@
-//! SOURCE and LOCATION as people write them (design `cli.md`).
+//! SOURCE and LOCATION as people write them: parsed, printed and opened.
 //!
-//! `VOLUMEID@LOCATION`: the volume id is the trust, the location only a hint.
+//! A SOURCE is `VOLUMEID@LOCATION`. The volume id is trusted; the location is only a hint. Relies on
+//! `remote`, `http` and `store` for the replicas that it opens.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,7 +19,7 @@ use crate::remote::{RemoteOptions, RemoteStore};
 /// A SOURCE or LOCATION that cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LocationError {
-    /// It is not written as it must be.
+    /// It does not have the right form.
     #[error("{text}: {why}")]
     Syntax {
         /// What was given.
@@ -26,7 +27,7 @@ pub enum LocationError {
         /// What is wrong with it.
         why: String,
     },
-    /// It is no place that can be read from this machine.
+    /// This machine cannot read from it.
     #[error("{0}")]
     Place(String),
     /// The directory does not answer: its disk failed.
@@ -34,7 +35,7 @@ pub enum LocationError {
     Unavailable(String),
 }
 
-/// Where blocks may be had; believed in nothing.
+/// A place to read blocks from. It is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A repository in a directory of this machine.
@@ -53,7 +54,7 @@ pub enum Location {
 /// A volume and a place to read it from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Which volume: the only thing that is trusted.
+    /// The volume: the only part that is trusted.
     pub volume: VolumeId,
     /// Where to ask first.
     pub location: Location,
@@ -110,7 +111,7 @@ fn server(text: &str, rest: &str) -> Result<Location, LocationError> {
     };
     let port = match port {
         None => DEFAULT_PORT,
-        // `parse` would take a sign as well.
+        // `parse` would accept a sign.
         Some(port) => Some(port)
             .filter(|port| port.bytes().all(|b| b.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
@@ -172,7 +173,7 @@ impl std::fmt::Display for Source {
 }
 
 impl Location {
-    /// Opens the place. A server is not contacted before the first question.
+    /// Opens the place. Does not contact a server before the first request.
     ///
     /// # Errors
     /// [`LocationError::Place`] when a directory holds no repository.
@@ -180,7 +181,7 @@ impl Location {
         self.open_with(volume, &Tls::System)
     }
 
-    /// The same, where `tls` says who vouches for an https server.
+    /// The same; `tls` says which certificates of an https server are accepted.
     ///
     /// # Errors
     /// Also [`LocationError::Place`] when the file of authorities cannot be used.
@@ -195,7 +196,7 @@ impl Location {
                     tls: tls.clone(),
                     ..HttpOptions::default()
                 };
-                match HttpStore::new(address, *volume.as_bytes(), &options) {
+                match HttpStore::new(address, volume, &options) {
                     Ok(store) => Ok(Arc::new(store)),
                     Err(e) => Err(LocationError::Place(e.to_string())),
                 }
@@ -211,11 +212,7 @@ impl Location {
                     format!("{host}:{port}")
                 };
                 let options = RemoteOptions::default();
-                Ok(Arc::new(RemoteStore::new(
-                    &address,
-                    *volume.as_bytes(),
-                    options,
-                )))
+                Ok(Arc::new(RemoteStore::new(&address, volume, options)))
             }
         }
     }
@@ -231,8 +228,8 @@ fn unusable(error: &StoreError) -> LocationError {
     }
 }
 
-/// Opens the location of `source` and its mirrors, in this order. Where there are several, a
-/// directory that is not there yet is one more place that does not answer, and is tried again later.
+/// Opens the location of `source` and its mirrors, in this order. With several places, a directory
+/// that does not exist yet counts as a place that does not answer, and is tried again later.
 ///
 /// # Errors
 /// As [`Location::open_with`].

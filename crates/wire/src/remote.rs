@@ -1,14 +1,14 @@
-//! A replica at the other end of a connection: [`RemoteStore`] carries out `store::Replica`.
+//! A replica behind a mirror: [`RemoteStore`] implements `store::Replica`.
 //!
-//! It connects when first asked, keeps one connection on which many requests are under way at
-//! once, and connects again after a failure, with a pause that grows. There are no deadlines of
-//! callers here (they drop their future), but a server that has gone silent is noticed. Memory is
-//! bounded by admission: requests wait until what their honest answers could weigh at most fits
-//! into [`RemoteOptions::max_held_bytes`].
+//! It connects at the first call, sends many requests over one connection at a time, and connects
+//! again after a failure, with a growing pause. Callers keep their own deadlines and drop their
+//! future; a server that goes silent is noticed here. Memory is bounded by admission: a request
+//! waits until the longest honest answer to it fits into [`RemoteOptions::max_held_bytes`].
 
 mod collect;
-mod gifts;
+
 mod link;
+mod pushed;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,40 +22,44 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use trust::record::MAX_RECORD_BYTES;
+use trust::statement::VolumeId;
 use trust::{Frame, Handle, Record, Reject};
 
-use crate::frame::{MAX_ANSWER_BYTES, MAX_AROUND_BYTES, MAX_RANGE_BYTES};
-use crate::message::{ErrorCode, Refusal, Request, Volume, check_path, put_get_data};
+use crate::frame::MAX_ANSWER_BYTES;
+use crate::mirror::{
+    MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, check_path, put_get_data,
+};
 use crate::object::ObjectName;
+use crate::refusal::Refusal;
 use collect::{Answer, Ask};
-use gifts::Gifts;
 use link::{Failure, Link, Patience};
+use pushed::PushedRecords;
 
-/// Handles in one request; more are asked for by several requests at once.
+/// Most handles in one request; more handles go into several requests at once.
 const HANDLES_PER_REQUEST: usize = 64;
-/// Most that may come with a head, bytes; what it takes in memory is bounded by four times this.
-const MAX_GIFT_BYTES: usize = 64 << 10;
+/// Most bytes of records that may come with a head; they take at most four times this in memory.
+const MAX_PUSHED_BYTES: usize = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a [`RemoteStore`] behaves.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// Longest time for a connection to be made, all addresses of the name together.
+    /// Longest time to connect, all addresses of the name together.
     pub connect_timeout: Duration,
     /// Longest silence of the server while a request is outstanding.
     pub stall: Duration,
     /// Longest time for one request between two messages of its answer.
     pub progress: Duration,
-    /// A connection unused for so long is closed; the next call makes another.
+    /// A connection that is unused for so long is closed; the next call makes another.
     pub idle: Duration,
     /// Longest pause between two attempts to connect.
     pub max_pause: Duration,
-    /// Most bytes that answers under way may hold together; at least 4 MiB.
+    /// Most bytes of all answers in flight together; at least 4 MiB.
     pub max_held_bytes: usize,
-    /// Bytes of records that may come with the first head: a newcomer's way into the tree. Later
-    /// heads are mostly the old one again, and come alone.
+    /// Bytes of records that may come with the first head, because a new reader needs them next.
+    /// A later head comes alone: it is mostly the old one again.
     pub head_around_bytes: usize,
-    /// Bytes of records that may come with a head asked for on the way to a path.
+    /// Bytes of records that may come with a head when the reader names a path.
     pub way_around_bytes: usize,
 }
 
@@ -69,7 +73,7 @@ impl Default for RemoteOptions {
             max_pause: Duration::from_secs(5),
             max_held_bytes: 256 << 20,
             head_around_bytes: 8 << 10,
-            way_around_bytes: MAX_GIFT_BYTES,
+            way_around_bytes: MAX_PUSHED_BYTES,
         }
     }
 }
@@ -78,16 +82,16 @@ impl Default for RemoteOptions {
 pub struct RemoteStore {
     place: String,
     address: String,
-    volume: Volume,
+    volume: VolumeId,
     options: RemoteOptions,
     /// One unit is the memory of the largest record.
     admission: Semaphore,
     units: usize,
     state: Mutex<State>,
-    gifts: Gifts,
-    /// A head has come: whoever asks again knows the tree.
+    pushed: PushedRecords,
+    /// A head has come, so the caller knows the tree.
     has_head: AtomicBool,
-    /// The attempt to connect that is under way; it outlives the caller who began it.
+    /// The current attempt to connect; it outlives the caller that began it.
     dial: tokio::sync::Mutex<Option<JoinHandle<Result<Link, String>>>>,
 }
 
@@ -95,13 +99,13 @@ pub struct RemoteStore {
 struct State {
     link: Option<Arc<Link>>,
     failures: u32,
-    /// No attempt before this; and why.
+    /// No attempt before this time, and why.
     pause: Option<(Instant, String)>,
 }
 
 impl RemoteStore {
-    /// The volume at `address` (`host:port`). Nothing is sent before the first call.
-    pub fn new(address: &str, volume: Volume, options: RemoteOptions) -> RemoteStore {
+    /// The volume at `address` (`host:port`). Sends nothing before the first call.
+    pub fn new(address: &str, volume: VolumeId, options: RemoteOptions) -> RemoteStore {
         let units = (options.max_held_bytes / MAX_RECORD_BYTES).clamp(4, Semaphore::MAX_PERMITS);
         RemoteStore {
             place: format!("bulla://{address}"),
@@ -111,17 +115,17 @@ impl RemoteStore {
             admission: Semaphore::new(units),
             units,
             state: Mutex::new(State::default()),
-            gifts: Gifts::default(),
+            pushed: PushedRecords::default(),
             has_head: AtomicBool::new(false),
             dial: tokio::sync::Mutex::new(None),
         }
     }
 
-    /// A piece of an immutable object of the repository; shorter than asked at the object's end,
-    /// `None` when the repository does not have the object.
+    /// A part of an immutable object of the repository; shorter at the object's end, `None` when the
+    /// repository does not have the object.
     ///
     /// # Errors
-    /// As [`BlockStore::get_many`]. At most 4 MiB are asked for.
+    /// As [`BlockStore::get_many`]. Returns at most 4 MiB.
     pub async fn range(
         &self,
         object: ObjectName,
@@ -141,8 +145,7 @@ impl RemoteStore {
             Ok(Answer::Bytes(bytes)) => Ok(Some(bytes)),
             Ok(Answer::Records(_) | Answer::Head(..)) => Ok(None),
             Err(Failure::Refused(Refusal {
-                code: Some(ErrorCode::NoObject),
-                ..
+                code: NO_OBJECT, ..
             })) => Ok(None),
             Err(failure) => Err(self.error(failure)),
         }
@@ -167,7 +170,7 @@ impl RemoteStore {
         }
     }
 
-    /// One request and its answer, once more on a new connection if an old one turns out closed.
+    /// One request and its answer; tries once more on a new connection if an old one was closed.
     async fn call(
         &self,
         units: usize,
@@ -194,7 +197,7 @@ impl RemoteStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The living connection, or a new one; also whether it is new.
+    /// The current connection, or a new one; also returns whether it is new.
     async fn link(&self) -> Result<(Arc<Link>, bool), Failure> {
         if let Some(link) = self.living() {
             return Ok((link, false));
@@ -234,9 +237,9 @@ impl RemoteStore {
         }
     }
 
-    /// The connection if it still lives. A dead one is put away, and what it died of decides
-    /// whether the next attempt waits: a server that closes after good answers is no nuisance, one
-    /// that stalls, lies or never answers is.
+    /// The connection, if it is alive. Drops a dead one; how it ended decides whether the next
+    /// attempt waits: not after a server that answered and closed, but after one that stalled, sent
+    /// a bad answer or never answered.
     fn living(&self) -> Option<Arc<Link>> {
         let mut state = self.state();
         let link = state.link.as_ref()?;
@@ -276,7 +279,7 @@ impl RemoteStore {
             Failure::Closed(cause) | Failure::Stalled(cause) => {
                 StoreError::Unavailable { place, cause }
             }
-            // Another service at a mistyped port is no attack.
+            // Another service at a mistyped port is not an attack.
             Failure::Bad(Reject::Malformed { what: "hello", .. }) => StoreError::Unavailable {
                 place,
                 cause: "it does not speak bulla; the HTTP port of a mirror is named by http://"
@@ -284,7 +287,7 @@ impl RemoteStore {
             },
             Failure::Bad(why) => StoreError::BadAnswer { place, why },
             Failure::Refused(refusal) => match refusal.code {
-                Some(ErrorCode::NoVolume) => StoreError::NoVolume { place },
+                NO_VOLUME => StoreError::NoVolume { place },
                 _ => StoreError::Unavailable {
                     place,
                     cause: format!("the server says: {}", refusal.text),
@@ -305,7 +308,7 @@ impl BlockStore for RemoteStore {
         around: usize,
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
         Box::pin(async move {
-            // A handle asked for twice would look like a record that was sent twice.
+            // For a handle that is asked for twice, an honest answer would look like a bad one.
             let mut seen = HashSet::new();
             let unique: Vec<Handle>;
             let want = if want.len() > 1 {
@@ -317,7 +320,7 @@ impl BlockStore for RemoteStore {
             if want.is_empty() {
                 return Ok(Vec::new());
             }
-            let (mut given, left) = self.gifts.take_many(want);
+            let (mut given, left) = self.pushed.take_many(want);
             if given.is_empty() {
                 return self.get_parts(want, around).await;
             }
@@ -328,23 +331,23 @@ impl BlockStore for RemoteStore {
         })
     }
 
-    /// A block that came with the head, once: whoever got it and found it wrong asks the network.
+    /// A block that came with the head. Given out once: a caller that finds it wrong asks the network.
     fn try_cached(&self, handle: &Handle) -> Option<Frame> {
-        self.gifts.take(handle)
+        self.pushed.take(handle)
     }
 }
 
 impl RemoteStore {
-    /// Asks the server, in as many requests as it takes; `want` has no handle twice.
+    /// Asks the server in one or more requests; `want` has no handle twice.
     async fn get_parts(&self, want: &[Handle], around: usize) -> Result<Vec<Record>, StoreError> {
         if want.len() <= HANDLES_PER_REQUEST {
             return self.get_some(want, around).await;
         }
-        // Read-around is a gift to the first request; the others' neighbours are each other.
+        // Only the first request gets read-around; the neighbours of the others are wanted anyway.
         let parts = want.chunks(HANDLES_PER_REQUEST).enumerate();
         let parts = parts.map(|(i, part)| self.get_some(part, if i == 0 { around } else { 0 }));
         let answers = try_join_all(parts).await?;
-        // Wanted before unasked; and what lies behind the first part may be wanted by another.
+        // Wanted records first. A neighbour of the first part may be wanted by another part.
         let mut missing: HashSet<Handle> = want.iter().copied().collect();
         let (mut records, rest): (Vec<Record>, Vec<Record>) = answers
             .into_iter()
@@ -361,17 +364,17 @@ impl Replica for RemoteStore {
         let around_bytes = if self.has_head.load(Ordering::Relaxed) {
             0
         } else {
-            self.options.head_around_bytes.min(MAX_GIFT_BYTES)
+            self.options.head_around_bytes.min(MAX_PUSHED_BYTES)
         };
         self.head_and(around_bytes, Vec::new())
     }
 
     fn head_toward<'a>(&'a self, path: &'a [u8]) -> BoxFuture<'a, Result<Bytes, StoreError>> {
-        // A path that the protocol cannot say is no fault: it was only a hint.
+        // The path is only a hint, so one that the protocol cannot carry is left out.
         if path.is_empty() || check_path(path).is_err() {
             return self.head();
         }
-        let around_bytes = self.options.way_around_bytes.min(MAX_GIFT_BYTES);
+        let around_bytes = self.options.way_around_bytes.min(MAX_PUSHED_BYTES);
         self.head_and(around_bytes, path.to_vec())
     }
 
@@ -396,9 +399,9 @@ impl RemoteStore {
             let units = (MAX_ANSWER_BYTES + around_bytes).div_ceil(MAX_RECORD_BYTES);
             let ask = Ask::Head { around_bytes };
             match self.call(units, ask, |id, out| request.put(id, out)).await {
-                Ok(Answer::Head(head, gifts)) => {
+                Ok(Answer::Head(head, records)) => {
                     self.has_head.store(true, Ordering::Relaxed);
-                    self.gifts.replace(gifts);
+                    self.pushed.replace(records);
                     Ok(head)
                 }
                 Ok(Answer::Bytes(_) | Answer::Records(_)) => Ok(Bytes::new()),
@@ -433,7 +436,7 @@ async fn connect(address: String, options: RemoteOptions) -> Result<Link, String
             .await
             .map_err(|e| format!("cannot look up {address}: {e}"))?
             .collect();
-        // Each address gets its share, so that a black hole does not hide a good one.
+        // Each address gets a share of the time, so that a dead one does not hide a good one.
         let share = options.connect_timeout / addresses.len().max(1) as u32;
         let mut why = format!("{address} has no address");
         for one in addresses {

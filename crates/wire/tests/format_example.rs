@@ -5,7 +5,7 @@
 use bytes::{Bytes, BytesMut};
 use trust::{Frame, Handle, Record};
 use wire::frame::{HELLO, Header};
-use wire::message::{Request, kind};
+use wire::mirror::{Request, kind};
 
 /// The two blocks of hexadecimal digits under "Example", comments left out.
 fn documented() -> Vec<Vec<u8>> {
@@ -23,7 +23,7 @@ fn documented() -> Vec<Vec<u8>> {
 
 #[test]
 fn the_documented_bytes_are_those_of_the_code() {
-    let volume = [0x11; 32];
+    let volume = trust::statement::VolumeId::from_bytes([0x11; 32]);
     let handle = Handle::from_bytes([0x22; 32]);
     let mut asked = BytesMut::from(&HELLO[..]);
     Request::Head {

@@ -15,10 +15,11 @@ use tokio::net::{TcpListener, TcpStream};
 use trust::frame::Packer;
 use trust::{Handle, Kind, Record};
 use wire::frame::{HELLO, Header, MAX_REQUEST_BYTES, take};
-use wire::message::{ErrorCode, Request, kind, put_error};
+use wire::mirror::{NO_VOLUME, Request, kind};
+use wire::refusal::{ErrorCode, put_error};
 use wire::{RemoteOptions, RemoteStore};
 
-const VOLUME: [u8; 32] = [1; 32];
+const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([1; 32]);
 
 fn options() -> RemoteOptions {
     RemoteOptions {
@@ -162,7 +163,9 @@ async fn answers_that_no_honest_server_gives() {
         ("id 0", |_| message(kind::DONE, 0, &[])),
         ("a head for data", |id| message(kind::HEAD, id, b"head")),
         ("an unknown type", |id| message(0x99, id, &[])),
-        ("a request", |id| message(kind::GET_HEAD, id, &VOLUME)),
+        ("a request", |id| {
+            message(kind::GET_HEAD, id, VOLUME.as_bytes())
+        }),
         ("a length below the least", |id| claims(id, 4)),
         ("a length above the most", |id| claims(id, u32::MAX)),
         ("a body longer than asked for", |id| claims(id, 3 << 20)),
@@ -298,7 +301,7 @@ async fn refusals_have_their_meaning_and_no_escape_sequences() {
             message(kind::ERROR, id, &body)
         }
     };
-    let no_volume = answers(refuse(ErrorCode::NoVolume as u8)).await;
+    let no_volume = answers(refuse(NO_VOLUME.0)).await;
     let got = get(&no_volume, 0).await;
     assert!(matches!(got, Err(StoreError::NoVolume { .. })));
     for code in [1, 3, 4, 5, 6, 77] {
@@ -316,7 +319,7 @@ async fn refusals_have_their_meaning_and_no_escape_sequences() {
 async fn one_refusal_for_all_ends_the_connection() {
     let (store, count) = server(|mut stream| async move {
         let mut all = HELLO.to_vec();
-        put_error(&mut all, 0, ErrorCode::Busy, "too many connections");
+        put_error(&mut all, 0, ErrorCode::BUSY, "too many connections");
         stream.write_all(&all).await.unwrap();
         let mut rest = Vec::new();
         // Ends when the client hangs up, in whatever way.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use trust::{Kind, Record};
 use wire::http::{HttpOptions, HttpStore, Tls};
 
-const VOLUME: [u8; 32] = [1; 32];
+const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([1; 32]);
 
 fn fill(dir: &Path, content: &Content) {
     let repository = Repository::create(dir).unwrap();
@@ -196,7 +196,7 @@ async fn what_a_wrong_setup_does_is_told() {
 #[tokio::test]
 async fn a_repository_under_its_volume_is_found_and_one_that_is_not_there_is_told() {
     let root = TempDir::new().unwrap();
-    let id = trust::statement::VolumeId::from_bytes(VOLUME).to_string();
+    let id = VOLUME.to_string();
     let content = Content {
         records: records(3),
         head: Some(Bytes::from_static(b"head")),

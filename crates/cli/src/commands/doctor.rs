@@ -7,12 +7,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::mount::table::Life;
 use rustix::fs::{Access, access, statvfs};
 use serde_json::json;
-use state::State;
+use state::{StateError, VolumeState};
+use trust::floor::Floor;
 use trust::statement::VolumeId;
 use wire::Source;
 
@@ -27,6 +28,9 @@ use crate::units;
 
 /// Tolerated difference between this clock and the publisher's.
 const SKEW: Duration = Duration::from_secs(300);
+
+/// How long another process may keep the state of a volume locked.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -325,13 +329,16 @@ fn state(state_dir: &Path) -> Vec<Finding> {
     }
     let volumes = known_volumes(state_dir);
     for (id, directory) in &volumes {
-        let floor = State::open(state_dir, id).and_then(|state| state.lock()?.load());
+        let floor = floor(state_dir, id);
         if let Err(error) = floor {
-            check.problem(
-                format!("the floor of {id} cannot be read: {error}"),
-                "restore it from a backup. If you know that no attacker damaged it, you can remove the file; \
-                 bulla then forgets which versions it has seen",
-            );
+            let hint = match error.is_locked() {
+                true => Kind::StateLocked.hint(),
+                false => {
+                    "restore it from a backup. If you know that no attacker damaged it, you can remove the \
+                     file; bulla then forgets which versions it has seen"
+                }
+            };
+            check.problem(format!("the floor of {id} cannot be read: {error}"), hint);
         }
         let evidence = directory.join("evidence");
         let kept = fs::read_dir(&evidence).map_or(0, Iterator::count);
@@ -350,10 +357,16 @@ fn state(state_dir: &Path) -> Vec<Finding> {
     ))
 }
 
+/// The floor of a volume. A process that keeps it locked is itself a finding.
+fn floor(state_dir: &Path, id: &VolumeId) -> Result<Floor, StateError> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    VolumeState::at(state_dir, id).lock(deadline)?.load()
+}
+
 fn clock(state_dir: &Path) -> Vec<Finding> {
     let mut check = Check::new("clock");
     let start = |(id, _): (VolumeId, PathBuf)| {
-        let floor = State::open(state_dir, &id).and_then(|state| state.lock()?.load());
+        let floor = floor(state_dir, &id);
         Some(floor.ok()?.newest_start())
     };
     let newest = known_volumes(state_dir).into_iter().filter_map(start).max();

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use ::serve::metrics::Page;
-use ::serve::{Limits, Listen, Server};
+use ::serve::mirror::{Options, Server};
+use ::serve::net::{Limits, Listen};
 use replica::pull::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;
@@ -37,12 +38,12 @@ pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> 
         .collect::<Outcome<_>>()?;
     let runtime = session::runtime()?;
     runtime.block_on(async {
-        let (server, metrics) = places.open(repositories, limits(args))?;
+        let (server, metrics) = places.open(repositories, limits(args), options(args))?;
         let mut answering = Vec::new();
         for listening in metrics {
             announce_metrics(output, listening.local)?;
             let counters = server.counters();
-            let fill = move |page: &mut Page| ::serve::metrics::server(page, &counters);
+            let fill = move |page: &mut Page| ::serve::mirror::metrics::write(page, &counters);
             answering.push(listening.answer(fill)?);
         }
         announce(output, &server, &volumes)?;
@@ -62,10 +63,15 @@ fn limits(args: &Serve) -> Limits {
     if let Some(connections) = args.max_per_client {
         limits.max_per_client = connections.max(1);
     }
-    if let Some(bytes) = args.memory {
-        limits.hot_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    }
     limits
+}
+
+fn options(args: &Serve) -> Options {
+    let mut options = Options::default();
+    if let Some(bytes) = args.memory {
+        options.response_cache_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+    options
 }
 
 /// The addresses and sockets to listen on.
@@ -112,13 +118,14 @@ impl Places {
         self,
         repositories: Vec<Repository>,
         limits: Limits,
+        options: Options,
     ) -> Outcome<(Server, Vec<Listening>)> {
         let mut bulla = self.bulla.into_iter();
         let first = bulla.next().ok_or_else(|| {
             let hint = "give it one with --listen, or remove the setting";
             Failure::new(Kind::Usage, "the address to listen on is empty").with_hint(hint)
         })?;
-        let mut server = Server::bind(first, repositories, limits)?;
+        let mut server = Server::bind(first, repositories, limits, options)?;
         for place in bulla {
             server = server.also(place)?;
         }

@@ -172,7 +172,7 @@ async fn a_withheld_version_leaves_what_is_open_alone() {
     let root = world.directory(vec![("f", file)]);
     let head = world.model.publish(&root, now(), 3600).unwrap();
     liar.tell(Lie::Head(head));
-    std::thread::sleep(Duration::from_millis(500));
+    m.wait_for_refreshes(2);
     assert_eq!(m.mounted().version(), 1);
     let mut whole = vec![0; content.len()];
     open.read_exact_at(&mut whole, 0).unwrap();

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use sim::liar::{Liar, Lie};
@@ -144,7 +143,7 @@ async fn rollback_and_fork_are_logged_as_errors_and_not_shown() {
     let forked = world.sign(&root, 3600);
     liar.tell(Lie::Head(forked));
     eventually("the fork in the log", || told("Fork"));
-    std::thread::sleep(Duration::from_millis(200));
+    m.wait_for_refreshes(2);
     assert_eq!(m.read("kept"), b"second");
 }
 
@@ -159,7 +158,7 @@ async fn the_end_of_a_statement_is_told_once() {
     let id = world.model.id().to_string();
     eventually("the end", || fs::metadata(m.path("f")).is_err());
     eventually("word of it", || !log.lines(&id).is_empty());
-    std::thread::sleep(Duration::from_millis(600));
+    m.wait_for_refreshes(5);
     let lines = log.lines(&id);
     let told: Vec<_> = lines
         .iter()
@@ -184,8 +183,7 @@ async fn a_place_whose_head_is_refused_is_told_once_beside_a_good_one() {
     let m = TestMount::new(world.open_over(places).await, quick()).await;
     let told = || log.lines("liar(CutHead(105))");
     eventually("word of it", || !told().is_empty());
-    // As many refreshes as it may take.
-    std::thread::sleep(Duration::from_secs(1));
+    m.wait_for_refreshes(8);
     assert_eq!(told().len(), 1, "{:#?}", told());
     assert!(told()[0].contains(" WARN "), "{:#?}", told());
     assert_eq!(m.read("f"), b"x");

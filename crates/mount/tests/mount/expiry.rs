@@ -109,6 +109,6 @@ async fn names_end_when_the_owners_revoke_the_volume() {
     assert_eq!(listing.count(), 1);
     // A mirror that shows the old head again brings nothing back.
     world.supply(head);
-    std::thread::sleep(Duration::from_millis(500));
+    m.wait_for_refreshes(3);
     assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO);
 }

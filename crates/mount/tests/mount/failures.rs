@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 
-use crate::fixture::{TestMount, World, errno, is_mounted, noise, now, quick};
+use crate::fixture::{TestMount, World, errno, eventually, is_mounted, noise, now, quick};
 
 fn world() -> World {
     let mut world = World::new();
@@ -100,8 +100,9 @@ async fn unmounting_waits_for_nobody() {
     let (mut m, liar) = mounted_over_a_liar(&world).await;
     liar.tell(Lie::Stall);
     let path = m.path("f");
+    let asked = liar.asked();
     let reader = std::thread::spawn(move || fs::read(path));
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("the read waits for a block", || liar.asked() > asked);
     let begin = Instant::now();
     mount::unmount(&m.path("")).unwrap();
     assert!(
@@ -119,12 +120,13 @@ async fn a_killed_caller_is_free_at_the_deadline() {
     let world = world();
     let (m, liar) = mounted_over_a_liar(&world).await;
     liar.tell(Lie::Stall);
+    let asked = liar.asked();
     let mut cat = Command::new("cat")
         .arg(m.path("f"))
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("the read waits for a block", || liar.asked() > asked);
     let begin = Instant::now();
     cat.kill().unwrap();
     cat.wait().unwrap();
@@ -148,7 +150,7 @@ async fn a_new_version_that_is_withheld_does_not_replace_the_old() {
     let head = world.model.publish(&root, now(), 3600).unwrap();
     assert!(world.model.records.len() > old);
     liar.tell(Lie::Head(head));
-    std::thread::sleep(Duration::from_millis(600));
+    m.wait_for_refreshes(2);
     assert_eq!(m.mounted().version(), 1);
     assert!(fs::metadata(m.path("many/n00001")).is_ok());
 }

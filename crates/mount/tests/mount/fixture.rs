@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
+use rustix::mount::UnmountFlags;
 pub use sim::model::noise;
 use sim::model::{Model, inode};
 use store::Replica;
@@ -147,10 +149,38 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Ends a mount that hangs: if it is not dropped in time, the kernel's connection to the mount is aborted,
+/// so that every call in it fails, and the test with it.
+pub struct Watchdog {
+    _alive: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// Watches the mount on `directory`.
+    pub fn start(directory: &Path, limit: Duration) -> Watchdog {
+        let (alive, dropped) = mpsc::channel::<()>();
+        let directory = directory.to_owned();
+        std::thread::spawn(move || {
+            if dropped.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("watchdog: a mount is not done after {limit:?}: aborted");
+                // FORCE aborts the connection. Users other than root may not: then the end of this
+                // process does it.
+                let how = UnmountFlags::FORCE | UnmountFlags::DETACH;
+                if rustix::mount::unmount(&directory, how).is_err() {
+                    let _ = mount::unmount(&directory);
+                    std::process::exit(101);
+                }
+            }
+        });
+        Watchdog { _alive: alive }
+    }
+}
+
 /// A mount on a directory of its own, which is gone when this is dropped, also by a panic.
 pub struct TestMount {
     pub mounted: Option<Mounted>,
     directory: tempfile::TempDir,
+    _watchdog: Watchdog,
 }
 
 impl TestMount {
@@ -160,9 +190,11 @@ impl TestMount {
             .await
             .unwrap();
         assert!(is_mounted(directory.path()));
+        let watchdog = Watchdog::start(mounted.directory(), Duration::from_secs(300));
         TestMount {
             mounted: Some(mounted),
             directory,
+            _watchdog: watchdog,
         }
     }
 
@@ -176,6 +208,15 @@ impl TestMount {
 
     pub fn read(&self, below: &str) -> Vec<u8> {
         std::fs::read(self.path(below)).unwrap()
+    }
+
+    /// Waits until `count` more refreshes have begun and ended: what was published before this call
+    /// was then looked at so often.
+    pub fn wait_for_refreshes(&self, count: u64) {
+        let refreshes = || self.mounted().reporter().report().refreshes.0;
+        // The first to end may have begun before.
+        let last = refreshes() + 1 + count;
+        eventually("refreshes", || refreshes() >= last);
     }
 
     /// Waits until programs see version `version`.

@@ -1,5 +1,6 @@
 //! Real mounts in the real kernel (design `quality.md`, *The real kernel*). Needs /dev/fuse and the
-//! right to mount; without them these tests fail, they are not skipped.
+//! right to mount; without them these tests fail, they are not skipped. The modules `writing_*` mount
+//! `sim::memfs`, a writable file system in memory, to prove the writing half of `mount::fuse`.
 
 // A test that meets an error is over.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -21,3 +22,7 @@ mod refusals;
 mod storm;
 mod tree;
 mod updates;
+mod writable;
+mod writing_locks;
+mod writing_posix;
+mod writing_programs;

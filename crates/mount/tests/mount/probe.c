@@ -1,8 +1,10 @@
-/* System calls that safe Rust has no words for: memory maps and file handles. Each command prints what
- * came of each call, one a line, for probe.rs to compare. Exit code 2 is a mistake of the test itself. */
+/* System calls that safe Rust cannot make: memory maps, file handles, locks over ranges. Each command
+ * prints the result of each call, one a line, for the tests to compare. Exit code 2 is a mistake of the
+ * test itself. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,9 +78,38 @@ static int handle(const char *path) {
     return 0;
 }
 
+static void interrupted(int signal) { (void)signal; }
+
+/* locks FILE: takes commands "set|wait|get r|w|u START LEN" from stdin and prints what came of each. A
+ * signal USR1 interrupts a wait. The process id is printed first. */
+static int locks(const char *path) {
+    struct sigaction action = {.sa_handler = interrupted}; /* without SA_RESTART */
+    if (sigaction(SIGUSR1, &action, NULL) < 0) mistake("sigaction");
+    int fd = open(path, O_RDWR);
+    if (fd < 0) mistake(path);
+    printf("%d\n", (int)getpid());
+    fflush(stdout);
+    char how[8], kind;
+    long start, len;
+    while (scanf("%7s %c %ld %ld", how, &kind, &start, &len) == 4) {
+        struct flock lock = {.l_whence = SEEK_SET, .l_start = start, .l_len = len};
+        lock.l_type = kind == 'r' ? F_RDLCK : kind == 'w' ? F_WRLCK : F_UNLCK;
+        int command = *how == 's' ? F_SETLK : *how == 'w' ? F_SETLKW : F_GETLK;
+        int failed = fcntl(fd, command, &lock) < 0;
+        if (!failed && command == F_GETLK && lock.l_type != F_UNLCK)
+            printf("%c %ld %ld by %d\n", lock.l_type == F_RDLCK ? 'r' : 'w', (long)lock.l_start,
+                   (long)lock.l_len, (int)lock.l_pid);
+        else
+            printf("%s\n", named(failed));
+        fflush(stdout);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "locks") == 0) return locks(argv[2]);
     if (argc == 4 && strcmp(argv[1], "map") == 0) return map(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "handle") == 0) return handle(argv[2]);
-    fprintf(stderr, "usage: probe map FILE EXPECTED | probe handle FILE\n");
+    fprintf(stderr, "usage: probe map FILE EXPECTED | handle FILE | locks FILE\n");
     return 2;
 }

@@ -1,5 +1,5 @@
-//! Memory maps and file handles, by a small program in C: safe Rust has no words for them, and tests
-//! say no `unsafe` either.
+//! Memory maps and file handles, by a small program in C: in Rust they need `unsafe`, which tests do
+//! not use either.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use crate::fixture::{World, noise};
 
 /// The probe, built into a directory of its own.
-struct Probe {
+pub struct Probe {
     directory: tempfile::TempDir,
 }
 
 impl Probe {
-    fn build() -> Probe {
+    pub fn build() -> Probe {
         let directory = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mount/probe.c");
         let built = Command::new("gcc")
@@ -32,7 +32,7 @@ impl Probe {
         self.directory.path().join(name)
     }
 
-    fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         Command::new(self.path("probe"))
     }
 }

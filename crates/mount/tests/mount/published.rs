@@ -50,7 +50,7 @@ impl Publisher {
             deadline: Duration::from_secs(5),
             ..VolumeOptions::default()
         };
-        let repository = Arc::new(Repository::open(&self.repository()).unwrap());
+        let repository = Arc::new(Repository::open(self.repository()).unwrap());
         Volume::open(volume, vec![repository], options)
             .await
             .unwrap()

@@ -1,5 +1,5 @@
-//! How long a fetch waits for the reader's own disk: a disk that is stuck must not cost the time in which
-//! mirrors would answer, nor one more blocked thread for every read.
+//! A circuit breaker for the disk cache. A disk that does not answer must not use up the time in
+//! which mirrors would answer, nor block one more thread for each read.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,29 +11,31 @@ use futures_util::FutureExt;
 use store::StoreError;
 use trust::Record;
 
-/// What is asked for at once: a disk that is merely slow gives so many in the time of one look.
+/// Blocks of one look-up: few enough that a slow disk gives them in the time that one may take.
 pub(super) const LOOK_BLOCKS: usize = 32;
-/// The longest wait for one look: a slow disk is better than none, where no mirror can be reached.
+/// The longest wait for one look-up. Long, because a slow disk is better than none when no mirror
+/// can be reached.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// A look at the disk.
+/// A look-up in the disk cache.
 pub(super) type Look = Pin<Box<dyn Future<Output = Result<Vec<Record>, StoreError>> + Send>>;
 
-/// Whether the disk answers.
+/// Knows whether the disk answers.
 #[derive(Default)]
-pub(super) struct Answering {
+pub(super) struct DiskBreaker {
     is_stuck: AtomicBool,
-    /// The look that did not end in time.
+    /// The look-up that did not end in time.
     stuck: Mutex<Option<Look>>,
 }
 
-/// How long a look may take of what is left of a read.
+/// How long a look-up may take when a read has `left` until its deadline.
 fn patience(left: Duration) -> Duration {
     (left / 4).min(LONGEST_LOOK)
 }
 
-impl Answering {
-    /// Whether the disk may be asked: not while a look is stuck, which another would be stuck behind.
+impl DiskBreaker {
+    /// Whether the disk may be asked. False while a look-up is stuck, because the next one would be
+    /// stuck behind it.
     pub(super) fn may_ask(&self) -> bool {
         if !self.is_stuck.load(Ordering::Relaxed) {
             return true;
@@ -49,7 +51,7 @@ impl Answering {
         true
     }
 
-    /// What a look finds, if that is in time.
+    /// What a look-up finds; `None` when it does not end in time.
     pub(super) async fn wait(
         &self,
         mut look: Look,
@@ -61,7 +63,9 @@ impl Answering {
         }
         *self.stuck() = Some(look);
         if !self.is_stuck.swap(true, Ordering::Relaxed) {
-            tracing::warn!("the disk of the cache does not answer and is left alone until it does");
+            tracing::warn!(
+                "the disk of the cache does not answer; reads go to the mirrors until it does"
+            );
         }
         None
     }
@@ -76,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_takes_a_part_of_what_is_left() {
+    fn look_up_takes_a_part_of_the_time_left() {
         assert_eq!(patience(Duration::ZERO), Duration::ZERO);
         assert_eq!(
             patience(Duration::from_millis(400)),
@@ -86,22 +90,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stuck_disk_is_asked_again_when_it_has_answered_and_not_before() {
-        let answering = Answering::default();
+    async fn stuck_disk_is_asked_again_only_after_it_has_answered() {
+        let breaker = DiskBreaker::default();
         let soon = || Instant::now() + Duration::from_millis(400);
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let look = Box::pin(async move {
             ended.await.ok();
             Ok(Vec::new())
         });
-        assert!(answering.may_ask());
-        assert!(answering.wait(look, soon()).await.is_none());
-        assert!(!answering.may_ask());
-        assert!(!answering.may_ask(), "it has not ended");
+        assert!(breaker.may_ask());
+        assert!(breaker.wait(look, soon()).await.is_none());
+        assert!(!breaker.may_ask());
+        assert!(!breaker.may_ask(), "it has not ended");
         end.send(()).unwrap();
-        assert!(answering.may_ask());
+        assert!(breaker.may_ask());
         let look = Box::pin(async { Ok(Vec::new()) });
-        assert!(answering.wait(look, soon()).await.is_some());
-        assert!(answering.may_ask());
+        assert!(breaker.wait(look, soon()).await.is_some());
+        assert!(breaker.may_ask());
     }
 }

@@ -1,9 +1,10 @@
-//! What must be here for a version to be whole: a walk of what differs from a version that is whole
-//! already, or of everything. Sans-I/O: [`Closure::next`] names blocks, [`Closure::supply`] takes them.
+//! The blocks that must be here before a version is whole: a walk over what differs from a version that
+//! is whole already, or over everything. Sans-I/O: [`Closure::next`] names blocks, [`Closure::supply`]
+//! takes them.
 //!
-//! Equal directories and equal files are not entered: what a whole version reaches is here. Each node
-//! is entered once, however often it occurs, so that a publisher who nests a tree in itself costs no
-//! more than the blocks that exist. Content goes before directories, so that what waits stays small.
+//! Directories and files that are equal to those of a whole version are not entered: they are here. Each
+//! node is entered once, however often it occurs, so a publisher who nests a tree in itself costs no more
+//! than the blocks that exist. Content comes before directories, which keeps the queue short.
 
 use std::collections::{HashMap, HashSet};
 

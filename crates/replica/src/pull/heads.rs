@@ -1,202 +1,111 @@
-//! What the places tell, judged as a reader judges it (`volume`), together with what the replica itself
-//! tells: a source that contradicts what was pulled before is a fork, not news.
+//! The round of heads of a pull: `volume::heads`, with the head that the replica itself has judged among
+//! the others. A source that contradicts what was pulled before is a fork, not news.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::future::join;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::{join, join_all};
+use store::Replica;
 use store::object::ObjectName;
-use store::{Replica, StoreError};
 use trust::Reject;
-use trust::error::Class;
 use trust::head::Head;
-use trust::judge::{Offer, Terms};
-use trust::signatures::Signatures;
+use trust::judge::Offer;
 
-use state::State;
-use volume::error::{VolumeError, gravest, is_evidence, is_old};
+use volume::error::{VolumeError, gravest};
+use volume::heads::{Fetched, HeadRound, VerifiedHead};
 
-/// How long the other places' heads are waited for once one has come.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the other heads are waited for once one has come: longer than a reader waits, because
+/// nobody waits for a pull, and the newest version is worth more than two seconds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A head that may be followed.
+/// A version that may be followed.
 pub(crate) struct Offered {
-    /// Who tells it; `None` is the replica itself.
-    pub place: Option<Arc<dyn Replica>>,
+    /// The source that announces it; `None` is the replica itself.
+    pub source: Option<(usize, Arc<dyn Replica>)>,
     pub bytes: Bytes,
     pub head: Head,
-    /// Judged under all policies that are known, of which the place may have told fewer.
+    /// Judged under all policies that are known, of which the source may have sent fewer.
     pub offer: Offer,
-    /// The place's head file, if it shows its files.
+    /// The head file of the source, if it shows its files.
     pub files: Option<Bytes>,
 }
 
-/// What one place told.
-pub(crate) struct Told {
-    pub place: Option<Arc<dyn Replica>>,
-    pub bytes: Bytes,
-    pub files: Option<Bytes>,
+/// What all sources answer: their heads, and the head files that name the other files. Only the heads
+/// count; the files are hints.
+pub(crate) struct Answers {
+    pub fetched: Fetched,
+    pub files: Vec<Option<Bytes>>,
 }
 
-impl Told {
-    fn name(&self) -> &str {
-        self.place
-            .as_ref()
-            .map_or("the replica itself", |place| place.place())
-    }
-}
-
-/// Asks all places at once, for their heads and the files behind them. Once one has answered, the
-/// others are not waited for much longer.
+/// Asks all sources at once for their heads and their head files.
 pub(crate) async fn ask(
-    replicas: &[Arc<dyn Replica>],
-    mut deadline: Instant,
-    errors: &mut Vec<VolumeError>,
-) -> Vec<Told> {
-    let mut asked: FuturesUnordered<_> = replicas.iter().map(ask_one).collect();
-    let mut silent: Vec<&str> = replicas.iter().map(|replica| replica.place()).collect();
-    let mut told = Vec::new();
-    while let Ok(Some((place, head, files))) =
-        tokio::time::timeout_at(deadline.into(), asked.next()).await
-    {
-        if let Some(at) = silent.iter().position(|name| *name == place.place()) {
-            silent.swap_remove(at);
-        }
-        let error = match head {
-            Ok(bytes) if !bytes.is_empty() => {
-                deadline = deadline.min(Instant::now() + PATIENCE);
-                told.push(Told {
-                    place: Some(place),
-                    bytes,
-                    files,
-                });
-                continue;
-            }
-            Ok(_) => {
-                VolumeError::Place(format!("{}: nothing is published here yet", place.place()))
-            }
-            Err(error) => VolumeError::from_store("the head", &error),
-        };
-        tracing::warn!(replica = place.place(), %error, "is set aside");
-        errors.push(error);
-    }
-    for place in silent {
-        tracing::warn!(replica = place, "gives no head");
-        let cause = format!("{place} did not answer before the deadline");
-        errors.push(VolumeError::unavailable("the head", cause));
-    }
-    told
+    round: &HeadRound<'_>,
+    sources: &[Arc<dyn Replica>],
+    deadline: Instant,
+) -> Answers {
+    let files = join_all(sources.iter().map(|source| head_file(&**source)));
+    let (fetched, files) = join(round.fetch(deadline), files).await;
+    Answers { fetched, files }
 }
 
-async fn ask_one(
-    place: &Arc<dyn Replica>,
-) -> (Arc<dyn Replica>, Result<Bytes, StoreError>, Option<Bytes>) {
-    let files = async {
-        let objects = place.objects()?;
-        let range = objects.range(ObjectName::Head, 0, store::head::MAX_HEAD_BYTES);
-        // Only a hint, and not worth much waiting.
-        let range = tokio::time::timeout(PATIENCE, range).await;
-        range.ok()?.ok().flatten()
-    };
-    let (head, files) = join(place.head(), files).await;
-    (place.clone(), head, files)
+async fn head_file(source: &dyn Replica) -> Option<Bytes> {
+    let objects = source.objects()?;
+    let range = objects.range(ObjectName::Head, 0, store::head::MAX_HEAD_BYTES);
+    // Only a hint, and not worth much waiting.
+    let range = tokio::time::timeout(PATIENCE, range).await;
+    range.ok()?.ok().flatten()
 }
 
-impl Offered {
-    /// The head with all policies under which it was judged: what is told on here hides none.
-    fn complete(mut self) -> Result<Offered, Reject> {
-        let known = self.offer.chain.signed();
-        if self.head.policies.len() < known.len() {
-            self.head.policies = known.to_vec();
-            self.bytes = self.head.encode()?.into();
-        }
-        Ok(self)
-    }
-}
-
-/// Judges what was told, newest first; of several that tell the same record, first who tells the most
-/// policies, then the longest valid.
+/// The versions that pass the floor, newest first, and what is wrong with the other answers. `own` is
+/// the replica's own head.
 ///
 /// # Errors
-/// A fork, at once; else the gravest error when no place is left. [`VolumeError::State`].
-pub(crate) fn judge(
-    state: &State,
-    terms: &Terms,
-    told: Vec<Told>,
-    errors: &mut Vec<VolumeError>,
-) -> Result<Vec<Offered>, VolumeError> {
-    let mut heads = Vec::new();
-    let mut tellers = Vec::new();
-    for told in told {
-        match Head::decode(&told.bytes) {
-            Ok(head) => {
-                heads.push(head);
-                tellers.push(told);
-            }
-            Err(why) => errors.push(VolumeError::Statement {
-                place: told.name().to_owned(),
-                why,
-            }),
-        }
-    }
-    let locked = state.lock()?;
-    let before = locked.load()?;
-    let verdict = before.judge_all(&heads, terms, &mut Signatures::default());
-    let (mut offered, mut refused) = (Vec::new(), Vec::new());
-    for ((told, head), offer) in tellers.into_iter().zip(heads).zip(verdict.offers) {
-        match offer {
-            Ok(offer) => offered.push(Offered {
-                place: told.place,
-                bytes: told.bytes,
+/// As [`HeadRound::verify`].
+pub(crate) async fn verify(
+    round: &HeadRound<'_>,
+    sources: &[Arc<dyn Replica>],
+    answers: Answers,
+    own: Option<Bytes>,
+    deadline: Instant,
+) -> Result<(Vec<Offered>, Vec<VolumeError>), VolumeError> {
+    let Answers { fetched, mut files } = answers;
+    let (verified, mut errors) = round.verify(fetched, own, deadline).await?;
+    let mut offered = Vec::new();
+    for head in verified {
+        let place = head.place.clone();
+        let source = head.mirror;
+        let source = source.and_then(|n| Some((n, sources.get(n)?.clone())));
+        let files = source
+            .as_ref()
+            .and_then(|(number, _)| files.get_mut(*number)?.take());
+        match complete(head) {
+            Ok((head, bytes, offer)) => offered.push(Offered {
+                source,
+                bytes,
                 head,
                 offer,
-                files: told.files,
+                files,
             }),
-            Err(why) => refused.push((told, why)),
+            Err(why) => errors.push(VolumeError::Statement { place, why }),
         }
     }
-    let nobody = offered.iter().all(|offered| offered.place.is_none());
-    for (told, why) in refused {
-        // What the replica itself tells may well have expired: that is why it is pulled.
-        if told.place.is_none() && why.class() != Class::Fork {
-            continue;
-        }
-        if is_old(&why) && !nobody {
-            tracing::warn!(replica = told.name(), %why, "a source is behind: passed over");
-        } else {
-            tracing::error!(replica = told.name(), %why, "head refused");
-        }
-        if is_evidence(&why, nobody) && told.place.is_some() {
-            locked.keep_contradiction(&told.bytes)?;
-        }
-        let place = told.name().to_owned();
-        errors.push(VolumeError::Statement { place, why });
+    if offered.iter().all(|offered| offered.source.is_none()) {
+        return Err(gravest(errors));
     }
-    if verdict.floor != before {
-        locked.store(&verdict.floor)?;
+    Ok((offered, errors))
+}
+
+/// The head with all policies under which it was judged: the replica hides none from its readers.
+fn complete(verified: VerifiedHead) -> Result<(Head, Bytes, Offer), Reject> {
+    let offer = verified.offer;
+    let Some((mut head, mut bytes)) = verified.head else {
+        return Err(Reject::NotPinned("a record without its head"));
+    };
+    let known = offer.chain.signed();
+    if head.policies.len() < known.len() {
+        head.policies = known.to_vec();
+        bytes = head.encode()?.into();
     }
-    offered.sort_by_key(|o| {
-        let told_here = o.place.is_none();
-        let policies = o.head.policies.len();
-        (
-            std::cmp::Reverse((o.offer.record.version, policies, o.offer.valid_until)),
-            told_here,
-        )
-    });
-    let offered = offered.into_iter().filter_map(|o| {
-        let place = o.place.as_ref().map_or("", |place| place.place());
-        let place = place.to_owned();
-        let refused = |why| errors.push(VolumeError::Statement { place, why });
-        o.complete().map_err(refused).ok()
-    });
-    let offered: Vec<Offered> = offered.collect();
-    let fork = errors.iter().any(|e| e.class() == Some(Class::Fork));
-    let outside = offered.iter().any(|o| o.place.is_some());
-    if fork || !outside {
-        return Err(gravest(std::mem::take(errors)));
-    }
-    Ok(offered)
+    Ok((head, bytes, offer))
 }

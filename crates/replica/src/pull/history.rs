@@ -1,6 +1,6 @@
-//! The volume's log, carried along: the leaves between what the replica has and what the new record
-//! names are fetched, must bear their signatures (which no log covers), and must hash into the log that
-//! the record was signed with (RFC 6962). A source that has no log, or another, or keeps silent, costs
+//! Carries the volume's log along. The leaves between what the replica has and what the new record names
+//! are fetched. They must bear their signatures (which no log covers) and must hash into the log that the
+//! record was signed with (RFC 6962). A source that has no log, or another one, or does not answer, costs
 //! the replica its log and nothing else.
 
 use std::time::Duration;

@@ -1,6 +1,5 @@
-//! A bandwidth limit over what is received. Whoever is about to ask waits until what came before is
-//! paid for; what comes is paid when it is there, so that nothing need be guessed. No credit is saved
-//! up while nobody asks.
+//! A bandwidth limit over what is received. A request waits until everything received before is paid for;
+//! an answer is paid when it has arrived, so its size need not be guessed. Idle time earns no credit.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

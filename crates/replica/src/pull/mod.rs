@@ -1,63 +1,63 @@
 //! `pull`: a repository follows a volume (SFSRO 3.3, pulldb; design `publish.md`, *Replication*).
 //!
-//! The order, each step a *wave* of requests that wait for those before:
+//! A pull makes *waves* of requests; each wave waits for the one before:
 //!
-//! 1. heads of all places, judged as a reader judges them (`heads`);
-//! 2. what the source's index says of new segments, then those segments (`stock`): hints, kept in memory;
-//!    beside them the leaves of the log (`history`);
-//! 3. the difference to the version that is here, walked (`closure`); what is neither here nor in
-//!    stock is asked for by handle, of all places (`sources`), and proved;
-//! 4. when everything that the new version reaches is here, the head moves.
+//! 1. the heads of all sources, judged as a reader judges them (`heads`);
+//! 2. what the source's index says of new segments, then those segments (`prefetch`). They are hints and
+//!    stay in memory. At the same time, the leaves of the log (`history`);
+//! 3. the walk over what differs from the version that is here (`closure`, `walk`). A block that is
+//!    neither here nor prefetched is asked for by handle, of all sources (`sources`), and proved;
+//! 4. when all that the new version reaches is here, the head moves.
 //!
-//! Until then the old version stands. The block that names the new tree, its root's inode, is written
-//! last, so a root that is here has all below it. What has been proved is made durable on the way;
-//! whatever ends a pull, the next one finds it again. Only what a signed root reaches is ever written.
+//! Until then the old version stands. The inode of the new root is written last, so a root that is here
+//! has everything below it. Proved blocks are made durable on the way: when a pull ends early, the next
+//! one finds them. Only what a signed root reaches is ever written.
 
 mod closure;
 mod heads;
 mod history;
 mod limit;
 pub mod note;
+mod prefetch;
 pub(crate) mod sources;
-mod stock;
 mod walk;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
 use reader::ReadError;
 use store::disk::Disk;
+use store::mirrors::Mirrors;
 use store::{Replica, Repository, StoreError, Writer};
 use tokio::sync::Notify;
 use trust::Reject;
-use trust::floor::Floor;
 use trust::head::Head;
-use trust::judge::{Freshness, Terms};
+use trust::judge::Freshness;
 use trust::root::RootRecord;
+use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
 use crate::prune::{self, PruneOptions, Pruned};
-use heads::{Offered, Told};
+use heads::Offered;
 use limit::Limit;
 use note::{ReplicaNote, Scope};
+use prefetch::SegmentPrefetch;
 use sources::Sources;
-use state::clock::wall_seconds;
-use state::{self, LockedState, State, StateError};
-use stock::Stock;
+use state::{Clock, StateError, VolumeState};
 use volume::error::{VolumeError, gravest, is_fork};
-use volume::growth;
+use volume::heads::HeadRound;
 use volume::verify::Tally;
 use walk::Walk;
 
 /// How a volume is pulled.
 #[derive(Debug, Clone)]
 pub struct PullOptions {
-    /// Where floors are kept.
+    /// The directory that holds the floors.
     pub state_directory: PathBuf,
-    /// How long a place may be silent, and how long an outage of all is waited for.
+    /// How long one source may be silent, and how long a pull waits when all are.
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
@@ -70,9 +70,9 @@ pub struct PullOptions {
     pub keep: Option<u64>,
     /// Read and prove what is here already, too; fetch anew what is damaged.
     pub paranoid: bool,
-    /// Unix seconds; for tests and for whoever trusts another clock than the system's.
-    pub clock: fn() -> u64,
-    /// Told from outside, ends the pull; what arrived is kept.
+    /// The clock by which expiry is judged.
+    pub clock: Clock,
+    /// Ends the pull when it is notified. What arrived is kept.
     pub stop: Arc<Notify>,
 }
 
@@ -86,7 +86,7 @@ impl Default for PullOptions {
             scope: Scope::default(),
             keep: None,
             paranoid: false,
-            clock: wall_seconds,
+            clock: Clock::system(),
             stop: Arc::default(),
         }
     }
@@ -161,7 +161,7 @@ pub(crate) struct Here {
 }
 
 /// Brings the repository on `disk`, which is made if there is none, up to the newest version of
-/// `volume` that the places have whole. Waits for the disk: run it where that is allowed.
+/// `volume` that the sources have whole. It waits for the disk of the repository on the calling thread.
 ///
 /// # Errors
 /// [`PullError`]; the version before stands then, whole.
@@ -181,24 +181,30 @@ pub async fn pull(
         Some(writer) => here(writer, volume)?,
         None => None,
     };
-    let state = State::open(&options.state_directory, &volume)?;
-    let terms = Terms {
+    let state = VolumeState::at(&options.state_directory, &volume);
+    let mirrors = Arc::new(Mirrors::new(replicas.to_vec()));
+    let signatures = Arc::<Mutex<Signatures>>::default();
+    let round = HeadRound {
+        mirrors: &mirrors,
+        state: &state,
+        signatures: &signatures,
         freshness: options.freshness,
-        ..Terms::strict((options.clock)())
+        now: options.clock.now(),
+        toward: None,
+        patience: heads::PATIENCE,
     };
-    let mut errors = Vec::new();
     let until = Instant::now() + options.deadline;
-    let told = heads::ask(replicas, until, &mut errors);
-    let mut told = unless_stopped(options, told).await?;
-    if let (Some(_), Some(writer)) = (&here, &writer) {
-        told.push(Told {
-            place: None,
-            bytes: writer.statements().clone(),
-            files: None,
-        });
-    }
-    let offers = heads::judge(&state, &terms, told, &mut errors)?;
-    let own = offers.iter().find(|offered| offered.place.is_none());
+    let committing = AtomicBool::new(false);
+    let own = match (&here, &writer) {
+        (Some(_), Some(writer)) => Some(writer.statements().clone()),
+        _ => None,
+    };
+    let heads = async {
+        let answers = heads::ask(&round, replicas, until).await;
+        heads::verify(&round, replicas, answers, own, until).await
+    };
+    let (offers, errors) = unless_stopped(options, &committing, heads).await??;
+    let own = offers.iter().find(|offered| offered.source.is_none());
     let own_until = own.map_or(0, |own| own.offer.valid_until);
     let writer = match writer {
         Some(writer) => writer,
@@ -208,36 +214,42 @@ pub async fn pull(
         replicas,
         options,
         tally,
-        state,
+        round,
+        committing: &committing,
         writer,
         here,
         own_until,
         written_bytes: 0,
         owes: None,
     };
-    // Nothing waits between the first step of a commit and its last, so none is cut off.
-    let pulled = match unless_stopped(options, pull.newest(offers, errors)).await {
+    let pulled = match unless_stopped(options, &committing, pull.newest(offers, errors)).await {
         Ok(pulled) => pulled?,
         Err(interrupted) => {
             pull.keep();
             return Err(interrupted);
         }
     };
-    // Whatever is owed of the limit is paid before this is called done; the version is here, though.
+    // What the limit still demands is waited for before this is called done; the version is here, though.
     if let Some(sources) = &pull.owes {
-        let _ = unless_stopped(options, sources.limit.wait()).await;
+        let _ = unless_stopped(options, &AtomicBool::new(false), sources.limit.wait()).await;
     }
     Ok(pulled)
 }
 
-/// Does what may have to wait, unless told to stop.
+/// Does `work` unless the pull is told to stop. Once `committing` is set, `work` ends first: a commit is
+/// bounded by the deadline of the state, and its outcome is told as it is.
 async fn unless_stopped<T>(
     options: &PullOptions,
+    committing: &AtomicBool,
     work: impl Future<Output = T>,
 ) -> Result<T, PullError> {
+    let mut work = std::pin::pin!(work);
     tokio::select! {
-        done = work => Ok(done),
-        () = options.stop.notified() => Err(PullError::Interrupted),
+        done = &mut work => Ok(done),
+        () = options.stop.notified() => match committing.load(Ordering::Relaxed) {
+            true => Ok(work.await),
+            false => Err(PullError::Interrupted),
+        },
     }
 }
 
@@ -269,7 +281,9 @@ struct Pull<'a> {
     replicas: &'a [Arc<dyn Replica>],
     options: &'a PullOptions,
     tally: Arc<Tally>,
-    state: State,
+    round: HeadRound<'a>,
+    /// Set while a commit is under way, which a stop does not cut off.
+    committing: &'a AtomicBool,
     writer: Writer,
     here: Option<Here>,
     /// Until when the head that is here may be believed, unix seconds; 0 where it may not.
@@ -280,7 +294,7 @@ struct Pull<'a> {
 }
 
 impl Pull<'_> {
-    /// Takes the newest version that can be had whole. Who announces one and withholds it is passed
+    /// Takes the newest version that can be fetched whole. A version that its source withholds is passed
     /// over for the next.
     async fn newest(
         &mut self,
@@ -288,7 +302,7 @@ impl Pull<'_> {
         mut errors: Vec<VolumeError>,
     ) -> Result<Pulled, PullError> {
         for mut offered in offers {
-            let Some(place) = offered.place.clone() else {
+            let Some((number, place)) = offered.source.clone() else {
                 continue;
             };
             if let Some(here) = &self.here
@@ -303,13 +317,13 @@ impl Pull<'_> {
                 errors.push(VolumeError::Statement { place, why });
                 continue;
             }
-            let followed = match self.grown(&mut offered, &place).await {
+            let followed = match self.prove_log(&mut offered, number).await {
                 Ok(()) => self.follow(&offered).await,
                 Err(error) if is_fork(&error) => return Err(error.into()),
                 Err(error) => Err(error.into()),
             };
             match followed {
-                // Proved of what the publisher signed: no place is to blame, and none knows better.
+                // The publisher's own tree proves it: no source is to blame, and none knows better.
                 Err(PullError::Volume(error @ VolumeError::Read(ReadError::NotFound { .. }))) => {
                     self.keep();
                     return Err(error.into());
@@ -331,17 +345,11 @@ impl Pull<'_> {
         Err(gravest(errors).into())
     }
 
-    /// Shows that the log of `offered` only grew; who told it is asked first.
-    async fn grown(
-        &self,
-        offered: &mut Offered,
-        teller: &Arc<dyn Replica>,
-    ) -> Result<(), VolumeError> {
-        let mut places: Vec<_> = self.replicas.iter().cloned().enumerate().collect();
-        places.sort_by_key(|(_, replica)| !Arc::ptr_eq(replica, teller));
-        let (head, offer) = (&offered.bytes, &mut offered.offer);
+    /// Proves that the log of `offered` only grew. The source that announced it is asked first.
+    async fn prove_log(&self, offered: &mut Offered, source: usize) -> Result<(), VolumeError> {
         let deadline = Instant::now() + self.options.deadline;
-        growth::show(&self.state, offer, head, &places, deadline, |_, _| {}).await
+        let (offer, head) = (&mut offered.offer, &offered.bytes);
+        self.round.prove_log(offer, head, &[source], deadline).await
     }
 
     /// Makes durable what arrived, so that the next pull need not fetch it again.
@@ -361,7 +369,7 @@ impl Pull<'_> {
         let stands = self.here.as_ref().map(|here| here.record_hash);
         let same = stands == Some(offered.offer.record_hash) && proved.as_ref() == Some(scope);
         if same && !self.options.paranoid {
-            return self.renew(offered);
+            return self.renew(offered).await;
         }
         let sources = Arc::new(Sources::new(
             offered.offer.chain.hasher(),
@@ -373,19 +381,19 @@ impl Pull<'_> {
         let repository = self.writer.repository().clone();
         // A place that stalls is not waited for long: others are asked, too.
         let patience = self.options.deadline / 2;
-        let (stock, (leaves, log_whole)) = join(
-            lay_in(&sources, offered, &repository, self.options, patience),
+        let (prefetched, (leaves, log_whole)) = join(
+            prefetch(&sources, offered, &repository, self.options, patience),
             history::carry(&sources, &repository, self.here.as_ref(), offered, patience),
         )
         .await;
         let base = proved.filter(|base| covers(base, scope));
         let base = self.here.as_ref().filter(|_| base.is_some());
         let base = base.map(|here| here.record.root);
-        let stock_waves = stock.waves;
+        let prefetch_waves = prefetched.waves;
         let mut walk = Walk::new(
             sources.clone(),
             &mut self.writer,
-            stock,
+            prefetched,
             offered.offer.record.root,
             self.options,
         );
@@ -401,7 +409,7 @@ impl Pull<'_> {
             self.writer.tile_log(&offered.offer.log_after);
         }
         self.written_bytes += done.written_bytes;
-        self.commit(offered)?;
+        self.commit(offered).await?;
         if let Err(error) = done.followed.store(&mut self.writer) {
             tracing::debug!(%error, "the source's files will be asked for again");
         }
@@ -413,7 +421,7 @@ impl Pull<'_> {
             block_bytes: done.block_bytes,
             healed: done.healed,
             received_bytes,
-            waves: done.waves.max(1 + stock_waves),
+            waves: done.waves.max(1 + prefetch_waves),
             log_whole,
             pruned,
             ..self.told(offered)
@@ -428,7 +436,7 @@ impl Pull<'_> {
         }
         let options = PruneOptions {
             keep: self.options.keep.unwrap_or(1),
-            clock: self.options.clock,
+            clock: self.options.clock.clone(),
             ..PruneOptions::default()
         };
         match prune::collect(&mut self.writer, &options) {
@@ -450,9 +458,9 @@ impl Pull<'_> {
     }
 
     /// The version is here already; its statement may hold longer now.
-    fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
+    async fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
         if self.replaces(offered) {
-            self.commit(offered)?;
+            self.commit(offered).await?;
         }
         Ok(Pulled {
             waves: 1,
@@ -480,34 +488,29 @@ impl Pull<'_> {
         (here.record_hash == offered.offer.record_hash).then_some(here)
     }
 
-    /// Moves the head, then the floor: were it the other way round, whoever reads from this replica
-    /// with this state would be told of a rollback after a crash in between. The better of two heads
-    /// about one record stands.
-    fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
-        self.adopted(offered)?;
+    /// Moves the head, then the floor. In the other order, a crash in between would make this replica's
+    /// own readers report a rollback. Of two heads about one record, the better one stands.
+    async fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
+        self.committing.store(true, Ordering::Relaxed);
+        let committed = self.commit_whole(offered).await;
+        self.committing.store(false, Ordering::Relaxed);
+        committed
+    }
+
+    async fn commit_whole(&mut self, offered: &Offered) -> Result<(), PullError> {
+        let deadline = || Instant::now() + self.options.deadline;
+        // Another process may have moved the floor meanwhile.
+        let offer = &offered.offer;
+        self.round.check_adoptable(offer, deadline()).await?;
         let bytes = match self.replaces(offered) {
             true => offered.bytes.clone(),
             false => self.writer.statements().clone(),
         };
         let committed = self.writer.commit(&bytes)?;
         self.written_bytes += committed.segment_bytes + committed.index_bytes;
-        let (locked, adopted) = self.adopted(offered)?;
-        locked.store(&adopted)?;
-        if let Err(error) = locked.keep(&bytes) {
-            tracing::warn!(%error, "the head is not kept as evidence");
-        }
+        let deadline = Instant::now() + self.options.deadline;
+        self.round.adopt(offer, Some(bytes), deadline).await?;
         Ok(())
-    }
-
-    /// The floor as it would be, if it may be: another process may have moved it meanwhile.
-    fn adopted(&self, offered: &Offered) -> Result<(LockedState, Floor), VolumeError> {
-        let locked = self.state.lock()?;
-        let refused = |why| VolumeError::Statement {
-            place: "what was to be adopted".to_owned(),
-            why,
-        };
-        let adopted = locked.load()?.adopt(&offered.offer).map_err(refused)?;
-        Ok((locked, adopted))
     }
 
     fn told(&self, offered: &Offered) -> Pulled {
@@ -522,23 +525,23 @@ impl Pull<'_> {
     }
 }
 
-/// Fetches ahead from whoever told the version, where that is worth while.
-async fn lay_in(
+/// Fetches new segments ahead from the source that announced the version, if the whole volume is pulled.
+async fn prefetch(
     sources: &Sources,
     offered: &Offered,
     repository: &Repository,
     options: &PullOptions,
     patience: Duration,
-) -> Stock {
-    let place = offered
-        .place
+) -> SegmentPrefetch {
+    let source = offered
+        .source
         .as_ref()
         .filter(|_| options.scope.is_everything());
-    let objects = place.and_then(|place| place.objects());
+    let objects = source.and_then(|(_, source)| source.objects());
     let (Some(objects), Some(files)) = (objects, &offered.files) else {
-        return Stock::default();
+        return SegmentPrefetch::default();
     };
-    stock::lay_in(sources, objects, files, repository, patience).await
+    prefetch::prefetch(sources, objects, files, repository, patience).await
 }
 
 /// Whether a version held as far as `base` is whole as far as `scope`.

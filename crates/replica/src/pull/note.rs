@@ -1,4 +1,4 @@
-//! What a replica says of itself: for which record its closure was proved, and which paths it holds.
+//! What a replica notes about itself: for which record its closure was proved, and which paths it holds.
 //!
 //! ```text
 //! bulla replica
@@ -8,8 +8,8 @@
 //! path HEX                     none: everything; names are bytes, so they are written in hexadecimal
 //! ```
 //!
-//! Between writing the note and moving the head there may be a crash; so the section of the version
-//! before stays until the next pull. A repository without a note was published into and holds all.
+//! The machine may crash between writing the note and moving the head, so the section of the version
+//! before stays until the next pull. A repository without a note was published into and holds everything.
 
 use store::notes::Note;
 use store::{Repository, StoreError, Writer};

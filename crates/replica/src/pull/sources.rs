@@ -1,6 +1,6 @@
-//! Asking several places for many blocks, each answer proved before it counts (SFSRO 3.2: *verify by
-//! hashing*). A place that is silent, lies or denies is asked last from then on; nothing that it says
-//! can stand in the way of the others.
+//! Asks several sources for many blocks. Each answer is proved before it counts (SFSRO 3.2: *verify by
+//! hashing*). A source that is silent, lies or denies is asked last from then on; nothing that it says
+//! keeps the others from answering.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
-//! Drives the walk: what [`Closure`] names is looked for here, in stock, and then at the sources, in
-//! batches of which several are under way; what comes is written and supplied.
+//! Drives the walk. A block that [`Closure`] names is looked for in the repository, then among the
+//! prefetched records, then at the sources, in several batches at a time. What arrives is written, and
+//! supplied to the closure.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use trust::map::{self, ChildRef, Find};
 use trust::{Handle, InodeBlock, Record, Reject};
 
 use super::closure::Closure;
+use super::prefetch::{Followed, SegmentPrefetch};
 use super::sources::{Claim, Got, Proved, Sources, Want, prove};
-use super::stock::{Followed, Stock};
 use super::{PullError, PullOptions};
 use volume::error::gravest;
 
@@ -36,7 +37,7 @@ pub(crate) struct Walk<'a> {
     writer: &'a mut Writer,
     repository: Repository,
     closure: Closure,
-    stock: Stock,
+    prefetched: SegmentPrefetch,
     options: &'a PullOptions,
     root: Handle<InodeBlock>,
     /// Written last.
@@ -82,7 +83,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn new(
         sources: Arc<Sources>,
         writer: &'a mut Writer,
-        stock: Stock,
+        prefetched: SegmentPrefetch,
         root: Handle<InodeBlock>,
         options: &'a PullOptions,
     ) -> Walk<'a> {
@@ -92,7 +93,7 @@ impl<'a> Walk<'a> {
             sources,
             writer,
             closure: Closure::default(),
-            stock,
+            prefetched,
             options,
             root,
             root_record: None,
@@ -108,7 +109,7 @@ impl<'a> Walk<'a> {
         let old = base
             .filter(|_| !self.options.paranoid)
             .and_then(|root| self.inode_here(&root));
-        let wave = 1 + self.stock.waves;
+        let wave = 1 + self.prefetched.waves;
         if self.options.scope.is_everything() {
             self.closure.inode(self.root, old.map(Box::new), wave);
         } else {
@@ -122,10 +123,13 @@ impl<'a> Walk<'a> {
         if let Some(record) = self.root_record.take() {
             self.write(&record)?;
         }
-        if self.stock.len() > 0 {
-            tracing::debug!(records = self.stock.len(), "came along and were not wanted");
+        if self.prefetched.len() > 0 {
+            tracing::debug!(
+                records = self.prefetched.len(),
+                "came along and were not wanted"
+            );
         }
-        self.done.followed = std::mem::take(&mut self.stock.followed);
+        self.done.followed = std::mem::take(&mut self.prefetched.followed);
         Ok(self.done)
     }
 
@@ -158,7 +162,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next blocks to ask for; those that are here or in stock are supplied on the way.
+    /// The next blocks to ask for; those that are here or prefetched are supplied on the way.
     fn next_batch(&mut self) -> Result<Vec<Want>, PullError> {
         let most_bytes = self.sources.limit.request_bytes(BATCH_BYTES);
         let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -177,7 +181,7 @@ impl<'a> Walk<'a> {
         Ok(batch)
     }
 
-    /// A block that is here, or in stock (it is to be written then).
+    /// A block that is here, or prefetched (then it is written).
     fn at_hand(&mut self, want: &Want) -> Result<Option<Found>, PullError> {
         if let Claim::Data { len } = want.claim
             && !self.options.paranoid
@@ -195,7 +199,7 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        let Some((record, wave)) = self.stock.take(&want.handle) else {
+        let Some((record, wave)) = self.prefetched.take(&want.handle) else {
             return Ok(None);
         };
         // Proved like any answer: an index that lies costs this much.

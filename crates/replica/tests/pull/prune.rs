@@ -121,7 +121,7 @@ async fn a_valid_version_is_never_collected_and_publishing_goes_on() {
     let pruned = collect(&publisher.disk.clone(), &options(1)).unwrap();
     assert_eq!(pruned.kept, [6, 5, 4, 3, 2, 1]);
     let later = PruneOptions {
-        clock: || now() + 4000,
+        clock: state::Clock::fixed(now() + 4000),
         ..options(2)
     };
     let pruned = collect(&publisher.disk.clone(), &later).unwrap();
@@ -223,7 +223,7 @@ async fn what_a_thief_signed_displaces_nothing() {
     }
     // Nor when all has expired and several are asked for.
     let later = PruneOptions {
-        clock: || now() + 10_000,
+        clock: state::Clock::fixed(now() + 10_000),
         ..options(3)
     };
     let pruned = collect(&disk, &later).unwrap();
@@ -340,7 +340,7 @@ async fn readers_read_on_while_a_publisher_publishes_and_versions_are_collected(
     let grace = PruneOptions {
         grace: Duration::from_secs(60),
         // Only the newest counts as valid: what a reader has just opened is collected under it.
-        clock: || now() + 10_000,
+        clock: state::Clock::fixed(now() + 10_000),
         ..options(1)
     };
     for _ in 0..40 {
@@ -400,7 +400,7 @@ async fn a_replica_keeps_what_it_was_told_to_keep() {
     let mut follower = Follower::new();
     follower.options.keep = Some(2);
     // Nothing that was pulled is valid any more when the next version comes.
-    follower.options.clock = || now() + 1;
+    follower.options.clock = state::Clock::fixed(now() + 1);
     for version in 2..7 {
         for _ in 0..10 {
             publisher.edit();
@@ -416,7 +416,7 @@ async fn a_replica_keeps_what_it_was_told_to_keep() {
     }
     let disk = follower.disk.clone();
     let later = PruneOptions {
-        clock: || now() + 10_000,
+        clock: state::Clock::fixed(now() + 10_000),
         ..options(2)
     };
     let pruned = collect(&disk, &later).unwrap();

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use serve::{Counters, Limits, Server, Shelf};
+use serve::mirror::{Counters, Options, RepositoryReader, Server};
+use serve::net::Limits;
 use store::StoreError;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -18,7 +19,7 @@ use trust::frame::Packer;
 use trust::{Handle, Hasher, Kind, Record};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
-pub const VOLUME: [u8; 32] = [7; 32];
+pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([7; 32]);
 pub const SEGMENT: ObjectName = ObjectName::Segment([5; 16]);
 
 /// Bytes that do not compress.
@@ -52,7 +53,7 @@ pub fn encoded(record: &Record) -> Bytes {
 }
 
 #[derive(Default)]
-pub struct TestShelf {
+pub struct TestReader {
     records: HashMap<Handle, Bytes>,
     order: Vec<Handle>,
     head: Mutex<Bytes>,
@@ -63,14 +64,14 @@ pub struct TestShelf {
     pub object: Bytes,
 }
 
-impl TestShelf {
-    pub fn new(records: &[Record]) -> TestShelf {
-        TestShelf {
+impl TestReader {
+    pub fn new(records: &[Record]) -> TestReader {
+        TestReader {
             records: records.iter().map(|r| (r.handle, encoded(r))).collect(),
             order: records.iter().map(|r| r.handle).collect(),
             head: Mutex::new(Bytes::from_static(b"head 1")),
             object: Bytes::from(noise(99, 300_000)),
-            ..TestShelf::default()
+            ..TestReader::default()
         }
     }
 
@@ -100,7 +101,7 @@ impl TestShelf {
     }
 }
 
-impl Shelf for TestShelf {
+impl RepositoryReader for TestReader {
     fn place(&self) -> &str {
         "test shelf"
     }
@@ -123,7 +124,7 @@ impl Shelf for TestShelf {
         &self,
         want: &[Handle],
         around: usize,
-        sink: &mut serve::shelf::Regions<'_>,
+        sink: &mut serve::mirror::reader::Regions<'_>,
     ) -> Result<(), StoreError> {
         std::thread::sleep(Duration::from_millis(self.disk_ms.load(Ordering::Relaxed)));
         if self.broken.load(Ordering::Relaxed) {
@@ -165,16 +166,20 @@ impl Shelf for TestShelf {
 pub struct Running {
     pub address: SocketAddr,
     pub counters: Arc<Counters>,
-    pub refresher: serve::server::Refresher,
+    pub refresher: serve::mirror::Refresher,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    pub fn start(shelf: Arc<TestShelf>, limits: Limits) -> Running {
-        let shelf: Arc<dyn Shelf> = shelf;
+    pub fn start(shelf: Arc<TestReader>, limits: Limits) -> Running {
+        Running::start_with(shelf, limits, Options::default())
+    }
+
+    pub fn start_with(shelf: Arc<TestReader>, limits: Limits, options: Options) -> Running {
+        let shelf: Arc<dyn RepositoryReader> = shelf;
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], limits).unwrap();
+        let server = Server::listen(any, vec![(VOLUME, shelf)], limits, options).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         Running {
             address: server.local_addr(),

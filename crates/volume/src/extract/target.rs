@@ -1,7 +1,7 @@
-//! One file of an extraction: opened beneath the target, never through a link, then given its content
-//! and those attributes that a stranger may set.
+//! One file of an extraction: it is opened beneath the target, never through a link. Then it gets its
+//! content and those attributes that a stranger may set.
 //!
-//! Relies on [`crate::snapshot`] for proved bytes; `extract` decides what is made and in which order.
+//! Relies on [`crate::snapshot`] for proved bytes. `extract` decides what is made, and in which order.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,7 +18,7 @@ use super::{ExtractError, ExtractOptions};
 use crate::snapshot::Snapshot;
 use crate::verify::Tally;
 use crate::volume::Volume;
-use reader::blocks::Fetch;
+use reader::Fetch;
 
 /// Content of one file that is in memory at a time, bytes.
 const WINDOW_BYTES: u64 = 2 << 20;

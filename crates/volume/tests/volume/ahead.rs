@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use reader::ReadError;
-use reader::blocks::now as at_once;
+use reader::now as at_once;
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 use trust::inode::Inode;

@@ -166,7 +166,7 @@ async fn an_expired_statement_opens_nothing_and_stops_new_readers() {
         .await
         .unwrap();
     volume.current().unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    world.clock.advance(std::time::Duration::from_secs(3));
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
     let snapshot = volume.snapshot();
     let inode = snapshot
@@ -194,7 +194,7 @@ async fn a_clock_that_is_behind_gives_no_statement_more_time() {
         .unwrap();
     assert!(volume.now() >= start, "it is not earlier than what it saw");
     volume.current().unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(3100)).await;
+    world.clock.advance(std::time::Duration::from_secs(4));
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
 }
 
@@ -208,7 +208,7 @@ async fn a_clock_that_is_behind_gives_a_renewed_statement_no_more_time() {
     liar.tell(Lie::Head(world.model.publish(&root, start, 2).unwrap()));
     volume.refresh().await.unwrap();
     assert!(volume.now() >= start, "it is not earlier than what it saw");
-    tokio::time::sleep(std::time::Duration::from_millis(3100)).await;
+    world.clock.advance(std::time::Duration::from_secs(4));
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
 }
 
@@ -296,7 +296,7 @@ async fn a_version_without_what_is_in_use_is_passed_over_for_the_next() {
     places[1].tell(Lie::Head(newest));
     let error = volume.check_for(&NotOf(4)).await.unwrap_err();
     assert_eq!(error.class(), Some(Class::Unavailable), "{error}");
-    tokio::time::sleep(std::time::Duration::from_millis(3100)).await;
+    world.clock.advance(std::time::Duration::from_secs(4));
     let found = volume.check_for(&NotOf(4)).await.unwrap();
     assert_eq!(version(found), Some(4));
 }
@@ -309,7 +309,7 @@ async fn nobody_is_behind_because_the_statement_ended() {
     world.head = world.model.publish(&root, now(), 1).unwrap();
     let place = world.liar(Lie::None);
     let volume = world.open(vec![place]).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    world.clock.advance(std::time::Duration::from_secs(2));
     let error = volume.refresh().await.unwrap_err();
     assert_eq!(error.class(), Some(Class::Expired), "{error}");
     assert!(!volume.mirrors().status()[0].behind);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use reader::blocks::now as at_once;
+use reader::now as at_once;
 use sim::liar::Lie;
 use trust::inode::Content;
 use volume::Fetch;

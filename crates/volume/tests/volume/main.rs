@@ -5,12 +5,13 @@
 
 mod ahead;
 mod caching;
+mod consistency;
 mod extracting;
 mod freshness;
 mod graces;
-mod growth;
 mod honest;
 mod lies;
+mod locked;
 mod mirrors;
 mod offline;
 mod publisher;

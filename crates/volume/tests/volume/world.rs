@@ -8,6 +8,7 @@ use reader::ReadError;
 use sim::liar::{Liar, Lie};
 pub use sim::model::noise;
 use sim::model::{Model, inode};
+use state::ManualClock;
 use store::Replica;
 use store::memory::MemoryStore;
 use store::object::ObjectName;
@@ -18,6 +19,8 @@ pub struct World {
     pub model: Model,
     pub head: Bytes,
     pub state: tempfile::TempDir,
+    /// The readers' clock. It stands still until a test moves it.
+    pub clock: ManualClock,
 }
 
 pub fn now() -> u64 {
@@ -63,6 +66,7 @@ impl World {
             model,
             head,
             state: tempfile::tempdir().unwrap(),
+            clock: ManualClock::at(now()),
         }
     }
 
@@ -92,6 +96,7 @@ impl World {
             state_directory: self.state.path().to_owned(),
             cache_bytes: 16 << 20,
             deadline: Duration::from_millis(400),
+            clock: self.clock.clock(),
             ..VolumeOptions::default()
         }
     }

@@ -1,4 +1,4 @@
-//! Where a repository lies on the web: `http(s)://host[:port]/path`, in one spelling.
+//! The address of a repository on the web: `http(s)://host[:port]/path`, in one spelling.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ impl HttpAddress {
         Some(HttpAddress { url })
     }
 
-    /// Whether the last part of its path is this.
+    /// Whether the last part of its path is `name`.
     pub(super) fn ends_with(&self, name: &str) -> bool {
         let path = self.url.path().trim_end_matches('/');
         path.rsplit('/').next() == Some(name)
@@ -38,7 +38,7 @@ impl FromStr for HttpAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<HttpAddress, String> {
-        // The parser of URLs would drop or mend some of these; an address has one reading or none.
+        // The URL parser would drop or repair some of these; we refuse what can be read in two ways.
         if !text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
             return Err("percent-encode what is not plain ASCII".to_owned());
         }
@@ -58,7 +58,7 @@ impl FromStr for HttpAddress {
         }
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{path}/"));
-        // In the one spelling: percent-encoding may have made it longer than what was written.
+        // Checked on the normalized URL: percent-encoding may have made it longer.
         if url.as_str().len() > MAX_ADDRESS_BYTES {
             return Err(format!("longer than {MAX_ADDRESS_BYTES} bytes"));
         }

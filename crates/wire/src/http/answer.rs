@@ -1,8 +1,9 @@
-//! What a web server's status and headers mean for a piece of a file (RFC 9110). Sans-I/O.
+//! Judges a web server's answer to a request for a part of a file, by status and headers (RFC 9110).
+//! Sans-I/O.
 //!
-//! The server is hostile or merely a web server: one that compresses, ignores ranges, sends people to
-//! a login page, or serves another file. Each answer is judged before a byte of its body is taken,
-//! and the judgement says how many bytes may be.
+//! The server may be hostile, or just a web server that compresses, ignores ranges, redirects to a
+//! login page, or serves another file. An answer is judged before any byte of its body is read; the
+//! verdict says how many bytes to read.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use reqwest::header::{
 };
 use trust::Reject;
 
-/// Where a server ignores ranges and sends the whole file, this much of it is read and no more.
+/// Most bytes that are read of a whole file when the server ignores ranges.
 pub const MAX_UNRANGED_BYTES: u64 = 1 << 20;
 /// Longest pause that a server may ask for.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -21,18 +22,18 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// A whole file of at most so many bytes; `known` if the client told which state it has.
+    /// A whole file of at most so many bytes; `known` if the client said which version it has.
     Whole {
         /// Bound, bytes.
         max_bytes: u64,
         /// Whether "not modified" may be the answer.
         known: bool,
     },
-    /// A piece of a file.
+    /// A part of a file.
     Range {
         /// Where it begins.
         offset: u64,
-        /// How long it is; more than nothing.
+        /// Its length; not zero.
         len_bytes: u64,
     },
 }
@@ -40,47 +41,47 @@ pub enum Asked {
 /// How much of a body to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Take {
-    /// Bytes before what was asked for.
+    /// Bytes to skip before the wanted part.
     pub skip_bytes: u64,
-    /// Bytes to take then.
+    /// Bytes to read after that.
     pub take_bytes: u64,
-    /// What to do with more.
+    /// What to do when more bytes come.
     pub more: More,
-    /// Fewer are a broken answer; otherwise they are the file's end.
+    /// Whether fewer bytes are an error; otherwise they are the end of the file.
     pub exact: bool,
 }
 
-/// A body that is longer than what may be taken.
+/// What to do with a body that is longer than it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum More {
-    /// It is a file of which only a part is wanted: stop reading.
+    /// Stop reading: only a part of the file is wanted.
     Leave,
-    /// No honest server sends it.
+    /// Refuse it: no honest server sends more.
     Refuse,
 }
 
-/// What an answer is.
+/// The verdict on an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Its body is what was asked for.
     Body(Take),
-    /// What the client has is still so.
+    /// Not modified: the client's version is current.
     NotModified,
     /// There is no such file.
     Missing,
-    /// The file ends before the piece begins.
+    /// The file ends before the part begins.
     PastEnd,
-    /// Not now; perhaps after so long.
+    /// Not now; the server may say after how long.
     Busy(StatusCode, Option<Duration>),
-    /// The server does not give it to us.
+    /// The server refuses access.
     Refused(String),
-    /// It is of no use, and proves no ill will.
+    /// Not usable, but not proof of an attack.
     Unusable(String),
-    /// No honest server gives it.
+    /// No honest server answers this.
     Bad(&'static str),
 }
 
-/// What [`Verdict::Bad`] and bad bodies are called.
+/// The name of [`Verdict::Bad`] and of bad bodies in errors.
 pub(crate) fn bad(why: &'static str) -> Reject {
     Reject::Malformed {
         what: "HTTP answer",
@@ -130,7 +131,7 @@ pub fn judge(asked: Asked, status: StatusCode, headers: &HeaderMap) -> Verdict {
     }
 }
 
-/// [`judge`] of an answer as it stands on the wire; `None` for what HTTP itself does not allow.
+/// [`judge`] for the text of an answer; `None` when it is not valid HTTP.
 pub fn judge_text<'a>(
     asked: Asked,
     status: u16,
@@ -183,7 +184,7 @@ fn partial(offset: u64, len_bytes: u64, headers: &HeaderMap) -> Verdict {
     })
 }
 
-/// The whole file where a piece was asked for: allowed (RFC 9110, 14.2), and of use while it is
+/// The verdict on a whole file instead of a part: allowed (RFC 9110, 14.2), and usable while it is
 /// small.
 fn unranged(offset: u64, len_bytes: u64, headers: &HeaderMap) -> Verdict {
     if is_html(headers) {
@@ -203,18 +204,18 @@ fn unranged(offset: u64, len_bytes: u64, headers: &HeaderMap) -> Verdict {
     })
 }
 
-/// What a page for people in the place of a repository is called.
+/// The message for an HTML page in the place of a repository.
 pub const NOT_A_REPOSITORY: &str = "it sends a web page and no repository: a login page, an error page, \
      or the wrong address";
 
-/// Whether bytes that should be a repository's are a page for people.
+/// Whether bytes that should belong to a repository are an HTML page.
 pub fn looks_like_html(bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     text.first() == Some(&b'<')
 }
 
-/// Whether the headers announce one.
+/// Whether the headers announce an HTML page.
 pub fn is_html(headers: &HeaderMap) -> bool {
     header(headers, CONTENT_TYPE).is_some_and(|kind| {
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -222,7 +223,7 @@ pub fn is_html(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A `Content-Range` with its numbers.
+/// A parsed `Content-Range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentRange {
     /// First byte.
@@ -250,7 +251,7 @@ pub fn parse_content_range(text: &str) -> Option<ContentRange> {
     sound.then_some(ContentRange { first, last, total })
 }
 
-/// Digits and nothing else: `parse` would take a sign as well.
+/// A number of digits only; `parse` would accept a sign.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
@@ -260,7 +261,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     number(header(headers, CONTENT_LENGTH)?)
 }
 
-/// Seconds only: a date would have to be believed together with the server's clock.
+/// Seconds only: to use a date we would have to trust the server's clock.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = number(header(headers, RETRY_AFTER)?.trim())?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
@@ -270,7 +271,7 @@ pub(crate) fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A peer's word, safe for a terminal and not long.
+/// Text from a peer, made short and safe for a terminal.
 fn printable(text: &str) -> String {
     text.chars()
         .filter(|c| c.is_ascii_graphic())

@@ -1,10 +1,9 @@
-//! A repository's head and index as a reader far away holds them: what lies behind a run's pages
-//! once a run, and single pages as they are needed (docs/formats/repository.md).
+//! The head and the index of a repository behind a web server: the table of each run, fetched once,
+//! and single pages as they are needed (docs/formats/repository.md).
 //!
-//! Runs never change, so they are kept from head to head. All of it is the server's word: the rules
-//! of `store::index::table` are checked on everything that comes, and what one place can make a
-//! reader hold is bounded: [`MAX_TABLE_BYTES`] of tables, [`MAX_WHOLE_BYTES`] of runs held whole,
-//! and the page cache.
+//! A run never changes, so a new head keeps the runs that the old one had. None of this is trusted:
+//! all of it is checked by the rules of `store::index::table`. One server can fill no more memory
+//! than [`MAX_TABLE_BYTES`] of tables, [`MAX_WHOLE_BYTES`] of whole runs, and the page cache.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,17 +24,17 @@ use trust::Handle;
 use super::web::{Fault, Got, Web};
 use super::{HttpAddress, bad_index};
 
-/// Most that the tables of one head's runs may take, bytes: some 190 million blocks.
+/// Most bytes of the tables of one head's runs: about 190 million blocks.
 pub const MAX_TABLE_BYTES: u64 = 64 << 20;
-/// Most that the pages of runs held whole may take, bytes.
+/// Most bytes of the pages of whole runs.
 pub const MAX_WHOLE_BYTES: u64 = 16 << 20;
 /// A run as short as this comes whole in one request.
 const SMALL_RUN_BYTES: u64 = 64 << 10;
 /// The pages of a run as long as this are fetched together once several were wanted.
 const MEDIUM_PAGES_BYTES: u64 = 2 << 20;
-/// How many were wanted then.
+/// How many wanted pages cause that.
 const SEVERAL_PAGES: usize = 8;
-/// Wanted pages are fetched in one request when at most so many lie between them.
+/// Wanted pages are fetched in one request when at most so many others lie between them.
 const NEAR_PAGES: usize = 4;
 /// Most pages of one request.
 const MAX_PAGES: usize = 64;
@@ -52,12 +51,12 @@ impl Weighter<(FileId, usize), Bytes> for PageWeight {
     }
 }
 
-/// One state of the head, and what is known of its runs.
+/// One version of the head, and what is known of its runs.
 pub(super) struct View {
     pub(super) head: Head,
     /// Where the repository lies.
     pub(super) base: HttpAddress,
-    /// What to tell the server so that it sends the head only when it is another.
+    /// Request headers that make the server send the head only if it has changed.
     pub(super) conditions: HeaderMap,
     runs: Vec<Arc<Run>>,
 }
@@ -71,12 +70,12 @@ struct Run {
     table: OnceCell<Table>,
     /// All pages, checked.
     whole: OnceCell<Bytes>,
-    /// Pages that were wanted one by one.
+    /// How many pages were fetched one by one.
     wanted: AtomicUsize,
 }
 
 impl View {
-    /// The state that a head tells; runs that `old` knows are taken over.
+    /// The view that a head describes; takes over the runs that `old` has.
     pub(super) fn new(
         head: Head,
         base: HttpAddress,
@@ -188,7 +187,7 @@ impl View {
             };
             match page {
                 None => wanted.push((order, number)),
-                // The first run that has it is right: behind one that is not at hand nothing counts.
+                // The first run that has the handle is right, so a missing page ends the search.
                 Some(_) if !wanted.is_empty() => {}
                 Some(page) => {
                     if let Some(at) = table.find(number, &page, handle).map_err(broken)? {
@@ -280,7 +279,7 @@ impl Run {
         pages.get(&(self.name.id, number))
     }
 
-    /// Fetches all pages, once, whoever waits for it.
+    /// Fetches all pages, once for all callers that wait.
     async fn fetch_whole(&self, web: &Web, base: &HttpAddress) -> Result<(), Fault> {
         let load = || async {
             let bytes = self.read(web, base, 0, self.behind).await?;
@@ -307,7 +306,7 @@ impl Run {
         check_pages(table, *first, &bytes)?;
         let pages = span.iter().filter_map(|number| {
             let from = (number - first) * PAGE_BYTES;
-            // A page of its own: one of many must not keep the others alive.
+            // A copy: one page of many must not keep the memory of the others.
             let page = bytes.get(from..from + PAGE_BYTES)?;
             Some((*number, Bytes::copy_from_slice(page)))
         });
@@ -391,7 +390,7 @@ mod tests {
         let base: HttpAddress = "http://a.example".parse().unwrap();
         let view =
             |runs: &[(u64, u64)]| View::new(head(runs), base.clone(), HeaderMap::new(), None);
-        // Full-sized runs with the tables that they say, and runs that are lies.
+        // Full-sized runs with correct tables, and runs with false ones.
         let table = |pages: u64| (pages * 93, pages * 4096 + pages * 32 + 16 + 56);
         assert!(view(&[table(1), table(1 << 20)]).is_ok());
         let many = [table(1 << 20); 3];

@@ -1,21 +1,20 @@
-//! A repository behind any web server: [`HttpStore`] carries out `store::Replica`.
+//! A repository behind any web server: [`HttpStore`] implements `store::Replica`.
 //!
-//! The server knows nothing of bulla: it answers GET with ranges for files that never change, and
-//! for one that does (docs/formats/repository.md says what it must do). So the reader does what a
-//! server of the bulla protocol would: it looks handles up in the index, gathers what lies together
-//! into few ranges, and reads on behind the first. A look-up costs one wave of requests for index
-//! pages and one for records, and the first wave of those is saved where the index is small or
-//! already here.
+//! The server knows nothing of bulla: it answers GET with ranges, for files that never change and
+//! for the head, which does (docs/formats/repository.md says what it must do). So the reader does
+//! the work of a mirror: it looks handles up in the index, gathers neighbours into few ranges, and
+//! reads some records behind the first one. A look-up costs one round of requests for index pages
+//! and one for records; the first round is saved when the pages are already here.
 //!
-//! Nothing that comes is believed; who asks still has to hash it. What the server can do is bounded
-//! here: memory ([`HttpOptions::max_held_bytes`], [`index`]), time, redirects ([`redirect`]).
+//! Nothing that arrives is trusted; the caller verifies the hash. What the server can cost is
+//! bounded: memory ([`HttpOptions::max_held_bytes`], [`index`]), time, redirects ([`redirect`]).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`address`] | the URL of a repository |
 //! | [`answer`] | what a status and headers mean |
 //! | [`web`] | one GET, judged and bounded |
-//! | [`redirect`], [`tls`] | where to follow, whom to believe |
+//! | [`redirect`], [`tls`] | which redirects to follow, which certificates to accept |
 //! | [`index`] | head, tables and pages of the index |
 //! | [`read`] | handles to records |
 
@@ -43,8 +42,6 @@ use store::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError
 use trust::statement::VolumeId;
 use trust::{Handle, Record, Reject};
 
-use crate::message::Volume;
-
 pub use address::HttpAddress;
 pub use tls::Tls;
 pub use web::Counters;
@@ -53,28 +50,28 @@ use answer::{NOT_A_REPOSITORY, header, is_html, looks_like_html};
 use index::{PageWeight, Pages, View};
 use web::{Fault, Got, Web};
 
-/// Longest validator that is kept, bytes.
+/// Longest ETag or date that is kept, bytes.
 const MAX_VALIDATOR_BYTES: usize = 256;
-/// A file changed as lately as this before it was sent may have changed again without its time
-/// telling (RFC 9110, 8.8.2.2).
+/// A file that changed less than this before it was sent may have changed again within the same
+/// second (RFC 9110, 8.8.2.2).
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// How an [`HttpStore`] behaves.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Who vouches for an https server.
+    /// Which certificates of an https server are accepted.
     pub tls: Tls,
-    /// Longest time for a connection to be made.
+    /// Longest time to connect.
     pub connect_timeout: Duration,
     /// Longest silence of the server while a request is outstanding.
     pub stall: Duration,
     /// Longest time for one request, besides the time that its answer takes at 16 KiB/s.
     pub grace: Duration,
-    /// A connection unused for so long is closed.
+    /// A connection that is unused for so long is closed.
     pub idle: Duration,
     /// Most requests at a time.
     pub max_in_flight: usize,
-    /// Most bytes that answers under way may hold together; at least 4 MiB.
+    /// Most bytes of all answers in flight together; at least 4 MiB.
     pub max_held_bytes: usize,
     /// Memory for pages of the index, bytes.
     pub page_cache_bytes: u64,
@@ -98,24 +95,24 @@ impl Default for HttpOptions {
 /// A volume in a repository behind a web server.
 pub struct HttpStore {
     place: String,
-    /// Where the repository may lie, likeliest first.
+    /// Where the repository may be, likeliest first.
     bases: Vec<HttpAddress>,
     web: Web,
     pages: Pages,
     view: Mutex<Option<Arc<View>>>,
-    /// One reading of the head at a time.
+    /// Held while the head is read.
     reading: tokio::sync::Mutex<()>,
 }
 
 impl HttpStore {
-    /// The volume at `address`: the directory in which the repository's `head` lies, or one in which
-    /// it lies under the volume's id. Nothing is sent before the first call.
+    /// The volume at `address`: the directory of the repository's `head`, or its parent, where the
+    /// directory is named by the volume's id. Sends nothing before the first call.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the file of authorities cannot be used.
     pub fn new(
         address: &HttpAddress,
-        volume: Volume,
+        volume: VolumeId,
         options: &HttpOptions,
     ) -> Result<HttpStore, StoreError> {
         let web = Web::new(options).map_err(|why| StoreError::Io {
@@ -125,7 +122,7 @@ impl HttpStore {
             },
             source: std::io::Error::other(why),
         })?;
-        let id = VolumeId::from_bytes(volume).to_string();
+        let id = volume.to_string();
         let mut bases = vec![address.clone()];
         if !address.ends_with(&id) {
             bases.extend(address.below(&id));
@@ -141,7 +138,7 @@ impl HttpStore {
         })
     }
 
-    /// What was asked so far.
+    /// What was requested so far.
     pub fn counters(&self) -> &Counters {
         &self.web.counters
     }
@@ -150,7 +147,7 @@ impl HttpStore {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest state that is known; read now if none is.
+    /// The newest known view; reads the head if there is none.
     async fn view(&self) -> Result<Arc<View>, Fault> {
         if let Some(view) = &*self.known() {
             return Ok(Arc::clone(view));
@@ -164,7 +161,7 @@ impl HttpStore {
         view
     }
 
-    /// Another state than `stale`, if there is one.
+    /// A view that differs from `stale`, if there is one.
     async fn view_after(&self, stale: &View) -> Result<Option<Arc<View>>, Fault> {
         let _reading = self.reading.lock().await;
         let known = self.known().clone();
@@ -175,7 +172,7 @@ impl HttpStore {
         Ok(Some(view).filter(|view| view.head != stale.head))
     }
 
-    /// Reads the head and makes its state the known one; only by who holds `reading`.
+    /// Reads the head and makes it the known view. The caller holds `reading`.
     async fn read_head(&self) -> Result<Arc<View>, Fault> {
         let old = self.known().clone();
         let bases = match &old {
@@ -200,7 +197,7 @@ impl HttpStore {
                     return old.ok_or_else(|| Fault::Bad(answer::bad("nothing was known")));
                 }
                 Ok(Got::Missing | Got::PastEnd) => {}
-                // Object stores say so of what is not there to those who may not list.
+                // Object stores answer so for a missing object when listing is not allowed.
                 Err(fault @ Fault::Refused(_)) => refused = Some(fault),
                 Err(fault) => return Err(fault),
             }
@@ -257,8 +254,8 @@ fn decode(bytes: &[u8], headers: &HeaderMap) -> Result<Head, Fault> {
     })
 }
 
-/// How to ask next time whether the head is still this one; empty when the server gives nothing that
-/// tells for sure.
+/// Request headers for the next time, which ask whether the head has changed; empty when the server
+/// sent no reliable validator.
 fn conditions_of(headers: &HeaderMap) -> HeaderMap {
     let mut conditions = HeaderMap::new();
     let time = |name| header(headers, name).and_then(|text| httpdate::parse_http_date(text).ok());
@@ -270,7 +267,7 @@ fn conditions_of(headers: &HeaderMap) -> HeaderMap {
         _ => false,
     };
     let short = |value: &&HeaderValue| value.len() <= MAX_VALIDATOR_BYTES;
-    // Web servers make tags of times, so a tag is no better than the time beside it.
+    // Web servers make ETags from times, so a tag is no better than the time beside it.
     if let Some(tag) = headers.get(ETAG).filter(short)
         && (settled || modified.is_none())
     {

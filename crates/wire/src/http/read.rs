@@ -1,4 +1,4 @@
-//! Handles to records: look up, gather what lies together, read in one wave.
+//! Fetches records by handle: looks them up, gathers neighbours into ranges, reads all ranges at once.
 
 use std::collections::HashSet;
 
@@ -21,8 +21,8 @@ const NEAR: Near = Near {
 };
 
 impl HttpStore {
-    /// The records of these handles, then what lies behind the first. When files are gone that the
-    /// known head names, a newer head is looked for, once.
+    /// The records of these handles, then those behind the first one. When files that the known head
+    /// names are gone, looks for a newer head, once.
     pub(super) async fn get(&self, want: &[Handle], around: usize) -> Result<Vec<Record>, Fault> {
         let view = self.view().await?;
         match self.get_in(&view, want, around).await {
@@ -61,7 +61,7 @@ impl HttpStore {
             records.extend(wanted);
             behind.extend(extra);
         }
-        // A block may lie in a repository twice; it is answered once.
+        // A repository may have a block twice; the answer has it once.
         let mut seen: HashSet<Handle> = HashSet::with_capacity(records.len() + behind.len());
         records.retain(|record: &Record| seen.insert(record.handle));
         records.extend(
@@ -109,8 +109,8 @@ impl HttpStore {
     }
 }
 
-/// Records back to back, each in memory of its own unless it is most of what was read: a cache that
-/// keeps one must not keep them all.
+/// Splits records that are back to back. Copies each unless it is most of the bytes: a cache that
+/// keeps one must not keep the memory of all.
 struct Records {
     bytes: Bytes,
     whole: usize,

@@ -1,9 +1,8 @@
-//! Where a web server may send a reader on to.
+//! Which redirects a reader follows.
 //!
-//! Every byte is proved wherever it comes from, so other hosts are allowed: object stores and
-//! delivery networks answer so. What a redirect may not do is to take the reader off TLS, to run in
-//! circles, to make him present credentials, or to make him knock at doors that only his own
-//! machine or network can reach.
+//! Every byte is verified wherever it comes from, so other hosts are allowed: object stores and
+//! delivery networks redirect. A redirect must not leave TLS, loop, make the reader send
+//! credentials, or make it connect to addresses that only its own machine or network can reach.
 
 use reqwest::Url;
 use reqwest::redirect::Policy;
@@ -11,7 +10,7 @@ use reqwest::redirect::Policy;
 /// Most redirects of one request.
 pub(super) const MAX_REDIRECTS: usize = 4;
 
-/// The rules as the client carries them out.
+/// The rules, as a policy of the HTTP client.
 pub(super) fn policy() -> Policy {
     Policy::custom(|attempt| match judge(attempt.previous(), attempt.url()) {
         Ok(()) => attempt.follow(),
@@ -43,8 +42,8 @@ fn judge(previous: &[Url], next: &Url) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a URL names this machine or a network that is not everybody's. A name may still resolve
-/// to such an address.
+/// Whether a URL names this machine or a private network. A host name may still resolve to such an
+/// address.
 fn is_near(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let literal = host.trim_start_matches('[').trim_end_matches(']');

@@ -1,8 +1,8 @@
-//! Who vouches for an https server.
+//! Which certificates of an https server are accepted.
 //!
-//! What is read is proved by the volume id, whoever sends it; so a reader may do without anybody's
-//! word (`Unverified`) and loses no integrity and no freshness, only that nobody on the way sees or
-//! hinders what he reads. The system's roots are read at the first handshake and not before: most
+//! The volume id proves every byte, whoever sends it. So a reader may accept any certificate
+//! (`Unverified`) without losing integrity or freshness; it loses privacy, and an attacker on the
+//! network may block it. The system's authorities are read at the first handshake only, because most
 //! commands make none.
 
 use std::path::{Path, PathBuf};
@@ -20,27 +20,27 @@ use rustls::{
 /// Longest file of authorities, bytes.
 const MAX_AUTHORITY_BYTES: u64 = 4 << 20;
 
-/// Who vouches for an https server.
+/// Which certificates of an https server are accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tls {
-    /// The authorities that the system trusts.
+    /// Those of the authorities that the system trusts.
     #[default]
     System,
-    /// Those in this PEM file, and no others.
+    /// Those of the authorities in this PEM file, and no others.
     Authority(PathBuf),
-    /// Nobody: the volume id is all the trust there is.
+    /// Any: only the volume id is trusted.
     Unverified,
 }
 
-/// The client's half of TLS.
+/// The TLS configuration of a client.
 ///
 /// # Errors
-/// What is wrong with the file of authorities.
+/// A message that says what is wrong with the file of authorities.
 pub(super) fn client(tls: &Tls) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = OnceLock::new();
     if let Tls::Authority(path) = tls {
-        // At once: a wrong file is the user's mistake, not the server's.
+        // Read now: a wrong file is the user's mistake, not the server's.
         let verifier = from_file(path, &provider)?;
         let _ = roots.set(Ok(verifier));
     }
@@ -154,7 +154,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether a handshake failed because nobody known vouches for the server.
+/// Whether a handshake failed because no accepted authority signed the certificate.
 pub(super) fn nobody_vouches(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(why) if !matches!(why, CertificateError::Revoked))
 }

@@ -1,10 +1,10 @@
-//! One GET, judged and bounded: the only door through which bytes of a web server come in.
+//! One GET, judged and bounded: all bytes from web servers come through here.
 //!
-//! Keeps the number of requests under way and what their answers may weigh bounded, tries again
-//! where that is known to help (a connection that had been closed, a server that is busy for a
-//! moment), and leaves a place that does not answer alone for a while. Relies on reqwest for
-//! connections (HTTP/1.1 kept alive, HTTP/2 where TLS offers it, proxies from the environment) and on
-//! [`super::answer`] for what an answer means.
+//! Bounds the number of requests in flight and the bytes of their answers. Retries when that is
+//! known to help: after a connection that had been closed, or when a server is busy for a moment.
+//! Makes no request for a while to a server that does not answer. Relies on reqwest for connections
+//! (HTTP/1.1 kept alive, HTTP/2 where TLS offers it, proxies from the environment) and on
+//! [`super::answer`] for the verdict on an answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,15 +19,15 @@ use trust::Reject;
 use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, is_html, judge};
 use super::{HttpOptions, redirect, tls};
 
-/// What admission counts in.
+/// Unit of admission, bytes.
 const UNIT_BYTES: u64 = 64 << 10;
-/// Most memory that is set aside before anything has come.
+/// Most memory that is allocated before any byte has come.
 const MAX_RESERVE_BYTES: u64 = 4 << 20;
-/// Slowest server that is put up with.
+/// Slowest server that the reader waits for.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 /// Attempts at one request, and the pauses between them where the server names none.
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
-/// Longest wait inside a request; who is told to wait longer is told so at once.
+/// Longest wait inside a request; when the server asks for more, the request fails at once.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
@@ -35,32 +35,32 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is of no use: unreachable, broken off, busy, not a repository.
+    /// Unreachable, broken off, busy, or not a repository.
     Down(String),
-    /// It does not let us in.
+    /// The server refuses access.
     Refused(String),
     /// There is no head.
     NoHead,
-    /// No honest server answers so.
+    /// No honest server answers this.
     Bad(Reject),
     /// A file that its own head or index names is not there, or is shorter than that.
     Gone(String),
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Got {
     /// Bytes, and the headers that came with them.
     Body(Bytes, HeaderMap),
-    /// What is known is still so.
+    /// Not modified: the known version is current.
     NotModified,
     /// There is no such file.
     Missing,
-    /// The file ends before the piece.
+    /// The file ends before the part begins.
     PastEnd,
 }
 
-/// What was asked and what came, for metrics and tests.
+/// Counters, for metrics and tests.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Requests sent.
@@ -123,7 +123,7 @@ impl Web {
         self.counters.waves.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A piece of a file; shorter at its end.
+    /// A part of a file; shorter at its end.
     pub(super) async fn range(&self, url: &Url, offset: u64, len_bytes: u64) -> Result<Got, Fault> {
         let Some(last) = offset
             .checked_add(len_bytes)
@@ -141,7 +141,7 @@ impl Web {
             .await
     }
 
-    /// A whole file, past every cache; `conditions` tell which state of it is known.
+    /// A whole file, not from a cache; `conditions` say which version is known.
     pub(super) async fn newest(
         &self,
         url: &Url,
@@ -214,13 +214,13 @@ impl Web {
         }
     }
 
-    /// Takes a body as far as it may go, into memory of its own: what the connection reads into is
-    /// shared by many answers.
+    /// Reads a body up to its bound. Copies it, because the connection's buffer is shared by many
+    /// answers.
     async fn body(&self, mut response: Response, take: Take) -> Result<Got, Failure> {
         let headers = std::mem::take(response.headers_mut());
         let mut skip = take.skip_bytes;
         let mut left = take.take_bytes;
-        // What was announced and admitted is reserved; otherwise memory grows with what comes.
+        // The admitted length is allocated at once; otherwise memory grows as bytes come.
         let announced = if take.exact {
             left.min(MAX_RESERVE_BYTES)
         } else {
@@ -272,11 +272,11 @@ impl Web {
         }
     }
 
-    /// Remembers that the place is of no use for a while, and says why.
+    /// Makes no request to this server for a while, and remembers why.
     fn leave_alone(&self, why: String, after: Option<Duration>) -> Fault {
         let mut pause = self.pause();
         let now = Instant::now();
-        // Of requests that fail together only the first counts.
+        // Only the first of the requests that fail together counts.
         if pause.until.as_ref().is_none_or(|(until, _)| *until <= now) {
             let doubled = FIRST_PAUSE.saturating_mul(1 << pause.failures.min(16));
             let length = after.unwrap_or(doubled.min(MAX_PAUSE));
@@ -312,7 +312,7 @@ impl From<reqwest::Error> for Failure {
     }
 }
 
-/// What a person needs of an error: the innermost cause, and what to do about a certificate.
+/// The message of an error: the innermost cause, and what to do about a certificate.
 fn describe(error: &reqwest::Error) -> String {
     let mut innermost: &dyn std::error::Error = error;
     let mut distrusted = false;
@@ -344,7 +344,7 @@ fn describe(error: &reqwest::Error) -> String {
     }
 }
 
-/// The next cause; the system's errors hide what they wrap.
+/// The next cause; `io::Error` hides the error that it wraps.
 fn source<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> Option<&'a (dyn std::error::Error + 'static)> {

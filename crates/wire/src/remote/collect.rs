@@ -1,8 +1,8 @@
-//! One answer as it comes in: a state machine without I/O that decides whether what a server sends
-//! can be an answer to what was asked, and how much memory it may take.
+//! Collects one answer: a state machine without I/O that decides whether a message can belong to the
+//! answer of a request, and how much memory it may take.
 //!
-//! Relies on nothing but the codecs. A record never pins more than twice its own length: records
-//! are copied out of shared buffers, and shared only where they are most of the message.
+//! Relies on the codecs only. A record keeps no more memory alive than twice its length: it is copied
+//! out of a shared buffer unless it is most of the message.
 
 use bytes::Bytes;
 use trust::frame::Frame;
@@ -10,26 +10,26 @@ use trust::record::MAX_RECORD_BYTES;
 use trust::{Handle, Record, Reject};
 
 use crate::frame::MAX_ANSWER_BYTES;
-use crate::message::kind;
+use crate::mirror::kind;
 
-/// What was asked.
+/// What a request asks for.
 #[derive(Debug, Clone)]
 pub(super) enum Ask {
     /// The head.
     Head {
-        /// Bytes of records that may come with it.
+        /// Most bytes of records that may come with it.
         around_bytes: usize,
     },
     /// Records; `want` has no handle twice.
     Data {
-        /// Wanted.
+        /// The wanted handles.
         want: Vec<Handle>,
-        /// Bytes of records that may come unasked.
+        /// Most bytes of records that may come besides.
         around_bytes: usize,
     },
     /// Bytes of an object.
     Range {
-        /// At most so many.
+        /// Most bytes.
         len_bytes: usize,
     },
 }
@@ -41,23 +41,23 @@ pub(super) enum Answer {
     Bytes(Bytes),
     /// The head's bytes, and the records that came with it.
     Head(Bytes, Vec<Record>),
-    /// Wanted records, then those that came unasked.
+    /// Wanted records, then the others.
     Records(Vec<Record>),
 }
 
 /// An answer that is coming in.
 pub(super) struct Collect {
     ask: Ask,
-    /// Parallel to `want`: has its record come?
+    /// Parallel to `want`: whether the record has come.
     found: Vec<bool>,
-    /// Where in `want` the next record is looked for first: answers mostly keep the order.
+    /// Where in `want` to look first for the next record: answers mostly keep the order.
     cursor: usize,
     around_left_bytes: usize,
     wanted: Vec<Record>,
     others: Vec<Record>,
 }
 
-/// The bytes of a body and whether they lie in a buffer that other messages share.
+/// A body, and whether its buffer is shared with other messages.
 pub(super) struct Body {
     pub(super) bytes: Bytes,
     pub(super) shared: bool,
@@ -80,7 +80,7 @@ fn bad(why: &'static str) -> Reject {
     }
 }
 
-/// All bytes of bodies that an honest answer to `ask` can have.
+/// Most bytes of all bodies of an honest answer to `ask`.
 pub(super) fn allowance_bytes(ask: &Ask) -> usize {
     match ask {
         Ask::Head { around_bytes } => MAX_ANSWER_BYTES.saturating_add(*around_bytes),
@@ -92,7 +92,7 @@ pub(super) fn allowance_bytes(ask: &Ask) -> usize {
     }
 }
 
-/// Whether a message of this type belongs into an answer to `ask` (errors are handled before).
+/// Checks that a message of this type can be part of an answer to `ask`. ERROR is handled before.
 pub(super) fn fits(ask: &Ask, message_kind: u8, body_bytes: usize) -> Result<(), Reject> {
     match (ask, message_kind) {
         (Ask::Head { .. }, kind::HEAD) | (Ask::Range { .. }, kind::RANGE) => Ok(()),
@@ -131,7 +131,7 @@ impl Collect {
         }
     }
 
-    /// Takes the next message, whose type [`fits`]; gives the answer when this was the last.
+    /// Takes the next message, whose type [`fits`]; returns the answer after the last one.
     pub(super) fn feed(&mut self, message_kind: u8, body: Body) -> Result<Option<Answer>, Reject> {
         match message_kind {
             kind::RECORDS => self.take_records(body).map(|()| None),
@@ -173,7 +173,7 @@ impl Collect {
         Ok(())
     }
 
-    /// Ticks a wanted handle off; false when it was not wanted or has come already.
+    /// Marks a wanted handle as found; false when it was not wanted or has already come.
     fn mark(&mut self, handle: &Handle) -> bool {
         let Ask::Data { want, .. } = &self.ask else {
             return false;

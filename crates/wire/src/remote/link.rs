@@ -1,10 +1,10 @@
 //! One connection: requests of many callers go out together, answers come back by request id.
 //!
-//! Two tasks a connection, one for each direction; both end with the [`Link`]. The reader decides
-//! when a connection is over: closed, silent for too long while something is outstanding, or
-//! caught answering what no honest server answers. Everybody who waits then learns why.
-//! Memory: what the callers asked for (bounded by their admission in `remote`), one message of at
-//! most 4 MiB, and two buffers of 128 KiB.
+//! A connection has two tasks, one for each direction; both end with the [`Link`]. The reading task
+//! decides when a connection is over: closed, silent for too long while a request is outstanding, or
+//! an answer that no honest server sends. All callers that wait then learn why. Memory: what the
+//! callers asked for (bounded by their admission in `remote`), one message of at most 4 MiB, and two
+//! buffers of 128 KiB.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,10 +20,11 @@ use tokio::task::AbortHandle;
 use trust::Reject;
 
 use super::collect::{self, Answer, Ask, Body, Collect};
-use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES};
-use crate::message::{Refusal, kind};
+use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, PROTOCOL};
+use crate::mirror::kind;
+use crate::refusal::Refusal;
 
-/// Requests on one connection whose end has not come, abandoned ones included.
+/// Most unanswered requests of one connection, abandoned ones included.
 const MAX_OUTSTANDING: usize = 4096;
 /// A body longer than this gets a buffer of its own.
 const OWN_BUFFER_BYTES: usize = 64 << 10;
@@ -32,11 +33,11 @@ const READ_BUFFER_BYTES: usize = 128 << 10;
 /// Why a call failed.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
-    /// The connection ended; another one may do better at once.
+    /// The connection ended; a new one may help at once.
     Closed(String),
     /// The server takes too long.
     Stalled(String),
-    /// The server said what no honest server says.
+    /// The server sent what no honest server sends.
     Bad(Reject),
     /// The server refused this request.
     Refused(Refusal),
@@ -49,7 +50,7 @@ pub(super) struct Patience {
     pub(super) stall: Duration,
     /// Longest wait of one request for its next message.
     pub(super) progress: Duration,
-    /// A connection that nobody has used for so long is closed.
+    /// A connection that is unused for so long is closed.
     pub(super) idle: Duration,
 }
 
@@ -73,7 +74,7 @@ struct Shared {
 /// Requests on their way out.
 struct Out {
     buffer: BytesMut,
-    /// The writer task has bytes of its own in hand: nobody else may write.
+    /// The writing task is writing: nobody else may.
     busy: bool,
 }
 
@@ -92,16 +93,16 @@ struct Slot {
 
 struct SlotState {
     allowance_left_bytes: usize,
-    /// `None` once the caller has gone: the rest of the answer is skipped.
+    /// `None` when the caller has gone: the rest of the answer is skipped.
     waiting: Option<(Collect, oneshot::Sender<Result<Answer, Failure>>)>,
 }
 
-/// Locks; a panic elsewhere leaves nothing half-done in here that would matter.
+/// Locks; ignores poison, because no critical section leaves broken state behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Frees what a caller holds when its future is dropped before the answer is whole.
+/// Frees a caller's memory when its future is dropped before the answer is complete.
 struct Leave<'a>(&'a Slot);
 
 impl Drop for Leave<'_> {
@@ -111,7 +112,7 @@ impl Drop for Leave<'_> {
 }
 
 impl Link {
-    /// Starts speaking on a fresh connection. Must be called within a runtime.
+    /// Starts both tasks on a new connection. Call it within a runtime.
     pub(super) fn start(stream: TcpStream, patience: Patience) -> Link {
         let (read, write) = stream.into_split();
         let shared = Arc::new(Shared {
@@ -186,7 +187,7 @@ impl Shared {
         self.epoch.elapsed().as_millis() as u64
     }
 
-    /// Gives a request its id; also whether it is the only one.
+    /// Gives a request its id; also returns whether it is the only one.
     fn open(&self, slot: &Arc<Slot>, now_ms: u64) -> Result<(u32, bool), Failure> {
         let mut slots = lock(&self.slots);
         if let Some(failure) = &slots.dead {
@@ -211,8 +212,8 @@ impl Shared {
         Ok((id, alone))
     }
 
-    /// Queues bytes. The only request goes straight to the socket, which spares a task switch;
-    /// others are left to the writer, who sends what has gathered in one call.
+    /// Queues bytes. A single request goes straight to the socket, which saves a task switch; the
+    /// writing task sends all others that have gathered in one call.
     fn send(&self, alone: bool, put: impl FnOnce(&mut BytesMut)) {
         let mut out = lock(&self.out);
         put(&mut out.buffer);
@@ -231,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection for everybody who waits and everybody who comes later.
+    /// Ends the connection for all callers, present and future.
     fn die(&self, failure: Failure) {
         let open = {
             let mut slots = lock(&self.slots);
@@ -254,7 +255,7 @@ impl Shared {
         lock(&self.slots).dead.is_some()
     }
 
-    /// Looks at the clocks; says why the connection must end.
+    /// Checks the deadlines; says why the connection must end.
     fn overdue(&self, patience: &Patience) -> Option<Failure> {
         let now_ms = self.now_ms();
         let since = |then: &AtomicU64| {
@@ -293,7 +294,7 @@ async fn run_writer(shared: Arc<Shared>) {
             continue;
         }
         while !mine.is_empty() {
-            // A shared half has no `AsyncWrite`; readiness and try are the same thing.
+            // A shared half has no `AsyncWrite`, so wait for readiness and try.
             let wrote = match shared.write.writable().await {
                 Ok(()) => shared.write.try_write(&mine),
                 Err(e) => Err(e),
@@ -310,7 +311,7 @@ async fn run_writer(shared: Arc<Shared>) {
     }
 }
 
-/// Tells the callers when the reader task ends in whatever way, its runtime's end included.
+/// Tells the callers when the reading task ends, however it ends.
 struct LastWord(Arc<Shared>);
 
 impl Drop for LastWord {
@@ -346,12 +347,12 @@ struct Reader {
     read: OwnedReadHalf,
     buffer: BytesMut,
     greeted: bool,
-    /// A long body on its way into a buffer of its own.
+    /// A long body that is read into a buffer of its own.
     large: Option<(Header, BytesMut)>,
 }
 
 impl Reader {
-    /// Reads once and handles what is whole. Cancel-safe: it waits only for the socket.
+    /// Reads once and handles complete messages. Cancel-safe: it only waits for the socket.
     async fn step(&mut self) -> Result<(), Failure> {
         let read = match &mut self.large {
             Some((header, body)) => {
@@ -388,7 +389,7 @@ impl Reader {
             let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
                 return Ok(());
             };
-            frame::check_hello(hello)?;
+            frame::check_hello(hello, PROTOCOL)?;
             self.buffer.advance(HELLO_BYTES);
             self.greeted = true;
         }
@@ -404,7 +405,7 @@ impl Reader {
                 self.shared.deliver(header, body, now_ms)?;
                 continue;
             }
-            // Refused before its bytes are waited for.
+            // Checked before the body is read.
             self.shared.check(&header)?;
             if header.body_bytes > OWN_BUFFER_BYTES {
                 self.buffer.advance(HEADER_BYTES);
@@ -428,7 +429,7 @@ impl Shared {
         })
     }
 
-    /// Whether a message with this header can be honest.
+    /// Checks that an honest server could send a message with this header.
     fn check(&self, header: &Header) -> Result<(), Reject> {
         if header.kind == kind::ERROR {
             return Ok(());

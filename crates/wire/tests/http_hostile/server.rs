@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use trust::{Handle, Kind, Record};
 use wire::http::{HttpOptions, HttpStore};
 
-pub const VOLUME: [u8; 32] = [1; 32];
+pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([1; 32]);
 
 /// What the server does with a request.
 pub enum Act {

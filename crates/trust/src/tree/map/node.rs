@@ -306,6 +306,11 @@ impl Node {
             .map_or(&[], |slot| self.view(slot.key_range()))
     }
 
+    /// The encoded node, as [`Nodes`](super::Nodes) give it to an edit.
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
     /// The encoded node.
     pub(super) fn into_bytes(self) -> Bytes {
         self.bytes

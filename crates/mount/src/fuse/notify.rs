@@ -1,0 +1,93 @@
+//! Notifications to the kernel: that something it remembers is no longer so.
+//!
+//! They take locks that the kernel holds while it waits for an answer (of the directory for an entry,
+//! of pages for an inode), so they must not be sent by the thread that handles a request about the
+//! same file. [`Notifier::increment_epoch`] takes no such lock.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::INodeNo;
+
+/// `FUSE_NOTIFY_INC_EPOCH` of linux/fuse.h.
+const INC_EPOCH: i32 = 8;
+
+/// Sends notifications of one mount. All fail with `ENODEV` or the like once it is unmounted; what
+/// the kernel does not remember (any more) is no error.
+#[derive(Debug)]
+pub struct Notifier {
+    device: File,
+    fuser: fuser::Notifier,
+}
+
+impl Notifier {
+    /// Through a descriptor of the session's device.
+    pub(super) fn new(device: OwnedFd, fuser: fuser::Notifier) -> Self {
+        Notifier {
+            device: File::from(device),
+            fuser,
+        }
+    }
+
+    /// Makes every remembered name stale (decision 0010): each is looked up again when it is next
+    /// used. Takes microseconds however many there are, and leaves pages of open files alone. Linux
+    /// 6.16; `fuser` does not have it.
+    ///
+    /// # Errors
+    /// `EINVAL` from a kernel that does not know the call.
+    pub fn increment_epoch(&self) -> io::Result<()> {
+        (&self.device).write_all(&epoch_message())
+    }
+
+    /// Makes a remembered name, or its remembered absence, stale.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn invalidate_entry(&self, parent: INodeNo, name: &[u8]) -> io::Result<()> {
+        self.fuser.inval_entry(parent, OsStr::from_bytes(name))
+    }
+
+    /// As [`Notifier::invalidate_entry`] for a file that was removed elsewhere: watchers
+    /// (`inotify`) are told.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete(&self, parent: INodeNo, child: INodeNo, name: &[u8]) -> io::Result<()> {
+        self.fuser.delete(parent, child, OsStr::from_bytes(name))
+    }
+
+    /// Drops remembered attributes of a file, not its pages.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn invalidate_attributes(&self, inode: INodeNo) -> io::Result<()> {
+        self.fuser.inval_inode(inode, -1, 0)
+    }
+
+    /// Drops remembered attributes and the pages of a range; a `len` of 0 means to the end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn invalidate_data(&self, inode: INodeNo, offset: i64, len: i64) -> io::Result<()> {
+        self.fuser.inval_inode(inode, offset.max(0), len)
+    }
+
+    /// Puts bytes into the page cache of a file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn store(&self, inode: INodeNo, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.fuser.store(inode, offset, data)
+    }
+}
+
+/// `fuse_out_header { len, error = code, unique = 0 }`: a notification without a body.
+fn epoch_message() -> [u8; 16] {
+    let mut message = [0; 16];
+    message[..4].copy_from_slice(&16u32.to_ne_bytes());
+    message[4..8].copy_from_slice(&INC_EPOCH.to_ne_bytes());
+    message
+}

@@ -1,0 +1,326 @@
+//! What the kernel asks and what it is answered, as typed values: the vocabulary of
+//! [`super::FileSystem`]. The data types of the protocol (attributes, flags, numbers) are those of
+//! `fuser`.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use fuser::{
+    FileAttr, FileHandle, FopenFlags, INodeNo, InitFlags, LockOwner, OpenFlags, RenameFlags,
+    TimeOrNow,
+};
+
+/// Who makes a request. The kernel checks permissions itself (`default_permissions`); this is for
+/// the owner of new files and for waits that a signal ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// Effective user for file systems (`fsuid`).
+    pub uid: u32,
+    /// Effective group for file systems (`fsgid`).
+    pub gid: u32,
+    /// Thread, 0 for requests that the kernel makes by itself.
+    pub pid: u32,
+}
+
+/// What a file system asks of the kernel when it is mounted.
+#[derive(Debug, Clone)]
+pub struct Features {
+    /// Wanted flags of FUSE_INIT. Each is set only if the kernel has it; [`super::FileSystem::init`]
+    /// is told which were. With `FUSE_NO_OPEN_SUPPORT` files are never opened at the file system.
+    ///
+    /// With `FUSE_FLOCK_LOCKS` set, `flock` comes as a lock request over the whole file that cannot
+    /// be told from one by `fcntl`: `fuser` 0.18 hides the flag. Without it the kernel keeps `flock`
+    /// itself, correctly within one machine.
+    pub flags: InitFlags,
+    /// Largest read or write, bytes.
+    pub max_request_bytes: u32,
+    /// What the kernel may read ahead, bytes.
+    pub max_read_ahead_bytes: u32,
+    /// Read-ahead and write-back requests that may be under way at once.
+    pub max_background: u16,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Features {
+            flags: InitFlags::FUSE_ASYNC_DIO
+                | InitFlags::FUSE_PARALLEL_DIROPS
+                | InitFlags::FUSE_DO_READDIRPLUS
+                | InitFlags::FUSE_READDIRPLUS_AUTO
+                | InitFlags::FUSE_CACHE_SYMLINKS,
+            max_request_bytes: 1 << 20,
+            max_read_ahead_bytes: 1 << 20,
+            max_background: 64,
+        }
+    }
+}
+
+/// Attributes, and how long the kernel may use them without asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// The attributes.
+    pub attributes: FileAttr,
+    /// How long they hold.
+    pub ttl: Duration,
+}
+
+/// A name that exists. Answering it counts as one look-up of its inode number, which a later FORGET
+/// takes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Its attributes; the inode number is among them.
+    pub attributes: FileAttr,
+    /// How long name and attributes hold.
+    pub ttl: Duration,
+    /// Tells inodes apart that have the same number one after the other.
+    pub generation: u64,
+}
+
+/// The answer to LOOKUP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// The name exists.
+    Found(Entry),
+    /// It does not, and the kernel may remember that for so long.
+    Absent(Duration),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Changes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length, bytes.
+    pub size: Option<u64>,
+    /// Time of last access.
+    pub atime: Option<TimeOrNow>,
+    /// Time of last modification.
+    pub mtime: Option<TimeOrNow>,
+    /// Time of last change of attributes; only with the write-back cache, where the kernel keeps it.
+    pub ctime: Option<SystemTime>,
+    /// The open file through which the call came.
+    pub handle: Option<FileHandle>,
+}
+
+/// A name to be made in a directory. `mode` has the umask applied unless the file system asked for
+/// `FUSE_DONT_MASK`.
+#[derive(Debug, Clone, Copy)]
+pub struct NewName<'a> {
+    /// The directory.
+    pub parent: INodeNo,
+    /// The name.
+    pub name: &'a [u8],
+    /// File type and permission bits.
+    pub mode: u32,
+    /// The caller's umask.
+    pub umask: u32,
+}
+
+/// RENAME.
+#[derive(Debug, Clone, Copy)]
+pub struct Rename<'a> {
+    /// Directory of the old name.
+    pub parent: INodeNo,
+    /// Old name.
+    pub name: &'a [u8],
+    /// Directory of the new name.
+    pub new_parent: INodeNo,
+    /// New name.
+    pub new_name: &'a [u8],
+    /// RENAME_NOREPLACE or RENAME_EXCHANGE.
+    pub flags: RenameFlags,
+}
+
+/// An open file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// What later requests name it by.
+    pub handle: FileHandle,
+    /// What the kernel may cache.
+    pub flags: FopenFlags,
+}
+
+impl Opened {
+    /// A handle without flags.
+    pub fn new(handle: u64) -> Opened {
+        Opened {
+            handle: FileHandle(handle),
+            flags: FopenFlags::empty(),
+        }
+    }
+}
+
+/// READ.
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    /// The file.
+    pub inode: INodeNo,
+    /// As it was opened.
+    pub handle: FileHandle,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes, at most [`Features::max_request_bytes`].
+    pub size: u32,
+    /// Flags of the open file, such as O_DIRECT.
+    pub flags: OpenFlags,
+    /// Lock owner of the caller.
+    pub owner: Option<LockOwner>,
+}
+
+/// The bytes that a READ is answered with, in pieces; less than asked for only at the end of the file.
+pub type Data = Vec<Bytes>;
+
+/// WRITE.
+#[derive(Debug, Clone, Copy)]
+pub struct Write<'a> {
+    /// The file.
+    pub inode: INodeNo,
+    /// As it was opened; with `from_page_cache` any handle that was open for writing.
+    pub handle: FileHandle,
+    /// First byte. For a file that is open with O_APPEND it is the end as the kernel knows it.
+    pub offset: u64,
+    /// The bytes.
+    pub data: &'a [u8],
+    /// Flags of the open file, such as O_APPEND and O_DSYNC.
+    pub flags: OpenFlags,
+    /// Delayed: from a mapping or from the write-back cache. `offset` then is exact also with O_APPEND.
+    pub from_page_cache: bool,
+    /// Set-id bits must be cleared; only with `FUSE_HANDLE_KILLPRIV_V2`.
+    pub kill_privileges: bool,
+    /// Lock owner of the caller.
+    pub owner: Option<LockOwner>,
+}
+
+/// RELEASE: nothing uses the handle any more.
+#[derive(Debug, Clone, Copy)]
+pub struct Release {
+    /// The file.
+    pub inode: INodeNo,
+    /// The handle.
+    pub handle: FileHandle,
+    /// Flags that it was opened with.
+    pub flags: OpenFlags,
+    /// Owner whose `flock` ends, with `FUSE_FLOCK_LOCKS`.
+    pub flock_owner: Option<LockOwner>,
+}
+
+/// Kind of a lock over a range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Shared.
+    Read,
+    /// Exclusive.
+    Write,
+    /// None: to take a lock away, or as the answer that nothing is in the way.
+    Unlock,
+}
+
+/// GETLK, SETLK and SETLKW.
+#[derive(Debug, Clone)]
+pub struct LockRequest {
+    /// The file.
+    pub inode: INodeNo,
+    /// As it was opened.
+    pub handle: FileHandle,
+    /// Who holds the lock: one for each process and file table (`fcntl`) or open file (`flock`).
+    pub owner: LockOwner,
+    /// The bytes; the end is `i64::MAX` for "to the end of the file".
+    pub range: RangeInclusive<u64>,
+    /// The kind.
+    pub kind: LockKind,
+    /// Process that asks, for [`Lock::pid`].
+    pub pid: u32,
+}
+
+/// The answer to GETLK: a lock in the way, or [`LockKind::Unlock`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// Its bytes.
+    pub range: RangeInclusive<u64>,
+    /// Its kind.
+    pub kind: LockKind,
+    /// The process that holds it.
+    pub pid: u32,
+}
+
+/// What `fallocate` does with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    /// Space is reserved. The file grows to the end of the range unless `keep_size`.
+    Allocate {
+        /// FALLOC_FL_KEEP_SIZE
+        keep_size: bool,
+    },
+    /// The range becomes a hole; the size stays.
+    PunchHole,
+    /// The range reads as zeros.
+    ZeroRange {
+        /// FALLOC_FL_KEEP_SIZE
+        keep_size: bool,
+    },
+}
+
+/// What LSEEK looks for; all other seeking the kernel does by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// The first byte from the offset on that is not in a hole.
+    Data,
+    /// The first byte from the offset on that is in a hole or at the end of the file.
+    Hole,
+}
+
+/// COPY_FILE_RANGE. Answered by the number of bytes copied.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyRange {
+    /// From which file,
+    pub from: INodeNo,
+    /// as it was opened,
+    pub from_handle: FileHandle,
+    /// from which byte on.
+    pub from_offset: u64,
+    /// To which file,
+    pub to: INodeNo,
+    /// as it was opened,
+    pub to_handle: FileHandle,
+    /// to which byte.
+    pub to_offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What SETXATTR expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Nothing.
+    CreateOrReplace,
+    /// XATTR_CREATE: that the attribute is not there.
+    Create,
+    /// XATTR_REPLACE: that it is.
+    Replace,
+}
+
+/// STATFS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statistics {
+    /// Size in units of `unit_bytes`.
+    pub blocks: u64,
+    /// Of them free.
+    pub free: u64,
+    /// Of them free for ordinary users.
+    pub available: u64,
+    /// Inodes.
+    pub files: u64,
+    /// Of them free.
+    pub free_files: u64,
+    /// Size at which reading and writing is cheap, bytes.
+    pub best_bytes: u32,
+    /// Longest name, bytes.
+    pub longest_name: u32,
+    /// Unit of the counts above, bytes.
+    pub unit_bytes: u32,
+}

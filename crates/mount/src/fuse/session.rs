@@ -1,0 +1,370 @@
+//! A mount from its beginning to its end, whatever file system it shows.
+//!
+//! [`Connection::open`] mounts and shakes hands with the kernel; [`Connection::serve`] begins to
+//! answer requests and returns when the mount answers. There is no fork: a command that wants to go on
+//! in the background starts itself anew and waits for word that this returned. A mount ends when it is
+//! unmounted from outside, by [`Session::unmount`], or when [`Session`] is dropped; it never outlives
+//! its process.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
+
+use fuser::{Config, MountOption, SessionACL};
+use rustix::io::Errno;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::dispatch::Dispatch;
+use super::file_system::FileSystem;
+use super::notify::Notifier;
+use super::parked::Parking;
+use super::{table, unmount};
+use crate::error::MountError;
+
+/// How long a fresh mount may take to answer for its own root.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// More threads than this only contend for the kernel's queue.
+const MAX_THREADS: usize = 8;
+
+/// How a directory shows a file system.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// What the mount table shows as the source.
+    pub source: String,
+    /// The kernel refuses writing by itself.
+    pub read_only: bool,
+    /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
+    pub allow_other: bool,
+    /// Set-user-id bits and device nodes work.
+    pub honour_suid_and_devices: bool,
+    /// Programs cannot be started from the mount.
+    pub no_exec: bool,
+    /// Threads that read the kernel's requests; 0 chooses by the machine.
+    pub threads: usize,
+    /// What the kernel reads ahead for sequential readers, bytes. More than 128 KiB takes effect
+    /// only when root mounts.
+    pub read_ahead_bytes: u32,
+}
+
+impl SessionOptions {
+    /// A writable mount, for its owner only, without set-user-id bits and devices.
+    pub fn new(source: impl Into<String>) -> SessionOptions {
+        SessionOptions {
+            source: source.into(),
+            read_only: false,
+            allow_other: false,
+            honour_suid_and_devices: false,
+            no_exec: false,
+            threads: 0,
+            read_ahead_bytes: 1 << 20,
+        }
+    }
+}
+
+/// A mount that the kernel knows and nobody serves yet.
+pub struct Connection<F: FileSystem> {
+    session: fuser::Session<Dispatch<F>>,
+    notifier: Arc<Notifier>,
+    parking: Parking,
+    directory: PathBuf,
+    options: SessionOptions,
+}
+
+impl<F: FileSystem> Connection<F> {
+    /// Mounts `file_system` on `directory`. Must be called within a tokio runtime, which then serves
+    /// what is answered later.
+    ///
+    /// # Errors
+    /// [`MountError::Directory`], [`MountError::Stale`], [`MountError::Busy`] for the directory's
+    /// fault, [`MountError::Refused`] when the kernel or `fusermount3` does not let us.
+    pub async fn open(
+        file_system: Arc<F>,
+        directory: &Path,
+        options: SessionOptions,
+    ) -> Result<Connection<F>, MountError> {
+        let directory = check_directory(directory)?;
+        let parking = Parking::new(tokio::runtime::Handle::current());
+        let dispatch = Dispatch::new(file_system, parking.clone());
+        let config = config(&options);
+        let place = directory.clone();
+        // The helper that mounts for users is a process to wait for.
+        let started = move || fuser::Session::new(dispatch, place, &config);
+        let started = tokio::task::spawn_blocking(started).await;
+        let refused = |source| MountError::Refused {
+            directory: directory.clone(),
+            source,
+        };
+        let session = started
+            .map_err(|e| refused(io::Error::other(e)))?
+            .map_err(refused)?;
+        let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
+        let notifier = Arc::new(Notifier::new(device, session.notifier()));
+        Ok(Connection {
+            session,
+            notifier,
+            parking,
+            directory,
+            options,
+        })
+    }
+
+    /// Sends notifications to the kernel.
+    pub fn notifier(&self) -> Arc<Notifier> {
+        self.notifier.clone()
+    }
+
+    /// Begins to answer requests and returns when the mount answers.
+    ///
+    /// # Errors
+    /// [`MountError::Refused`] when the system refuses a thread; [`MountError::Silent`] when the
+    /// root's attributes do not come.
+    pub async fn serve(self) -> Result<Session, MountError> {
+        let refused = |source| MountError::Refused {
+            directory: self.directory.clone(),
+            source,
+        };
+        let device = table::find(&self.directory)
+            .map_err(refused)?
+            .map(|line| line.device);
+        if let Some(device) = &device {
+            widen_read_ahead(device, self.options.read_ahead_bytes);
+        }
+        let (end, ended) = oneshot::channel();
+        let session = self.session;
+        std::thread::Builder::new()
+            .name("bulla-mount".to_owned())
+            .spawn(move || {
+                let result = session.run();
+                // Nobody may be waiting for the end.
+                let _ = end.send(result);
+            })
+            .map_err(refused)?;
+        let session = Session {
+            directory: self.directory,
+            device,
+            parking: self.parking,
+            ended,
+        };
+        session.wait_for_first_answer().await?;
+        Ok(session)
+    }
+}
+
+/// A mount that answers. Dropping it unmounts.
+#[derive(Debug)]
+pub struct Session {
+    directory: PathBuf,
+    /// Which file system it is in the mount table, so that no other is taken away in its place.
+    device: Option<String>,
+    parking: Parking,
+    ended: oneshot::Receiver<io::Result<()>>,
+}
+
+impl Session {
+    /// Mounts `file_system` on `directory` and returns when it answers: [`Connection::open`] and
+    /// [`Connection::serve`] in one.
+    ///
+    /// # Errors
+    /// As theirs.
+    pub async fn mount<F: FileSystem>(
+        file_system: Arc<F>,
+        directory: &Path,
+        options: SessionOptions,
+    ) -> Result<Session, MountError> {
+        Connection::open(file_system, directory, options)
+            .await?
+            .serve()
+            .await
+    }
+
+    /// Where it is mounted.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Takes the mount away at once, also while programs use it; they keep what they have open until
+    /// this process ends, but their waits for locks end. Doing it twice, or after somebody else did,
+    /// is no error.
+    ///
+    /// # Errors
+    /// [`MountError::Unmount`] when the system refuses.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        let failed = |cause: String| MountError::Unmount {
+            directory: self.directory.clone(),
+            cause,
+        };
+        let top = table::find(&self.directory).map_err(|error| failed(error.to_string()))?;
+        match top {
+            Some(line) if Some(&line.device) == self.device.as_ref() => {
+                unmount::detach(&self.directory).map_err(failed)?;
+            }
+            _ => {}
+        }
+        self.parking.interrupt_all();
+        Ok(())
+    }
+
+    /// Waits until the mount has ended, for whatever reason.
+    ///
+    /// # Errors
+    /// [`MountError::Ended`] when it ended by an error.
+    pub async fn ended(&mut self) -> Result<(), MountError> {
+        let result = match (&mut self.ended).await {
+            Ok(result) => result,
+            Err(_) => Err(io::Error::other("the thread that served it is gone")),
+        };
+        result.map_err(|source| MountError::Ended {
+            directory: self.directory.clone(),
+            source,
+        })
+    }
+
+    /// Serves until the mount has ended or one of `signals` arrives, also one that arrived before this
+    /// was called: then it is unmounted first.
+    ///
+    /// # Errors
+    /// As [`Session::ended`] and [`Session::unmount`].
+    pub async fn until_signal(&mut self, mut signals: Signals) -> Result<(), MountError> {
+        tokio::select! {
+            result = self.ended() => return result,
+            () = signals.arrived() => {}
+        }
+        self.unmount()
+    }
+
+    async fn wait_for_first_answer(&self) -> Result<(), MountError> {
+        let directory = self.directory.clone();
+        let stat = tokio::task::spawn_blocking(move || fs::symlink_metadata(directory));
+        let answer = match tokio::time::timeout(FIRST_ANSWER, stat).await {
+            Ok(Ok(answer)) => answer.map(drop),
+            Ok(Err(error)) => Err(io::Error::other(error)),
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        };
+        answer.map_err(|source| MountError::Silent {
+            directory: self.directory.clone(),
+            source,
+        })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            tracing::warn!(%error, "left mounted");
+        }
+    }
+}
+
+/// Signals that ask a process to end: SIGTERM, SIGINT, SIGHUP. From [`Signals::listen`] on none of
+/// them ends the process by itself, and none is missed.
+///
+/// A process that serves a mount listens *before* it mounts: a signal that meets it in between would
+/// end it with the mount in place, and a mount that nobody serves hangs over its directory.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Begins to listen. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn listen() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn arrived(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hang_up.recv() => {}
+        }
+    }
+}
+
+/// The directory, absolute. Refuses what is not a directory, and one that already has a mount of ours.
+fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
+    let fault = |source| MountError::Directory {
+        directory: directory.to_owned(),
+        source,
+    };
+    let place = table::absolute(directory).map_err(fault)?;
+    if table::find(&place)
+        .map_err(fault)?
+        .is_some_and(|line| line.is_ours())
+    {
+        // Unlike attributes, this is never answered from the kernel's memory.
+        return Err(match rustix::fs::statfs(&place) {
+            Err(Errno::NOTCONN) => MountError::Stale {
+                directory: directory.to_owned(),
+            },
+            _ => MountError::Busy {
+                directory: directory.to_owned(),
+            },
+        });
+    }
+    if !fs::metadata(&place).map_err(fault)?.is_dir() {
+        return Err(fault(io::Error::from(io::ErrorKind::NotADirectory)));
+    }
+    // The last component may itself be a link, which the mount table does not show.
+    fs::canonicalize(place).map_err(fault)
+}
+
+fn config(options: &SessionOptions) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        // The kernel checks permissions by the attributes that it is given.
+        MountOption::DefaultPermissions,
+        MountOption::FSName(options.source.clone()),
+        // As a kernel option, so that it is shown whoever mounts.
+        MountOption::CUSTOM(format!("subtype={}", table::SUBTYPE)),
+        if options.read_only {
+            MountOption::RO
+        } else {
+            MountOption::RW
+        },
+    ];
+    config
+        .mount_options
+        .extend(if options.honour_suid_and_devices {
+            [MountOption::Suid, MountOption::Dev]
+        } else {
+            [MountOption::NoSuid, MountOption::NoDev]
+        });
+    if options.no_exec {
+        config.mount_options.push(MountOption::NoExec);
+    }
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let threads = if options.threads == 0 {
+        // Two also on one core, where it costs nothing that can be measured: reading a local
+        // repository waits for the disk.
+        cores.max(2)
+    } else {
+        options.threads
+    };
+    config.n_threads = Some(threads.min(MAX_THREADS));
+    config
+}
+
+/// The kernel gives a mount 128 KiB of read-ahead; root may widen it.
+fn widen_read_ahead(device: &str, bytes: u32) {
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(error) = fs::write(&setting, (bytes >> 10).to_string()) {
+        tracing::debug!(%setting, %error, "read-ahead stays as the kernel has it");
+    }
+}

@@ -1,0 +1,198 @@
+//! The kernel's mount table, read from /proc/self/mountinfo. Never asks the mounted file system, so it
+//! works on mounts that are dead or slow.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::io::Errno;
+
+/// Type of our mounts in the table, after `fuse.`.
+pub const SUBTYPE: &str = "bulla";
+
+/// One line of the table: the fields that we use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// `major:minor` of the mounted file system.
+    pub device: String,
+    /// Where it is mounted.
+    pub directory: PathBuf,
+    /// Its type, such as `fuse.bulla`.
+    pub kind: String,
+    /// Its source, such as `bulla#vol1…`.
+    pub source: String,
+    /// The user who mounted it, if the options tell.
+    pub user: Option<u32>,
+}
+
+/// Whether a mount is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It answers.
+    Answers,
+    /// The process that served it has ended.
+    Dead,
+    /// It did not answer in the time given.
+    Silent,
+}
+
+impl Line {
+    /// Whether it is a mount of bulla.
+    pub fn is_ours(&self) -> bool {
+        self.kind == format!("fuse.{SUBTYPE}")
+            || (self.kind == "fuse" && self.source.starts_with("bulla#"))
+    }
+
+    /// Whether the mount is served; never waits longer than `patience`.
+    pub fn life(&self, patience: Duration) -> Life {
+        let directory = self.directory.clone();
+        let (send, receive) = mpsc::sync_channel(1);
+        // If the mount is stuck, the thread stays behind: such a call cannot be cancelled.
+        let ask = move || send.send(rustix::fs::statfs(&directory).err());
+        // Without a thread nothing answers, which is reported as silence.
+        drop(std::thread::Builder::new().spawn(ask));
+        match receive.recv_timeout(patience) {
+            Ok(Some(Errno::NOTCONN)) => Life::Dead,
+            Ok(_) => Life::Answers,
+            Err(_) => Life::Silent,
+        }
+    }
+}
+
+/// The topmost mount on `directory`, if something is mounted there.
+///
+/// # Errors
+/// When the table cannot be read.
+pub fn find(directory: &Path) -> io::Result<Option<Line>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let mut lines = table.split(|b| *b == b'\n').filter_map(parse);
+    Ok(lines.rfind(|line| line.directory == directory))
+}
+
+/// Every mount of ours that this process sees, the topmost of each directory.
+///
+/// # Errors
+/// When the table cannot be read.
+pub fn ours() -> io::Result<Vec<Line>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let mut topmost: BTreeMap<PathBuf, Line> = BTreeMap::new();
+    for line in table.split(|b| *b == b'\n').filter_map(parse) {
+        topmost.insert(line.directory.clone(), line);
+    }
+    Ok(topmost.into_values().filter(Line::is_ours).collect())
+}
+
+/// The absolute path of `directory` with links resolved in all but its last component, which may be
+/// a mount that no longer answers.
+///
+/// # Errors
+/// When the directory above it is not there.
+pub fn absolute(directory: &Path) -> io::Result<PathBuf> {
+    let full = std::path::absolute(directory)?;
+    match (full.parent(), full.file_name()) {
+        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
+        _ => fs::canonicalize(full),
+    }
+}
+
+/// `id parent major:minor root directory options [tags…] - type source options`, proc(5).
+fn parse(line: &[u8]) -> Option<Line> {
+    let mut fields = line.split(|b| *b == b' ');
+    let device = text(fields.nth(2)?);
+    let directory = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let kind = text(fields.next()?);
+    let source = text(fields.next()?);
+    let user = fields.next().and_then(|options| {
+        let options = text(options);
+        let mut options = options.split(',');
+        options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    });
+    Some(Line {
+        device,
+        directory,
+        kind,
+        source,
+        user,
+    })
+}
+
+fn text(field: &[u8]) -> String {
+    OsString::from_vec(unescape(field))
+        .as_bytes()
+        .utf8_chunks()
+        .map(|c| c.valid())
+        .collect()
+}
+
+/// Undoes the kernel's `\040` for space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = |b: &u8| (b'0'..=b'7').contains(b).then(|| u32::from(b - b'0'));
+        let code = match (first, tail) {
+            (b'\\', [a, b, c, ..]) => match (octal(a), octal(b), octal(c)) {
+                (Some(a), Some(b), Some(c)) => u8::try_from(a * 64 + b * 8 + c).ok(),
+                _ => None,
+            },
+            _ => None,
+        };
+        match code {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_line_with_escapes_and_tags() {
+        let line = parse(
+            b"42 27 0:39 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.bulla bulla#vol1x ro,user_id=7,group_id=0",
+        );
+        let expected = Line {
+            device: "0:39".into(),
+            directory: PathBuf::from("/mnt/a b\\"),
+            kind: "fuse.bulla".into(),
+            source: "bulla#vol1x".into(),
+            user: Some(7),
+        };
+        assert_eq!(line, Some(expected.clone()));
+        assert!(expected.is_ours());
+        assert!(
+            !Line {
+                kind: "fuse.sshfs".into(),
+                ..expected
+            }
+            .is_ours()
+        );
+    }
+
+    #[test]
+    fn short_lines_are_passed_over() {
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"42 27 0:39 / /mnt ro"), None);
+    }
+
+    #[test]
+    fn what_is_mounted_is_found() {
+        // Not the root, which is no mount of its own in a chroot.
+        assert!(find(Path::new("/proc")).unwrap().is_some());
+        assert!(find(Path::new("/no/such/mount")).unwrap().is_none());
+    }
+}

@@ -1,0 +1,157 @@
+//! From a published inode to what `stat` shows (docs/semantics.md, *Attributes*).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, INodeNo};
+use trust::inode::{Content, FileKind, Inode, Mtime};
+
+use crate::published::options::Ownership;
+
+/// `st_blksize`: the size at which reading is cheap, bytes.
+pub const BLOCK_BYTES: u32 = 128 << 10;
+/// Unit of `statfs`, bytes: small, so that a small volume does not look ten times as large.
+pub const STATFS_UNIT_BYTES: u32 = 4096;
+
+/// Owner of files for which none was published, and whether published owners are used.
+#[derive(Debug, Clone, Copy)]
+pub struct Owners {
+    uid: u32,
+    gid: u32,
+    published: bool,
+}
+
+impl Owners {
+    /// The owners that the option means in this process.
+    pub fn new(ownership: Ownership) -> Self {
+        let uid = rustix::process::getuid().as_raw();
+        let gid = rustix::process::getgid().as_raw();
+        match ownership {
+            Ownership::Mounter => Owners {
+                uid,
+                gid,
+                published: false,
+            },
+            Ownership::Published => Owners {
+                uid,
+                gid,
+                published: true,
+            },
+            Ownership::Fixed { uid, gid } => Owners {
+                uid,
+                gid,
+                published: false,
+            },
+        }
+    }
+}
+
+/// The attributes of `inode` under the number `number`.
+pub fn of(inode: &Inode, number: u64, owners: &Owners) -> FileAttr {
+    let mtime = time(inode.mtime);
+    let owner = inode.owner.filter(|_| owners.published);
+    FileAttr {
+        ino: INodeNo(number),
+        size: inode.size,
+        blocks: blocks(inode),
+        atime: mtime,
+        mtime,
+        // Never published: it would not survive a copy.
+        ctime: mtime,
+        crtime: UNIX_EPOCH,
+        kind: kind(inode.kind()),
+        perm: inode.mode,
+        nlink: links(inode),
+        uid: owner.map_or(owners.uid, |o| o.uid),
+        gid: owner.map_or(owners.gid, |o| o.gid),
+        rdev: device(&inode.content),
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+/// The type of a file in the terms of FUSE.
+pub fn kind(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+/// A directory shows one link, which tells tools that its subdirectories are not counted.
+fn links(inode: &Inode) -> u32 {
+    match inode.kind() {
+        FileKind::Directory => 1,
+        _ => inode.links.max(1),
+    }
+}
+
+/// Units of 512 bytes. Where the holes are would take the whole array tree to know, so a file with
+/// holes shows as if it had none; `SEEK_HOLE` finds them.
+fn blocks(inode: &Inode) -> u64 {
+    match inode.kind() {
+        FileKind::Regular | FileKind::Symlink => inode.size.div_ceil(512),
+        _ => 0,
+    }
+}
+
+fn device(content: &Content) -> u32 {
+    match content {
+        Content::CharDevice { major, minor } | Content::BlockDevice { major, minor } => {
+            encode_device(*major, *minor)
+        }
+        _ => 0,
+    }
+}
+
+/// The kernel's `new_encode_dev`: twelve bits of major, twenty of minor.
+fn encode_device(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
+}
+
+fn time(mtime: Mtime) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(mtime.nanos));
+    let seconds = Duration::from_secs(mtime.seconds.unsigned_abs());
+    let base = if mtime.seconds < 0 {
+        UNIX_EPOCH.checked_sub(seconds)
+    } else {
+        UNIX_EPOCH.checked_add(seconds)
+    };
+    // No program can use a time that `SystemTime` cannot hold.
+    base.and_then(|t| t.checked_add(nanos))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_count_nanoseconds_forward() {
+        let half_before = time(Mtime {
+            seconds: -1,
+            nanos: 500_000_000,
+        });
+        assert_eq!(
+            UNIX_EPOCH.duration_since(half_before).unwrap(),
+            Duration::from_millis(500)
+        );
+        for seconds in [i64::MIN, i64::MAX] {
+            time(Mtime {
+                seconds,
+                nanos: 999_999_999,
+            });
+        }
+    }
+
+    #[test]
+    fn devices_are_encoded_as_the_kernel_does() {
+        let expected = rustix::fs::makedev(8, 0x12345);
+        let (major, minor) = (rustix::fs::major(expected), rustix::fs::minor(expected));
+        assert_eq!(encode_device(major, minor), 0x45 | 8 << 8 | 0x123 << 20);
+    }
+}

@@ -1,0 +1,21 @@
+//! A published volume as a read-only file system (SFSRO 4.2 and 3.4.2; publish.md, *Mount*).
+//!
+//! `file_system` implements [`crate::fuse::FileSystem`]; `operations` says what each request means,
+//! on top of [`nodes`] (inode numbers) and `volume::Snapshot` (verified reading). `freshness` adopts
+//! newer versions and makes the kernel forget names when a statement expires. [`report`] tells the
+//! state of a mount. What a program may rely on stands in docs/semantics.md.
+
+mod attributes;
+mod directory;
+mod failure;
+mod faults;
+mod file_system;
+mod freshness;
+mod listing;
+pub mod mounted;
+pub mod nodes;
+mod operations;
+pub mod options;
+pub mod report;
+mod seeking;
+mod view;

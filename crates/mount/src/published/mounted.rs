@@ -1,0 +1,123 @@
+//! Mounting a published volume, and the mount that results: a [`Session`] that shows the volume, and
+//! a task that keeps it fresh.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use volume::Volume;
+
+use crate::error::MountError;
+use crate::fuse::{Connection, Session, SessionOptions, Signals};
+use crate::published::attributes::Owners;
+use crate::published::file_system::Published;
+use crate::published::freshness::Keeper;
+use crate::published::operations::Core;
+use crate::published::options::{MountOptions, NameCaching};
+use crate::published::report::Reporter;
+
+/// A mounted volume. Dropping it unmounts.
+#[derive(Debug)]
+pub struct Mounted {
+    session: Session,
+    core: Arc<Core>,
+    keeper: JoinHandle<()>,
+}
+
+/// Mounts `volume` on `directory` and returns when the mount answers. Must be called within a tokio
+/// runtime, which then serves requests that need a network.
+///
+/// # Errors
+/// [`MountError::Directory`], [`MountError::Stale`], [`MountError::Busy`] for the directory's fault,
+/// [`MountError::Refused`] when the kernel or `fusermount3` does not let us.
+pub async fn mount(
+    volume: Arc<Volume>,
+    directory: &Path,
+    options: MountOptions,
+) -> Result<Mounted, MountError> {
+    let core = Arc::new(Core::new(volume, Owners::new(options.ownership)));
+    let published = Published::new(core.clone(), options.read_ahead_bytes);
+    let session_options = SessionOptions {
+        source: format!("bulla#{}", core.volume.id()),
+        read_only: true,
+        allow_other: options.allow_other,
+        honour_suid_and_devices: options.honour_suid_and_devices,
+        no_exec: options.no_exec,
+        threads: options.threads,
+        read_ahead_bytes: options.read_ahead_bytes,
+    };
+    let connection = Connection::open(Arc::new(published), directory, session_options).await?;
+    let notifier = connection.notifier();
+    // A kernel that does not know the call says so, and one that does has nothing to forget yet.
+    let can_recall =
+        options.name_caching == NameCaching::Automatic && notifier.increment_epoch().is_ok();
+    if can_recall {
+        core.names_can_be_recalled();
+    }
+    let session = connection.serve().await?;
+    let keeper = Keeper::new(core.clone(), notifier, can_recall, options.refresh);
+    let mounted = Mounted {
+        session,
+        core,
+        keeper: tokio::spawn(keeper.run()),
+    };
+    tracing::info!(
+        volume = %mounted.core.volume.id(),
+        directory = %mounted.directory().display(),
+        can_recall,
+        "mounted"
+    );
+    Ok(mounted)
+}
+
+impl Mounted {
+    /// Where it is mounted.
+    pub fn directory(&self) -> &Path {
+        self.session.directory()
+    }
+
+    /// The version that programs see now.
+    pub fn version(&self) -> u64 {
+        self.core.view().snapshot.record().version
+    }
+
+    /// Makes reports about the mount, as long as it is mounted.
+    pub fn reporter(&self) -> Reporter {
+        Reporter::new(self.core.clone(), self.directory().to_owned())
+    }
+
+    /// How many files and directories the kernel holds; for metrics and tests.
+    pub fn known_files(&self) -> usize {
+        self.core.nodes.len()
+    }
+
+    /// As [`Session::unmount`].
+    ///
+    /// # Errors
+    /// [`MountError::Unmount`] when the system refuses.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.session.unmount()
+    }
+
+    /// As [`Session::ended`].
+    ///
+    /// # Errors
+    /// [`MountError::Ended`] when it ended by an error.
+    pub async fn ended(&mut self) -> Result<(), MountError> {
+        self.session.ended().await
+    }
+
+    /// As [`Session::until_signal`].
+    ///
+    /// # Errors
+    /// As [`Mounted::ended`] and [`Mounted::unmount`].
+    pub async fn until_signal(mut self, signals: Signals) -> Result<(), MountError> {
+        self.session.until_signal(signals).await
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}

@@ -1,0 +1,420 @@
+//! Segments that are fetched ahead of the walk. The segments that a source has and that were not seen
+//! before hold what its last publications added, and little else. Whole segments come in a few requests
+//! that depend on the head only; a walk needs one round trip for each level of the tree.
+//!
+//! All of it is a hint, because a source's index may lie. Records stay in memory, within a bound, until
+//! the walk asks for them by handle and proves them. What the walk does not ask for is dropped, and
+//! nothing of it reaches the disk.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream;
+use store::head::{Head, RunName};
+use store::index::tail;
+use store::names::FileId;
+use store::notes::{MAX_NOTE_BYTES, Note};
+use store::object::ObjectName;
+use store::{MAX_RANGE_BYTES, Objects, Repository, StoreError, Writer, segment};
+use trust::{Handle, Record};
+
+use super::sources::Sources;
+
+/// Most that is fetched ahead, and most that it takes in memory, bytes.
+pub(crate) const MAX_PREFETCH_BYTES: u64 = 64 << 20;
+/// What a record takes besides its own bytes: a place in the map, and what names its bytes.
+const RECORD_OVERHEAD_BYTES: u64 = 256;
+/// Most segments that are fetched ahead; where more are new, the walk is better.
+const MAX_SEGMENTS: usize = 64;
+/// Most segments that are remembered.
+const MAX_REMEMBERED: usize = 1 << 17;
+/// Requests under way at a time.
+const REQUESTS: usize = 16;
+/// What one asks for, bytes; and how many of a segment are made before its length is known.
+const PIECE_BYTES: u64 = 1 << 20;
+const FIRST_PIECES: u64 = 4;
+/// Time after which nothing more is asked for: over a slow network round trips do not matter, and what
+/// was fetched ahead is lost when the pull is interrupted.
+const MOST_TIME: Duration = Duration::from_secs(3);
+
+/// The requests that came before: for the head, and for what the index says of segments.
+const FIRST_WAVE: u32 = 2;
+
+const MAGIC: &[u8; 16] = b"bulla followed\0\n";
+
+/// Records fetched ahead, and what the source has.
+#[derive(Default)]
+pub(crate) struct SegmentPrefetch {
+    records: HashMap<Handle, (Record, u32)>,
+    /// Index runs and segments of the source, to be remembered once this pull is through.
+    pub followed: Followed,
+    /// Requests that followed on one another.
+    pub waves: u32,
+}
+
+impl SegmentPrefetch {
+    /// Takes a record out, and the number of the wave that brought it. It is not proved.
+    pub(crate) fn take(&mut self, handle: &Handle) -> Option<(Record, u32)> {
+        self.records.remove(handle)
+    }
+
+    /// How many records nobody has asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+}
+
+/// Index runs and segments of sources that were seen before.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub(crate) struct Followed {
+    runs: HashSet<FileId>,
+    segments: HashSet<FileId>,
+}
+
+impl Followed {
+    /// What this replica remembers; a note that cannot be read is none.
+    pub(crate) fn load(repository: &Repository) -> Followed {
+        let note = repository.note(Note::Followed).ok().flatten();
+        note.and_then(Followed::decode).unwrap_or_default()
+    }
+
+    /// Remembers.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn store(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        writer.put_note(Note::Followed, &self.encode())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let most = MAX_REMEMBERED.min((MAX_NOTE_BYTES - 64) / 16 / 2);
+        let mut out = MAGIC.to_vec();
+        for ids in [&self.runs, &self.segments] {
+            let ids: Vec<&FileId> = ids.iter().take(most).collect();
+            out.extend_from_slice(&(ids.len() as u32).to_le_bytes());
+            ids.iter().for_each(|id| out.extend_from_slice(&id.0));
+        }
+        out
+    }
+
+    fn decode(mut note: Bytes) -> Option<Followed> {
+        if note.split_to_checked(16)? != MAGIC[..] {
+            return None;
+        }
+        let mut ids = || {
+            let count = note.split_to_checked(4)?.get_u32_le() as usize;
+            let ids = note.split_to_checked(count.checked_mul(16)?)?;
+            let ids = ids.chunks_exact(16).filter_map(|id| id.first_chunk::<16>());
+            Some(ids.map(|id| FileId(*id)).collect::<HashSet<_>>())
+        };
+        let (runs, segments) = (ids()?, ids()?);
+        note.is_empty().then_some(Followed { runs, segments })
+    }
+}
+
+trait SplitChecked {
+    fn split_to_checked(&mut self, len: usize) -> Option<Bytes>;
+}
+
+impl SplitChecked for Bytes {
+    fn split_to_checked(&mut self, len: usize) -> Option<Bytes> {
+        (len <= self.len()).then(|| self.split_to(len))
+    }
+}
+
+/// Fetches what is new in the files of a source whose head file is `files`, which may take `patience` for
+/// an answer. Whatever goes wrong, the walk will do without.
+pub(crate) async fn prefetch(
+    sources: &Sources,
+    objects: &dyn Objects,
+    files: &[u8],
+    repository: &Repository,
+    patience: Duration,
+) -> SegmentPrefetch {
+    let mut prefetched = SegmentPrefetch::default();
+    let Ok(head) = Head::decode(files) else {
+        return prefetched;
+    };
+    let known = Followed::load(repository);
+    let unknown: Vec<RunName> = head
+        .runs
+        .iter()
+        .filter(|run| !known.runs.contains(&run.id))
+        .copied()
+        .collect();
+    if unknown.is_empty() {
+        prefetched.followed = known;
+        return prefetched;
+    }
+    let tails = stream::iter(
+        unknown
+            .into_iter()
+            .map(|run| tokio::time::timeout(patience, segments_of(sources, objects, run))),
+    );
+    let tails: Vec<Option<Vec<FileId>>> = tails
+        .buffered(REQUESTS)
+        .map(|tail| tail.ok().flatten())
+        .collect()
+        .await;
+    prefetched.waves = 1;
+    // Newest first: the newest run names what its own commit wrote before what it took over.
+    let mut fresh = Vec::new();
+    let mut named = HashSet::new();
+    for id in tails.into_iter().flatten().flatten() {
+        if named.insert(id) && !known.segments.contains(&id) {
+            fresh.push(id);
+        }
+    }
+    prefetched.followed = remember(&head, named, known);
+    if fresh.is_empty() || fresh.len() > MAX_SEGMENTS {
+        return prefetched;
+    }
+    let (records, waves) = fetch(sources, objects, &fresh, patience).await;
+    prefetched.waves += waves;
+    for (record, wave) in records {
+        // The walk asks for nothing that is here; the first of two under one name stays.
+        if !repository.contains(&record.handle).unwrap_or(true) {
+            prefetched
+                .records
+                .entry(record.handle)
+                .or_insert((record, wave));
+        }
+    }
+    prefetched
+}
+
+fn remember(head: &Head, named: HashSet<FileId>, known: Followed) -> Followed {
+    let mut followed = Followed {
+        runs: head.runs.iter().map(|run| run.id).collect(),
+        segments: named,
+    };
+    if followed.segments.len() + known.segments.len() <= MAX_REMEMBERED {
+        followed.segments.extend(known.segments);
+    }
+    followed
+}
+
+/// The segments that a run names.
+async fn segments_of(
+    sources: &Sources,
+    objects: &dyn Objects,
+    run: RunName,
+) -> Option<Vec<FileId>> {
+    let (start, len_bytes) = tail::behind_pages(&run)?;
+    let len_bytes = usize::try_from(len_bytes).ok()?;
+    if len_bytes > MAX_RANGE_BYTES {
+        return None;
+    }
+    sources.limit.wait().await;
+    let range = objects.range(ObjectName::Index(run.id.0), start, len_bytes);
+    let behind = range.await.ok()??;
+    sources.received(behind.len() as u64);
+    tail::segments(&run, &behind)
+}
+
+/// A segment that is being fetched.
+struct Piecewise {
+    bytes: BytesMut,
+    taken: u64,
+    ended: bool,
+}
+
+/// Fetches segments piece by piece, all at once, as far as the bounds go.
+async fn fetch(
+    sources: &Sources,
+    objects: &dyn Objects,
+    fresh: &[FileId],
+    patience: Duration,
+) -> (Vec<(Record, u32)>, u32) {
+    let began = Instant::now();
+    let piece_bytes = sources.limit.request_bytes(PIECE_BYTES) as usize;
+    let mut segments: Vec<Piecewise> = fresh
+        .iter()
+        .map(|_| Piecewise {
+            bytes: BytesMut::new(),
+            taken: 0,
+            ended: false,
+        })
+        .collect();
+    let mut records = Records::default();
+    let (mut total, mut waves) = (0, 0);
+    // Twice as many pieces of each segment with every wave: its length is not known before its end.
+    let mut pieces = FIRST_PIECES;
+    while total < MAX_PREFETCH_BYTES
+        && !records.is_full()
+        && began.elapsed() < MOST_TIME
+        && segments.iter().any(|s| !s.ended)
+    {
+        waves += 1;
+        let mut asked: Vec<(usize, u64)> = Vec::new();
+        for (i, segment) in segments.iter().enumerate().filter(|(_, s)| !s.ended) {
+            for piece in 0..pieces {
+                let start = segment.taken + segment.bytes.len() as u64;
+                asked.push((i, start + piece * piece_bytes as u64));
+            }
+        }
+        let room = (MAX_PREFETCH_BYTES - total).div_ceil(piece_bytes as u64) as usize;
+        asked.truncate(room.max(1));
+        let requests = asked.into_iter().map(|(i, offset)| {
+            let id = fresh.get(i).copied().unwrap_or(FileId([0; 16]));
+            async move {
+                sources.limit.wait().await;
+                if began.elapsed() >= MOST_TIME {
+                    return (i, Bytes::new());
+                }
+                let name = ObjectName::Segment(id.0);
+                let range = objects.range(name, offset, piece_bytes);
+                let range = tokio::time::timeout(patience, range).await;
+                let bytes = range.ok().and_then(|range| range.ok().flatten());
+                let bytes = bytes.unwrap_or_default();
+                sources.received(bytes.len() as u64);
+                (i, bytes)
+            }
+        });
+        let mut answers = stream::iter(requests).buffered(sources.limit.requests(REQUESTS));
+        while let Some((i, bytes)) = answers.next().await {
+            total += bytes.len() as u64;
+            if let Some(segment) = segments.get_mut(i) {
+                segment.take(&bytes, piece_bytes);
+            }
+        }
+        for segment in &mut segments {
+            segment.cut(FIRST_WAVE + waves, &mut records);
+        }
+        pieces *= 2;
+    }
+    (records.records, waves)
+}
+
+/// Records that were cut, and the wave that brought each.
+#[derive(Default)]
+struct Records {
+    records: Vec<(Record, u32)>,
+    /// What they take in memory: many small ones take more than their bytes.
+    held_bytes: u64,
+}
+
+impl Records {
+    fn is_full(&self) -> bool {
+        self.held_bytes >= MAX_PREFETCH_BYTES
+    }
+
+    fn push(&mut self, record: Record, wave: u32) {
+        self.held_bytes += record.len() as u64 + RECORD_OVERHEAD_BYTES;
+        self.records.push((record, wave));
+    }
+}
+
+impl Piecewise {
+    /// Takes the next piece; a short one is the last.
+    fn take(&mut self, piece: &Bytes, asked_bytes: usize) {
+        if self.ended {
+            return;
+        }
+        self.bytes.extend_from_slice(piece);
+        self.ended = piece.len() < asked_bytes;
+    }
+
+    /// Cuts off the whole records, as far as there is room; the footer is none, and ends them.
+    fn cut(&mut self, wave: u32, records: &mut Records) {
+        let mut rest = std::mem::take(&mut self.bytes).freeze();
+        if self.taken == 0 {
+            if rest.len() < segment::HEADER_BYTES {
+                self.ended = true;
+                return;
+            }
+            rest.advance(segment::HEADER_BYTES);
+            self.taken = segment::HEADER_BYTES as u64;
+        }
+        while !records.is_full() {
+            match Record::take(&mut rest) {
+                Ok(Some(record)) => {
+                    self.taken += record.len() as u64;
+                    records.push(record, wave);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    self.ended = true;
+                    return;
+                }
+            }
+        }
+        // What there is no room for is not kept, either.
+        if !records.is_full() {
+            self.bytes = BytesMut::from(rest.as_ref());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_read_back_and_nothing_else() {
+        let followed = Followed {
+            runs: [FileId([1; 16])].into(),
+            segments: [FileId([2; 16]), FileId([3; 16])].into(),
+        };
+        let good = followed.encode();
+        assert_eq!(Followed::decode(good.clone().into()), Some(followed));
+        for cut in 0..good.len() {
+            assert_eq!(Followed::decode(good[..cut].to_vec().into()), None, "{cut}");
+        }
+        let longer = [&good[..], &[0]].concat();
+        assert_eq!(Followed::decode(longer.into()), None);
+    }
+
+    /// One segment without end, of the smallest records.
+    struct Crumbs(BytesMut);
+
+    impl Crumbs {
+        fn new() -> Crumbs {
+            let frame = trust::frame::Packer::new().pack(trust::Kind::Data, b"tiny");
+            let record = Record {
+                handle: Handle::from_bytes([9; 32]),
+                frame: frame.unwrap(),
+            };
+            let mut bytes = BytesMut::new();
+            record.put(&mut bytes);
+            Crumbs(bytes)
+        }
+    }
+
+    impl Objects for Crumbs {
+        fn range(
+            &self,
+            _: ObjectName,
+            offset: u64,
+            len_bytes: usize,
+        ) -> store::BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+            let header = segment::HEADER_BYTES;
+            let byte = |at: usize| match at.checked_sub(header) {
+                Some(at) => self.0[at % self.0.len()],
+                None => 0,
+            };
+            let offset = offset as usize;
+            let bytes: Vec<u8> = (offset..offset + len_bytes).map(byte).collect();
+            Box::pin(std::future::ready(Ok(Some(bytes.into()))))
+        }
+    }
+
+    #[tokio::test]
+    async fn many_small_records_count_for_what_they_take() {
+        let hasher = trust::Hasher::new(&[0; 32]);
+        let limit = super::super::limit::Limit::new(None);
+        let patience = Duration::from_secs(1);
+        let sources = Sources::new(hasher, &[], patience, limit, Default::default());
+        let crumbs = Crumbs::new();
+        for segments in [1, 16] {
+            let fresh: Vec<FileId> = (0..segments).map(|i| FileId([i; 16])).collect();
+            let (records, _) = fetch(&sources, &crumbs, &fresh, patience).await;
+            assert!(records.len() > 1000, "{segments}: {}", records.len());
+            let most = MAX_PREFETCH_BYTES / (256 + crumbs.0.len() as u64) + 1;
+            let held = records.len() as u64;
+            assert!(held <= most, "{segments}: {held} of {most}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Walks from a head into its tree and collects the records on the way.
+//!
+//! A walk verifies no signature, which is the reader's business, but each block must have the hash
+//! that names it. Whatever ends a walk, the records collected until then are good. Relies on
+//! `trust` for the formats (`docs/formats/tree.md`).
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use bytes::{Bytes, BytesMut};
+use store::Patience;
+use trust::array::{Child, Extent};
+use trust::head::Head;
+use trust::inode::{Content, Entry, FileContent, Inode};
+use trust::map::{ChildRef, Find, Item, Node};
+use trust::policy::Policy;
+use trust::root::RootRecord;
+use trust::statement::VolumeId;
+use trust::{BlockKind, Handle, Hasher, InodeBlock, Record};
+
+use crate::mirror::path_records::PathRecords;
+use crate::mirror::reader::RepositoryReader;
+
+/// Most bytes of records of one walk.
+const MAX_BUNDLE_BYTES: usize = 64 << 10;
+/// Directories that may wait to be walked: more would not fit anyway.
+const MAX_WAITING: usize = 1024;
+
+/// Where the walks of a head begin.
+pub(crate) struct Start {
+    pub(crate) hasher: Hasher,
+    root: Handle<InodeBlock>,
+}
+
+impl Start {
+    /// `None` when the head cannot be decoded.
+    pub(crate) fn of(head: &Bytes) -> Option<Start> {
+        let head = Head::decode(head).ok()?;
+        let genesis = head.policies.first()?;
+        let volume = VolumeId::from_bytes(genesis.hash());
+        let Policy::Genesis(genesis) = genesis.statement().read(VolumeId::UNBORN).ok()? else {
+            return None;
+        };
+        let record: RootRecord = head.record.statement().read(volume).ok()?;
+        Some(Start {
+            hasher: genesis.hasher(),
+            root: record.root,
+        })
+    }
+}
+
+/// A walk; a step gives `None` where it ends.
+pub(crate) struct Walk<'a> {
+    reader: &'a dyn RepositoryReader,
+    hasher: &'a Hasher,
+    patience: Patience,
+    /// The walk ended at a block that only a device could give.
+    pub(crate) would_wait: bool,
+    blocks_left: usize,
+    records: BytesMut,
+    ends: Vec<usize>,
+    whole: bool,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(
+        reader: &'a dyn RepositoryReader,
+        hasher: &'a Hasher,
+        patience: Patience,
+        blocks_left: usize,
+    ) -> Walk<'a> {
+        Walk {
+            reader,
+            hasher,
+            patience,
+            would_wait: false,
+            blocks_left,
+            records: BytesMut::new(),
+            ends: Vec::new(),
+            whole: false,
+        }
+    }
+
+    pub(crate) fn records(self) -> PathRecords {
+        PathRecords {
+            // A copy without spare room: caches keep it.
+            records: Bytes::copy_from_slice(&self.records),
+            ends: self.ends,
+            whole: self.whole,
+        }
+    }
+
+    /// Collects everything near the root, breadth first.
+    pub(crate) fn wander(&mut self, start: &Start) -> Option<()> {
+        let root = self.root(start)?;
+        let mut waiting: VecDeque<ChildRef> = directory(&root).into_iter().collect();
+        while let Some(next) = waiting.pop_front() {
+            let node = self.node(&next)?;
+            for item in node.items(&next.interval) {
+                if waiting.len() >= MAX_WAITING {
+                    break;
+                }
+                match item {
+                    Item::Child(child) => waiting.push_back(child),
+                    Item::Entry(_, value) => {
+                        if let Ok(Entry::Inode(inode)) = Entry::decode(&value) {
+                            waiting.extend(directory(&inode));
+                        }
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Collects the blocks on `path`, and what is at its end: of a directory its nodes, of a file its
+    /// only block or the top of its array tree. Where nothing is at `path`, the blocks prove that.
+    pub(crate) fn follow(&mut self, start: &Start, path: &[u8]) -> Option<()> {
+        let mut at = self.root(start)?;
+        for name in path.split(|b| *b == b'/') {
+            at = match self.step(&at, name)? {
+                Some(inode) => inode,
+                None => {
+                    self.whole = true;
+                    return Some(());
+                }
+            };
+        }
+        self.whole = self.end_of_path(&at)?;
+        Some(())
+    }
+
+    /// Collects what a reader needs of the inode at the end of a path; false when that is more than
+    /// the top of a large file.
+    fn end_of_path(&mut self, at: &Inode) -> Option<bool> {
+        match &at.content {
+            Content::Directory { .. } => {
+                let mut waiting: VecDeque<ChildRef> = directory(at).into_iter().collect();
+                while let Some(next) = waiting.pop_front() {
+                    let node = self.node(&next)?;
+                    for item in node.items(&next.interval) {
+                        match item {
+                            Item::Child(child) if waiting.len() < MAX_WAITING => {
+                                waiting.push_back(child);
+                            }
+                            _ => break,
+                        }
+                    }
+                }
+                Some(true)
+            }
+            Content::Regular(FileContent::Array(root)) => match root.top() {
+                Child::Extent(Extent::Data { handle, .. }) => {
+                    self.take(&handle)?;
+                    Some(true)
+                }
+                Child::Node { handle, .. } => {
+                    self.take(&handle)?;
+                    Some(false)
+                }
+                Child::Extent(Extent::Hole { .. }) => Some(true),
+            },
+            _ => Some(true),
+        }
+    }
+
+    fn root(&mut self, start: &Start) -> Option<Inode> {
+        Inode::from_block(&self.take(&start.root)?).ok()
+    }
+
+    /// The inode of `name` in a directory, if there is one.
+    fn step(&mut self, at: &Inode, name: &[u8]) -> Option<Option<Inode>> {
+        let mut next = directory(at)?;
+        loop {
+            let node = self.node(&next)?;
+            match node.find(name, &next.interval) {
+                Find::Absent => return Some(None),
+                Find::Child(child) => next = child,
+                Find::Value(value) => {
+                    return match Entry::decode(&value).ok()? {
+                        Entry::Inode(inode) => Some(Some(inode)),
+                        Entry::Block(handle) => {
+                            Some(Some(Inode::from_block(&self.take(&handle)?).ok()?))
+                        }
+                    };
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, at: &ChildRef) -> Option<Node> {
+        let node = Node::decode(&self.take(&at.handle)?).ok()?;
+        node.check(at).ok()?;
+        Some(node)
+    }
+
+    /// Reads a block and keeps its record, if there is room and the block has the right hash.
+    fn take<K: BlockKind>(&mut self, handle: &Handle<K>) -> Option<trust::Block<K>> {
+        self.blocks_left = self.blocks_left.checked_sub(1)?;
+        let region = self.read(handle.any())?;
+        let mut rest = region.clone();
+        let record = Record::take(&mut rest).ok()??;
+        let record_bytes = region.get(..record.len())?;
+        let end = self.records.len() + record_bytes.len();
+        if end > MAX_BUNDLE_BYTES {
+            return None;
+        }
+        let plaintext = record.frame.plaintext::<K>().ok()?;
+        let block = self.hasher.check(handle, plaintext).ok()?;
+        self.records.extend_from_slice(record_bytes);
+        self.ends.push(end);
+        Some(block)
+    }
+
+    fn read(&mut self, handle: Handle) -> Option<Bytes> {
+        if self.patience == Patience::Never {
+            let Some(regions) = self.reader.read_if_cached(&[handle], 0).ok()? else {
+                self.would_wait = true;
+                return None;
+            };
+            return regions.into_iter().next();
+        }
+        let mut region = Bytes::new();
+        let mut keep = |bytes| {
+            region = bytes;
+            ControlFlow::Break(())
+        };
+        self.reader.read_blocking(&[handle], 0, &mut keep).ok()?;
+        Some(region)
+    }
+}
+
+fn directory(inode: &Inode) -> Option<ChildRef> {
+    match &inode.content {
+        Content::Directory { map, .. } => map.as_ref().map(|map| map.child_ref()),
+        _ => None,
+    }
+}

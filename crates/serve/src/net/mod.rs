@@ -1,0 +1,49 @@
+//! Connections of any service: accepted, admitted, framed, held to limits and deadlines, ended.
+//!
+//! A server has one [`Service`] and any number of listeners: TCP, TLS, Unix sockets. All of this
+//! module is about staying up: bounded memory, deadlines for slow clients, back-pressure, and a
+//! clean end. Relies on `wire` for the framing and on tokio for streams. Why the trait looks as it
+//! does: decision 0027.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`service`] | the trait, and what a service answers through |
+//! | [`mailbox`] | answers completed later, and pushes |
+//! | [`server`] | listeners, threads, the end |
+//! | [`listener`] | listening TCP sockets |
+//! | `worker` | the thread that accepts plain TCP |
+//! | `accept` | accepting any other stream |
+//! | `tls` | TLS sessions |
+//! | `connection` | one client without its stream |
+//! | `run`, `newcomer` | a connection on a stream, and on a socket just accepted |
+//! | `outbox` | answers gathered for one write |
+//! | [`resources`] | what all connections share |
+//! | [`limits`], `limiter`, [`counters`] | every limit, the number of connections, what happened |
+//! | [`peer`], `end` | who connected, why it ended |
+
+pub(crate) mod accept;
+pub(crate) mod connection;
+pub mod counters;
+pub(crate) mod end;
+pub(crate) mod limiter;
+pub mod limits;
+pub mod listener;
+pub mod mailbox;
+pub(crate) mod newcomer;
+pub(crate) mod outbox;
+pub mod peer;
+pub mod resources;
+pub(crate) mod run;
+pub mod server;
+pub mod service;
+pub(crate) mod tls;
+pub(crate) mod worker;
+
+pub use counters::{Counter, Counters};
+pub use limits::Limits;
+pub use listener::{Listen, ListenError};
+pub use mailbox::{Completion, PushError, Pusher};
+pub use peer::Peer;
+pub use resources::{Held, Resources};
+pub use server::Server;
+pub use service::{Opening, Request, Responder, Service};

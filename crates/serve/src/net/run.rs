@@ -1,0 +1,194 @@
+//! One connection on a stream: many requests are read at a time and answers leave in as few writes
+//! as possible.
+//!
+//! One task a connection. It does not read while answers wait to be written, so a client who does
+//! not read holds back itself only. Works on any stream; one that buffers (TLS) is flushed after
+//! each write.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use wire::refusal::ErrorCode;
+
+use crate::net::connection::{Connection, READ_BUFFER_BYTES};
+use crate::net::end::End;
+use crate::net::outbox::Outbox;
+use crate::net::resources::BUSY_STEP;
+use crate::net::service::{Mail, Service};
+
+/// A stream of bytes in both directions: TCP, a Unix socket, TLS over either.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
+
+impl<S: Service> Connection<S> {
+    /// Serves until the end.
+    pub(crate) async fn run(
+        mut self,
+        stream: &mut impl Stream,
+        mut stop: watch::Receiver<bool>,
+    ) -> End {
+        let end = self.serve(stream, &mut stop).await;
+        let parting = match &end {
+            End::Malformed(why) => Some((ErrorCode::MALFORMED, why.to_string())),
+            End::Stopping => Some((ErrorCode::STOPPING, "the server stops".to_owned())),
+            End::Unanswered => Some((ErrorCode::STORAGE, "the service does not answer".to_owned())),
+            _ => None,
+        };
+        if let Some((code, text)) = parting {
+            self.outbox.error(0, code, &text);
+            // Best effort: the connection ends either way.
+            let _ = self.flush(stream).await;
+        }
+        end
+    }
+
+    async fn serve(&mut self, stream: &mut impl Stream, stop: &mut watch::Receiver<bool>) -> End {
+        let (first, _) = self.deadline();
+        let mut clock = pin!(sleep_until(first));
+        // Subscribed once: a waiter made anew for each request would contend with all others.
+        let mut stopped = pin!(async move {
+            // An error means that the server is gone, which is a stop as well.
+            let _ = stop.wait_for(|stop| *stop).await;
+        });
+        let (mut stopping, mut finished) = (false, false);
+        loop {
+            if let Err(end) = self.work(stream).await {
+                return end;
+            }
+            if self.outbox.left_bytes() > 0 && self.is_greeted() {
+                if let Err(end) = self.flush(stream).await {
+                    return end;
+                }
+                continue;
+            }
+            let quiet = self.mail.in_flight == 0;
+            if finished && quiet {
+                return End::Closed;
+            }
+            if stopping && quiet {
+                return End::Stopping;
+            }
+            if let Err(end) = self.arm(clock.as_mut()) {
+                return end;
+            }
+            self.shrink();
+            let has_room = self.may_read();
+            let may_read = !finished && self.may_start() && has_room;
+            tokio::select! {
+                read = read(stream, &mut self.buffer), if may_read => match read {
+                    Ok(0) => finished = true,
+                    Ok(n) => self.host.resources.counters().received_bytes.add(n as u64),
+                    Err(e) => return End::Broken(e),
+                },
+                () = self.mail.ready(), if self.mail.expected().is_some() => {}
+                () = clock.as_mut() => {}
+                () = stopped.as_mut(), if !stopping => stopping = true,
+                // A timer that is made here is made at each turn, so it is made when polled.
+                () = async { sleep(BUSY_STEP).await }, if !has_room => {}
+            }
+        }
+    }
+
+    /// Answers whole requests until enough is gathered.
+    async fn work(&mut self, stream: &mut impl Stream) -> Result<(), End> {
+        self.take_mail()?;
+        let limit = self.host.resources.limits().gather_bytes;
+        while self.may_start() && self.outbox.left_bytes() < limit {
+            let Some(header) = self.next_request().map_err(End::Malformed)? else {
+                break;
+            };
+            if self.host.resources.is_crowded() && !self.room(stream).await? {
+                self.refuse_busy(header);
+                continue;
+            }
+            self.answer(header).map_err(End::Malformed)?;
+            if std::mem::take(&mut self.hints.costly) {
+                // A client that sends many of them waits for all others in between.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for other answers to leave memory; false when too much stays.
+    async fn room(&mut self, stream: &mut impl Stream) -> Result<bool, End> {
+        if self.outbox.left_bytes() > 0 {
+            self.flush(stream).await?;
+        }
+        Ok(self.host.resources.wait_for_room().await)
+    }
+
+    /// Writes all that is gathered, within the time that a client is granted for so many bytes.
+    async fn flush(&mut self, stream: &mut impl Stream) -> Result<(), End> {
+        let total = self.outbox.left_bytes();
+        self.account();
+        let mut deadline = None;
+        loop {
+            // Looked at once before a timer is made: mostly the stream takes all at once.
+            let (outbox, mail) = (&self.outbox, &self.mail);
+            let mut step = poll_fn(|cx| Poll::Ready(poll_write(outbox, mail, stream, cx))).await;
+            if step.is_pending() {
+                let limits = self.host.resources.limits();
+                let deadline = *deadline.get_or_insert_with(|| {
+                    Instant::now() + limits.write_timeout + limits.time_for(total)
+                });
+                let written = poll_fn(|cx| poll_write(outbox, mail, stream, cx));
+                match timeout_at(deadline, written).await {
+                    Ok(written) => step = Poll::Ready(written),
+                    Err(_) => return Err(End::TooSlow("does not take its answers")),
+                }
+            }
+            match step {
+                Poll::Ready(Ok(0)) => break,
+                Poll::Ready(Ok(n)) => self.outbox.advance(n),
+                Poll::Ready(Err(end)) => return Err(end),
+                Poll::Pending => {}
+            }
+        }
+        self.shrink();
+        self.account();
+        self.host.resources.counters().sent_bytes.add(total as u64);
+        self.last_active = Instant::now();
+        Ok(())
+    }
+}
+
+/// Writes once; when nothing is left, flushes the stream and gives 0.
+fn poll_write(
+    outbox: &Outbox,
+    mail: &Mail,
+    stream: &mut impl Stream,
+    cx: &mut Context<'_>,
+) -> Poll<Result<usize, End>> {
+    let mut stream = Pin::new(stream);
+    if let Some(mailbox) = mail.expected()
+        && mailbox.poll_overrun(cx).is_ready()
+    {
+        return Poll::Ready(Err(End::TooSlow("does not take what is pushed to it")));
+    }
+    if outbox.left_bytes() == 0 {
+        return stream.poll_flush(cx).map_ok(|()| 0).map_err(End::Broken);
+    }
+    let wrote = outbox.with_slices(|slices| stream.as_mut().poll_write_vectored(cx, slices));
+    match wrote {
+        Poll::Ready(Ok(0)) => {
+            let error = std::io::ErrorKind::WriteZero.into();
+            Poll::Ready(Err(End::Broken(error)))
+        }
+        other => other.map_err(End::Broken),
+    }
+}
+
+/// Reads once, into room for what is about to come. Cancel-safe.
+async fn read(stream: &mut impl Stream, buffer: &mut BytesMut) -> std::io::Result<usize> {
+    if buffer.capacity() == buffer.len() {
+        buffer.reserve(READ_BUFFER_BYTES);
+    }
+    stream.read_buf(buffer).await
+}

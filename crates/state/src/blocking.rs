@@ -1,0 +1,73 @@
+//! Runs work on tokio's pool of blocking threads until a deadline. The caller returns at the deadline at
+//! the latest. Work that was not begun by then never runs; work that was begun runs to its end, and the
+//! error says so.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use crate::error::{StateError, stalled};
+
+const WAITING: u8 = 0;
+const BEGUN: u8 = 1;
+const ABANDONED: u8 = 2;
+
+/// Decides once whether work is begun or abandoned, whichever comes first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claim(Arc<AtomicU8>);
+
+impl Claim {
+    /// Called by the work before its first change. `false` means that the caller has left: do nothing.
+    #[must_use]
+    pub(crate) fn begin(&self) -> bool {
+        self.move_to(BEGUN)
+    }
+
+    /// Called by the caller who leaves. `false` means that the work was begun.
+    pub(crate) fn abandon(&self) -> bool {
+        self.move_to(ABANDONED)
+    }
+
+    fn move_to(&self, next: u8) -> bool {
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        self.0
+            .compare_exchange(WAITING, next, order.0, order.1)
+            .is_ok()
+    }
+}
+
+/// Abandons the work when the caller's future is dropped.
+pub(crate) struct AbandonOnDrop(pub Claim);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Runs `work` on the pool of blocking threads, until `deadline`. `work` asks `claim` before it changes
+/// anything.
+///
+/// # Errors
+/// [`StateError::Stalled`] when `work` has not returned at the deadline.
+///
+/// # Panics
+/// Outside a tokio runtime, and when `work` panics.
+pub(crate) async fn run<T: Send + 'static>(
+    claim: &Claim,
+    path: &Path,
+    deadline: Instant,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StateError> {
+    let task = tokio::task::spawn_blocking(work);
+    match tokio::time::timeout_at(deadline.into(), task).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime shuts down.
+            Err(_) => Err(stalled(path, !claim.abandon())),
+        },
+        Err(_) => Err(stalled(path, !claim.abandon())),
+    }
+}

@@ -1,0 +1,87 @@
+//! Directories of mode 0700 and files of mode 0600: what a user reads, and which statements a publisher
+//! has signed, is nobody else's business. What older versions made more open is closed when it is used,
+//! if it belongs to this user.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::error::{StateError, failed};
+
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Makes `path` and what is missing above it, durably.
+pub(crate) fn create_directory(path: &Path) -> Result<(), StateError> {
+    let mut missing = Vec::new();
+    let above = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    for directory in path.ancestors().take_while(above) {
+        missing.push(directory);
+    }
+    for directory in missing.into_iter().rev() {
+        match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
+            Ok(()) => {}
+            // Another process was faster.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(failed(directory, e)),
+        }
+        // A floor in a directory that is gone after a power cut is no floor.
+        sync_parent(directory)?;
+    }
+    Ok(())
+}
+
+/// Makes durable that `path` is in its directory.
+pub(crate) fn sync_parent(path: &Path) -> Result<(), StateError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        None => return Ok(()),
+    };
+    let synced = File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(|e| failed(parent, e))
+}
+
+/// Takes the rights of others away from `path`, if it exists and belongs to this user.
+pub(crate) fn tighten(path: &Path) -> Result<(), StateError> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(failed(path, e)),
+    };
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    if !is_ours || metadata.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let mode = metadata.mode() & DIRECTORY_MODE;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| failed(path, e))
+}
+
+/// Opens a file for writing and makes it if it is missing; keeps what is in it.
+pub(crate) fn open_file(path: &Path) -> Result<File, StateError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options
+        .mode(FILE_MODE)
+        .open(path)
+        .map_err(|e| failed(path, e))
+}
+
+/// Makes a new file. One that an interrupted process left in its place is removed, because its mode may
+/// be another.
+pub(crate) fn create_file(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE);
+    match options.open(path) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            options.open(path)
+        }
+        opened => opened,
+    }
+}

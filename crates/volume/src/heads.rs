@@ -1,0 +1,414 @@
+//! One round of heads (SFSRO 3.2, freshness): ask all replicas for their heads, judge the answers
+//! together against the floor, and adopt one. Readers, `history` and `replica::pull` use this one round.
+//!
+//! [`FetchedHead`] (what a replica sent) → [`HeadRound::verify`] → [`VerifiedHead`] (signed, in time, not
+//! below the floor) → [`HeadRound::prove_log`] (`consistency`) → [`HeadRound::adopt`].
+
+use std::cmp::Reverse;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use state::{LockedState, VolumeState};
+use store::mirrors::Mirrors;
+use trust::Reject;
+use trust::error::Class;
+use trust::floor::Floor;
+use trust::head::Head;
+use trust::judge::{Freshness, Offer, Terms};
+use trust::signatures::Signatures;
+
+use crate::error::{VolumeError, gravest, is_evidence, is_old};
+
+/// How long the state may take when the replicas have used up the time. A write takes milliseconds,
+/// unless the disk or the holder of the lock hangs.
+const STATE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a round works with.
+#[derive(Clone, Copy)]
+pub struct HeadRound<'a> {
+    /// The replicas.
+    pub mirrors: &'a Arc<Mirrors>,
+    /// The floor and the files beside it.
+    pub state: &'a VolumeState,
+    /// Signatures that were verified before.
+    pub signatures: &'a Arc<Mutex<Signatures>>,
+    /// How fresh a statement must be.
+    pub freshness: Freshness,
+    /// The time by the caller's clock, unix seconds.
+    pub now: u64,
+    /// The path that is read first, `/` between its names. Far replicas may send its blocks together
+    /// with the head. Only a hint.
+    pub toward: Option<&'a [u8]>,
+    /// How long the other heads are waited for once one has come. A reader waits little, because its
+    /// user waits; a replica that follows waits longer, to miss no newer version.
+    pub patience: Duration,
+}
+
+/// A head as a replica sent it. Nothing is believed of it.
+#[derive(Debug, Clone)]
+pub struct FetchedHead {
+    /// The replica's number; `None` for the caller's own head.
+    pub mirror: Option<usize>,
+    /// The replica's name.
+    pub place: String,
+    /// The head.
+    pub bytes: Bytes,
+}
+
+/// What the replicas answered.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    /// Their heads.
+    pub heads: Vec<FetchedHead>,
+    /// What went wrong, and at which replica.
+    pub errors: Vec<(Option<usize>, VolumeError)>,
+}
+
+/// A head that passed the floor.
+#[derive(Debug, Clone)]
+pub struct VerifiedHead {
+    /// The replica's number; `None` for the caller's own head.
+    pub mirror: Option<usize>,
+    /// The replica's name.
+    pub place: String,
+    /// What it says, judged under all policies that are known.
+    pub offer: Offer,
+    /// The head and its bytes; `None` for a record that was found in a log.
+    pub head: Option<(Head, Bytes)>,
+}
+
+impl VerifiedHead {
+    /// The bytes of the head; none for a record that was found in a log.
+    pub fn bytes(&self) -> Option<&Bytes> {
+        self.head.as_ref().map(|(_, bytes)| bytes)
+    }
+
+    fn policies(&self) -> usize {
+        self.head
+            .as_ref()
+            .map_or(0, |(head, _)| head.policies.len())
+    }
+}
+
+/// What is judged under the lock, and what comes of it.
+struct Judgement {
+    fetched: Vec<FetchedHead>,
+    heads: Vec<Head>,
+    offers: Vec<Result<Offer, Reject>>,
+}
+
+impl HeadRound<'_> {
+    /// Asks all replicas at once.
+    pub async fn fetch(&self, deadline: Instant) -> Fetched {
+        let places: Vec<&str> = self.mirrors.replicas().map(|r| r.place()).collect();
+        let place = |mirror: usize| places.get(mirror).copied().unwrap_or_default().to_owned();
+        let mut fetched = Fetched::default();
+        // Not so long that the deadline takes away the heads that have come.
+        let left = deadline.saturating_duration_since(Instant::now());
+        let patience = self.patience.min(left / 2);
+        let asked = self.mirrors.heads(self.toward, patience);
+        let Ok(answers) = tokio::time::timeout_at(deadline.into(), asked).await else {
+            let cause = format!("{} did not answer before the deadline", places.join(", "));
+            let error = VolumeError::unavailable("the head", cause);
+            fetched.errors.push((None, error));
+            return fetched;
+        };
+        for (mirror, answer) in answers {
+            let place = place(mirror);
+            let mirror = Some(mirror);
+            match answer {
+                Ok(bytes) => fetched.heads.push(FetchedHead {
+                    mirror,
+                    place,
+                    bytes,
+                }),
+                Err(error) => {
+                    let error = VolumeError::from_store("the head", &error);
+                    fetched.errors.push((mirror, error));
+                }
+            }
+        }
+        fetched
+    }
+
+    /// The heads that pass the floor, and what is wrong with the others. Newest first, those that only
+    /// the grace keeps alive last; of heads about one record, those with most policies and then those
+    /// with the longest validity first. `own` is the caller's own head: it is judged with the others,
+    /// so a replica that contradicts it is found, and may have expired.
+    ///
+    /// All are judged together under the lock of the floor, so that two processes see one order of
+    /// events. What the heads teach (policies, the newest start) is stored at once; adoption comes later.
+    ///
+    /// # Errors
+    /// A fork, at once; the gravest error when no replica is left; [`VolumeError::State`].
+    pub async fn verify(
+        &self,
+        fetched: Fetched,
+        own: Option<Bytes>,
+        deadline: Instant,
+    ) -> Result<(Vec<VerifiedHead>, Vec<VolumeError>), VolumeError> {
+        let Fetched { heads, mut errors } = fetched;
+        let own = own.map(|bytes| FetchedHead {
+            mirror: None,
+            place: "the replica itself".to_owned(),
+            bytes,
+        });
+        let (mut decoded, mut fetched) = (Vec::new(), Vec::new());
+        for told in heads.into_iter().chain(own) {
+            match Head::decode(&told.bytes) {
+                Ok(head) => {
+                    decoded.push(head);
+                    fetched.push(told);
+                }
+                Err(why) => {
+                    self.blame(told.mirror, &why);
+                    let place = told.place;
+                    errors.push((told.mirror, VolumeError::Statement { place, why }));
+                }
+            }
+        }
+        let judgement = self.judge(fetched, decoded, deadline).await?;
+        let mut verified = self.sort_out(judgement, &mut errors);
+        verified.sort_by_key(|j| {
+            let version = Reverse(j.offer.record.version);
+            let best = (Reverse(j.policies()), Reverse(j.offer.valid_until));
+            let newest = (j.offer.stale, version, j.offer.record_hash);
+            (newest, best, j.mirror.is_none())
+        });
+        let outside = verified.iter().any(|head| head.mirror.is_some());
+        let fork = |(_, error): &(_, VolumeError)| error.class() == Some(Class::Fork);
+        if !outside || errors.iter().any(fork) {
+            let errors = errors.into_iter().map(|(_, error)| error);
+            return Err(gravest(errors.collect()));
+        }
+        self.log_news(&verified, &errors);
+        let errors = errors.into_iter().map(|(_, error)| error);
+        Ok((verified, errors.collect()))
+    }
+
+    /// Judges heads under the lock of the floor; keeps what they teach, and evidence.
+    async fn judge(
+        &self,
+        fetched: Vec<FetchedHead>,
+        heads: Vec<Head>,
+        deadline: Instant,
+    ) -> Result<Judgement, VolumeError> {
+        if heads.is_empty() {
+            let offers = Vec::new();
+            return Ok(Judgement {
+                fetched,
+                heads,
+                offers,
+            });
+        }
+        let terms = self.terms();
+        let signatures = self.signatures.clone();
+        self.update(deadline, move |locked| {
+            let before = locked.load()?;
+            let verdict = before.judge_all(&heads, &terms, &mut lock(&signatures));
+            let judged = || fetched.iter().zip(&verdict.offers);
+            let nobody = !judged().any(|(told, offer)| told.mirror.is_some() && offer.is_ok());
+            for (told, offer) in judged() {
+                if let Err(why) = offer
+                    && told.mirror.is_some()
+                    && is_evidence(why, nobody)
+                {
+                    locked.keep_contradiction(&told.bytes)?;
+                }
+            }
+            if verdict.floor != before {
+                locked.store(&verdict.floor)?;
+            }
+            Ok(Judgement {
+                offers: verdict.offers,
+                fetched,
+                heads,
+            })
+        })
+        .await
+    }
+
+    /// The heads that passed. The others are logged and noted with their replicas.
+    fn sort_out(
+        &self,
+        judgement: Judgement,
+        errors: &mut Vec<(Option<usize>, VolumeError)>,
+    ) -> Vec<VerifiedHead> {
+        let (mut verified, mut refused) = (Vec::new(), Vec::new());
+        let heads = judgement.fetched.into_iter().zip(judgement.heads);
+        for ((told, head), offer) in heads.zip(judgement.offers) {
+            match offer {
+                Ok(offer) => verified.push(VerifiedHead {
+                    mirror: told.mirror,
+                    place: told.place,
+                    offer,
+                    head: Some((head, told.bytes)),
+                }),
+                Err(why) => refused.push((told, why)),
+            }
+        }
+        let nobody = verified.iter().all(|head| head.mirror.is_none());
+        for (told, why) in refused {
+            match (told.mirror, why.class()) {
+                // The caller's own head may have expired: that is why it asks for others.
+                (None, class) if class != Class::Fork => continue,
+                // A replica that lags has old blocks all the same. Where all have expired, none lags.
+                (Some(mirror), Class::Rollback) => self.mirrors.set_behind(mirror, true),
+                (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
+                (mirror, _) => self.blame(mirror, &why),
+            }
+            if nobody || !is_old(&why) {
+                tracing::error!(replica = %told.place, %why, "head refused");
+            }
+            let place = told.place;
+            errors.push((told.mirror, VolumeError::Statement { place, why }));
+        }
+        verified
+    }
+
+    /// Logs which replicas brought no head, when that begins and when it ends: readers ask often.
+    fn log_news(&self, verified: &[VerifiedHead], errors: &[(Option<usize>, VolumeError)]) {
+        for (mirror, error) in errors {
+            if !mirror.is_none_or(|mirror| {
+                self.mirrors
+                    .set_head_refusal(mirror, Some(error.to_string()))
+            }) {
+                continue;
+            }
+            if matches!(error, VolumeError::Statement { why, .. } if is_old(why)) {
+                tracing::info!(%error, "a replica is behind: it is asked for blocks only");
+            } else {
+                tracing::warn!(%error, "a replica was set aside");
+            }
+        }
+        for head in verified {
+            if let Some(mirror) = head.mirror
+                && self.mirrors.set_head_refusal(mirror, None)
+            {
+                tracing::info!(replica = head.place, "a replica brings the head again");
+            }
+        }
+    }
+
+    /// Notes which replicas are behind the version in use.
+    pub fn compare(&self, heads: &[VerifiedHead], version: u64) {
+        for head in heads {
+            if let Some(mirror) = head.mirror {
+                let behind = head.offer.record.version < version;
+                self.mirrors.set_behind(mirror, behind);
+            }
+        }
+    }
+
+    fn blame(&self, mirror: Option<usize>, why: &Reject) {
+        if let Some(mirror) = mirror {
+            self.mirrors.record_lie(mirror, format!("head: {why}"));
+        }
+    }
+
+    /// Stores a version as adopted. Its head is kept too, for a start without any replica and as
+    /// evidence should another contradict it; a failure of that is only logged.
+    ///
+    /// # Errors
+    /// [`VolumeError::Statement`] when another process has adopted something newer meanwhile;
+    /// [`VolumeError::State`].
+    pub async fn adopt(
+        &self,
+        offer: &Offer,
+        head: Option<Bytes>,
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
+        let offer = offer.clone();
+        self.update(deadline, move |locked| {
+            let floor = locked.load()?;
+            let adopted = adopted(&floor, &offer)?;
+            if adopted != floor {
+                locked.store(&adopted)?;
+            }
+            if let Some(head) = &head
+                && let Err(error) = locked.keep_adopted_head(head)
+            {
+                tracing::warn!(%error, "the adopted head is not kept");
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Whether a version could be adopted now.
+    ///
+    /// # Errors
+    /// As [`HeadRound::adopt`].
+    pub async fn check_adoptable(
+        &self,
+        offer: &Offer,
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
+        adopted(&self.floor(deadline).await?, offer).map(drop)
+    }
+
+    /// Keeps the head of the version in use, unless another process has adopted another version.
+    ///
+    /// # Errors
+    /// [`VolumeError::State`].
+    pub async fn keep(
+        &self,
+        head: Bytes,
+        record_hash: [u8; 32],
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
+        self.update(deadline, move |locked| {
+            let floor = locked.load()?;
+            if floor
+                .adopted()
+                .is_some_and(|it| it.record_hash == record_hash)
+            {
+                locked.keep_adopted_head(&head)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The floor as it is now.
+    ///
+    /// # Errors
+    /// [`VolumeError::State`].
+    pub async fn floor(&self, deadline: Instant) -> Result<Floor, VolumeError> {
+        self.update(deadline, |locked| Ok(locked.load()?)).await
+    }
+
+    /// The terms by which heads are judged in this round.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            freshness: self.freshness,
+            ..Terms::strict(self.now)
+        }
+    }
+
+    pub(crate) fn signatures(&self) -> MutexGuard<'_, Signatures> {
+        lock(self.signatures)
+    }
+
+    /// Runs `work` on the pool of blocking threads, under the lock of the state.
+    pub(crate) async fn update<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce(&LockedState) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let deadline = deadline.max(Instant::now() + STATE_PATIENCE);
+        self.state.update(deadline, work).await
+    }
+}
+
+fn lock(signatures: &Mutex<Signatures>) -> MutexGuard<'_, Signatures> {
+    signatures.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn adopted(floor: &Floor, offer: &Offer) -> Result<Floor, VolumeError> {
+    floor.adopt(offer).map_err(|why| VolumeError::Statement {
+        place: "the version to be adopted".to_owned(),
+        why,
+    })
+}

@@ -1,0 +1,43 @@
+//! How a volume is opened and read.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use state::Clock;
+use store::cache::DiskCache;
+use trust::judge::Freshness;
+
+/// How a volume is opened and read.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    /// The directory that holds the floors.
+    pub state_directory: PathBuf,
+    /// Memory for verified blocks, bytes.
+    pub cache_bytes: u64,
+    /// How long any one operation may take, fail-over included.
+    pub deadline: Duration,
+    /// How fresh a statement must be.
+    pub freshness: Freshness,
+    /// The path that is read first, `/` between its names. Far replicas may send its blocks together
+    /// with the head. Only a hint.
+    pub toward: Option<Vec<u8>>,
+    /// Blocks that were fetched before, on this machine's disk.
+    pub disk_cache: Option<Arc<DiskCache>>,
+    /// The clock by which expiry is judged.
+    pub clock: Clock,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        VolumeOptions {
+            state_directory: state::default_directory(),
+            cache_bytes: 128 << 20,
+            deadline: Duration::from_secs(30),
+            freshness: Freshness::Strict,
+            toward: None,
+            disk_cache: None,
+            clock: Clock::system(),
+        }
+    }
+}
