@@ -261,7 +261,11 @@ pub fn tell(change: &Change, counts: &mut [u64; 3], output: &mut Output) -> Outc
         Difference::Removed => ("removed", removed),
     };
     *count += 1;
-    let name = change.path.as_os_str().as_bytes();
+    // The root directory is `.`, as in `stat`.
+    let name = match change.path.as_os_str().as_bytes() {
+        b"" => b".",
+        name => name,
+    };
     if output.json() {
         let mut one = Map::new();
         text::put_name(&mut one, "path", name);
