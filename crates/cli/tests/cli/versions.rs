@@ -166,7 +166,7 @@ fn a_mount_under_grace_reads_on_and_says_so_once() {
     };
     let told = || std::fs::read_to_string(&log).unwrap();
     wait("the daemon logs that the grace begins", || {
-        told().contains("the grace keeps")
+        told().contains("the grace period keeps")
     });
     // Two more refreshes, which could log it again.
     let refreshes = || refreshes(&home, "grace");
@@ -175,7 +175,7 @@ fn a_mount_under_grace_reads_on_and_says_so_once() {
     assert_eq!(std::fs::read(home.path("grace/a")).unwrap(), b"second\n");
     assert_eq!(std::fs::read(home.path("pinned/a")).unwrap(), b"hello\n");
     let told = told();
-    assert_eq!(told.matches("the grace keeps").count(), 1, "{told}");
+    assert_eq!(told.matches("the grace period keeps").count(), 1, "{told}");
     // A mount that begins in the grace says so at once.
     std::fs::create_dir(home.path("late")).unwrap();
     let args = [
