@@ -1,22 +1,20 @@
-//! What a publication would change: the tree is held against the version in the repository, directory by
-//! directory in the order of the walk, by the entries that would be stored. So a file counts as changed
+//! What a publication would change. Compares the tree with the version in the repository, directory by
+//! directory in the order of the walk, by the entries that would be stored: a file counts as changed
 //! when anything that is published of it has changed.
 //!
-//! The old version is read from the repository itself, each block checked, a few nodes at a time. What is
-//! found is kept, so memory grows with the difference (not with the tree).
+//! Reads the old version from the repository, a few verified nodes at a time. Keeps the changes, so
+//! memory grows with the difference and not with the tree.
 
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use store::StoreError;
-use store::read::Region;
 use store::repository::Repository;
 use trust::change::{Change, Difference, alike};
 use trust::handle::{BlockKind, InodeBlock};
 use trust::inode::{Content, Entry, Inode};
 use trust::map::{ChildRef, Find, Interval, Item, MapRoot, Node};
-use trust::{Block, Handle, Hasher, Record};
+use trust::{Block, Handle, Hasher};
 
 use crate::publish_error::{self, PublishError};
 
@@ -218,21 +216,10 @@ impl<'a> Comparison<'a> {
             cause: format!("it lacks the block {handle} of its own newest version"),
         };
         let repository = self.repository.as_ref().ok_or_else(missing)?;
-        let mut answer = Vec::new();
-        let mut sink = |region: Region| {
-            answer.push(region.bytes);
-            ControlFlow::Continue(())
-        };
-        repository.read_blocking(&[handle.any()], 0, &mut sink)?;
-        for mut bytes in answer {
-            while let Some(record) = Record::take(&mut bytes)? {
-                if record.handle == handle.any() {
-                    let plaintext = record.frame.plaintext::<K>()?;
-                    return Ok(self.hasher.check(handle, plaintext)?);
-                }
-            }
+        match repository.read_verified(handle, self.hasher) {
+            Err(StoreError::NoBlock { .. }) => Err(missing().into()),
+            block => Ok(block?),
         }
-        Err(missing().into())
     }
 }
 

@@ -1,182 +1,123 @@
-//! Whether a repository has every block of a version: only what differs from a version that is whole
-//! is looked at. Directories and the trees of long files are read and checked; of data blocks it is
-//! asked whether the index has them.
+//! Whether a repository has every block of a version. Relies on [`trust::reach`], which walks what differs
+//! from a version that is known to be complete. Directories and the trees of long files are read and
+//! checked; for data blocks the index is asked.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 
-use store::read::Region;
+use store::StoreError;
 use store::repository::Repository;
-use trust::array::{self, ArrayRoot, Child, Extent};
-use trust::handle::{BlockKind, InodeBlock};
-use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
-use trust::map::{Diff, MapRoot};
-use trust::{Block, Handle, Hasher, Record};
+use trust::handle::InodeBlock;
+use trust::inode::Inode;
+use trust::reach::{Need, Reach, Refused, Wanted};
+use trust::{Handle, Hasher};
 
 use crate::publish_error::PublishError;
 
-/// How many blocks of the version under `root` the repository lacks; what lies below a missing
-/// directory or node is not counted. The version under `whole` is known to be there.
+/// Counts the blocks of the version under `root` that the repository lacks. What lies below a missing
+/// directory or node is not counted. The version under `base` is known to be complete.
 ///
 /// # Errors
 /// [`PublishError`] when the repository cannot be read, or the tree is malformed.
 pub(crate) fn missing(
     repository: &Repository,
     hasher: &Hasher,
-    whole: Option<&Handle<InodeBlock>>,
+    base: Option<&Handle<InodeBlock>>,
     root: &Handle<InodeBlock>,
 ) -> Result<u64, PublishError> {
-    let mut search = Search {
-        repository,
-        hasher,
-        missing: 0,
-        seen: HashSet::new(),
-        directories: Vec::new(),
-    };
-    if whole == Some(root) {
+    if base == Some(root) {
         return Ok(0);
     }
-    let new = search.inode(root)?;
-    let old = match whole {
-        Some(whole) => search.inode(whole)?,
-        None => None,
+    let base = match base.map(|base| repository.read_verified(base, hasher)) {
+        None | Some(Err(StoreError::NoBlock { .. })) => None,
+        Some(block) => Some(Inode::from_block(&block?)?),
     };
-    if let Some(new) = new {
-        search.entry(old.as_ref(), &new)?;
+    let mut reach = Reach::default();
+    reach.root(*root, base.as_ref());
+    let mut seen = HashSet::new();
+    let mut missing = HashSet::new();
+    while let Some(need) = reach.needs(1).map_err(malformed)?.pop() {
+        let handle = need.handle();
+        if is_known(&need, &mut seen) {
+            reach.skip(need);
+        } else if !repository.contains(&handle)? {
+            missing.insert(handle);
+            reach.lack(need);
+        } else if matches!(need.wanted(), Wanted::Data { .. }) {
+            reach.skip(need);
+        } else {
+            let found = repository.read_wanted(need.wanted(), hasher)?;
+            reach.supply(need, found).map_err(malformed)?;
+        }
     }
-    while let Some((old, new)) = search.directories.pop() {
-        search.directory(old.as_ref(), &new)?;
-    }
-    Ok(search.missing)
+    Ok(missing.len() as u64)
 }
 
-struct Search<'a> {
-    repository: &'a Repository,
-    hasher: &'a Hasher,
-    missing: u64,
-    /// Array nodes and directories that were looked at.
-    seen: HashSet<[u8; 32]>,
-    directories: Vec<(Option<MapRoot>, MapRoot)>,
+/// Whether everything below a node was walked before. Data blocks have nothing below, so they take
+/// no room in `seen`.
+fn is_known(need: &Need, seen: &mut HashSet<[u8; 32]>) -> bool {
+    let is_data = matches!(need.wanted(), Wanted::Data { .. });
+    !is_data && need.key().is_some_and(|key| !seen.insert(key))
 }
 
-impl Search<'_> {
-    /// What a file or directory needs beyond its entry.
-    fn entry(&mut self, old: Option<&Inode>, new: &Inode) -> Result<(), PublishError> {
-        let array_of = |inode: &Inode| match &inode.content {
-            Content::Regular(FileContent::Array(root)) => Some(*root),
-            _ => None,
+fn malformed(refused: Refused) -> PublishError {
+    PublishError::Tree(refused.why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sim::model::{Model, noise};
+    use store::Writer;
+    use trust::head::Head;
+    use trust::root::RootRecord;
+
+    /// Two versions: their roots, and how many records the first one has.
+    fn versions(model: &mut Model) -> (Handle<InodeBlock>, Handle<InodeBlock>, usize) {
+        let long = model.file(&noise(1, 100_000), 8192).unwrap();
+        let kept = model
+            .directory(vec![(b"long".to_vec(), long.clone())])
+            .unwrap();
+        let top = |model: &mut Model, more: Vec<(Vec<u8>, Inode)>| {
+            let mut entries = vec![(b"kept".to_vec(), kept.clone())];
+            entries.extend(more);
+            let top = model.directory(entries).unwrap();
+            let head = Head::decode(&model.publish(&top, 1, 3600).unwrap()).unwrap();
+            let record: RootRecord = head.record.statement().read(model.id()).unwrap();
+            record.root
         };
-        let xattrs_of = |inode: &Inode| match &inode.xattrs {
-            Xattrs::Stored(root) => Some(*root),
-            Xattrs::None | Xattrs::Inline(_) => None,
+        let old = top(model, Vec::new());
+        let first = model.records.len();
+        let long = model.file(&noise(2, 100_000), 8192).unwrap();
+        let twice = vec![(b"a".to_vec(), long.clone()), (b"b".to_vec(), long)];
+        let more = model.directory(twice).unwrap();
+        let new = top(model, vec![(b"more".to_vec(), more)]);
+        (old, new, first)
+    }
+
+    #[test]
+    fn each_lacking_block_is_counted_once() {
+        let mut model = Model::new(1).unwrap();
+        let (old, new, first) = versions(&mut model);
+        let hasher = model.hasher().clone();
+        let without = |lacking: Option<usize>, base: Option<&Handle<InodeBlock>>| {
+            let dir = tempfile::tempdir().unwrap();
+            let repository = Repository::create(dir.path()).unwrap();
+            let mut writer = Writer::begin(&repository).unwrap();
+            let records = model.records.iter().enumerate();
+            for (_, record) in records.filter(|(at, _)| Some(*at) != lacking) {
+                writer.append(record).unwrap();
+            }
+            writer.commit(b"statements").unwrap();
+            missing(&repository, &hasher, base, &new).unwrap()
         };
-        for of in [array_of, xattrs_of] {
-            if let Some(root) = of(new)
-                && old.and_then(of) != Some(root)
-            {
-                self.array(&root)?;
-            }
+        assert!(model.records.len() > first + 10);
+        assert_eq!((without(None, None), without(None, Some(&old))), (0, 0));
+        for lacking in first..model.records.len() {
+            assert_eq!(without(Some(lacking), Some(&old)), 1, "{lacking}");
+            assert_eq!(without(Some(lacking), None), 1, "{lacking}");
         }
-        let map_of = |inode: &Inode| match &inode.content {
-            Content::Directory { map, .. } => *map,
-            _ => None,
-        };
-        let (old, new) = (old.and_then(map_of), map_of(new));
-        if let Some(new) = new
-            && old != Some(new)
-            && self.seen.insert(*new.handle.as_bytes())
-        {
-            self.directories.push((old, new));
-        }
-        Ok(())
-    }
-
-    fn directory(&mut self, old: Option<&MapRoot>, new: &MapRoot) -> Result<(), PublishError> {
-        let mut diff = Diff::new(old, Some(new));
-        while !diff.is_done() {
-            for handle in diff.wants() {
-                let Some(block) = self.block(&handle)? else {
-                    // Without a node the rest of this directory cannot be compared.
-                    return Ok(());
-                };
-                diff.supply(&handle, &block)?;
-            }
-            while let Some(change) = diff.next_change() {
-                let old = match &change.old {
-                    Some(value) => self.decoded(value)?,
-                    None => None,
-                };
-                if let Some(value) = &change.new
-                    && let Some(new) = self.decoded(value)?
-                {
-                    self.entry(old.as_ref(), &new)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn decoded(&mut self, value: &[u8]) -> Result<Option<Inode>, PublishError> {
-        match Entry::decode(value)? {
-            Entry::Inode(inode) => Ok(Some(inode)),
-            Entry::Block(handle) => self.inode(&handle),
-        }
-    }
-
-    fn array(&mut self, root: &ArrayRoot) -> Result<(), PublishError> {
-        let mut stack = vec![root.top()];
-        while let Some(child) = stack.pop() {
-            let (handle, len, level) = match child {
-                Child::Extent(Extent::Hole { .. }) => continue,
-                Child::Extent(Extent::Data { handle, .. }) => {
-                    if !self.repository.contains(&handle.any())? {
-                        self.missing = self.missing.saturating_add(1);
-                    }
-                    continue;
-                }
-                Child::Node { handle, len, level } => (handle, len, level),
-            };
-            if !self.seen.insert(*handle.as_bytes()) {
-                continue;
-            }
-            let Some(block) = self.block(&handle)? else {
-                continue;
-            };
-            let node = array::Node::decode(&block)?;
-            node.check(level, len)?;
-            stack.extend((0..).map_while(|i| node.child(i)));
-        }
-        Ok(())
-    }
-
-    fn inode(&mut self, handle: &Handle<InodeBlock>) -> Result<Option<Inode>, PublishError> {
-        match self.block(handle)? {
-            Some(block) => Ok(Some(Inode::from_block(&block)?)),
-            None => Ok(None),
-        }
-    }
-
-    /// A block of the repository, checked; `None` (and counted) where it is not there.
-    fn block<K: BlockKind>(
-        &mut self,
-        handle: &Handle<K>,
-    ) -> Result<Option<Block<K>>, PublishError> {
-        let mut answer = Vec::new();
-        let mut sink = |region: Region| {
-            answer.push(region.bytes);
-            ControlFlow::Continue(())
-        };
-        self.repository
-            .read_blocking(&[handle.any()], 0, &mut sink)?;
-        for mut bytes in answer {
-            while let Some(record) = Record::take(&mut bytes)? {
-                if record.handle == handle.any() {
-                    let plaintext = record.frame.plaintext::<K>()?;
-                    return Ok(Some(self.hasher.check(handle, plaintext)?));
-                }
-            }
-        }
-        self.missing = self.missing.saturating_add(1);
-        Ok(None)
+        assert_eq!(without(Some(0), Some(&old)), 0, "the base is not walked");
+        assert_eq!(without(Some(0), None), 1);
+        assert_eq!(without(Some(0), Some(&new)), 0);
     }
 }

@@ -4,8 +4,11 @@
 //! |---|---|
 //! | [`pull`] | brings a repository up to the newest version that the sources have whole |
 //! | [`prune`] | frees the room of blocks that no kept version reaches |
+//! | [`note`] | which part of which version a replica holds |
 //!
-//! Relies on `volume` for judging heads and on `store::Writer` for what it writes.
+//! Relies on `volume` for judging heads, on `trust::reach` for walking trees and on `store::Writer` for what
+//! it writes.
 
+pub mod note;
 pub mod prune;
 pub mod pull;

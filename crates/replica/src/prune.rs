@@ -1,11 +1,11 @@
-//! `prune`: frees the room of blocks that no kept version reaches (design `publish.md`, *Replication*).
+//! `prune`: frees the space of what no kept version reaches (design `publish.md`, *Replication*).
 //!
-//! The history log tells which versions there were: its leaves are the signed records. A version that is
-//! still valid is always kept, and so is the one that the head names. On request more are kept: first the
-//! newest of the head's own line, last those that owners went back behind (rule 4 of `trees.md`; they
-//! have higher numbers). What the kept versions reach is walked and marked here: each block is read,
-//! hashed and entered once. `store::collect` does the rest. If anything cannot be read for certain, the
-//! work ends before anything is collected.
+//! The history log tells which versions there were: its leaves are the signed records. The version of the
+//! head and every version that is still valid are always kept. `keep` adds more: the newest of the head's
+//! own line first, then those that owners went back behind (rule 4 of `trees.md`), which have higher
+//! numbers. `trust::reach` walks the kept versions; their blocks are marked here, and each node is read,
+//! verified and entered once, however often it occurs. `store::collect` does the rest.
+//! When something cannot be read for certain, nothing is collected.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -13,23 +13,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use store::collect::{Collected, Mark, Marks};
 use store::disk::Disk;
 use store::{Repository, StoreError, Writer, names};
-use trust::array::{self, Child, Extent};
 use trust::chain::Chain;
 use trust::head::Head;
 use trust::history::Frontier;
-use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
-use trust::map::{self, Interval, Item};
+use trust::reach::{Found, Reach, Refused, Wanted};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::{Purpose, Signed};
-use trust::{Handle, Hasher, InodeBlock, Record, Reject};
+use trust::{Handle, Hasher, InodeBlock, Reject};
 
-use crate::pull::note::ReplicaNote;
-use crate::pull::sources::{Claim, Proved, Want, prove};
+use crate::note::ReplicaNote;
 use state::Clock;
 
 /// How long the files that only readers of the index before need stay after a collection.
@@ -256,7 +252,7 @@ fn version(record: &RootRecord, record_hash: [u8; 32], in_line: bool) -> Version
     }
 }
 
-/// A walk over what is here.
+/// A walk that marks the blocks that are here.
 struct Marking<'a> {
     marks: Marks,
     repository: &'a Repository,
@@ -265,101 +261,46 @@ struct Marking<'a> {
 }
 
 impl Marking<'_> {
-    /// Marks all that a root reaches. What is marked already was walked already.
+    /// Marks all that a root reaches. Skips what is marked: it was walked when it was marked.
     fn tree(&mut self, root: &Handle<InodeBlock>) -> Result<(), PruneError> {
-        let mut stack = Vec::new();
-        stack.push((root.any(), Claim::Inode { old: None }));
-        while let Some((handle, claim)) = stack.pop() {
+        let mut reach = Reach::default();
+        reach.root(*root, None);
+        while let Some(need) = reach.needs(1).map_err(|why| self.malformed(&why))?.pop() {
+            let handle = need.handle();
             match self.marks.mark(&handle)? {
-                Mark::Known => continue,
-                Mark::Absent if self.partial => continue,
-                Mark::Absent => return Err(self.unsure(&handle, "is missing")),
-                Mark::New => {}
-            }
-            if matches!(claim, Claim::Data { .. }) {
-                continue;
-            }
-            let proved = self.read(&handle, claim)?;
-            let walked = self.below(&proved, &mut stack);
-            walked.map_err(|why| self.unsure(&handle, &why.to_string()))?;
-        }
-        Ok(())
-    }
-
-    fn below(&self, proved: &Proved, stack: &mut Vec<(Handle, Claim)>) -> Result<(), Reject> {
-        match proved {
-            Proved::Data { .. } => {}
-            Proved::Inode(block) => inode(&Inode::from_block(block)?, stack),
-            Proved::Array(block) => {
-                let node = array::Node::decode(block)?;
-                node.children().for_each(|below| child(below, stack));
-            }
-            Proved::Map(block) => {
-                let node = map::Node::decode(block)?;
-                // Only what stands in the node matters here, not which keys it answers for.
-                for item in node.items(&Interval::everything()) {
-                    match item {
-                        Item::Child(below) => stack.push((below.handle.any(), Claim::Map)),
-                        Item::Entry(_, value) => match Entry::decode(&value)? {
-                            Entry::Inode(entry) => inode(&entry, stack),
-                            Entry::Block(handle) => {
-                                stack.push((handle.any(), Claim::Inode { old: None }));
-                            }
-                        },
-                    }
+                Mark::Known => reach.skip(need),
+                Mark::Absent if self.partial => reach.lack(need),
+                Mark::Absent => return Err(self.unsure(&format!("block {handle} is missing"))),
+                // Data blocks lead nowhere: they are marked and not read.
+                Mark::New if matches!(need.wanted(), Wanted::Data { .. }) => reach.skip(need),
+                Mark::New => {
+                    let found = self.read(need.wanted())?;
+                    let supplied = reach.supply(need, found);
+                    supplied.map_err(|why| self.malformed(&why))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn read(&self, handle: &Handle, claim: Claim) -> Result<Proved, PruneError> {
-        let mut bytes = Bytes::new();
-        self.repository
-            .read_blocking(&[*handle], 0, &mut |region| {
-                bytes = region.bytes;
-                std::ops::ControlFlow::Break(())
-            })?;
-        let want = Want {
-            handle: *handle,
-            claim,
-            wave: 0,
-        };
-        let record = Record::take(&mut bytes).ok().flatten();
-        let record = record.ok_or_else(|| self.unsure(handle, "cannot be read"))?;
-        let proved = prove(&self.hasher, &want, &record.frame);
-        proved.map_err(|why| self.unsure(handle, &why.to_string()))
+    fn read(&self, wanted: &Wanted) -> Result<Found, PruneError> {
+        let read = self.repository.read_wanted(wanted, &self.hasher);
+        read.map_err(|error| match error {
+            StoreError::NoBlock { .. } | StoreError::WrongBlock { .. } => {
+                self.unsure(&error.to_string())
+            }
+            other => other.into(),
+        })
     }
 
-    fn unsure(&self, handle: &Handle, why: &str) -> PruneError {
+    fn malformed(&self, refused: &Refused) -> PruneError {
+        self.unsure(&refused.to_string())
+    }
+
+    fn unsure(&self, what: &str) -> PruneError {
         PruneError::Unsure {
             path: self.repository.disk_shared().path(""),
-            what: format!("block {handle} of a version that is kept: {why}"),
-        }
-    }
-}
-
-fn inode(inode: &Inode, stack: &mut Vec<(Handle, Claim)>) {
-    if let Xattrs::Stored(root) = &inode.xattrs {
-        child(root.top(), stack);
-    }
-    match &inode.content {
-        Content::Regular(FileContent::Array(root)) => child(root.top(), stack),
-        Content::Directory {
-            map: Some(root), ..
-        } => stack.push((root.handle.any(), Claim::Map)),
-        _ => {}
-    }
-}
-
-fn child(child: Child, stack: &mut Vec<(Handle, Claim)>) {
-    match child {
-        Child::Extent(Extent::Hole { .. }) => {}
-        Child::Extent(Extent::Data { handle, len }) => {
-            stack.push((handle.any(), Claim::Data { len }));
-        }
-        Child::Node { handle, len, level } => {
-            stack.push((handle.any(), Claim::Array { len, level }));
+            what: format!("a version that is kept: {what}"),
         }
     }
 }

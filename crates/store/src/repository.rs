@@ -9,8 +9,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
+use trust::inode::Inode;
+use trust::reach::{Found, Wanted};
 use trust::tiles::TileName;
-use trust::{Block, BlockKind, Frame, Handle, Hasher, Record};
+use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, array, map};
 
 use crate::blocking::Blocking;
 use crate::disk::{Disk, Local, Patience, io_error, replace_file};
@@ -223,6 +225,34 @@ impl Repository {
         read::verify_region(&region, handle, hasher).map_err(|why| StoreError::WrongBlock {
             place: place(),
             handle: handle.any(),
+            why,
+        })
+    }
+
+    /// Reads, verifies and decodes a block that a walk wants, waiting for the disk if needed.
+    ///
+    /// # Errors
+    /// As [`Repository::read_verified`]. [`StoreError::WrongBlock`] also for a block that bears its
+    /// handle and is no valid node (`Reject::is_publishers_fault`).
+    pub fn read_wanted(&self, wanted: &Wanted, hasher: &Hasher) -> Result<Found, StoreError> {
+        let found = match wanted {
+            Wanted::Data { handle, .. } => {
+                let len = self.read_verified(handle, hasher)?.bytes().len() as u64;
+                return Ok(Found::Data { len });
+            }
+            Wanted::Array { handle, .. } => {
+                array::Node::decode(&self.read_verified(handle, hasher)?).map(Found::Array)
+            }
+            Wanted::Map(handle) => {
+                map::Node::decode(&self.read_verified(handle, hasher)?).map(Found::Map)
+            }
+            Wanted::Inode(handle) => {
+                Inode::from_block(&self.read_verified(handle, hasher)?).map(Found::Inode)
+            }
+        };
+        found.map_err(|why| StoreError::WrongBlock {
+            place: self.place().to_owned(),
+            handle: wanted.handle(),
             why,
         })
     }

@@ -14,6 +14,7 @@ use store::blocking::Blocking;
 use store::conformance::{compressible, hasher, record};
 use store::read::verify_region;
 use store::{BlockStore, Repository, StoreError, Writer};
+use trust::reach::{Found, Wanted};
 use trust::{Data, Frame, Handle, Hasher, Kind, MapNode, Record, Reject};
 
 fn records() -> Vec<Record> {
@@ -265,6 +266,41 @@ fn read_verified_gives_the_block_or_says_what_is_wrong() {
     let repo = Repository::open(dir.path()).unwrap();
     let error = repo.read_verified(&data(&good), &hasher()).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
+}
+
+#[test]
+fn read_wanted_decodes_the_block_or_says_whose_fault_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = Repository::create(dir.path()).unwrap();
+    let data = record(Kind::Data, 1, 500);
+    let no_node = record(Kind::Map, 2, 500);
+    let lie = Record {
+        handle: record(Kind::Map, 3, 500).handle,
+        frame: no_node.frame.clone(),
+    };
+    let mut writer = Writer::begin(&repo).unwrap();
+    for r in [&data, &no_node, &lie] {
+        assert!(writer.append(r).unwrap());
+    }
+    writer.commit(b"statements").unwrap();
+    drop(writer);
+
+    // A walk compares this length with the claimed one.
+    let wanted = Wanted::Data {
+        handle: Handle::from_bytes(*data.handle.as_bytes()),
+        len: 7,
+    };
+    let found = repo.read_wanted(&wanted, &hasher()).unwrap();
+    assert!(matches!(found, Found::Data { len: 500 }), "{found:?}");
+    let fault = |r: &Record| {
+        let wanted = Wanted::Map(Handle::from_bytes(*r.handle.as_bytes()));
+        match repo.read_wanted(&wanted, &hasher()) {
+            Err(StoreError::WrongBlock { handle, why, .. }) if handle == r.handle => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(fault(&no_node).is_publishers_fault());
+    assert!(!fault(&lie).is_publishers_fault());
 }
 
 #[test]

@@ -123,6 +123,12 @@ impl Reject {
         }
     }
 
+    /// Whether a block that is rejected for this reason bears its handle all the same. Then every
+    /// honest place gives the same bytes, and the publisher is at fault.
+    pub fn is_publishers_fault(&self) -> bool {
+        matches!(self, Reject::BadTree { .. } | Reject::Unsupported { .. })
+    }
+
     /// The product-wide name of this rejection.
     pub fn class(&self) -> Class {
         match self {

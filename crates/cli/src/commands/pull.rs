@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use replica::pull::note::{MAX_PATHS, Scope};
+use replica::note::{MAX_PATHS, Scope};
 use replica::pull::{self, PullOptions, Pulled};
 use serde_json::json;
 use store::disk::{Disk, Local};

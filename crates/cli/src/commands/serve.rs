@@ -7,7 +7,7 @@ use std::path::Path;
 use ::serve::metrics::Page;
 use ::serve::mirror::{Options, Server};
 use ::serve::net::{Limits, Listen};
-use replica::pull::note::ReplicaNote;
+use replica::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;
 use tokio::signal::unix::{SignalKind, signal};

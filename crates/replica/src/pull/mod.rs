@@ -5,7 +5,7 @@
 //! 1. the heads of all sources, judged as a reader judges them (`heads`);
 //! 2. what the source's index says of new segments, then those segments (`prefetch`). They are hints and
 //!    stay in memory. At the same time, the leaves of the log (`history`);
-//! 3. the walk over what differs from the version that is here (`closure`, `walk`). A block that is
+//! 3. the walk over what differs from the version that is here by `trust::reach` (`walk`). A block that is
 //!    neither here nor prefetched is asked for by handle, of all sources (`sources`), and proved;
 //! 4. when all that the new version reaches is here, the head moves.
 //!
@@ -13,13 +13,11 @@
 //! has everything below it. Proved blocks are made durable on the way: when a pull ends early, the next
 //! one finds them. Only what a signed root reaches is ever written.
 
-mod closure;
 mod heads;
 mod history;
 mod limit;
-pub mod note;
 mod prefetch;
-pub(crate) mod sources;
+mod sources;
 mod walk;
 
 use std::path::PathBuf;
@@ -40,10 +38,10 @@ use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
+use crate::note::{ReplicaNote, Scope};
 use crate::prune::{self, PruneOptions, Pruned};
 use heads::Offered;
 use limit::Limit;
-use note::{ReplicaNote, Scope};
 use prefetch::SegmentPrefetch;
 use sources::Sources;
 use state::{Clock, StateError, VolumeState};

@@ -39,15 +39,12 @@ const FIRST_PIECES: u64 = 4;
 /// was fetched ahead is lost when the pull is interrupted.
 const MOST_TIME: Duration = Duration::from_secs(3);
 
-/// The requests that came before: for the head, and for what the index says of segments.
-const FIRST_WAVE: u32 = 2;
-
 const MAGIC: &[u8; 16] = b"bulla followed\0\n";
 
 /// Records fetched ahead, and what the source has.
 #[derive(Default)]
 pub(crate) struct SegmentPrefetch {
-    records: HashMap<Handle, (Record, u32)>,
+    records: HashMap<Handle, Record>,
     /// Index runs and segments of the source, to be remembered once this pull is through.
     pub followed: Followed,
     /// Requests that followed on one another.
@@ -55,8 +52,8 @@ pub(crate) struct SegmentPrefetch {
 }
 
 impl SegmentPrefetch {
-    /// Takes a record out, and the number of the wave that brought it. It is not proved.
-    pub(crate) fn take(&mut self, handle: &Handle) -> Option<(Record, u32)> {
+    /// Takes a record out. It is not proved.
+    pub(crate) fn take(&mut self, handle: &Handle) -> Option<Record> {
         self.records.remove(handle)
     }
 
@@ -173,13 +170,10 @@ pub(crate) async fn prefetch(
     }
     let (records, waves) = fetch(sources, objects, &fresh, patience).await;
     prefetched.waves += waves;
-    for (record, wave) in records {
+    for record in records {
         // The walk asks for nothing that is here; the first of two under one name stays.
         if !repository.contains(&record.handle).unwrap_or(true) {
-            prefetched
-                .records
-                .entry(record.handle)
-                .or_insert((record, wave));
+            prefetched.records.entry(record.handle).or_insert(record);
         }
     }
     prefetched
@@ -227,7 +221,7 @@ async fn fetch(
     objects: &dyn Objects,
     fresh: &[FileId],
     patience: Duration,
-) -> (Vec<(Record, u32)>, u32) {
+) -> (Vec<Record>, u32) {
     let began = Instant::now();
     let piece_bytes = sources.limit.request_bytes(PIECE_BYTES) as usize;
     let mut segments: Vec<Piecewise> = fresh
@@ -281,17 +275,17 @@ async fn fetch(
             }
         }
         for segment in &mut segments {
-            segment.cut(FIRST_WAVE + waves, &mut records);
+            segment.cut(&mut records);
         }
         pieces *= 2;
     }
     (records.records, waves)
 }
 
-/// Records that were cut, and the wave that brought each.
+/// Records that were cut.
 #[derive(Default)]
 struct Records {
-    records: Vec<(Record, u32)>,
+    records: Vec<Record>,
     /// What they take in memory: many small ones take more than their bytes.
     held_bytes: u64,
 }
@@ -301,9 +295,9 @@ impl Records {
         self.held_bytes >= MAX_PREFETCH_BYTES
     }
 
-    fn push(&mut self, record: Record, wave: u32) {
+    fn push(&mut self, record: Record) {
         self.held_bytes += record.len() as u64 + RECORD_OVERHEAD_BYTES;
-        self.records.push((record, wave));
+        self.records.push(record);
     }
 }
 
@@ -318,7 +312,7 @@ impl Piecewise {
     }
 
     /// Cuts off the whole records, as far as there is room; the footer is none, and ends them.
-    fn cut(&mut self, wave: u32, records: &mut Records) {
+    fn cut(&mut self, records: &mut Records) {
         let mut rest = std::mem::take(&mut self.bytes).freeze();
         if self.taken == 0 {
             if rest.len() < segment::HEADER_BYTES {
@@ -332,7 +326,7 @@ impl Piecewise {
             match Record::take(&mut rest) {
                 Ok(Some(record)) => {
                     self.taken += record.len() as u64;
-                    records.push(record, wave);
+                    records.push(record);
                 }
                 Ok(None) => break,
                 Err(_) => {

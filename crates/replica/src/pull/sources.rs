@@ -1,17 +1,15 @@
 //! Asks several sources for many blocks. Each answer is proved before it counts (SFSRO 3.2: *verify by
 //! hashing*). A source that is silent, lies or denies is asked last from then on; nothing that it says
-//! keeps the others from answering.
+//! keeps the others from answering. Relies on `trust::reach` for the proof of a block.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use reader::ReadError;
 use store::{Replica, StoreError};
-use trust::handle::{ArrayNode, Data, InodeBlock, MapNode};
-use trust::inode::Inode;
-use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, Reject};
+use trust::reach::{Found, Wanted};
+use trust::{Handle, Hasher, Record, Reject};
 
 use super::limit::Limit;
 use volume::error::VolumeError;
@@ -24,52 +22,28 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// What a block of a tree is taken to weigh before it is there, bytes.
 const NODE_BYTES: u32 = 8 << 10;
 
-/// What is wanted of a block.
-#[derive(Debug, Clone)]
-pub(crate) enum Claim {
-    /// Content of this length, bytes.
-    Data { len: u32 },
-    /// A node of an array tree, as its parent promised it.
-    Array { len: u64, level: u8 },
-    /// A node of a directory.
-    Map,
-    /// An inode, and the one that stood in its place before.
-    Inode { old: Option<Box<Inode>> },
+/// About what a wanted block weighs, bytes.
+pub(crate) fn weight_bytes(wanted: &Wanted) -> u64 {
+    u64::from(match wanted {
+        Wanted::Data { len, .. } => *len,
+        _ => NODE_BYTES,
+    })
 }
 
-/// A block that is wanted.
-#[derive(Debug, Clone)]
-pub(crate) struct Want {
-    pub handle: Handle,
-    pub claim: Claim,
-    /// Requests that had to be answered before this one could be made.
-    pub wave: u32,
-}
-
-impl Want {
-    /// About what it weighs, bytes.
-    pub(crate) fn weight_bytes(&self) -> u64 {
-        u64::from(match self.claim {
-            Claim::Data { len } => len,
-            _ => NODE_BYTES,
-        })
-    }
-}
-
-/// A block that bears its handle.
-#[derive(Debug, Clone)]
-pub(crate) enum Proved {
-    Data { len: usize },
-    Array(Block<ArrayNode>),
-    Map(Block<MapNode>),
-    Inode(Block<InodeBlock>),
+/// A block that bears its handle. A node that breaks a rule of the trees is an error of the publisher:
+/// no place has a better one.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub wanted: Wanted,
+    pub record: Record,
+    pub found: Result<Found, Reject>,
 }
 
 /// What came of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Got {
-    pub blocks: Vec<(Want, Record, Proved)>,
-    pub missing: Vec<Want>,
+    pub blocks: Vec<Fetched>,
+    pub missing: Vec<Wanted>,
     /// What stood in the way; the gravest counts when something is missing.
     pub faults: Vec<VolumeError>,
 }
@@ -128,7 +102,7 @@ impl Sources {
 
     /// Asks for a batch, of one place after the other, until all is there or all have been asked; an
     /// outage is waited for until the deadline.
-    pub(crate) async fn fetch(self: Arc<Self>, batch: Vec<Want>) -> Got {
+    pub(crate) async fn fetch(self: Arc<Self>, batch: Vec<Wanted>) -> Got {
         let began = Instant::now();
         let mut got = Got {
             missing: batch,
@@ -188,7 +162,7 @@ impl Sources {
     /// Asks one place; tells whether it failed to answer.
     async fn ask(&self, place: &Place, got: &mut Got) -> bool {
         self.limit.wait().await;
-        let names: Vec<Handle> = got.missing.iter().map(|want| want.handle).collect();
+        let names: Vec<Handle> = got.missing.iter().map(Wanted::handle).collect();
         self.requests.fetch_add(1, Ordering::Relaxed);
         place.busy.fetch_add(1, Ordering::Relaxed);
         let answer = self.answer(place, &names).await;
@@ -235,24 +209,32 @@ impl Sources {
     fn take(&self, place: &Place, records: Vec<Record>, got: &mut Got) {
         self.received(records.iter().map(|r| r.len() as u64).sum());
         for record in records {
-            let Some(at) = got.missing.iter().position(|w| w.handle == record.handle) else {
+            let Some(at) = got
+                .missing
+                .iter()
+                .position(|wanted| wanted.handle() == record.handle)
+            else {
                 continue;
             };
-            let Some(want) = got.missing.get(at) else {
+            let Some(wanted) = got.missing.get(at).copied() else {
                 continue;
             };
-            match prove(&self.hasher, want, &record.frame) {
-                Ok(proved) => {
-                    let want = got.missing.swap_remove(at);
-                    got.blocks.push((want, record, proved));
-                }
-                Err(why) => {
+            match wanted.unpack(&self.hasher, &record.frame) {
+                Err(why) if !why.is_publishers_fault() => {
                     let what = format!("block {}", record.handle);
                     got.faults.push(self.lied(place, what, why));
                 }
+                found => {
+                    got.missing.swap_remove(at);
+                    got.blocks.push(Fetched {
+                        wanted,
+                        record,
+                        found,
+                    });
+                }
             }
         }
-        if let Some(want) = got.missing.first() {
+        if let Some(wanted) = got.missing.first() {
             place.denied.fetch_add(1, Ordering::Relaxed);
             let cause = format!(
                 "{} does not give out {} block(s)",
@@ -260,7 +242,7 @@ impl Sources {
                 got.missing.len()
             );
             got.faults.push(VolumeError::unavailable(
-                format!("block {}", want.handle),
+                format!("block {}", wanted.handle()),
                 cause,
             ));
         }
@@ -268,29 +250,5 @@ impl Sources {
 
     fn now_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
-    }
-}
-
-/// Proves that a frame is the block that was wanted.
-///
-/// # Errors
-/// Why it is not: whoever gave it lies, or holds rot.
-pub(crate) fn prove(hasher: &Hasher, want: &Want, frame: &Frame) -> Result<Proved, Reject> {
-    fn check<K: BlockKind>(
-        hasher: &Hasher,
-        handle: &Handle,
-        frame: &Frame,
-    ) -> Result<Block<K>, Reject> {
-        let plain: Bytes = frame.plaintext::<K>()?;
-        hasher.check(&Handle::<K>::from_bytes(*handle.as_bytes()), plain)
-    }
-    let handle = &want.handle;
-    match want.claim {
-        Claim::Data { .. } => check::<Data>(hasher, handle, frame).map(|block| Proved::Data {
-            len: block.bytes().len(),
-        }),
-        Claim::Array { .. } => check(hasher, handle, frame).map(Proved::Array),
-        Claim::Map => check(hasher, handle, frame).map(Proved::Map),
-        Claim::Inode { .. } => check(hasher, handle, frame).map(Proved::Inode),
     }
 }

@@ -1,22 +1,23 @@
-//! Drives the walk. A block that [`Closure`] names is looked for in the repository, then among the
-//! prefetched records, then at the sources, in several batches at a time. What arrives is written, and
-//! supplied to the closure.
+//! Brings the blocks of a version here. [`Reach`] names them; each is looked for in the repository, among
+//! the prefetched records, and then at the sources, in batches of which several are under way. What comes is supplied to
+//! the walk and written.
+//!
+//! Each block is fetched once, however often it occurs, so a publisher who nests a tree in itself costs
+//! no more than the blocks that exist.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use reader::ReadError;
 use store::{Repository, StoreError, Writer};
 use tokio::task::JoinSet;
-use trust::inode::{Content, Entry, Inode};
-use trust::map::{self, ChildRef, Find};
+use trust::inode::Inode;
+use trust::reach::{Found, Lookup, Need, Outcome, Path, Reach, Refused, Wanted};
 use trust::{Handle, InodeBlock, Record, Reject};
 
-use super::closure::Closure;
 use super::prefetch::{Followed, SegmentPrefetch};
-use super::sources::{Claim, Got, Proved, Sources, Want, prove};
+use super::sources::{Fetched, Got, Sources, weight_bytes};
 use super::{PullError, PullOptions};
 use volume::error::gravest;
 
@@ -36,7 +37,11 @@ pub(crate) struct Walk<'a> {
     sources: Arc<Sources>,
     writer: &'a mut Writer,
     repository: Repository,
-    closure: Closure,
+    reach: Reach,
+    /// What the walk has entered, [`Need::key`].
+    seen: HashSet<[u8; 32]>,
+    /// Blocks that were asked for, and the needs that wait for each.
+    asked: HashMap<Handle, Vec<Need>>,
     prefetched: SegmentPrefetch,
     options: &'a PullOptions,
     root: Handle<InodeBlock>,
@@ -61,22 +66,10 @@ pub(crate) struct Done {
     pub followed: Followed,
 }
 
-/// A block that was looked for.
-struct Found {
-    proved: Proved,
-    wave: u32,
-    /// What is to be written; none where it is here.
+/// A block that is at hand, and what is to be written of it: nothing where it is in the repository.
+struct AtHand {
+    found: Found,
     record: Option<Record>,
-}
-
-impl Found {
-    fn here(proved: Proved, want: &Want) -> Found {
-        Found {
-            proved,
-            wave: want.wave,
-            record: None,
-        }
-    }
 }
 
 impl<'a> Walk<'a> {
@@ -92,7 +85,9 @@ impl<'a> Walk<'a> {
             window: sources.limit.requests(FIRST_WINDOW),
             sources,
             writer,
-            closure: Closure::default(),
+            reach: Reach::default(),
+            seen: HashSet::new(),
+            asked: HashMap::new(),
             prefetched,
             options,
             root,
@@ -108,12 +103,16 @@ impl<'a> Walk<'a> {
     pub(crate) async fn walk(&mut self, base: Option<Handle<InodeBlock>>) -> Result<(), PullError> {
         let old = base
             .filter(|_| !self.options.paranoid)
-            .and_then(|root| self.inode_here(&root));
-        let wave = 1 + self.prefetched.waves;
+            .and_then(|root| {
+                self.repository
+                    .read_verified(&root, &self.sources.hasher)
+                    .ok()
+            })
+            .and_then(|block| Inode::from_block(&block).ok());
         if self.options.scope.is_everything() {
-            self.closure.inode(self.root, old.map(Box::new), wave);
+            self.reach.root(self.root, old.as_ref());
         } else {
-            self.paths(old, wave).await?;
+            self.paths(old).await?;
         }
         self.run().await
     }
@@ -143,7 +142,7 @@ impl<'a> Walk<'a> {
                 self.under_way.spawn(self.sources.clone().fetch(batch));
             }
             if self.under_way.is_empty() {
-                if self.closure.is_done() {
+                if self.reach.is_proved() {
                     return Ok(());
                 }
                 let why = "the walk waits for nothing and is not done";
@@ -163,83 +162,82 @@ impl<'a> Walk<'a> {
     }
 
     /// The next blocks to ask for; those that are here or prefetched are supplied on the way.
-    fn next_batch(&mut self) -> Result<Vec<Want>, PullError> {
+    fn next_batch(&mut self) -> Result<Vec<Wanted>, PullError> {
         let most_bytes = self.sources.limit.request_bytes(BATCH_BYTES);
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH_BLOCKS && bytes < most_bytes {
-            let Some(want) = self.closure.next() else {
+            let Some(need) = self.reach.needs(1).map_err(malformed)?.pop() else {
                 break;
             };
-            match self.at_hand(&want)? {
-                Some(found) => self.use_found(want, found)?,
-                None => {
-                    bytes += want.weight_bytes();
-                    batch.push(want);
-                }
+            if need.key().is_some_and(|key| !self.seen.insert(key)) {
+                self.reach.skip(need);
+                continue;
+            }
+            let wanted = *need.wanted();
+            if let Some(waiting) = self.asked.get_mut(&wanted.handle()) {
+                waiting.push(need);
+            } else if let Some(AtHand { found, record }) = self.at_hand(&wanted)? {
+                self.supply(need, found)?;
+                self.keep(record)?;
+            } else {
+                bytes += weight_bytes(&wanted);
+                self.asked.insert(wanted.handle(), vec![need]);
+                batch.push(wanted);
             }
         }
         Ok(batch)
     }
 
-    /// A block that is here, or prefetched (then it is written).
-    fn at_hand(&mut self, want: &Want) -> Result<Option<Found>, PullError> {
-        if let Claim::Data { len } = want.claim
+    /// A block that is here, or prefetched (it is to be written then).
+    fn at_hand(&mut self, wanted: &Wanted) -> Result<Option<AtHand>, PullError> {
+        let handle = wanted.handle();
+        if let Wanted::Data { len, .. } = wanted
             && !self.options.paranoid
         {
-            if self.writer.contains(&want.handle)? {
-                let len = len as usize;
-                return Ok(Some(Found::here(Proved::Data { len }, want)));
+            if self.writer.contains(&handle)? {
+                let found = Found::Data {
+                    len: u64::from(*len),
+                };
+                return Ok(Some(AtHand {
+                    found,
+                    record: None,
+                }));
             }
-        } else if self.repository.contains(&want.handle)? {
-            match self.read(want) {
-                Some(proved) => return Ok(Some(Found::here(proved, want))),
-                None => {
-                    tracing::warn!(block = %want.handle, "is damaged here and fetched anew");
-                    self.damaged.insert(want.handle);
+        } else if self.repository.contains(&handle)? {
+            match self.read(wanted) {
+                Ok(found) => {
+                    let record = None;
+                    return Ok(Some(AtHand { found, record }));
+                }
+                Err(StoreError::WrongBlock { why, .. }) if why.is_publishers_fault() => {
+                    return Err(ReadError::Malformed(why).into());
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "fetched again");
+                    self.damaged.insert(handle);
                 }
             }
         }
-        let Some((record, wave)) = self.prefetched.take(&want.handle) else {
+        let Some(record) = self.prefetched.take(&handle) else {
             return Ok(None);
         };
         // Proved like any answer: an index that lies costs this much.
-        match prove(&self.sources.hasher, want, &record.frame) {
-            Ok(proved) => Ok(Some(Found {
-                proved,
-                wave: wave.max(want.wave),
+        match wanted.unpack(&self.sources.hasher, &record.frame) {
+            Ok(found) => Ok(Some(AtHand {
+                found,
                 record: Some(record),
             })),
+            Err(why) if why.is_publishers_fault() => Err(ReadError::Malformed(why).into()),
             Err(why) => {
-                tracing::warn!(block = %want.handle, %why, "a segment holds a wrong block");
+                tracing::warn!(block = %handle, %why, "a segment holds a wrong block");
                 Ok(None)
             }
         }
     }
 
-    /// A committed block, read and proved; `None` when it cannot be.
-    fn read(&self, want: &Want) -> Option<Proved> {
-        let mut bytes = Bytes::new();
-        let read = self
-            .repository
-            .read_blocking(&[want.handle], 0, &mut |region| {
-                bytes = region.bytes;
-                std::ops::ControlFlow::Break(())
-            });
-        read.ok()?;
-        let record = Record::take(&mut bytes).ok()??;
-        prove(&self.sources.hasher, want, &record.frame).ok()
-    }
-
-    fn inode_here(&self, handle: &Handle<InodeBlock>) -> Option<Inode> {
-        let want = Want {
-            handle: handle.any(),
-            claim: Claim::Inode { old: None },
-            wave: 0,
-        };
-        match self.read(&want)? {
-            Proved::Inode(block) => Inode::from_block(&block).ok(),
-            _ => None,
-        }
+    /// Reads and proves a committed block.
+    fn read(&self, wanted: &Wanted) -> Result<Found, StoreError> {
+        self.repository.read_wanted(wanted, &self.sources.hasher)
     }
 
     fn take(&mut self, got: Got) -> Result<(), PullError> {
@@ -247,13 +245,8 @@ impl<'a> Walk<'a> {
             let most = self.sources.limit.requests(MAX_WINDOW);
             self.window = (self.window + 1).min(most);
         }
-        for (want, record, proved) in got.blocks {
-            let found = Found {
-                proved,
-                wave: want.wave + 1,
-                record: Some(record),
-            };
-            self.use_found(want, found)?;
+        for fetched in got.blocks {
+            self.take_block(fetched)?;
         }
         if got.missing.is_empty() {
             return Ok(());
@@ -261,25 +254,38 @@ impl<'a> Walk<'a> {
         Err(gravest(got.faults).into())
     }
 
-    /// Goes on from a block, and writes it. In this order: a block that breaks a rule stays out, so
-    /// that it is refused the next time too.
-    fn use_found(&mut self, want: Want, found: Found) -> Result<(), PullError> {
-        let Found {
-            proved,
-            wave,
+    /// Supplies a block to every need that waits for it, then writes it. In this order: a block that
+    /// breaks a rule is not written, so that it is refused the next time too.
+    fn take_block(&mut self, fetched: Fetched) -> Result<(), PullError> {
+        let Fetched {
+            wanted,
             record,
-        } = found;
-        self.done.waves = self.done.waves.max(wave);
-        let supplied = self.closure.supply(want, proved, wave);
-        supplied.map_err(ReadError::Malformed)?;
-        match record {
-            Some(record) => Ok(self.keep(record)?),
-            None => Ok(()),
+            found,
+        } = fetched;
+        let found = found.map_err(ReadError::Malformed)?;
+        for mut need in self.asked.remove(&wanted.handle()).unwrap_or_default() {
+            need.round = need.round.saturating_add(1);
+            self.supply(need, found.clone())?;
         }
+        Ok(self.keep(Some(record))?)
     }
 
-    /// Writes a proved block; the root waits.
-    fn keep(&mut self, record: Record) -> Result<(), StoreError> {
+    fn supply(&mut self, need: Need, found: Found) -> Result<(), PullError> {
+        self.count_wave(need.round);
+        Ok(self.reach.supply(need, found).map_err(malformed)?)
+    }
+
+    /// Counts the requests that led to a block of the walk; those for heads and prefetched segments came before.
+    fn count_wave(&mut self, round: u32) {
+        let wave = round.saturating_add(1 + self.prefetched.waves);
+        self.done.waves = self.done.waves.max(wave);
+    }
+
+    /// Writes a proved block that is not here; the root waits.
+    fn keep(&mut self, record: Option<Record>) -> Result<(), StoreError> {
+        let Some(record) = record else {
+            return Ok(());
+        };
         if record.handle == self.root.any() {
             self.root_record = Some(record);
             return Ok(());
@@ -314,126 +320,77 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Follows each path of the scope down, taking the nodes on the way, which prove that it leads
-    /// where it leads; what lies there is to be walked.
-    async fn paths(&mut self, old: Option<Inode>, wave: u32) -> Result<(), PullError> {
-        let want = Want {
-            handle: self.root.any(),
-            claim: Claim::Inode { old: None },
-            wave,
+    /// Follows each path of the scope. The nodes on the way come along: they prove that the path leads
+    /// there. What lies at the path is to be walked.
+    async fn paths(&mut self, old: Option<Inode>) -> Result<(), PullError> {
+        let mut round = 0;
+        let top = match self.need(&Wanted::Inode(self.root), &mut round).await? {
+            Found::Inode(inode) => inode,
+            _ => return Err(ReadError::Malformed(Reject::WrongBlock).into()),
         };
-        let (Proved::Inode(block), wave) = self.need(want).await? else {
-            return Err(ReadError::Malformed(Reject::WrongBlock).into());
-        };
-        let top = Inode::from_block(&block).map_err(ReadError::Malformed)?;
         for path in self.options.scope.paths.clone() {
-            let (mut inode, mut before, mut wave) = (top.clone(), old.clone(), wave);
-            for name in path.split(|b| *b == b'/') {
-                let Some(next) = self.step(&inode, name, &mut wave).await? else {
-                    let path = path.escape_ascii().to_string();
-                    return Err(ReadError::NotFound { path }.into());
-                };
-                before = before.and_then(|old| self.step_here(&old, name));
-                inode = next;
-            }
-            self.closure.visit(&inode, before.as_ref(), wave);
+            let mut round = round;
+            let outcome = self.follow(top.clone(), &path, &mut round).await?;
+            let Some(Outcome::Present(inode)) = outcome else {
+                let path = path.escape_ascii().to_string();
+                return Err(ReadError::NotFound { path }.into());
+            };
+            let before = old.clone().and_then(|old| self.follow_here(old, &path));
+            let names = path.split(|byte| *byte == b'/');
+            let at = names.fold(Path::default(), |at, name| at.join(name));
+            let added = self.reach.below(at, *inode, before.as_ref(), round);
+            added.map_err(malformed)?;
         }
         Ok(())
     }
 
-    async fn step(
+    /// Where a path leads; `None` when no tree can hold such a path.
+    async fn follow(
         &mut self,
-        directory: &Inode,
-        name: &[u8],
-        wave: &mut u32,
-    ) -> Result<Option<Inode>, PullError> {
-        let Some(mut child) = first_node(directory) else {
+        top: Inode,
+        path: &[u8],
+        round: &mut u32,
+    ) -> Result<Option<Outcome>, PullError> {
+        let Ok(mut lookup) = Lookup::below(top, path) else {
             return Ok(None);
         };
-        loop {
-            let want = node_want(&child, *wave);
-            let (Proved::Map(block), now) = self.need(want).await? else {
-                return Err(ReadError::Malformed(Reject::WrongBlock).into());
-            };
-            *wave = now;
-            let node = map::Node::decode(&block).map_err(ReadError::Malformed)?;
-            node.check(&child).map_err(ReadError::Malformed)?;
-            match node.find(name, &child.interval) {
-                Find::Absent => return Ok(None),
-                Find::Child(next) => child = next,
-                Find::Value(value) => {
-                    return match Entry::decode(&value).map_err(ReadError::Malformed)? {
-                        Entry::Inode(inode) => Ok(Some(inode)),
-                        Entry::Block(handle) => {
-                            let want = Want {
-                                handle: handle.any(),
-                                claim: Claim::Inode { old: None },
-                                wave: *wave,
-                            };
-                            let (Proved::Inode(block), now) = self.need(want).await? else {
-                                return Err(ReadError::Malformed(Reject::WrongBlock).into());
-                            };
-                            *wave = now;
-                            let inode = Inode::from_block(&block);
-                            Ok(Some(inode.map_err(ReadError::Malformed)?))
-                        }
-                    };
-                }
-            }
+        while let Some(wanted) = lookup.wants() {
+            let found = self.need(&wanted, round).await?;
+            lookup.supply(found).map_err(ReadError::Malformed)?;
         }
+        Ok(lookup.outcome().cloned())
     }
 
-    /// The same in what is here, for comparison only.
-    fn step_here(&self, directory: &Inode, name: &[u8]) -> Option<Inode> {
-        let mut child = first_node(directory)?;
-        loop {
-            let Proved::Map(block) = self.read(&node_want(&child, 0))? else {
-                return None;
-            };
-            let node = map::Node::decode(&block).ok()?;
-            node.check(&child).ok()?;
-            match node.find(name, &child.interval) {
-                Find::Absent => return None,
-                Find::Child(next) => child = next,
-                Find::Value(value) => {
-                    return match Entry::decode(&value).ok()? {
-                        Entry::Inode(inode) => Some(inode),
-                        Entry::Block(handle) => self.inode_here(&handle),
-                    };
-                }
-            }
+    /// The same in the version that is here, for comparison only.
+    fn follow_here(&self, top: Inode, path: &[u8]) -> Option<Inode> {
+        let mut lookup = Lookup::below(top, path).ok()?;
+        while let Some(wanted) = lookup.wants() {
+            lookup.supply(self.read(&wanted).ok()?).ok()?;
+        }
+        match lookup.outcome()? {
+            Outcome::Present(inode) => Some(inode.as_ref().clone()),
+            Outcome::Absent(_) => None,
         }
     }
 
     /// One block, from wherever it can be had.
-    async fn need(&mut self, want: Want) -> Result<(Proved, u32), PullError> {
-        if let Some(found) = self.at_hand(&want)? {
-            if let Some(record) = found.record {
-                self.keep(record)?;
-            }
-            return Ok((found.proved, found.wave));
+    async fn need(&mut self, wanted: &Wanted, round: &mut u32) -> Result<Found, PullError> {
+        if let Some(AtHand { found, record }) = self.at_hand(wanted)? {
+            self.keep(record)?;
+            return Ok(found);
         }
-        let got = self.sources.clone().fetch(vec![want]).await;
-        let Some((want, record, proved)) = got.blocks.into_iter().next() else {
+        let got = self.sources.clone().fetch(vec![*wanted]).await;
+        let Some(fetched) = got.blocks.into_iter().next() else {
             return Err(gravest(got.faults).into());
         };
-        self.done.waves = self.done.waves.max(want.wave + 1);
-        self.keep(record)?;
-        Ok((proved, want.wave + 1))
+        *round = round.saturating_add(1);
+        self.count_wave(*round);
+        let found = fetched.found.map_err(ReadError::Malformed)?;
+        self.keep(Some(fetched.record))?;
+        Ok(found)
     }
 }
 
-fn first_node(directory: &Inode) -> Option<ChildRef> {
-    match &directory.content {
-        Content::Directory { map, .. } => map.as_ref().map(|root| root.child_ref()),
-        _ => None,
-    }
-}
-
-fn node_want(child: &ChildRef, wave: u32) -> Want {
-    Want {
-        handle: child.handle.any(),
-        claim: Claim::Map,
-        wave,
-    }
+fn malformed(refused: Refused) -> ReadError {
+    ReadError::Malformed(refused.why)
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reader::ReadError;
+use replica::note::{ReplicaNote, Scope};
 use replica::pull::PullError;
-use replica::pull::note::{ReplicaNote, Scope};
 use sim::liar::{Liar, Lie};
 use store::{BlockStore, Replica, StoreError, Writer};
 use trust::Handle;

@@ -255,6 +255,36 @@ async fn a_file_of_another_length_than_its_tree_is_not_taken_over() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn malformed_node_is_blamed_on_the_publisher_and_on_no_place() {
+    let (mut publisher, follower) = behind().await;
+    let child = publisher.model.file(b"a", 8192).unwrap();
+    let mut map = publisher
+        .model
+        .map(vec![(b"a".to_vec(), child)])
+        .unwrap()
+        .unwrap();
+    map.handle = publisher.model.block(b"no node").unwrap();
+    let content = trust::inode::Content::Directory {
+        map: Some(map),
+        opaque: false,
+    };
+    let top = sim::model::inode(0o755, content);
+    publisher.head = publisher.model.publish(&top, now(), 3600).unwrap();
+    publisher.commit();
+    for source in [publisher.source(), honest(&publisher)] {
+        let error = follower.pull(&publisher, &[source]).await.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                PullError::Volume(VolumeError::Read(ReadError::Malformed(_)))
+            ),
+            "{error}"
+        );
+        assert_eq!(follower.proved(&publisher, "").await, 1);
+    }
+}
+
 /// What a place that shows its files does wrong with them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Files {

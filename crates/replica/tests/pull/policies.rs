@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use replica::pull::note::Scope;
+use replica::note::Scope;
 use sim::liar::{Liar, Lie};
 use store::Replica;
 use trust::head::Head;

@@ -425,7 +425,7 @@ async fn a_replica_keeps_what_it_was_told_to_keep() {
     assert!(whole(&publisher, &disk, &publisher.heads[4]).await);
     // An interrupted pull's blocks are dead until a version reaches them.
     let mut partial = Follower::new();
-    partial.options.scope = replica::pull::note::Scope::new([b"a".to_vec()]);
+    partial.options.scope = replica::note::Scope::new([b"a".to_vec()]);
     partial
         .pull(&publisher, &[publisher.source()])
         .await

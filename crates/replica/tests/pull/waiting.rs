@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use replica::pull::note::Scope;
+use replica::note::Scope;
 use replica::pull::{PullError, Pulled};
 use store::object::ObjectName;
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};

@@ -2,7 +2,8 @@
 //!
 //! A walk verifies no signature, which is the reader's business, but each block must have the hash
 //! that names it. Whatever ends a walk, the records collected until then are good. Relies on
-//! `trust` for the formats (`docs/formats/tree.md`).
+//! `trust` for the formats (`docs/formats/tree.md`) and on `trust::reach::Lookup` to follow a path. The
+//! walk near the root is its own: breadth first, and it stops when the records do not fit any more.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -12,11 +13,12 @@ use store::Patience;
 use trust::array::{Child, Extent};
 use trust::head::Head;
 use trust::inode::{Content, Entry, FileContent, Inode};
-use trust::map::{ChildRef, Find, Item, Node};
+use trust::map::{ChildRef, Item, Node};
 use trust::policy::Policy;
+use trust::reach::{Absence, Found, Lookup, Outcome, Wanted};
 use trust::root::RootRecord;
 use trust::statement::VolumeId;
-use trust::{BlockKind, Handle, Hasher, InodeBlock, Record};
+use trust::{Handle, Hasher, InodeBlock, Record};
 
 use crate::mirror::path_records::PathRecords;
 use crate::mirror::reader::RepositoryReader;
@@ -92,7 +94,9 @@ impl<'a> Walk<'a> {
 
     /// Collects everything near the root, breadth first.
     pub(crate) fn wander(&mut self, start: &Start) -> Option<()> {
-        let root = self.root(start)?;
+        let Found::Inode(root) = self.take(&Wanted::Inode(start.root))? else {
+            return None;
+        };
         let mut waiting: VecDeque<ChildRef> = directory(&root).into_iter().collect();
         while let Some(next) = waiting.pop_front() {
             let node = self.node(&next)?;
@@ -116,17 +120,16 @@ impl<'a> Walk<'a> {
     /// Collects the blocks on `path`, and what is at its end: of a directory its nodes, of a file its
     /// only block or the top of its array tree. Where nothing is at `path`, the blocks prove that.
     pub(crate) fn follow(&mut self, start: &Start, path: &[u8]) -> Option<()> {
-        let mut at = self.root(start)?;
-        for name in path.split(|b| *b == b'/') {
-            at = match self.step(&at, name)? {
-                Some(inode) => inode,
-                None => {
-                    self.whole = true;
-                    return Some(());
-                }
-            };
+        let mut lookup = Lookup::new(start.root, path).ok()?;
+        while let Some(wanted) = lookup.wants() {
+            lookup.supply(self.take(&wanted)?).ok()?;
         }
-        self.whole = self.end_of_path(&at)?;
+        match lookup.outcome()? {
+            Outcome::Present(inode) => self.whole = self.end_of_path(inode)?,
+            Outcome::Absent(Absence::NoEntry { .. }) => self.whole = true,
+            // A reader may follow a symbolic link to somewhere else.
+            Outcome::Absent(Absence::NotADirectory { .. }) => {}
+        }
         Some(())
     }
 
@@ -150,12 +153,12 @@ impl<'a> Walk<'a> {
                 Some(true)
             }
             Content::Regular(FileContent::Array(root)) => match root.top() {
-                Child::Extent(Extent::Data { handle, .. }) => {
-                    self.take(&handle)?;
+                Child::Extent(Extent::Data { handle, len }) => {
+                    self.take(&Wanted::Data { handle, len })?;
                     Some(true)
                 }
-                Child::Node { handle, .. } => {
-                    self.take(&handle)?;
+                Child::Node { handle, len, level } => {
+                    self.take(&Wanted::Array { handle, len, level })?;
                     Some(false)
                 }
                 Child::Extent(Extent::Hole { .. }) => Some(true),
@@ -164,40 +167,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn root(&mut self, start: &Start) -> Option<Inode> {
-        Inode::from_block(&self.take(&start.root)?).ok()
-    }
-
-    /// The inode of `name` in a directory, if there is one.
-    fn step(&mut self, at: &Inode, name: &[u8]) -> Option<Option<Inode>> {
-        let mut next = directory(at)?;
-        loop {
-            let node = self.node(&next)?;
-            match node.find(name, &next.interval) {
-                Find::Absent => return Some(None),
-                Find::Child(child) => next = child,
-                Find::Value(value) => {
-                    return match Entry::decode(&value).ok()? {
-                        Entry::Inode(inode) => Some(Some(inode)),
-                        Entry::Block(handle) => {
-                            Some(Some(Inode::from_block(&self.take(&handle)?).ok()?))
-                        }
-                    };
-                }
-            }
-        }
-    }
-
     fn node(&mut self, at: &ChildRef) -> Option<Node> {
-        let node = Node::decode(&self.take(&at.handle)?).ok()?;
+        let Found::Map(node) = self.take(&Wanted::Map(at.handle))? else {
+            return None;
+        };
         node.check(at).ok()?;
         Some(node)
     }
 
     /// Reads a block and keeps its record, if there is room and the block has the right hash.
-    fn take<K: BlockKind>(&mut self, handle: &Handle<K>) -> Option<trust::Block<K>> {
+    fn take(&mut self, wanted: &Wanted) -> Option<Found> {
         self.blocks_left = self.blocks_left.checked_sub(1)?;
-        let region = self.read(handle.any())?;
+        let region = self.read(wanted.handle())?;
         let mut rest = region.clone();
         let record = Record::take(&mut rest).ok()??;
         let record_bytes = region.get(..record.len())?;
@@ -205,11 +186,10 @@ impl<'a> Walk<'a> {
         if end > MAX_BUNDLE_BYTES {
             return None;
         }
-        let plaintext = record.frame.plaintext::<K>().ok()?;
-        let block = self.hasher.check(handle, plaintext).ok()?;
+        let found = wanted.unpack(self.hasher, &record.frame).ok()?;
         self.records.extend_from_slice(record_bytes);
         self.ends.push(end);
-        Some(block)
+        Some(found)
     }
 
     fn read(&mut self, handle: Handle) -> Option<Bytes> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::encode::Encoder;
 use crate::error::Reject;
+use crate::frame::Frame;
 use crate::handle::{ArrayNode, Data, Handle, Hasher, InodeBlock, Kind, MapNode};
 use crate::tree::array;
 use crate::tree::inode::Inode;
@@ -78,6 +79,21 @@ impl Wanted {
                 Found::Inode(Inode::from_block(&hasher.check(handle, plaintext)?)?)
             }
         })
+    }
+
+    /// Unpacks a frame and proves that it holds this block.
+    ///
+    /// # Errors
+    /// [`Reject::WrongKind`] or [`Reject::BadFrame`] when the frame cannot hold it; else as
+    /// [`Wanted::prove`]. [`Reject::is_publishers_fault`] tells who is to blame.
+    pub fn unpack(&self, hasher: &Hasher, frame: &Frame) -> Result<Found, Reject> {
+        let plaintext = match self {
+            Wanted::Data { .. } => frame.plaintext::<Data>(),
+            Wanted::Array { .. } => frame.plaintext::<ArrayNode>(),
+            Wanted::Map(_) => frame.plaintext::<MapNode>(),
+            Wanted::Inode(_) => frame.plaintext::<InodeBlock>(),
+        }?;
+        self.prove(hasher, plaintext)
     }
 }
 

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use self::world::{Attributes, Model, Names, Walked, World, hasher, names, walk};
 use super::*;
 use crate::error::{Class, Reject};
-use crate::handle::{Handle, Kind};
+use crate::frame::Packer;
+use crate::handle::{Handle, Kind, MapNode};
 use crate::published::root::Totals;
 use crate::tree::array::{ArrayRoot, Extent};
 use crate::tree::inode::{Content, FileContent, Inode, Mtime};
@@ -408,6 +409,25 @@ fn block_of_another_kind_is_refused() {
         wanted.prove(&hasher(), bytes).unwrap_err(),
         Reject::WrongBlock
     );
+}
+
+#[test]
+fn frame_is_unpacked_and_the_fault_is_told_apart() {
+    let wanted = Wanted::Map(hasher().handle::<MapNode>(b"no node"));
+    let mut packer = Packer::new();
+    let mut unpack = |kind, bytes: &[u8]| {
+        let frame = packer.pack(kind, bytes).unwrap();
+        wanted.unpack(&hasher(), &frame).unwrap_err()
+    };
+    let signed = unpack(Kind::Map, b"no node");
+    assert!(signed.is_publishers_fault(), "{signed}");
+    let other_bytes = unpack(Kind::Map, b"other");
+    assert_eq!(other_bytes, Reject::WrongBlock);
+    let other_kind = unpack(Kind::Data, b"no node");
+    assert!(matches!(other_kind, Reject::WrongKind { .. }));
+    for why in [other_bytes, other_kind] {
+        assert!(!why.is_publishers_fault(), "{why}");
+    }
 }
 
 #[test]
