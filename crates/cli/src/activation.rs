@@ -1,5 +1,5 @@
 //! Sockets that a service manager opened and passed on: `LISTEN_FDS`, `LISTEN_PID` and
-//! `LISTEN_FDNAMES`, as sd_listen_fds(3) describes them. Which socket is for what is told by its name.
+//! `LISTEN_FDNAMES`, as sd_listen_fds(3) describes them. The name of a socket says what it serves.
 
 use std::net::TcpListener;
 
@@ -8,10 +8,10 @@ use rustix::net::sockopt::socket_acceptconn;
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// No service has more; a number beyond is a mistake.
+/// Limit of passed sockets. A larger number is a mistake.
 const MAX_SOCKETS: usize = 64;
 
-/// What a socket is for.
+/// What a socket serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Bulla,
@@ -19,7 +19,7 @@ enum Role {
     Metrics,
 }
 
-/// The sockets that were passed to this process, by what they are for.
+/// The sockets that were passed to this process, by role.
 #[derive(Debug, Default)]
 pub struct Passed {
     /// For the protocol of `bulla://`.
@@ -31,9 +31,9 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// Takes what was passed to this process; nothing when nothing was, or it was for another.
+    /// Takes the sockets that were passed to this process, if any.
     ///
-    /// To be called once, before there is a second thread.
+    /// Must be called once, before a second thread starts.
     pub fn take() -> Outcome<Passed> {
         let variable = |name| std::env::var(name).unwrap_or_default();
         let words = Words {
@@ -50,7 +50,7 @@ impl Passed {
         for (index, role) in roles.into_iter().enumerate() {
             let number = index + 1;
             let failed = |cause: String| {
-                let what = format!("socket {number} of the service manager is of no use");
+                let what = format!("cannot use socket {number} of the service manager");
                 let hint = "bulla serves TCP: write ListenStream=PORT or ADDRESS:PORT, and \
                             Accept=no, in the socket unit";
                 let mut failure = Failure::new(Kind::Config, what).with_hint(hint);
@@ -59,7 +59,7 @@ impl Passed {
             };
             let socket = sockets.take_tcp_listener(index);
             let socket = socket.map_err(|e| failed(e.to_string()))?;
-            let socket = socket.ok_or_else(|| failed("it is not there".to_owned()))?;
+            let socket = socket.ok_or_else(|| failed("the descriptor is not open".to_owned()))?;
             if !socket_acceptconn(&socket).is_ok_and(|listens| listens) {
                 return Err(failed("it does not listen".to_owned()));
             }
@@ -73,7 +73,7 @@ impl Passed {
     }
 }
 
-/// What the environment says.
+/// The variables of the environment.
 struct Words<'a> {
     count: &'a str,
     pid: &'a str,
@@ -81,16 +81,19 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// What each socket is for, in their order.
+    /// The role of each socket, in order.
     fn roles(&self, own_pid: u32) -> Outcome<Vec<Role>> {
-        // A process that was started by the one that they were passed to sees the words as well.
+        // A child of the process that the sockets were passed to inherits the variables.
         if self.count.is_empty() || self.pid.parse() != Ok(own_pid) {
             return Ok(Vec::new());
         }
-        let hint = "this is the service manager's word, see sd_listen_fds(3)";
+        let hint = "the service manager sets this variable, see sd_listen_fds(3)";
         let count = self.count.parse().ok().filter(|n| *n <= MAX_SOCKETS);
         let count = count.ok_or_else(|| {
-            let what = format!("LISTEN_FDS is `{}`, and no number of sockets", self.count);
+            let what = format!(
+                "LISTEN_FDS is `{}`, which is not a number of sockets (0 to 64)",
+                self.count
+            );
             Failure::new(Kind::Config, what).with_hint(hint)
         })?;
         if self.names.is_empty() {
@@ -98,7 +101,10 @@ impl Words<'_> {
         }
         let names: Vec<&str> = self.names.split(':').collect();
         if names.len() != count {
-            let what = format!("{count} sockets were passed and {} names", names.len());
+            let what = format!(
+                "the service manager passed {count} sockets but {} names",
+                names.len()
+            );
             return Err(Failure::new(Kind::Config, what).with_hint(hint));
         }
         names.into_iter().map(role).collect()
@@ -109,11 +115,11 @@ fn role(name: &str) -> Outcome<Role> {
     match name {
         "http" => Ok(Role::Http),
         "metrics" => Ok(Role::Metrics),
-        // What a socket is called that got no name: nothing, `unknown`, or like its unit.
+        // Names of sockets without a name of their own: empty, `unknown`, or the name of the unit.
         "bulla" | "unknown" | "" => Ok(Role::Bulla),
         unit if unit.ends_with(".socket") => Ok(Role::Bulla),
         other => {
-            let what = format!("a socket is called `{other}`, and nothing of that name is served");
+            let what = format!("a socket has the name `{other}`, which bulla does not know");
             let hint = "write FileDescriptorName=bulla, http or metrics in the socket unit";
             Err(Failure::new(Kind::Config, what).with_hint(hint))
         }
@@ -129,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_told_apart_by_their_names() {
+    fn names_of_sockets_give_their_roles() {
         use Role::{Bulla, Http, Metrics};
         let three = roles("3", "7", "http:bulla-serve.socket:metrics");
         assert_eq!(three, Some(vec![Http, Bulla, Metrics]));
@@ -138,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_for_another_process_is_left_alone() {
+    fn sockets_for_another_process_are_ignored() {
         for pid in ["", "8", "-7", "seven"] {
             assert_eq!(roles("1", pid, ""), Some(Vec::new()), "{pid}");
         }
@@ -146,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn wrong_counts_and_names_are_refused() {
         for (count, names) in [
             ("x", ""),
             ("-1", ""),

@@ -1,4 +1,4 @@
-//! Addresses to listen on, as people write them.
+//! Parses addresses to listen on.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 

@@ -1,5 +1,5 @@
-//! The command line: nouns to manage, verbs for daily use. What stands here is a contract with
-//! scripts (docs/cli.md); commands that this version does not have do not appear.
+//! The command line, as clap derives it. Names of commands and flags are a contract with scripts
+//! (docs/cli.md). The doc comments are the help texts and the manual.
 
 mod places;
 mod publishing;
@@ -18,9 +18,9 @@ pub use reading::*;
 
 /// File systems on storage that nobody has to trust.
 ///
-/// A publisher signs a tree once; any machine may serve it; readers mount it, and every byte is
-/// checked on the way. SOURCE is written VOLUMEID@LOCATION: the volume id is what you trust, the
-/// location only a hint (a directory, bulla://host[:port], or http(s)://host[:port]/path).
+/// A publisher signs a directory tree. Any machine can serve it. Readers mount it, and verify each byte
+/// before they use it. A SOURCE is written VOLUMEID@LOCATION. You trust the volume id only; the location
+/// says where to look (a directory, bulla://host[:port], or http(s)://host[:port]/path).
 #[derive(Debug, Parser)]
 #[command(name = "bulla", version, max_term_width = 100)]
 #[command(
@@ -29,40 +29,40 @@ pub use reading::*;
     130 interrupted. `bulla man` prints the manual."
 )]
 pub struct Cli {
-    /// What every command understands.
+    /// The flags of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
 /// Flags of every command.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Print JSON records, one a line, the last of type `result`
+    /// Print JSON records, one per line; the last has the type `result`
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say only what went wrong
+    /// Print errors and warnings only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more; twice for more still
+    /// Print more log messages; repeat for even more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// When to colour messages [default: auto]
+    /// When to color messages [default: auto]
     #[arg(long, global = true, value_name = "WHEN")]
     pub color: Option<Color>,
     /// Read this file instead of ~/.config/bulla/config.toml (variable BULLA_CONFIG)
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// How log lines look [default: text]
+    /// Format of log lines [default: text]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// Answer yes to every question
     #[arg(long, global = true)]
     pub yes: bool,
-    /// Never ask; fail where a passphrase would be asked for
+    /// Never ask a question; fail if a passphrase is needed
     #[arg(long, global = true)]
     pub no_input: bool,
 }
@@ -70,51 +70,51 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make and look at signing keys
+    /// Create and show signing keys
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Sign a directory tree into a repository
+    /// Publish a directory tree as a new signed version
     Publish(Publish),
     /// Sign a version for a machine that has the tree but not the key
     Sign(Sign),
-    /// Make the newest version valid for longer
+    /// Extend the validity of the newest version
     Renew(Renew),
-    /// Serve repositories to anyone, trusted by nobody
+    /// Serve repositories over the network
     Serve(Serve),
-    /// Make or update a replica of a volume
+    /// Create or update a replica of a volume
     Pull(Pull),
-    /// Give back the room of versions that are not kept
+    /// Free the disk space of old versions
     Prune(Prune),
-    /// Mount a volume; every byte that is read is checked
+    /// Mount a volume; each byte is verified when it is read
     Mount(Mount),
-    /// Unmount a volume, also one whose daemon has died
+    /// Unmount a volume, even if its daemon has died
     Umount(Umount),
-    /// Tell how the mounts of this user do
+    /// Show the state of this user's mounts
     Status(Status),
-    /// Look for what is wrong on this machine, and tell what to do
+    /// Look for problems on this machine and say how to fix them
     Doctor(Doctor),
     /// List a directory of a volume
     Ls(Ls),
-    /// Write a file of a volume to stdout
+    /// Print a file of a volume
     Cat(Cat),
-    /// Tell everything about a file of a volume
+    /// Show the metadata of a file of a volume
     Stat(Stat),
-    /// Copy a volume into a new directory
+    /// Copy a volume into a directory
     Extract(Extract),
-    /// Read and check every block of a volume
+    /// Read and verify every block of a volume
     Verify(Verify),
     /// List the versions of a volume
     Log(Log),
-    /// Tell how two versions of a volume differ
+    /// Show the differences between two versions of a volume
     Diff(Diff),
-    /// Look at the settings
+    /// Show the settings
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print completions for a shell
+    /// Print a completion script for a shell
     Completions(Completions),
     /// Print the manual page
     Man(Man),
-    /// Tell which bulla this is
+    /// Print the version of this program
     Version,
 }
 
@@ -128,14 +128,14 @@ pub enum ConfigCommand {
 /// `bulla completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// The shell
+    /// The shell to print the script for
     pub shell: clap_complete::Shell,
 }
 
 /// `bulla man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Write a page for each command into DIR instead
+    /// Write one page for each command into DIR
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

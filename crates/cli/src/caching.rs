@@ -1,5 +1,5 @@
-//! What reading commands keep of what they read: checked blocks in memory, and on request blocks on
-//! this machine's disk. Relies on `store::cache`. Design: `publish.md`, *Client*.
+//! The caches of reading commands: verified blocks in memory and, if asked for, blocks on disk. Relies on
+//! `store::cache`. Design: `publish.md`, *Client*.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,26 +11,28 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::units::parse_size;
 
-/// The flags; each has a setting behind it.
+/// A heading for these flags only: `next_help_heading` would also apply to the arguments that follow.
+const HEADING: &str = "Caches";
+
+/// The flags. Each has a setting of the same name as its default.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What is kept")]
 pub struct Caching {
-    /// Memory for checked blocks [default: 256MiB, setting `memory`]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Memory for verified blocks [default: 256MiB, setting `memory`]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
-    /// Keep the blocks that are fetched in DIR, and look there first [default: none, setting `cache`]
-    #[arg(long, value_name = "DIR")]
+    /// Cache fetched blocks in DIR [default: no disk cache, setting `cache`]
+    #[arg(long, help_heading = HEADING, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// What the cache may take of the disk [default: 10GiB, setting `cache-size`]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Limit of the size of the disk cache [default: 10GiB, setting `cache-size`]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub cache_size: Option<u64>,
-    /// What the cache leaves free of the disk [default: 1GiB, setting `cache-keep-free`]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Disk space that the cache leaves free [default: 1GiB, setting `cache-keep-free`]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub cache_keep_free: Option<u64>,
 }
 
 impl Caching {
-    /// Memory for checked blocks.
+    /// Memory for verified blocks.
     pub fn memory_bytes(&self, config: &Config) -> Outcome<u64> {
         match self.memory {
             Some(bytes) => Ok(bytes),
@@ -38,21 +40,21 @@ impl Caching {
         }
     }
 
-    /// The cache on disk, if one was named.
+    /// Opens the disk cache, if one is configured.
     pub fn open(&self, config: &Config) -> Outcome<Option<Arc<DiskCache>>> {
         let named = self.cache.clone().or_else(|| config.path("cache"));
         let Some(directory) = named else {
             return Ok(None);
         };
         let shown = directory.display().to_string();
-        // It stays the same when this process changes its directory.
+        // The path must stay valid when this process changes its working directory.
         let directory = std::path::absolute(&directory).map_err(|e| Failure::io(&shown, &e))?;
         let cache = DiskCache::open(&directory, self.limits(config)?)
-            .map_err(|e| Failure::of(Kind::Cache, format!("{shown} cannot be a cache"), &e))?;
+            .map_err(|e| Failure::of(Kind::Cache, format!("cannot use {shown} as a cache"), &e))?;
         Ok(Some(cache))
     }
 
-    /// How much the cache may take.
+    /// The limits of the disk cache.
     pub fn limits(&self, config: &Config) -> Outcome<CacheLimits> {
         let or = |flag: Option<u64>, key| flag.map_or_else(|| config.size(key), Ok);
         Ok(CacheLimits {

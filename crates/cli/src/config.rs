@@ -1,5 +1,5 @@
-//! Settings: flags over `BULLA_*` over the user's file over the machine's over what is built in.
-//! Unknown keys are errors, and `bulla config show` tells where each value came from.
+//! Settings. Each source overrides those after it: flags, `BULLA_*` variables, the user's file, the system's
+//! file, defaults. Unknown keys are errors. `bulla config show` prints the origin of each value.
 //! Design: *Configuration*.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::logging::LogFormat;
 use crate::output::Color;
 use crate::units;
 
-/// A setting: its key in the file, its variable, what is built in, and a check of its text.
+/// A setting: its key in the file, its variable, its default, and the check of its value.
 struct Setting {
     key: &'static str,
     variable: &'static str,
@@ -36,10 +36,12 @@ fn size(text: &str) -> Result<(), String> {
     units::parse_size(text).map(drop)
 }
 
-/// A pin is of one volume, a setting for all.
+/// A pin belongs to one volume, but a setting applies to all.
 fn freshness(text: &str) -> Result<(), String> {
     match units::parse_freshness(text)? {
-        Freshness::Pinned { .. } => Err("a pin belongs on the command line".to_owned()),
+        Freshness::Pinned { .. } => {
+            Err("a pin belongs to one volume: write it on the command line".to_owned())
+        }
         Freshness::Strict | Freshness::Grace(_) => Ok(()),
     }
 }
@@ -50,7 +52,7 @@ fn choice<T: ValueEnum>(text: &str) -> Result<(), String> {
             .iter()
             .filter_map(|v| Some(v.to_possible_value()?.get_name().to_owned()))
             .collect();
-        format!("`{text}` is none of {}", names.join(", "))
+        format!("`{text}` is not one of {}", names.join(", "))
     })
 }
 
@@ -166,10 +168,10 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// A value and where it came from.
+/// A value and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// As it was written.
+    /// The text of the value.
     pub text: String,
     /// `built in`, a file's path, or a variable's name.
     pub origin: String,
@@ -191,14 +193,14 @@ pub struct Config {
     fault: Option<Failure>,
 }
 
-/// Where the machine's file lies.
+/// The system's configuration file.
 const SYSTEM_FILE: &str = "/etc/bulla/config.toml";
 
-/// Names the user's file; empty, it is as if unset.
+/// The variable that names the user's file. If it is empty, it counts as unset.
 const FILE_VARIABLE: &str = "BULLA_CONFIG";
 
 impl Config {
-    /// Reads everything. `--config FILE` stands in the place of the user's file, and must exist.
+    /// Reads all sources. `explicit` (`--config FILE`) replaces the user's file, and must exist.
     pub fn load(explicit: Option<&Path>) -> Outcome<Config> {
         let mut config = Config::built_in();
         config.file(Path::new(SYSTEM_FILE), false)?;
@@ -219,7 +221,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What is built in, and nothing else.
+    /// The defaults only.
     pub fn built_in() -> Config {
         let mut config = Config::default();
         for setting in SETTINGS {
@@ -240,13 +242,13 @@ impl Config {
         config
     }
 
-    /// Notes why what was configured is not in here.
+    /// Records why the configured values are missing.
     pub fn with_fault(mut self, fault: Failure) -> Config {
         self.fault = Some(fault);
         self
     }
 
-    /// Why what was configured is not in here.
+    /// Why the configured values are missing.
     pub fn fault(&self) -> Option<&Failure> {
         self.fault.as_ref()
     }
@@ -269,7 +271,10 @@ impl Config {
 
     fn read(&mut self, text: &str, origin: &str) -> Outcome<()> {
         let wrong = |why: String| {
-            let mut failure = Failure::new(Kind::Config, format!("{origin} is wrong"));
+            let mut failure = Failure::new(
+                Kind::Config,
+                format!("cannot use the configuration file {origin}"),
+            );
             failure.push_cause(why);
             failure
         };
@@ -290,10 +295,10 @@ impl Config {
             let setting = SETTINGS
                 .iter()
                 .find(|setting| setting.key == key)
-                .ok_or_else(|| wrong(format!("there is no setting `{key}`")))?;
+                .ok_or_else(|| wrong(format!("unknown setting `{key}`")))?;
             let toml::Value::String(value) = value else {
                 return Err(wrong(format!(
-                    "`{key}` must be a string, as \"{}\"",
+                    "`{key}` must be a string, for example \"{}\"",
                     setting.default
                 )));
             };
@@ -306,7 +311,7 @@ impl Config {
         (setting.check)(&text).map_err(|why| {
             let mut failure = Failure::new(
                 Kind::Config,
-                format!("{origin}: `{}` is wrong", setting.key),
+                format!("{origin}: invalid value of `{}`", setting.key),
             );
             failure.push_cause(why);
             failure
@@ -316,7 +321,7 @@ impl Config {
         Ok(())
     }
 
-    /// Every setting in order of its key.
+    /// Every setting, sorted by key.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, &Value)> {
         self.values.iter().map(|(key, value)| (*key, value))
     }
@@ -345,7 +350,7 @@ impl Config {
             .map(PathBuf::from)
     }
 
-    /// Who vouches for https servers.
+    /// How certificates of https servers are checked.
     pub fn tls(&self) -> Tls {
         match self.text("tls") {
             "system" | "" => Tls::System,
@@ -364,9 +369,9 @@ impl Config {
         units::parse_size(self.text(key)).map_err(|why| Failure::new(Kind::Config, why))
     }
 
-    /// A setting that is one of a few words.
+    /// A setting that is one of a list of words.
     pub fn choice<T: ValueEnum + Default>(&self, key: &str) -> T {
-        // Checked when it was set.
+        // The value was checked when it was set.
         T::from_str(self.text(key), false).unwrap_or_default()
     }
 }
@@ -376,7 +381,7 @@ fn check_source_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || !name.chars().all(plain) || name.starts_with(['.', '-']) {
         return Err(format!(
-            "`{name}` is no name for a source; use letters, digits, - and _"
+            "`{name}` is not a valid name of a source; use letters, digits, `-`, `_` and `.`"
         ));
     }
     Ok(())
@@ -390,7 +395,7 @@ fn configuration() -> PathBuf {
     directory("XDG_CONFIG_HOME", ".config", "/etc/bulla")
 }
 
-/// An XDG directory of this program; `fallback` for services without a home.
+/// An XDG directory of this program. Services without a home directory use `fallback`.
 fn directory(variable: &str, below_home: &str, fallback: &str) -> PathBuf {
     let set = |name: &str| {
         let value = std::env::var_os(name).map(PathBuf::from);
@@ -403,8 +408,8 @@ fn directory(variable: &str, below_home: &str, fallback: &str) -> PathBuf {
     }
 }
 
-/// Where sockets lie while the machine runs. Root has one place, with and without a session: who asks
-/// may have been logged in by another way than who mounted.
+/// The directory for sockets. Root always uses the same one: `bulla status` and the mount may run in
+/// different sessions, or in none.
 fn runtime_directory() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/run/bulla"));
@@ -439,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_or_wrong_is_an_error() {
+    fn unknown_keys_and_wrong_values_are_errors() {
         for bad in [
             "dedline = \"2s\"",
             "deadline = \"2\"",

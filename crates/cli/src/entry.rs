@@ -1,4 +1,4 @@
-//! How an inode is told: as a line of `ls -l`, as lines of `stat`, as fields of a JSON record.
+//! Formats inodes for `ls -l`, for `stat`, and as fields of JSON records.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -46,8 +46,8 @@ pub fn mode(inode: &Inode) -> String {
     out
 }
 
-/// RFC 3339 with nanoseconds; outside of the years 1970 to 9999, `@` and seconds since 1970. date(1)
-/// reads both.
+/// RFC 3339 with nanoseconds; outside of the years 1970 to 9999, `@` and the seconds since 1970.
+/// date(1) reads both.
 pub fn mtime(mtime: Mtime) -> String {
     let whole = std::time::UNIX_EPOCH;
     let at = match u64::try_from(mtime.seconds) {
@@ -62,7 +62,8 @@ pub fn mtime(mtime: Mtime) -> String {
     }
 }
 
-/// A decimal number; the nanoseconds of an inode count upwards, those of a number away from zero.
+/// `@` and a decimal number. The nanoseconds of an inode always count forward in time, also before 1970;
+/// the fraction of a negative number counts backward.
 fn since_1970(mtime: Mtime) -> String {
     let ns = i128::from(mtime.seconds) * 1_000_000_000 + i128::from(mtime.nanos);
     let sign = if ns < 0 { "-" } else { "" };
@@ -73,7 +74,7 @@ fn since_1970(mtime: Mtime) -> String {
     format!("@{sign}{whole}.{fraction:09}")
 }
 
-/// The name of a file's content, where it has one of its own: what two equal files share.
+/// The handle of the content, if it is stored in blocks. Files with equal content have equal handles.
 pub fn content_handle(inode: &Inode) -> Option<String> {
     match &inode.content {
         Content::Regular(FileContent::Array(root)) => Some(text::block_name(&root.top)),
@@ -84,7 +85,7 @@ pub fn content_handle(inode: &Inode) -> Option<String> {
     }
 }
 
-/// Everything of an inode but its extended attributes.
+/// The fields of an inode without its extended attributes.
 pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
     let mut out = Map::new();
     text::put_name(&mut out, "path", path);
@@ -118,7 +119,7 @@ pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
     out
 }
 
-/// A path inside the volume: `a/b` below `a`.
+/// Joins a directory and a name to a path inside the volume.
 pub fn join(directory: &[u8], name: &[u8]) -> Bytes {
     if directory.is_empty() {
         return Bytes::copy_from_slice(name);
@@ -130,7 +131,7 @@ pub fn join(directory: &[u8], name: &[u8]) -> Bytes {
     path.into()
 }
 
-/// A path of an argument as a volume knows it: without slashes around it and without `.`.
+/// Normalizes a path argument: no slashes at its ends, no empty parts, no `.`.
 pub fn clean(path: &std::ffi::OsStr) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
     let parts: Vec<&[u8]> = path

@@ -1,5 +1,5 @@
-//! From the libraries' errors to what a person is told. Every match is exhaustive: a new variant of
-//! an error does not compile before it has a kind, and with it an exit code and a hint.
+//! Maps the errors of the libraries to kinds of failure. Every match is exhaustive, so a new variant of an
+//! error does not compile until it has a kind, and with it an exit code and a hint.
 
 use std::error::Error;
 
@@ -19,7 +19,7 @@ use wire::LocationError;
 
 use crate::failure::{Failure, Kind, io_kind};
 
-/// What a rejection means for a person.
+/// The kind of failure for a rejection.
 pub fn reject_kind(reject: &Reject) -> Kind {
     match reject {
         Reject::WrongBlock
@@ -155,7 +155,7 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::Locked { .. } => Kind::Locked,
         PublishError::ClockBehind { .. } => Kind::Clock,
         PublishError::BadHead { why, .. } => match reject_kind(why) {
-            // A mirror cannot be blamed for what lies on the publisher's own disk.
+            // This head is on the publisher's own disk, so no mirror is to blame.
             Kind::Newer => Kind::Newer,
             Kind::Revoked => Kind::Revoked,
             _ => Kind::BadHead,
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_agree_with_the_classes_that_everything_else_uses() {
+    fn exit_codes_agree_with_the_classes_of_rejections() {
         for reject in rejects() {
             let exit = match reject.class() {
                 Class::Unavailable => Exit::Unavailable,

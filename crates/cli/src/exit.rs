@@ -1,5 +1,5 @@
-//! Exit codes: a contract with scripts, documented in `docs/cli.md`. A script can tell an attack from
-//! an outage by them. Design: *Exit codes*.
+//! Exit codes: a contract with scripts, documented in `docs/cli.md`. They let a script distinguish an attack
+//! from an outage. Design: *Exit codes*.
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,29 +7,29 @@
 pub enum Exit {
     /// Done.
     Ok = 0,
-    /// Failed for a reason that has no code of its own.
+    /// Failed for a reason without a code of its own.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
-    /// Done, but for what was reported.
+    /// Done, except for what was reported.
     Partial = 3,
-    /// What was named does not exist.
+    /// A named file, path or version does not exist.
     NotFound = 10,
-    /// Somebody else is at it.
+    /// Another process holds the lock.
     Locked = 11,
-    /// The key is not the one that is needed, or its passphrase is wrong.
+    /// The key is not the key of the volume, or its passphrase is wrong.
     WrongKey = 12,
-    /// Bytes are not what was signed.
+    /// Bytes differ from the signed ones.
     Integrity = 20,
-    /// Something older than what was already seen.
+    /// A version older than one that was already seen.
     Rollback = 21,
-    /// Two statements that cannot both be honest.
+    /// Two signed statements contradict each other.
     Fork = 22,
-    /// The statement's time has passed.
+    /// The statement is not valid at this time.
     Expired = 24,
     /// No replica answers.
     Unavailable = 30,
-    /// The mount cannot be made or unmade.
+    /// Mounting or unmounting failed.
     Mount = 31,
     /// Ctrl-C.
     Interrupted = 130,
@@ -61,7 +61,7 @@ impl Exit {
         }
     }
 
-    /// The code that another process of this program ended with.
+    /// The exit of a child process, from its code.
     pub fn from_code(code: u8) -> Option<Exit> {
         Exit::ALL.into_iter().find(|exit| exit.code() == code)
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_tells_every_code() {
+    fn document_lists_every_code() {
         let text = include_str!("../../../docs/cli.md");
         for exit in Exit::ALL {
             let row = format!("| {} | `{}` |", exit.code(), exit.kind());

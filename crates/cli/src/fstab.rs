@@ -1,4 +1,4 @@
-//! `mount.bulla`: what mount(8) calls for a line of fstab with the type `bulla`. Its options become
+//! `mount.bulla`: mount(8) calls it for a line of fstab with the type `bulla`. Translates mount options into
 //! flags of `bulla mount`. Design: *Mounts*.
 
 use std::ffi::{OsStr, OsString};
@@ -6,9 +6,8 @@ use std::path::Path;
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// Options that say nothing to this program: mount(8)'s and the service manager's own, those that a bulla
-/// mount always has, and those about writing and times, which mean nothing where nothing is written. `rw`
-/// is what mount(8) says when nobody said anything.
+/// Options without effect here: those of mount(8) and the service manager, those that every bulla mount has,
+/// and those about writing and times, because a mount is read-only. mount(8) passes `rw` by default.
 const IGNORED: &[&str] = &[
     "_netdev",
     "async",
@@ -50,25 +49,16 @@ const IGNORED: &[&str] = &[
     "users",
 ];
 
-/// Options that mount(8) knows and a bulla mount cannot have, and why. To ignore them would give less, or
-/// guard less, than was asked for.
+/// Options of mount(8) that a bulla mount does not support, with the reason. Ignoring them would give the user
+/// less function or less protection than requested.
 const REFUSED: &[(&str, &str)] = &[
-    (
-        "suid",
-        "set-user-id programs of a volume never work: a bulla mount is nosuid",
-    ),
-    (
-        "dev",
-        "device files of a volume never work: a bulla mount is nodev",
-    ),
-    (
-        "nosymfollow",
-        "the symbolic links of a bulla mount are followed",
-    ),
-    ("remount", "a bulla mount keeps the options it has"),
+    ("suid", "a bulla mount is always nosuid"),
+    ("dev", "a bulla mount is always nodev"),
+    ("nosymfollow", "a bulla mount always follows symbolic links"),
+    ("remount", "the options of a bulla mount cannot be changed"),
 ];
 
-/// Options of ours, and the flags that they become.
+/// Options of bulla with a value, and their flags.
 const WITH_VALUE: &[(&str, &str)] = &[
     ("mirror", "--mirror"),
     ("deadline", "--deadline"),
@@ -83,14 +73,14 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("ca", "--ca"),
 ];
 
-/// Whether mount(8) called this program.
+/// Whether this program was called as a mount(8) helper.
 pub fn called_by_mount(words: &[OsString]) -> bool {
     let name = words.first().and_then(|word| Path::new(word).file_name());
     name == Some(OsStr::new("mount.bulla"))
 }
 
-/// `mount.bulla SOURCE DIR [-sfnv] [-o OPTIONS]` as words of `bulla mount`; `None` when nothing is to be
-/// done but to look whether all is understood (`mount -f`).
+/// Translates `mount.bulla SOURCE DIR [-sfnv] [-o OPTIONS]` into arguments of `bulla mount`. `None` for
+/// `mount -f`, which only checks the options.
 pub fn translate(words: &[OsString]) -> Outcome<Option<Vec<OsString>>> {
     let mut out: Vec<OsString> = vec!["bulla".into(), "mount".into()];
     let (mut sloppy, mut fake) = (false, false);
@@ -100,7 +90,7 @@ pub fn translate(words: &[OsString]) -> Outcome<Option<Vec<OsString>>> {
         match word.to_str() {
             Some("-o") => {
                 let list = rest.next().ok_or_else(|| unknown("-o without options"))?;
-                // Options that cannot be read must not be lost: one of them may say who may look.
+                // Options that are not UTF-8 are refused: one of them may restrict access.
                 let text = list
                     .to_str()
                     .ok_or_else(|| unknown(&list.to_string_lossy()))?;
@@ -134,7 +124,7 @@ pub fn translate(words: &[OsString]) -> Outcome<Option<Vec<OsString>>> {
     Ok(Some(out).filter(|_| !fake))
 }
 
-/// The words that one option becomes; `None` for an option that nobody knows.
+/// The arguments for one option; `None` if it is unknown.
 fn flag(option: &str) -> Option<Vec<OsString>> {
     let known = option.is_empty() || IGNORED.contains(&option);
     let not_ours = ["x-", "X-", "comment=", "user="];
@@ -149,25 +139,25 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
     }
     let (name, value) = option.split_once('=')?;
     let (_, flag) = WITH_VALUE.iter().find(|(key, _)| *key == name)?;
-    // One word: a value that begins with a dash must not become a flag of its own.
+    // One argument, so that a value that begins with a dash does not become a flag.
     Some(vec![format!("{flag}={value}").into()])
 }
 
-/// What to say of an option that is known and cannot be had.
+/// The failure for an option that is not supported.
 fn refused(option: &str) -> Option<Failure> {
     let (_, why) = REFUSED.iter().find(|(name, _)| *name == option)?;
     let mut failure = Failure::new(
         Kind::Usage,
-        format!("the mount option `{option}` cannot be had"),
+        format!("the mount option `{option}` is not supported"),
     );
     failure.push_cause((*why).to_owned());
-    Some(failure.with_hint(format!("leave `{option}` out of the options")))
+    Some(failure.with_hint(format!("remove `{option}` from the mount options")))
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known are allow_other, owner=, mirror=, deadline=, refresh=, freshness=, memory=, cache=, \
-                cache-size=, cache-keep-free=, config=, ca=, tls_unverified, noexec, x-* and what mount(8) \
-                itself understands";
+    let hint = "known options: allow_other, owner=, mirror=, deadline=, refresh=, freshness=, memory=, cache=, \
+                cache-size=, cache-keep-free=, config=, ca=, tls_unverified, noexec, x-* and the options of \
+                mount(8) itself";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }
 
@@ -203,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_says_of_any_file_system_is_understood() {
+    fn common_mount_options_are_accepted() {
         let line = "mount.bulla s d -o rw,sync,dirsync,lazytime,relatime,norelatime,strictatime,iversion,\
                     silent,noatime,nodiratime,user=me,X-mount.mkdir,nosuid,nodev,exec";
         assert_eq!(
@@ -217,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mount_cannot_have_is_refused_with_the_reason() {
+    fn unsupported_options_are_refused_with_the_reason() {
         for (option, why) in REFUSED {
             let line = format!("mount.bulla s d -o ro,{option}");
             let refused = translate(&words(&line)).unwrap_err();
@@ -227,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn mount_f_only_looks_whether_all_is_understood() {
+    fn mount_f_only_checks_the_options() {
         let line = "mount.bulla s d -f -v -o rw,deadline=5s";
         assert_eq!(translate(&words(line)).unwrap(), None);
         assert!(translate(&words("mount.bulla s d -f -o sunshine")).is_err());
     }
 
     #[test]
-    fn options_that_cannot_be_read_are_not_lost() {
+    fn options_that_are_not_utf8_are_refused() {
         let mut line = words("mount.bulla s d -o");
         assert!(translate(&line).is_err(), "no options after -o");
         line.push(OsString::from_vec(b"owner=0:0,\xff".to_vec()));
@@ -277,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_words_the_flags_are_ours(
+        fn any_words_give_only_known_flags(
             line in prop::collection::vec(any_word(), 0..8))
         {
             let mut all = vec![OsString::from("mount.bulla")];

@@ -1,20 +1,20 @@
-//! Logs go to stderr: warnings by default, more with each `-v`, errors only with `-q`.
+//! Logging to stderr: warnings by default, more with each `-v`, errors only with `-q`.
 
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Starts logging for the whole process; `BULLA_LOG` (as `wire=debug,info`) overrides the counts.
+/// Starts logging for the whole process; `BULLA_LOG` (as `wire=debug,info`) overrides the flags.
 pub fn start(format: LogFormat, verbose: u8, quiet: bool, color: bool) {
     let level = match (quiet, verbose) {
         (true, _) => "error",
@@ -27,7 +27,7 @@ pub fn start(format: LogFormat, verbose: u8, quiet: bool, color: bool) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // What cannot be logged is lost: to complain of it on stderr would panic.
+        // If a line cannot be written it is dropped: reporting that on stderr would panic.
         .log_internal_errors(false)
         .with_ansi(color && std::io::stderr().is_terminal());
     let started = match format {

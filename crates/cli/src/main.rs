@@ -1,21 +1,21 @@
-//! One binary `bulla`: arguments, configuration, output, exit codes. What it does lies in the crates
-//! below; here is how a person or a script asks for it and what they are told.
+//! The binary `bulla`: arguments, configuration, output, exit codes. The library crates do the work; this
+//! crate parses the command line, calls them, and reports the result to people and scripts.
 //!
-//! | module | what it settles |
+//! | module | content |
 //! |---|---|
-//! | [`args`] | the spelling of the command line |
-//! | [`config`] | where settings come from |
-//! | [`report`], [`sockets`], [`metrics`] | what a mount tells of itself, and where it is asked |
+//! | [`args`] | the command line: commands, arguments, flags |
+//! | [`config`] | settings: files, variables, defaults |
+//! | [`report`], [`sockets`], [`metrics`] | the status report and metrics of a mount, and the sockets that serve them |
 //! | [`address`] | addresses to listen on |
-//! | [`activation`], [`notify`] | sockets from a service manager, and what it is told |
-//! | [`caching`] | what readers keep in memory and on disk |
-//! | [`output`] | what goes to stdout and stderr, JSON records |
-//! | [`failure`], [`exit`], [`errors`] | `error:`, `cause:`, `hint:` and the exit code of everything that can fail |
-//! | [`commands`] | one module a command |
+//! | [`activation`], [`notify`] | sockets from a service manager, and readiness notification |
+//! | [`caching`] | the caches of reading commands, in memory and on disk |
+//! | [`output`] | stdout, stderr and JSON records |
+//! | [`failure`], [`exit`], [`errors`] | `error:`, `cause:`, `hint:` and the exit code of each failure |
+//! | [`commands`] | one module for each command |
 //!
 //! Design: *Command line, configuration, output*.
 
-// They panic where the stream cannot be written to.
+// These macros panic if the stream cannot be written.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 use std::ffi::OsString;
@@ -67,7 +67,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The words of the command line, those of mount(8) put into our own; `None` when it wants nothing done.
+/// Translates a command line from mount(8) into one of `bulla mount`; others stay as they are. `None` if
+/// mount(8) asks for a check only (`-f`).
 fn words_of_mount(words: Vec<OsString>) -> failure::Outcome<Option<Vec<OsString>>> {
     if fstab::called_by_mount(&words) {
         fstab::translate(&words)
@@ -76,7 +77,7 @@ fn words_of_mount(words: Vec<OsString>) -> failure::Outcome<Option<Vec<OsString>
     }
 }
 
-/// The words of this process's command line, once they have been understood.
+/// The translated command line of this process. Empty if it is not valid.
 fn words() -> Vec<OsString> {
     let words = words_of_mount(std::env::args_os().collect());
     words.ok().flatten().unwrap_or_default()
@@ -87,7 +88,7 @@ fn run(cli: Cli) -> ExitCode {
     let name = cli.command.name();
     let config = match Config::load(global.config.as_deref()) {
         Ok(config) => config,
-        // It is the doctor's matter to tell what is wrong with it, among other things.
+        // `bulla doctor` reports a wrong configuration as one of its findings.
         Err(failure) if matches!(cli.command, args::Command::Doctor(_)) => {
             Config::built_in().with_fault(failure)
         }
@@ -107,7 +108,7 @@ fn run(cli: Cli) -> ExitCode {
     ExitCode::from(output.close(outcome).code())
 }
 
-/// A command line that is none: usage, in the same words and records as every other error.
+/// Reports a command line that is not valid, in the same format as every other error.
 fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if matches!(
         error.kind(),

@@ -1,18 +1,18 @@
-//! `--metrics ADDR`: where it listens, and what a mount's page says. The format and who hands it out are
-//! `serve::metrics`; docs/metrics.md lists every name.
+//! `--metrics ADDR`: the listener, and the metrics of a mount. `serve::metrics` has the text format and the
+//! HTTP server; docs/metrics.md lists every metric.
 
 use std::net::SocketAddr;
 
 use ::mount::Report;
 use ::mount::report::Disk;
 use ::serve::metrics::{self, Kind, Page};
-use store::mirrors::{Counts, Status};
+use store::mirrors::Status;
 use tokio::task::JoinHandle;
 
 use crate::address::listen_address;
 use crate::failure::{Failure, Outcome};
 
-/// A page that is handed out until this is dropped.
+/// Serves the page until it is dropped.
 #[derive(Debug)]
 pub struct Answering {
     task: JoinHandle<()>,
@@ -24,16 +24,16 @@ impl Drop for Answering {
     }
 }
 
-/// An address that is listened on and not yet answered at.
+/// A socket that listens and is not served yet.
 #[derive(Debug)]
 pub struct Listening {
     listener: std::net::TcpListener,
-    /// The address, its port chosen by the system where 0 was asked for.
+    /// The bound address. The system chooses the port if port 0 is asked for.
     pub local: SocketAddr,
 }
 
 impl Listening {
-    /// Listens on the address of the flag.
+    /// Binds the address that the flag names.
     pub fn on(text: &str) -> Outcome<Listening> {
         let address = listen_address(text)?;
         let failed = |e: std::io::Error| {
@@ -43,7 +43,7 @@ impl Listening {
         Listening::taken(std::net::TcpListener::bind(address).map_err(failed)?)
     }
 
-    /// Listens on a socket that listens already.
+    /// Takes a socket that listens already.
     pub fn taken(listener: std::net::TcpListener) -> Outcome<Listening> {
         let failed = |e: std::io::Error| Failure::io("cannot listen for metrics", &e);
         listener.set_nonblocking(true).map_err(failed)?;
@@ -51,7 +51,7 @@ impl Listening {
         Ok(Listening { listener, local })
     }
 
-    /// Hands out what `fill` writes, within a tokio runtime.
+    /// Serves the page that `fill` writes. Must be called within a tokio runtime.
     pub fn answer(self, fill: impl Fn(&mut Page) + Send + Sync + 'static) -> Outcome<Answering> {
         let listener = tokio::net::TcpListener::from_std(self.listener)
             .map_err(|e| Failure::io("cannot listen for metrics", &e))?;
@@ -66,236 +66,226 @@ impl Listening {
     }
 }
 
-/// What a mount tells.
+/// A metric that is read from `T`.
+struct Metric<T> {
+    name: &'static str,
+    kind: Kind,
+    value: fn(&T) -> u64,
+    help: &'static str,
+}
+
+const fn counter<T>(name: &'static str, value: fn(&T) -> u64, help: &'static str) -> Metric<T> {
+    let kind = Kind::Counter;
+    Metric {
+        name,
+        kind,
+        value,
+        help,
+    }
+}
+
+const fn gauge<T>(name: &'static str, value: fn(&T) -> u64, help: &'static str) -> Metric<T> {
+    let kind = Kind::Gauge;
+    Metric {
+        name,
+        kind,
+        value,
+        help,
+    }
+}
+
+/// The metrics of a mount.
+const MOUNT: [Metric<Report>; 13] = [
+    gauge(
+        "bulla_mount_version",
+        |report| report.version,
+        "The version that the mount shows",
+    ),
+    gauge(
+        "bulla_mount_statement_age_seconds",
+        |report| report.now_unix_s.saturating_sub(report.signed_unix_s),
+        "Time since the statement was signed",
+    ),
+    gauge(
+        "bulla_mount_statement_left_seconds",
+        |report| report.valid_until_unix_s.saturating_sub(report.now_unix_s),
+        "Time until the statement expires; 0 if it has expired",
+    ),
+    gauge(
+        "bulla_mount_known_files",
+        |report| report.known_files as u64,
+        "Files that the kernel has references to",
+    ),
+    gauge(
+        "bulla_mount_memory_bytes",
+        |report| report.memory_bytes.0,
+        "Memory used by verified blocks",
+    ),
+    gauge(
+        "bulla_mount_memory_limit_bytes",
+        |report| report.memory_bytes.1,
+        "Limit of the memory for verified blocks",
+    ),
+    counter(
+        "bulla_mount_refreshes_total",
+        |report| report.refreshes.0,
+        "Refreshes: checks for a newer version",
+    ),
+    counter(
+        "bulla_mount_refreshes_failed_total",
+        |report| report.refreshes.1,
+        "Refreshes that failed",
+    ),
+    counter(
+        "bulla_mount_requests_total",
+        |report| report.fetches.requests,
+        "Requests for blocks, without hedged requests",
+    ),
+    counter(
+        "bulla_mount_blocks_fetched_total",
+        |report| report.fetches.fetched,
+        "Blocks requested and received",
+    ),
+    counter(
+        "bulla_mount_blocks_around_total",
+        |report| report.fetches.around,
+        "Blocks received without a request and kept",
+    ),
+    counter(
+        "bulla_mount_blocks_from_cache_total",
+        |report| report.fetches.from_disk,
+        "Blocks read from the disk cache",
+    ),
+    counter(
+        "bulla_mount_blocks_wrong_total",
+        |report| report.fetches.wrong,
+        "Answers that failed verification",
+    ),
+];
+
+/// The metrics of one mirror of a mount.
+const MIRROR: [Metric<Status>; 7] = [
+    counter(
+        "bulla_mirror_requests_total",
+        |mirror| mirror.counts.requests,
+        "Requests for blocks",
+    ),
+    counter(
+        "bulla_mirror_failures_total",
+        |mirror| mirror.counts.failures,
+        "Requests without an answer in time",
+    ),
+    counter(
+        "bulla_mirror_wrong_total",
+        |mirror| mirror.counts.wrong,
+        "Blocks and answers that failed verification",
+    ),
+    counter(
+        "bulla_mirror_denials_total",
+        |mirror| mirror.counts.denials,
+        "Requests for which the mirror denied a block",
+    ),
+    counter(
+        "bulla_mirror_hedges_total",
+        |mirror| mirror.counts.hedges,
+        "Requests sent because another mirror was slow",
+    ),
+    gauge(
+        "bulla_mirror_set_aside",
+        |mirror| mirror.set_aside.is_some().into(),
+        "1 while the mirror is not asked because of its faults",
+    ),
+    gauge(
+        "bulla_mirror_behind",
+        |mirror| mirror.behind.into(),
+        "1 while the head of the mirror is older than the version in use",
+    ),
+];
+
+/// The metrics of the disk cache of a mount.
+const CACHE: [Metric<Disk>; 9] = [
+    gauge(
+        "bulla_cache_used_bytes",
+        |disk| disk.used_bytes,
+        "Size of the disk cache, which processes may share",
+    ),
+    gauge(
+        "bulla_cache_quota_bytes",
+        |disk| disk.limits.quota_bytes,
+        "Limit of the size of the disk cache",
+    ),
+    gauge(
+        "bulla_cache_full",
+        |disk| disk.is_full.into(),
+        "1 while the disk has too little free space",
+    ),
+    counter(
+        "bulla_cache_hits_total",
+        |disk| disk.hits,
+        "Blocks found in the cache",
+    ),
+    counter(
+        "bulla_cache_misses_total",
+        |disk| disk.misses,
+        "Blocks not found in the cache",
+    ),
+    counter(
+        "bulla_cache_written_total",
+        |disk| disk.written,
+        "Blocks written to the cache",
+    ),
+    counter(
+        "bulla_cache_refused_total",
+        |disk| disk.refused,
+        "Blocks not written for lack of space",
+    ),
+    counter(
+        "bulla_cache_damaged_total",
+        |disk| disk.damaged,
+        "Damaged blocks found and removed",
+    ),
+    counter(
+        "bulla_cache_evicted_total",
+        |disk| disk.evicted,
+        "Blocks removed to make space",
+    ),
+];
+
+/// Writes the metrics of a mount.
 pub fn mount(page: &mut Page, report: &Report) {
     let volume = report.volume.to_string();
-    let of_volume = &[("volume", volume.as_str())][..];
-    let (memory_used, memory_limit) = report.memory_bytes;
-    let (refreshes, failed) = report.refreshes;
-    let fetches = &report.fetches;
-    let left = report.valid_until_unix_s.saturating_sub(report.now_unix_s);
-    let age = report.now_unix_s.saturating_sub(report.signed_unix_s);
-    use Kind::{Counter, Gauge};
-    let single: [(&'static str, Kind, u64, &str); 13] = [
-        (
-            "bulla_mount_version",
-            Gauge,
-            report.version,
-            "The version that programs see",
-        ),
-        (
-            "bulla_mount_statement_age_seconds",
-            Gauge,
-            age,
-            "Since when the statement holds",
-        ),
-        (
-            "bulla_mount_statement_left_seconds",
-            Gauge,
-            left,
-            "How long it still holds; 0 is expired",
-        ),
-        (
-            "bulla_mount_known_files",
-            Gauge,
-            report.known_files as u64,
-            "Files that the kernel holds",
-        ),
-        (
-            "bulla_mount_memory_bytes",
-            Gauge,
-            memory_used,
-            "Memory that checked blocks take",
-        ),
-        (
-            "bulla_mount_memory_limit_bytes",
-            Gauge,
-            memory_limit,
-            "Memory that they may take",
-        ),
-        (
-            "bulla_mount_refreshes_total",
-            Counter,
-            refreshes,
-            "Looks for a newer version",
-        ),
-        (
-            "bulla_mount_refreshes_failed_total",
-            Counter,
-            failed,
-            "Looks that failed",
-        ),
-        (
-            "bulla_mount_requests_total",
-            Counter,
-            fetches.requests,
-            "Requests for blocks, hedges apart",
-        ),
-        (
-            "bulla_mount_blocks_fetched_total",
-            Counter,
-            fetches.fetched,
-            "Blocks wanted and received",
-        ),
-        (
-            "bulla_mount_blocks_around_total",
-            Counter,
-            fetches.around,
-            "Blocks received unasked and kept",
-        ),
-        (
-            "bulla_mount_blocks_from_cache_total",
-            Counter,
-            fetches.from_disk,
-            "Blocks that the disk cache had",
-        ),
-        (
-            "bulla_mount_blocks_wrong_total",
-            Counter,
-            fetches.wrong,
-            "Answers that failed a check",
-        ),
-    ];
-    for (name, kind, value, help) in single {
-        page.family(name, kind, help).sample(of_volume, value);
+    for metric in &MOUNT {
+        page.family(metric.name, metric.kind, metric.help);
+        page.sample(&[("volume", &volume)], (metric.value)(report));
     }
-    let what = "Requests of programs that failed, by the kind of error";
-    page.family("bulla_mount_errors_total", Counter, what);
+    let help = "Failed requests of programs, by the kind of error";
+    page.family("bulla_mount_errors_total", Kind::Counter, help);
     for (kind, count) in &report.errors {
-        page.sample(&[("volume", volume.as_str()), ("kind", *kind)], count);
+        page.sample(&[("volume", &volume), ("kind", kind)], count);
     }
     mirrors(page, &report.mirrors, &volume);
-    cache(page, report.disk.as_ref(), &volume);
+    for metric in &CACHE {
+        page.family(metric.name, metric.kind, metric.help);
+        if let Some(disk) = &report.disk {
+            page.sample(&[("volume", &volume)], (metric.value)(disk));
+        }
+    }
 }
 
 fn mirrors(page: &mut Page, mirrors: &[Status], volume: &str) {
-    type Get = fn(&Counts) -> u64;
-    let counts: [(&'static str, Get, &str); 5] = [
-        (
-            "bulla_mirror_requests_total",
-            |c| c.requests,
-            "Requests for blocks",
-        ),
-        (
-            "bulla_mirror_failures_total",
-            |c| c.failures,
-            "Requests without an answer in time",
-        ),
-        (
-            "bulla_mirror_wrong_total",
-            |c| c.wrong,
-            "Blocks and answers that were not what was asked for",
-        ),
-        (
-            "bulla_mirror_denials_total",
-            |c| c.denials,
-            "Requests of which it denied a block",
-        ),
-        (
-            "bulla_mirror_hedges_total",
-            |c| c.hedges,
-            "Requests sent because another mirror was slow",
-        ),
-    ];
-    for (name, get, help) in counts {
-        page.family(name, Kind::Counter, help);
+    for metric in &MIRROR {
+        page.family(metric.name, metric.kind, metric.help);
         for mirror in mirrors {
-            let labels = [("volume", volume), ("mirror", mirror.place.as_str())];
-            page.sample(&labels, get(&mirror.counts));
+            let labels = [("volume", volume), ("mirror", &*mirror.place)];
+            page.sample(&labels, (metric.value)(mirror));
         }
     }
-    type State = fn(&Status) -> Option<f64>;
-    let states: [(&'static str, State, &str); 3] = [
-        (
-            "bulla_mirror_latency_seconds",
-            |status| status.latency.map(|latency| latency.as_secs_f64()),
-            "What a small answer is expected to take; absent before the first",
-        ),
-        (
-            "bulla_mirror_set_aside",
-            |status| Some(f64::from(u8::from(status.set_aside.is_some()))),
-            "1 while it is not asked because of what it did",
-        ),
-        (
-            "bulla_mirror_behind",
-            |status| Some(f64::from(u8::from(status.behind))),
-            "1 while its head is behind the version in use",
-        ),
-    ];
-    for (name, get, help) in states {
-        page.family(name, Kind::Gauge, help);
-        for mirror in mirrors {
-            let labels = [("volume", volume), ("mirror", mirror.place.as_str())];
-            if let Some(value) = get(mirror) {
-                page.sample(&labels, value);
-            }
-        }
-    }
-}
-
-fn cache(page: &mut Page, disk: Option<&Disk>, volume: &str) {
-    type Get = fn(&Disk) -> u64;
-    use Kind::{Counter, Gauge};
-    let all: [(&'static str, Kind, Get, &str); 9] = [
-        (
-            "bulla_cache_used_bytes",
-            Gauge,
-            |d| d.used_bytes,
-            "What the disk cache takes, of all processes",
-        ),
-        (
-            "bulla_cache_quota_bytes",
-            Gauge,
-            |d| d.limits.quota_bytes,
-            "What it may take",
-        ),
-        (
-            "bulla_cache_full",
-            Gauge,
-            |d| u64::from(d.is_full),
-            "1 while the disk has too little space",
-        ),
-        (
-            "bulla_cache_hits_total",
-            Counter,
-            |d| d.hits,
-            "Blocks given out",
-        ),
-        (
-            "bulla_cache_misses_total",
-            Counter,
-            |d| d.misses,
-            "Blocks that were not there",
-        ),
-        (
-            "bulla_cache_written_total",
-            Counter,
-            |d| d.written,
-            "Blocks written",
-        ),
-        (
-            "bulla_cache_refused_total",
-            Counter,
-            |d| d.refused,
-            "Blocks for which there was no room",
-        ),
-        (
-            "bulla_cache_damaged_total",
-            Counter,
-            |d| d.damaged,
-            "Blocks that were damaged, and are gone",
-        ),
-        (
-            "bulla_cache_evicted_total",
-            Counter,
-            |d| d.evicted,
-            "Blocks removed to make room",
-        ),
-    ];
-    for (name, kind, get, help) in all {
-        page.family(name, kind, help);
-        if let Some(disk) = disk {
-            page.sample(&[("volume", volume)], get(disk));
+    let help = "Expected time of a small answer; no sample before the first answer";
+    page.family("bulla_mirror_latency_seconds", Kind::Gauge, help);
+    for mirror in mirrors {
+        let labels = [("volume", volume), ("mirror", &*mirror.place)];
+        if let Some(latency) = mirror.latency {
+            page.sample(&labels, latency.as_secs_f64());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a service manager is told: that the service is ready, and that it ends. As sd_notify(3)
-//! describes it: a datagram to the socket that `NOTIFY_SOCKET` names; without one nothing is sent.
+//! Tells the service manager that the service is ready or stops, as sd_notify(3) describes: a datagram to
+//! the socket that `NOTIFY_SOCKET` names. If it is unset, nothing is sent.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,12 +10,12 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// The variable that names the socket.
 pub const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// The service is ready; `status` is shown to whoever asks the manager.
+/// Reports that the service is ready. The manager shows `status` to its users.
 pub fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={}", one_line(status)));
 }
 
-/// The service ends.
+/// Reports that the service stops.
 pub fn stopping() {
     tell("STOPPING=1");
 }
@@ -28,13 +28,13 @@ fn tell(state: &str) {
     let Some(place) = std::env::var_os(VARIABLE).filter(|place| !place.is_empty()) else {
         return;
     };
-    // A service that cannot tell is still one; its manager says what it misses.
+    // The service works without the notification.
     if let Err(error) = send(&place, state) {
-        tracing::warn!(place = %place.to_string_lossy(), %error, "the service manager is not told");
+        tracing::warn!(place = %place.to_string_lossy(), %error, "cannot notify the service manager");
     }
 }
 
-/// A path, or after an `@` a name in the abstract namespace.
+/// `place` is a path, or `@` and a name in the abstract namespace.
 fn send(place: &OsStr, state: &str) -> io::Result<()> {
     let address = match place.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -42,7 +42,7 @@ fn send(place: &OsStr, state: &str) -> io::Result<()> {
         _ => return Err(io::Error::from(io::ErrorKind::Unsupported)),
     };
     let socket = UnixDatagram::unbound()?;
-    // Nobody is waited for.
+    // A full queue must not block the service.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }

@@ -1,5 +1,5 @@
-//! Where a command's words go: the result to stdout, everything else to stderr; with `--json` one
-//! record a line, closing with a `result` record whatever happened. Design: *Output*.
+//! Output of commands: the result to stdout, everything else to stderr. With `--json` stdout has one record
+//! per line, and the last one is always a `result` record. Design: *Output*.
 
 use std::io::{IsTerminal, Write};
 
@@ -9,11 +9,11 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::text;
 
-/// Version of the JSON records. A field may be added at any time; this number changes when one is
-/// renamed, removed or changes its meaning.
+/// Version of the JSON records. New fields do not change it; renaming or removing a field or changing its
+/// meaning does.
 pub const SCHEMA: u64 = 0;
 
-/// When to colour.
+/// When to color messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set.
@@ -26,7 +26,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// Whether messages on stderr are coloured.
+    /// Whether to color messages on stderr.
     pub fn on_stderr(self) -> bool {
         match self {
             Color::Always => true,
@@ -39,7 +39,7 @@ impl Color {
     }
 }
 
-/// The two streams, and how they are to be used.
+/// stdout and stderr of a command, and the format of its output.
 #[derive(Debug)]
 pub struct Output {
     command: String,
@@ -47,9 +47,9 @@ pub struct Output {
     quiet: bool,
     color: bool,
     terminal: bool,
-    /// Whether what was read is past its own time: a field of the closing record.
+    /// Whether the volume has expired and the grace applies: a field of the result record.
     stale: bool,
-    /// Whether no place was needed to begin: another such field.
+    /// Whether the volume was opened from the cache alone: a field of the result record.
     offline: bool,
     stdout: std::io::BufWriter<std::io::Stdout>,
 }
@@ -111,38 +111,38 @@ impl Output {
         self.raw(&line)
     }
 
-    /// Sends out what is buffered.
+    /// Writes the buffered output.
     pub fn flush(&mut self) -> Outcome<()> {
         self.stdout.flush().map_err(|e| stdout_failed(&e))
     }
 
-    /// A word to the person, not part of the result.
+    /// Prints a note on stderr, unless `-q` is given.
     pub fn note(&self, note: &str) {
         if !self.quiet {
             say(&format!("{}\n", text::printable_message(note)));
         }
     }
 
-    /// A warning, not part of the result, not silenced by `-q`.
+    /// Prints a warning on stderr, even with `-q`.
     pub fn warn(&self, warning: &str) {
         let label = self.paint("33", "warning:");
         say(&format!("{label} {}\n", text::printable_message(warning)));
     }
 
-    /// Warns that the statement ended at `ended` and that only the grace lets it be used.
+    /// Warns that the version expired at `ended` and is used within the grace.
     pub fn stale(&mut self, ended: &str) {
         self.stale = true;
         self.warn(&format!(
-            "the volume's statement ended at {ended} and nothing newer answers; the grace lets it be read"
+            "this version expired at {ended}, and no location has a newer one; it is read within the grace"
         ));
     }
 
-    /// Warns that no place answered, and that what is read is the version adopted last.
+    /// Warns that no location answered and that the last adopted version is read from the cache.
     pub fn offline(&mut self, version: u64) {
         self.offline = true;
         self.warn(&format!(
-            "no place brings a version: version {version}, adopted before, is read from the cache; \
-             what is not in it cannot be read"
+            "no location answers with a usable version; version {version} is read from the cache, and \
+             what the cache does not have cannot be read"
         ));
     }
 
@@ -154,7 +154,7 @@ impl Output {
         }
     }
 
-    /// Closes a command: the last record, or the error and its hint. Gives back the exit code.
+    /// Ends a command: writes the result record, or the error and its hint. Returns the exit code.
     pub fn close(&mut self, outcome: Outcome<Done>) -> Exit {
         let closed = match outcome {
             Ok(done) => {
@@ -166,12 +166,12 @@ impl Output {
         };
         match closed {
             Ok(exit) => exit,
-            // Whoever read stdout has gone: that is how `bulla ls | head` ends, not an error.
+            // The reader of stdout has closed it, as in `bulla ls | head`. That is not an error.
             Err(failure) if failure.error == BROKEN_PIPE => Exit::Ok,
             Err(failure) => {
                 let exit = failure.exit();
                 self.print(&failure);
-                // A reader of stdout that has gone cannot be told anything.
+                // If stdout is closed, nobody can read the record.
                 let _ = self
                     .close_record(exit, failure.fields.clone(), Some(&failure))
                     .and_then(|()| self.flush());
@@ -225,23 +225,23 @@ impl Output {
     }
 }
 
-/// Says something on stderr. Where nobody can hear it (the disk is full, the reader has gone) the command
-/// goes on: its exit code tells more than its last words, and the macros for stderr would panic.
+/// Writes to stderr. Errors (a full disk, a closed pipe) are ignored: the command goes on, and its exit code
+/// reports the outcome. The macros for stderr would panic.
 pub fn say(words: &str) {
     let _ = std::io::stderr().write_all(words.as_bytes());
 }
 
-/// A command that ended well, or well but for a part.
+/// The result of a command that succeeded, fully or in part.
 #[derive(Debug)]
 pub struct Done {
     /// [`Exit::Ok`] or [`Exit::Partial`].
     pub exit: Exit,
-    /// Fields of the closing record.
+    /// Fields of the result record.
     pub fields: Map<String, Value>,
 }
 
 impl Done {
-    /// All is done.
+    /// Full success.
     pub fn ok(fields: Map<String, Value>) -> Done {
         Done {
             exit: Exit::Ok,
@@ -250,7 +250,7 @@ impl Done {
     }
 }
 
-const BROKEN_PIPE: &str = "the reader of stdout has gone";
+const BROKEN_PIPE: &str = "stdout was closed by its reader";
 
 fn stdout_failed(error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::BrokenPipe {

@@ -1,5 +1,5 @@
-//! Where a passphrase comes from: a file, a descriptor, a command, or the person at the terminal.
-//! Never the command line itself, which every user of the machine can read. Design: *Flags*.
+//! Reads a passphrase from a file, a descriptor, a command, or the terminal. Never from the command line,
+//! which every user of the machine can see. Design: *Flags*.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -13,13 +13,13 @@ use crate::args::Passphrase;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::{output, session};
 
-/// Longest passphrase, bytes: whoever gives a whole file by mistake is told so.
+/// Longest passphrase, bytes. A longer first line means that the wrong file was named.
 const MAX_BYTES: u64 = 4096;
 
 /// A passphrase; wiped when dropped.
 pub type Secret = Zeroizing<Vec<u8>>;
 
-/// Gets a passphrase; `twice` asks a person for it two times.
+/// Reads a passphrase. With `twice`, the prompt asks for it two times and compares.
 pub fn get(flags: &Passphrase, no_input: bool, prompt: &str, twice: bool) -> Outcome<Secret> {
     let secret = if let Some(path) = &flags.passphrase_file {
         from_file(path)?
@@ -64,13 +64,15 @@ fn from_command(command: &str) -> Outcome<Secret> {
     Ok(secret)
 }
 
-/// Reads byte by byte: a descriptor may hold more that is not ours.
+/// Reads byte by byte, because the rest of the descriptor may be for another reader.
 fn first_line(mut from: impl Read) -> std::io::Result<Secret> {
     let mut line = Secret::new(Vec::with_capacity(MAX_BYTES as usize));
     let mut byte = [0];
     while from.read(&mut byte)? == 1 && byte != *b"\n" {
         if line.len() as u64 >= MAX_BYTES {
-            return Err(std::io::Error::other("its first line is over 4096 bytes"));
+            return Err(std::io::Error::other(
+                "the first line is longer than 4096 bytes",
+            ));
         }
         line.extend_from_slice(&byte);
     }
@@ -84,7 +86,9 @@ fn ask(no_input: bool, prompt: &str, twice: bool) -> Outcome<Secret> {
     if no_input || !std::io::stdin().is_terminal() {
         return Err(Failure::new(
             Kind::NoInput,
-            format!("{prompt}: a passphrase is needed, and there is nobody to ask"),
+            format!(
+                "{prompt}: a passphrase is needed, but it cannot be asked for (no terminal, or --no-input)"
+            ),
         ));
     }
     let first = prompt_once(format!("{prompt}: "))?;
@@ -95,7 +99,7 @@ fn ask(no_input: bool, prompt: &str, twice: bool) -> Outcome<Secret> {
     Ok(first)
 }
 
-/// Asks once. A signal meanwhile gives the terminal its echo back before the command ends.
+/// Asks once. If a signal ends the command, the terminal's echo is restored first.
 fn prompt_once(text: String) -> Outcome<Secret> {
     let failed = |e: std::io::Error| Failure::io("cannot ask for the passphrase", &e);
     let terminal = Terminal::now();
@@ -110,14 +114,14 @@ fn prompt_once(text: String) -> Outcome<Secret> {
         }
         None => {
             terminal.map_err(failed)?.restore();
-            // The prompt's line is still open.
+            // Ends the line of the prompt.
             output::say("\n");
             Err(Failure::new(Kind::Interrupted, "interrupted"))
         }
     }
 }
 
-/// The terminal as it was.
+/// The saved modes of the terminal.
 struct Terminal {
     file: File,
     modes: Termios,
@@ -131,7 +135,7 @@ impl Terminal {
     }
 
     fn restore(&self) {
-        // A terminal that has gone needs no echo.
+        // If the terminal is gone, there is nothing to restore.
         let _ = tcsetattr(&self.file, OptionalActions::Now, &self.modes);
     }
 }
@@ -141,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_line_counts_and_it_is_bounded() {
+    fn first_line_is_the_passphrase_and_is_bounded() {
         assert_eq!(**first_line(&b"secret\r\nrest"[..]).unwrap(), *b"secret");
         assert_eq!(**first_line(&b"no end"[..]).unwrap(), *b"no end");
         assert!(first_line(&vec![b'x'; 5000][..]).is_err());

@@ -1,4 +1,4 @@
-//! Progress bars: bytes, files, rate, remaining time; on a terminal only, never in the result.
+//! Progress bars with bytes, files, rate and remaining time. Drawn on a terminal only.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use trust::root::Totals;
 
 use crate::output::Output;
+use crate::units;
 
 /// How often a bar is drawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -14,12 +15,12 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Progress {
     bar: ProgressBar,
-    /// How many files there are, where that is known.
+    /// The total number of files, if known.
     leaves: Option<u64>,
 }
 
 impl Progress {
-    /// A bar, or none where nobody looks on.
+    /// Draws a bar, if stderr is a terminal and the output is for people.
     pub fn start(output: &Output, verb: &str) -> Progress {
         let target = if output.progress() {
             ProgressDrawTarget::stderr()
@@ -37,7 +38,7 @@ impl Progress {
         Progress { bar, leaves: None }
     }
 
-    /// From now on the remaining time is shown.
+    /// Sets the total and shows the remaining time from now on.
     fn expect(&self, bytes: u64) {
         self.bar.set_length(bytes);
         self.bar.set_style(style(
@@ -45,7 +46,7 @@ impl Progress {
         ));
     }
 
-    /// The whole is known so far to be this much.
+    /// Sets the total that is known so far.
     pub fn of(&self, bytes: u64) {
         if self.bar.length().is_none() {
             self.expect(bytes);
@@ -54,22 +55,22 @@ impl Progress {
         }
     }
 
-    /// The whole is signed to be this much: `verify` and `extract` of a whole volume.
+    /// Sets the signed totals: for `verify` and `extract` of a whole volume.
     pub fn signed(&mut self, totals: &Totals) {
         self.leaves = Some(totals.leaves());
         self.of(totals.bytes);
     }
 
-    /// How far it is.
+    /// Sets the progress.
     pub fn at(&self, bytes: u64, files: u64) {
         self.bar.set_position(bytes);
         self.bar.set_message(match self.leaves {
-            Some(leaves) => format!("{files}/{leaves} files"),
-            None => format!("{files} files"),
+            Some(leaves) => format!("{files}/{}", units::count(leaves, "file", "files")),
+            None => units::count(files, "file", "files"),
         });
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }
@@ -98,12 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_whole_shows_how_much_is_left() {
+    fn signed_totals_show_how_much_is_left() {
         let mut progress = bar();
         progress.at(10, 1);
         assert_eq!(
             (progress.bar.length(), &*progress.bar.message()),
-            (None, "1 files")
+            (None, "1 file")
         );
         let totals = Totals {
             files: 3,
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_that_cannot_be_breaks_no_bar() {
+    fn impossible_totals_do_not_panic() {
         for bytes in [0, 1, u64::MAX] {
             let mut progress = bar();
             let files = u64::MAX;

@@ -1,4 +1,4 @@
-//! A mount's report as a JSON record and as lines for people. docs/cli.md lists the fields.
+//! The status report of a mount: as a JSON record, and as lines for people. docs/cli.md lists the fields.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::output::fields;
 use crate::text::printable_message;
 use crate::units;
 
-/// The record of a mount that began at `since` and is served by this process.
+/// The record of a mount that this process has served since `since`.
 pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
     let errors = report
         .errors
@@ -119,8 +119,8 @@ fn is_set(record: &Value, path: &str) -> bool {
     record.pointer(path).is_some_and(|value| !value.is_null())
 }
 
-/// The record for people. It comes from another process, which may be of another version: what is
-/// missing is shown as missing.
+/// The record as lines for people. It comes from another process, which may have another version, so
+/// missing fields are shown as `-`.
 pub fn lines(record: &Value) -> Vec<String> {
     let left = match number(record, "/left_s") {
         0 => "EXPIRED".to_owned(),
@@ -143,7 +143,7 @@ pub fn lines(record: &Value) -> Vec<String> {
         format!("  refresh  {}", refresh_words(record)),
     ];
     if record.pointer("/offline").and_then(Value::as_bool) == Some(true) {
-        let words = "OFFLINE  begun with what was kept; no place has confirmed the version";
+        let words = "OFFLINE  opened from the cache; no location has confirmed this version yet";
         lines.push(format!("  {words}"));
     }
     let mirrors = record.pointer("/mirrors").and_then(Value::as_array);
@@ -199,7 +199,12 @@ fn mirror_words(mirror: &Value) -> String {
         Some(ms) => words.push_str(&format!(", {ms:.1} ms")),
         None => words.push_str(", no answer yet"),
     }
-    words.push_str(&format!(", {} requests", number(mirror, "/requests")));
+    words.push_str(", ");
+    words.push_str(&units::count(
+        number(mirror, "/requests"),
+        "request",
+        "requests",
+    ));
     for (path, what) in [
         ("/failures", "failed"),
         ("/wrong", "wrong"),

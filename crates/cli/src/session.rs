@@ -1,5 +1,4 @@
-//! What reading commands share: the runtime, the name that stands for a SOURCE, the open volume, and
-//! Ctrl-C.
+//! What reading commands share: the runtime, named sources, opening the volume, and signals.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -24,7 +23,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Output;
 use crate::units;
 
-/// A command that talks to places: its runtime and its settings.
+/// The runtime and the settings of a command that reads a SOURCE.
 #[derive(Debug)]
 pub struct Session {
     runtime: Runtime,
@@ -57,8 +56,8 @@ impl Session {
         })
     }
 
-    /// Opens the volume that the arguments name. Where only the grace keeps it readable, that is
-    /// told, in the result record too.
+    /// Opens the volume that the arguments name. If it has expired or no location answers, prints a
+    /// warning and marks the result record.
     pub fn open(
         &self,
         config: &Config,
@@ -68,7 +67,7 @@ impl Session {
         self.open_toward(config, reading, &[], output)
     }
 
-    /// Like [`Session::open`], by a command that reads `path` next.
+    /// Like [`Session::open`], for a command that reads `path` next.
     pub fn open_toward(
         &self,
         config: &Config,
@@ -105,8 +104,8 @@ impl Session {
         Ok(volume)
     }
 
-    /// The volume and the places that the arguments name. One that cannot be opened is told and left
-    /// out, as long as another can.
+    /// The volume and the locations that the arguments name. Locations that cannot be opened are logged
+    /// and left out; if none can be opened, that is an error.
     pub fn places(
         &self,
         config: &Config,
@@ -118,13 +117,13 @@ impl Session {
             locations.push(absolute(Location::from_str(text)?)?);
         }
         let (mut places, mut failure) = (Vec::new(), None);
-        // A connection is made by a task.
+        // Opening a location may start a task.
         let _runtime = self.runtime.enter();
         for location in locations {
             match location.open_with(source.volume, &self.tls) {
                 Ok(place) => places.push(place),
                 Err(error) => {
-                    tracing::warn!(replica = %location, %error, "is left out");
+                    tracing::warn!(replica = %location, %error, "cannot open this location");
                     failure.get_or_insert(error);
                 }
             }
@@ -135,22 +134,22 @@ impl Session {
         }
     }
 
-    /// How long an answer may take.
+    /// Time limit of each read.
     pub fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// Runs a future to its end, or to Ctrl-C.
+    /// Runs a future until it ends or Ctrl-C comes.
     pub fn run<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         run(&self.runtime, future)
     }
 
-    /// Runs a future that minds signals itself.
+    /// Runs a future that handles signals itself.
     pub fn serve<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         self.runtime.block_on(future)
     }
 
-    /// The SOURCE of an argument: a name from the configuration, or itself.
+    /// Parses a SOURCE argument, which may be a name from the configuration.
     fn source(&self, config: &Config, text: &str) -> Outcome<Source> {
         let named = config.source(text).map(|named| named.source.as_str());
         let text = named.unwrap_or(text);
@@ -161,7 +160,7 @@ impl Session {
         }
         if VolumeId::from_str(text).is_ok() {
             return Err(
-                Failure::new(Kind::BadSource, "the source names no location").with_hint(format!(
+                Failure::new(Kind::BadSource, "the source has no location").with_hint(format!(
                     "write {text}@LOCATION: a directory, bulla://host[:port] or http(s)://host/path"
                 )),
             );
@@ -169,12 +168,12 @@ impl Session {
         Err(self.without_id(text))
     }
 
-    /// A location without a volume id: nothing is trusted, so nothing is read; but the id that the
-    /// place claims is named, so that a person can compare it.
+    /// The failure for a location without a volume id. Nothing can be verified without the id, so nothing is
+    /// read. The hint has the id that the location claims, for the user to compare.
     fn without_id(&self, text: &str) -> Failure {
         let failure = Failure::new(
             Kind::NoVolumeId,
-            format!("{text}: the volume id is missing, and nothing is trusted without it"),
+            format!("{text}: the volume id is missing; without it nothing can be verified"),
         );
         let found = Location::from_str(text)
             .map_err(Failure::from)
@@ -182,8 +181,8 @@ impl Session {
         match found {
             Ok(id) => {
                 let hint = format!(
-                    "the place says that it is {id}. Compare that with the publisher's word over a \
-                     way that you trust, and pin it by writing {id}@{text}"
+                    "the location claims the volume id {id}. Compare it with the id that the publisher gives you over a \
+                     channel that you trust; if they are equal, write {id}@{text}"
                 );
                 failure.with_hint(hint)
             }
@@ -204,7 +203,7 @@ pub fn runtime() -> Outcome<Runtime> {
         .map_err(|e| Failure::io("cannot start threads", &e))
 }
 
-/// Runs a future on `runtime` to its end, or to Ctrl-C.
+/// Runs a future on `runtime` until it ends or Ctrl-C comes.
 pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     runtime.block_on(async {
         tokio::select! {
@@ -214,14 +213,13 @@ pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Ou
     })
 }
 
-/// Ctrl-C while a volume was read: there is nothing half-finished to go on with but what was printed.
+/// The failure for Ctrl-C while a volume was read. The output may be incomplete.
 fn interrupted() -> Failure {
-    Failure::new(Kind::Interrupted, "interrupted").with_hint(
-        "run the command again, which begins anew; what it has printed so far may not be all",
-    )
+    Failure::new(Kind::Interrupted, "interrupted")
+        .with_hint("run the command again; it starts over, and its output so far may be incomplete")
 }
 
-/// Names the path that was asked for, where the reader's error does not know it.
+/// Adds the requested path to an error of the reader that does not have it.
 pub fn about(path: &[u8]) -> impl Fn(ReadError) -> ReadError + '_ {
     move |error| match error {
         ReadError::WrongKind { path: unknown, why } if unknown.is_empty() => {
@@ -232,25 +230,25 @@ pub fn about(path: &[u8]) -> impl Fn(ReadError) -> ReadError + '_ {
     }
 }
 
-/// A path that the volume proves not to have.
+/// The failure for a path that the volume proves not to have.
 pub fn not_found(path: &[u8]) -> Failure {
     let shown = crate::text::printable(path);
     Failure::new(Kind::NotFound, format!("{shown}: not in the volume"))
 }
 
-/// The volume id that a place claims to have, believed in nothing.
+/// The volume id that a location claims. It is not verified.
 async fn claimed_id(location: &Location, tls: &Tls) -> Outcome<VolumeId> {
-    // A server with one volume answers for it when it is asked for the volume that nobody has.
+    // A server with one volume answers with its head when the requested volume id is `UNBORN`.
     let replica = location.open_with(VolumeId::UNBORN, tls)?;
     Ok(volume::volume::claimed_id(replica.as_ref()).await?)
 }
 
-/// Whether [`on_interrupt`] decides what a signal means.
-static MINDED: AtomicBool = AtomicBool::new(false);
+/// Whether [`on_interrupt`] handles signals. Process-wide, as signals are.
+static HANDLED: AtomicBool = AtomicBool::new(false);
 
-/// Does what waits for a person, on a thread of its own; `None` when Ctrl-C or SIGTERM comes first, or
-/// when `work` says so because a signal cut off its waiting. Later signals end the program at once,
-/// unless [`on_interrupt`] minds them.
+/// Runs `work`, which waits for the user, on a thread of its own. `None` if Ctrl-C or SIGTERM comes first, or
+/// if `work` returns `None` because a signal interrupted it. Later signals end the program at once, unless
+/// [`on_interrupt`] handles them.
 pub fn unless_interrupted<T: Send + 'static>(
     work: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Outcome<Option<T>> {
@@ -265,10 +263,10 @@ pub fn unless_interrupted<T: Send + 'static>(
         }
     });
     if done.is_some() {
-        // From now on the system's own way to end this program is gone.
+        // Listening has replaced the default action of these signals, so a thread must end the program.
         let listen = move || {
             runtime.block_on(ending.comes());
-            if !MINDED.load(Ordering::SeqCst) {
+            if !HANDLED.load(Ordering::SeqCst) {
                 std::process::exit(Kind::Interrupted.exit().code().into());
             }
         };
@@ -281,14 +279,14 @@ pub fn unless_interrupted<T: Send + 'static>(
 struct Ending([Signal; 2]);
 
 impl Ending {
-    /// Listens from now on; within a runtime.
+    /// Starts to listen. Must be called within a runtime.
     fn listen() -> Outcome<Ending> {
         let on = |kind| signal(kind).map_err(|e| Failure::io("cannot listen for signals", &e));
         let interrupt = on(SignalKind::interrupt())?;
         Ok(Ending([interrupt, on(SignalKind::terminate())?]))
     }
 
-    /// Waits for one.
+    /// Waits for the next signal.
     async fn comes(&mut self) {
         let [interrupt, terminate] = &mut self.0;
         tokio::select! {
@@ -298,10 +296,9 @@ impl Ending {
     }
 }
 
-/// Calls `action` on the first Ctrl-C or SIGTERM; a second one ends the program at once. The thread
-/// ends with the program.
+/// Calls `action` on the first Ctrl-C or SIGTERM. A second one ends the program at once.
 pub fn on_interrupt(action: impl FnOnce() + Send + 'static) -> Outcome<()> {
-    MINDED.store(true, Ordering::SeqCst);
+    HANDLED.store(true, Ordering::SeqCst);
     let runtime = small_runtime()?;
     let mut ending = runtime.block_on(async { Ending::listen() })?;
     let listen = move || {
@@ -315,7 +312,7 @@ pub fn on_interrupt(action: impl FnOnce() + Send + 'static) -> Outcome<()> {
     spawn("signals", listen)
 }
 
-/// A runtime of one thread, for signals.
+/// A single-threaded runtime for signals.
 fn small_runtime() -> Outcome<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -331,7 +328,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Outcome<()> {
         .map_err(|e| Failure::io("cannot start a thread", &e))
 }
 
-/// A place that stays the same when this process changes its directory.
+/// Makes a path absolute, so that it stays valid when this process changes its working directory.
 fn absolute(location: Location) -> Outcome<Location> {
     match location {
         Location::Directory(path) => {

@@ -1,6 +1,6 @@
-//! Where the mounts of one user are asked how they do: a socket for each, in a directory that nobody
-//! else may enter. Whoever connects is sent one JSON record and nothing is read from him. A socket that
-//! nobody listens on was left behind by a daemon that was killed.
+//! The status sockets of one user's mounts: one socket per mount, in a directory of mode 0700. A mount sends
+//! one JSON record to each client and reads nothing. A socket without a listener belongs to a daemon that was
+//! killed.
 
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -18,22 +18,22 @@ use trust::{Hasher, Kind as BlockKind};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 
-/// What an answer may take; and what a reader of one may.
+/// Time limit to send or to receive an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// No report is longer.
+/// Limit of the length of a report.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 const ENDING: &str = "sock";
 
-/// The directory of sockets: the setting `runtime-dir`, and a part of the state directory for services
-/// that have none.
+/// The directory of the sockets: the setting `runtime-dir`, or `run` in the state directory if it is not
+/// set.
 pub fn directory(config: &Config) -> PathBuf {
     let below_state = || config.path("state-dir").unwrap_or_default().join("run");
     config.path("runtime-dir").unwrap_or_else(below_state)
 }
 
-/// Whether `directory` is ours alone: what lies in another's is not to be believed.
+/// Checks that only this user can write to `directory`: other users could put false sockets into it.
 ///
-/// The error is what is wrong with it; `NotFound` when it is not there.
+/// Returns `NotFound` if it does not exist.
 pub fn check(directory: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(directory)?;
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
@@ -44,7 +44,7 @@ pub fn check(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket that is answered until this is dropped.
+/// Answers at a socket until it is dropped.
 #[derive(Debug)]
 pub struct Door {
     path: PathBuf,
@@ -52,22 +52,22 @@ pub struct Door {
 }
 
 impl Door {
-    /// Begins to answer for the mount on `mounted`, within a tokio runtime.
+    /// Starts to answer for the mount on `mounted`. Must be called within a tokio runtime.
     pub fn open(
         directory: &Path,
         mounted: &Path,
         answer: impl Fn() -> String + Send + 'static,
     ) -> Outcome<Door> {
         let failed = |e: io::Error| {
-            let what = format!("no socket in {}", directory.display());
+            let what = format!("cannot create a socket in {}", directory.display());
             Failure::of(Kind::System, what, &e)
         };
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(directory).map_err(failed)?;
         check(directory).map_err(failed)?;
-        // A path of its own for each process, since mount namespaces may share this directory; short,
-        // since the addresses of sockets are.
+        // Each process has its own path, because mount namespaces may share this directory. The name is
+        // short, because socket addresses are limited to 108 bytes.
         let name = Hasher::new(&[0; 32]).name(BlockKind::Data, mounted.as_os_str().as_bytes());
         let name: String = name
             .as_bytes()
@@ -83,23 +83,23 @@ impl Door {
                 _ => {}
             }
         }
-        // It gets its name when it is listened on: before, it would look like one left behind.
+        // Renamed only when it listens: until then it would look like the socket of a dead daemon.
         let listener = UnixListener::bind(&new).map_err(failed)?;
         fs::rename(&new, &path).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
         let answering = tokio::spawn(async move {
             loop {
-                // One at a time: they are all this user's, and nobody is waited for.
+                // One client at a time: all of them belong to this user, and each has a time limit.
                 match listener.accept().await {
                     Ok((mut stream, _)) => {
                         let words = answer();
                         let send = stream.write_all(words.as_bytes());
-                        // Whoever asked and does not listen has had his chance.
+                        // A client that does not read gets nothing.
                         let _ = tokio::time::timeout(PATIENCE, send).await;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "`bulla status` cannot be answered");
+                        tracing::warn!(%error, "cannot answer `bulla status`");
                         tokio::time::sleep(PATIENCE).await;
                     }
                 }
@@ -112,30 +112,30 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.answering.abort();
-        // Whoever removed it before did our work.
+        // The socket may be removed already.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// What is heard at one socket.
+/// The answer at one socket.
 #[derive(Debug)]
 pub enum Heard {
     /// A mount's record.
     Record(Value),
-    /// Nobody listens: its daemon was killed.
+    /// No process listens: its daemon was killed.
     Dead,
-    /// Something else, or nothing in time.
+    /// Another answer, or none in time.
     Silent(String),
 }
 
-/// Every socket in `directory`, and what is heard there. A directory that is not there has none.
+/// Asks every socket in `directory`. If the directory does not exist, there are none.
 pub fn ask_all(directory: &Path) -> Outcome<Vec<(PathBuf, Heard)>> {
     match check(directory) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => {
-            let what = format!("{} is not to be trusted", directory.display());
-            let hint = "mounts of this user tell nothing there; look who made it, and remove it";
+            let what = format!("{} is not safe to use", directory.display());
+            let hint = "other users can write to this directory, so mounts do not use it; check who created it, and remove it";
             return Err(Failure::of(Kind::Denied, what, &e).with_hint(hint));
         }
     }
@@ -154,7 +154,7 @@ pub fn ask_all(directory: &Path) -> Outcome<Vec<(PathBuf, Heard)>> {
     Ok(heard)
 }
 
-/// What is heard at a socket; `None` when it is gone in this moment.
+/// Asks one socket. `None` if it disappears meanwhile.
 fn ask(path: &Path) -> Option<Heard> {
     let stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -169,7 +169,7 @@ fn ask(path: &Path) -> Option<Heard> {
     Some(match read_answer(stream) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(record @ Value::Object(_)) => Heard::Record(record),
-            _ => Heard::Silent("it answers something else than a report".to_owned()),
+            _ => Heard::Silent("the answer is not a report".to_owned()),
         },
         Err(e) => Heard::Silent(e.to_string()),
     })
@@ -192,7 +192,7 @@ fn read_answer(mut stream: UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket of a dead daemon.
 pub fn clear(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

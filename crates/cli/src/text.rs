@@ -1,10 +1,10 @@
-//! Names and messages on their way to a terminal or a JSON record. Names are bytes that a stranger
-//! chose: they may be no UTF-8, and may hold sequences that a terminal obeys.
+//! Makes names and messages safe for terminals and JSON records. Names come from strangers: they may not be
+//! UTF-8, and may contain control sequences of terminals.
 
 use serde_json::{Map, Value};
 
-/// A name that is safe on a terminal: control characters, backslashes and bytes that are not UTF-8
-/// become `\n`, `\\`, `\x1b`.
+/// Escapes a name for a terminal: control characters, backslashes and bytes that are not UTF-8 become
+/// `\n`, `\\`, `\x1b`.
 pub fn printable(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -29,12 +29,12 @@ pub fn printable(name: &[u8]) -> String {
     out
 }
 
-/// Characters that change the order of what stands around them: a name could pose as another.
+/// Characters that change the display order of text: with them a name could look like another.
 fn reorders(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A message for a terminal: lines stay lines, everything else as [`printable`], but for backslashes.
+/// Replaces control characters in a message for a terminal. Newlines and backslashes stay.
 pub fn printable_message(message: &str) -> String {
     message
         .chars()
@@ -46,8 +46,8 @@ pub fn printable_message(message: &str) -> String {
         .collect()
 }
 
-/// Puts a name into a JSON record without losing a byte: `KEY` is the name as text; where the name is
-/// not UTF-8, `KEY_base64` holds the bytes and `KEY` only resembles it.
+/// Adds a name to a JSON record: `KEY` is the name as text. If the name is not UTF-8, `KEY` is an
+/// approximation and `KEY_base64` has the exact bytes.
 pub fn put_name(record: &mut Map<String, Value>, key: &str, name: &[u8]) {
     record.insert(
         key.to_owned(),
@@ -58,7 +58,7 @@ pub fn put_name(record: &mut Map<String, Value>, key: &str, name: &[u8]) {
     }
 }
 
-/// The text of a block's name.
+/// Formats the name of a block.
 pub fn block_name(bytes: &[u8; 32]) -> String {
     trust::text::write(trust::text::Noun::Block, bytes)
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_command_the_terminal() {
+    fn printable_names_have_no_control_characters() {
         assert_eq!(printable(b"plain \xc3\xa9"), "plain \u{e9}");
         assert_eq!(printable(b"\x1b[2Jx"), "\\x1b[2Jx");
         assert_eq!(printable(b"a\\b\nc\xff"), "a\\\\b\\nc\\xff");

@@ -1,4 +1,4 @@
-//! Durations (`2s`, `10m`, `7d`), sizes (`512MiB`) and times as people write and read them.
+//! Parses and formats durations (`2s`, `10m`, `7d`), sizes (`512MiB`), times and counts.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use trust::judge::Freshness;
 use trust::root::Totals;
 use trust::text::{Noun, read};
 
-/// Reads a duration; a number without unit is refused.
+/// Parses a duration. A number needs a unit.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
-        .map_err(|_| format!("`{text}` is no duration; write for example 2s, 10m or 7d"))?;
+        .map_err(|_| format!("`{text}` is not a duration; write for example 2s, 10m or 7d"))?;
     if duration.is_zero() {
-        return Err("a duration must be longer than nothing".to_owned());
+        return Err("the duration must not be zero".to_owned());
     }
     Ok(duration)
 }
 
-/// Reads how fresh a statement must be: `strict`, `grace=D` or `pinned=VERSION:RECORD`.
+/// Parses a freshness: `strict`, `grace=D` or `pinned=VERSION:RECORD`.
 pub fn parse_freshness(text: &str) -> Result<Freshness, String> {
     if text == "strict" {
         return Ok(Freshness::Strict);
@@ -30,7 +30,7 @@ pub fn parse_freshness(text: &str) -> Result<Freshness, String> {
         .and_then(|pin| pin.split_once(':'))
     else {
         return Err(format!(
-            "`{text}` is none of strict, grace=D and pinned=VERSION:RECORD"
+            "`{text}` is not one of strict, grace=D and pinned=VERSION:RECORD"
         ));
     };
     let record_hash = read(Noun::Record, record).map_err(|e| format!("`{record}`: {e}"))?;
@@ -40,18 +40,18 @@ pub fn parse_freshness(text: &str) -> Result<Freshness, String> {
     })
 }
 
-/// Reads the number of a version.
+/// Parses the number of a version.
 pub fn parse_version(text: &str) -> Result<u64, String> {
-    // `parse` would take a sign as well.
+    // `parse` alone would accept a sign.
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     let number = text.parse().ok().filter(|number| digits && *number > 0);
-    number.ok_or_else(|| format!("`{text}` is no version; they are numbered from 1"))
+    number.ok_or_else(|| format!("`{text}` is not a version number (1 or more)"))
 }
 
-/// Reads how many, at least one: none would serve, keep or show nothing.
+/// Parses a count of at least one.
 pub fn parse_count<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| *number >= T::from(1));
-    number.ok_or_else(|| format!("`{text}` is no number from 1"))
+    number.ok_or_else(|| format!("`{text}` is not a number of at least 1"))
 }
 
 /// Units of size, largest first within a family.
@@ -67,9 +67,9 @@ const UNITS: &[(&str, u64)] = &[
     ("B", 1),
 ];
 
-/// Reads a size in bytes; a number without unit is refused.
+/// Parses a size in bytes. A number needs a unit.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is no size; write for example 64KiB, 512MiB or 2GiB");
+    let wrong = || format!("`{text}` is not a size; write for example 64KiB, 512MiB or 2GiB");
     let (number, unit_bytes) = UNITS
         .iter()
         .find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)))
@@ -78,15 +78,15 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit_bytes).ok_or_else(wrong)
 }
 
-/// Reads bytes a second: a size, with or without `/s` behind it; nothing at all is refused.
+/// Parses a rate in bytes per second: a size, with or without `/s`. Zero is refused.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     match parse_size(text.strip_suffix("/s").unwrap_or(text))? {
-        0 => Err("at a rate of nothing, nothing comes".to_owned()),
+        0 => Err("the rate must not be zero".to_owned()),
         rate => Ok(rate),
     }
 }
 
-/// A size for people: `1.3 MiB`.
+/// Formats a size for people: `1.3 MiB`.
 pub fn size(bytes: u64) -> String {
     let (unit, unit_bytes) = match bytes {
         0..1024 => return format!("{bytes} B"),
@@ -98,7 +98,7 @@ pub fn size(bytes: u64) -> String {
     format!("{:.1} {unit}", bytes as f64 / unit_bytes as f64)
 }
 
-/// How much a tree holds, for people.
+/// Formats the totals of a tree for people.
 pub fn totals(totals: &Totals) -> String {
     let other = match totals.other {
         0 => String::new(),
@@ -109,28 +109,28 @@ pub fn totals(totals: &Totals) -> String {
     format!("{files}, {other}{directories}, {}", size(totals.bytes))
 }
 
-/// One thing, or many.
+/// Formats a count with the singular or plural noun.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// A time for people and machines: RFC 3339, seconds.
+/// Formats a time as RFC 3339 with seconds.
 pub fn time(unix_s: u64) -> String {
     let at = std::time::UNIX_EPOCH.checked_add(Duration::from_secs(unix_s));
     match at {
-        // Beyond the year 9999 the crate refuses to write; such a time means "never".
+        // humantime does not format years after 9999. Such a time means "never".
         Some(at) if unix_s < 253_402_300_800 => humantime::format_rfc3339_seconds(at).to_string(),
         _ => "never".to_owned(),
     }
 }
 
-/// The same for a time of the system.
+/// Formats a [`std::time::SystemTime`] as [`time`] does.
 pub fn system_time(time: std::time::SystemTime) -> String {
     let since = time.duration_since(std::time::UNIX_EPOCH);
     self::time(since.map_or(0, |since| since.as_secs()))
 }
 
-/// How long something takes, to two units: `6days 23h`.
+/// Formats a duration with at most two units: `6days 23h`.
 pub fn span(duration: Duration) -> String {
     let whole = match duration.as_secs() {
         0 => Duration::from_millis(duration.as_millis() as u64),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn singular_is_used_for_one() {
         let totals = |files, other, directories| Totals {
             files,
             other,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_want_a_unit() {
+    fn durations_need_a_unit() {
         assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(7 * 86400)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         for bad in ["7", "d", "-1s", "0s", ""] {

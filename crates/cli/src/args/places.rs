@@ -1,4 +1,4 @@
-//! Arguments of the commands that keep and serve repositories, and need no key.
+//! Arguments of the commands that store and serve repositories: `serve`, `pull`, `prune`. None needs a key.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,25 +11,26 @@ use crate::units::{parse_count, parse_duration, parse_rate};
 /// `bulla serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The repositories
+    /// The repositories to serve
     #[arg(required = true)]
     pub repo: Vec<PathBuf>,
     /// The address to listen on [default: 127.0.0.1:28552, setting `listen`]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Serve the repositories over HTTP as well, at /VOLUMEID/ (setting `http`)
+    /// Also serve the repositories over HTTP on this address, at /VOLUMEID/ (setting `http`)
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
-    /// Connections at a time; further ones are told to come back later [default: 16384]
+    /// Limit of simultaneous connections; further clients are told that the server is busy [default:
+    /// 16384]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     pub max_connections: Option<usize>,
-    /// Connections at a time of one client: an IPv4 address, an IPv6 /64 [default: 4096]
+    /// Limit of simultaneous connections of one client (an IPv4 address or an IPv6 /64) [default: 4096]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     pub max_per_client: Option<usize>,
-    /// Memory for answers that are asked for often, 0B for none [default: 256MiB]
+    /// Memory for frequently requested answers; 0B turns it off [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
     pub memory: Option<u64>,
-    /// Hand out metrics at http://ADDR/metrics, for Prometheus [default: none]
+    /// Serve Prometheus metrics at http://ADDR/metrics [default: off]
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
 }
@@ -37,22 +38,22 @@ pub struct Serve {
 /// `bulla pull`.
 #[derive(Debug, Args)]
 pub struct Pull {
-    /// What to follow.
+    /// The volume to pull.
     #[command(flatten)]
     pub reading: Reading,
-    /// The repository to bring up to date; made when it is missing
+    /// The repository to update; created if it does not exist
     pub repo: PathBuf,
-    /// Keep the newest N versions, and collect what neither they nor valid ones need [default: now
-    /// and then, what no valid version needs]
+    /// Keep the newest N versions and those that are still valid; free the space of all others [default:
+    /// keep the valid versions, and free space only now and then]
     #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub keep: Option<u64>,
-    /// Receive at most so much a second
+    /// Receive at most SIZE per second
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     pub bwlimit: Option<u64>,
-    /// Hold only this path and what lies below (repeatable)
+    /// Store only this path and what is below it (repeatable)
     #[arg(long, value_name = "PATH")]
     pub path: Vec<std::ffi::OsString>,
-    /// Read and check what is here already, too, and fetch anew what is damaged
+    /// Also verify the blocks that are stored already, and fetch damaged ones again
     #[arg(long)]
     pub paranoid: bool,
 }
@@ -60,15 +61,15 @@ pub struct Pull {
 /// `bulla prune`.
 #[derive(Debug, Args)]
 pub struct Prune {
-    /// The repository
+    /// The repository to prune
     pub repo: PathBuf,
-    /// Keep the newest N versions; those that are still valid are kept in any case [default: 1]
+    /// Keep the newest N versions; versions that are still valid are always kept [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub keep: Option<u64>,
-    /// How long readers of the index before find its files [default: 10m]
+    /// How long to keep the removed files for readers that still use the previous index [default: 10m]
     #[arg(long, value_name = "D", value_parser = parse_grace)]
     pub grace: Option<Duration>,
-    /// Change nothing; show what would be freed
+    /// Change nothing; show how much would be freed
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! Arguments of the commands that need a key, or know of one.
+//! Arguments of the commands that create, show or use a signing key: `key`, `publish`, `sign`, `renew`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::units::parse_duration;
 /// `bulla key`.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a key and write it into a new file
+    /// Create a key and write it into a new file
     New(KeyNew),
-    /// Show the public name of a key
+    /// Show the public key of a key file
     Show(KeyShow),
-    /// List keys: their public names and whether they have a passphrase
+    /// List key files: their public keys, and whether they have a passphrase
     List(KeyList),
 }
 
 /// `bulla key new`.
 #[derive(Debug, Args)]
 pub struct KeyNew {
-    /// The file to write; it must not exist
+    /// The file to create; it must not exist
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Do not protect the key by a passphrase
+    /// Do not protect the key with a passphrase
     #[arg(long, conflicts_with_all = ["passphrase_file", "passphrase_fd", "passphrase_command"])]
     pub no_passphrase: bool,
     /// Where the passphrase comes from.
@@ -44,22 +44,21 @@ pub struct KeyShow {
 /// `bulla key list`.
 #[derive(Debug, Args)]
 pub struct KeyList {
-    /// Key files, and directories with key files; without any, the setting `key-dir` and the key that
-    /// the setting `key` names
+    /// Key files and directories with key files [default: the settings `key-dir` and `key`]
     #[arg(value_name = "FILE|DIR")]
     pub paths: Vec<PathBuf>,
 }
 
-/// Where a passphrase comes from, if it is not asked for.
+/// Where a passphrase comes from. Without these flags, the command asks for it on the terminal.
 #[derive(Debug, Args)]
 pub struct Passphrase {
-    /// Take the passphrase from the first line of FILE
+    /// Read the passphrase from the first line of FILE
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
-    /// Take the passphrase from the first line of the open file descriptor N
+    /// Read the passphrase from the first line of the open file descriptor N
     #[arg(long, value_name = "N", conflicts_with = "passphrase_file")]
     pub passphrase_fd: Option<u32>,
-    /// Take the passphrase from the first line that CMD prints
+    /// Run CMD and use the first line of its output as the passphrase
     #[arg(long, value_name = "CMD", conflicts_with_all = ["passphrase_file", "passphrase_fd"])]
     pub passphrase_command: Option<String>,
 }
@@ -67,25 +66,25 @@ pub struct Passphrase {
 /// `bulla publish`.
 #[derive(Debug, Args)]
 pub struct Publish {
-    /// The tree, or `-` for a tar archive on stdin; left out with --install
+    /// The directory tree, or `-` for a tar archive on stdin; left out with --install
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// The repository; made when it is missing
+    /// The repository; created if it does not exist
     #[arg(value_name = "REPO", required_unless_present = "install")]
     pub repo: Option<PathBuf>,
     /// The publisher's key file (setting `key`)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Store the tree and sign nothing: what `bulla sign` needs goes into the file --out
+    /// Store the tree without signing it, and write the file for `bulla sign` to --out
     #[arg(long, requires = "out", conflicts_with_all = ["key", "dry_run", "install"])]
     pub unsigned: bool,
-    /// The file for `bulla sign`
+    /// The file to write for `bulla sign`
     #[arg(long, value_name = "RECORD", requires = "unsigned")]
     pub out: Option<PathBuf>,
-    /// Whose a new volume will be: the public name of the key that will sign it
+    /// The public key that will sign a new volume
     #[arg(long, value_name = "KEY", requires = "unsigned", value_parser = parse_key)]
     pub publisher: Option<PublicKey>,
-    /// Make the version that `bulla sign` signed the newest of REPO
+    /// Publish the version that `bulla sign` signed into FILE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "dry_run", "valid", "name"])]
     pub install: Option<PathBuf>,
     /// Where the key's passphrase comes from.
@@ -94,31 +93,31 @@ pub struct Publish {
     /// How long the version is valid [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
-    /// The volume's name, for people; only for the first version [default: the directory's name]
+    /// The display name of a new volume [default: the directory's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Leave out what matches, as in .gitignore (repeatable)
+    /// Leave out paths that match PATTERN, written as in .gitignore (repeatable)
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
     /// Do not descend into other file systems
     #[arg(long)]
     pub one_file_system: bool,
-    /// Publish what can be read, report the rest, end with exit code 3
+    /// Leave out what cannot be read, report it, and end with exit code 3
     #[arg(long)]
     pub skip_unreadable: bool,
-    /// Publish owner and group, access lists and capabilities
+    /// Include owner, group, access control lists and capabilities
     #[arg(long)]
     pub owner: bool,
-    /// Read every file, also those that look unchanged
+    /// Read every file, even if its size and times are unchanged
     #[arg(long)]
     pub paranoid: bool,
-    /// Write nothing; show what would change
+    /// Write nothing; show the changes
     #[arg(long)]
     pub dry_run: bool,
 }
 
 impl Publish {
-    /// The tree.
+    /// The tree, or `-`.
     pub fn tree(&self) -> Outcome<&Path> {
         match &self.repo {
             Some(_) => Ok(&self.dir),
@@ -133,7 +132,7 @@ impl Publish {
             (None, Some(_)) => Ok(&self.dir),
             (Some(_), Some(_)) => Err(Failure::new(
                 Kind::Usage,
-                "with --install the tree is not named: it is in the repository already",
+                "--install takes REPO only: the tree is in the repository already",
             )),
             (None, None) => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
         }
@@ -147,9 +146,9 @@ fn parse_key(text: &str) -> Result<PublicKey, String> {
 /// `bulla sign`.
 #[derive(Debug, Args)]
 pub struct Sign {
-    /// The file that `bulla publish --unsigned` left
+    /// The file that `bulla publish --unsigned` wrote
     pub record: PathBuf,
-    /// Where to write it, signed
+    /// The file to write the signed version to
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// The publisher's key file (setting `key`)
@@ -158,7 +157,7 @@ pub struct Sign {
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
-    /// How long the version is valid, from now on [default: 7d, setting `valid`]
+    /// How long the version is valid from now on [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
 }
@@ -166,15 +165,15 @@ pub struct Sign {
 /// `bulla renew`.
 #[derive(Debug, Args)]
 pub struct Renew {
-    /// The repository
+    /// The repository to renew
     pub repo: PathBuf,
-    /// The key file of the publisher, or of one who signs timestamps (setting `key`)
+    /// The publisher's key file, or one of a timestamp signer (setting `key`)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
-    /// How long it is valid, from now on [default: 7d, setting `valid`]
+    /// How long the version is valid from now on [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
 }

@@ -13,28 +13,28 @@ use crate::units::{parse_count, parse_duration, parse_freshness, parse_version};
 /// Where a volume is read from.
 #[derive(Debug, Args)]
 pub struct Reading {
-    /// VOLUMEID@LOCATION, or a name from the configuration
+    /// The volume: VOLUMEID@LOCATION, or a name from the configuration
     pub source: String,
-    /// Another place that has the volume (repeatable)
+    /// Another location of the volume (repeatable)
     #[arg(long, value_name = "LOCATION")]
     pub mirror: Vec<String>,
-    /// How long an answer may take, all places tried [default: 30s, setting `deadline`]
+    /// Time limit of each read over all locations [default: 30s, setting `deadline`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub deadline: Option<Duration>,
-    /// What is kept of what was read.
+    /// The caches.
     #[command(flatten)]
     pub caching: Caching,
-    /// Believe https servers that an authority in this PEM file vouches for, and no others (setting
-    /// `tls`)
+    /// Accept https servers with a certificate from an authority in this PEM file, and no others
+    /// (setting `tls`)
     #[arg(long, value_name = "FILE", conflicts_with = "tls_unverified")]
     pub ca: Option<PathBuf>,
-    /// Ask nobody who an https server is: what is read is proved by the volume id, but whoever sits in
-    /// between sees what is read
+    /// Do not check the certificates of https servers. The volume id still protects what you read against
+    /// changes, but others on the network can see it
     #[arg(long)]
     pub tls_unverified: bool,
-    /// How old a statement may be: `strict`, `grace=D` (so much past its end, with a warning, where
-    /// nothing fresher answers) or `pinned=VERSION:RECORD` (that record and no other, however old)
-    /// [default: strict, setting `freshness`]
+    /// Which versions to accept: `strict` (valid ones), `grace=D` (also for D after the end of the
+    /// validity, with a warning, if no location has a valid one) or `pinned=VERSION:RECORD` (only this
+    /// record, valid or not) [default: strict, setting `freshness`]
     #[arg(long, value_name = "HOW", value_parser = parse_freshness)]
     pub freshness: Option<Freshness>,
 }
@@ -42,27 +42,27 @@ pub struct Reading {
 /// `bulla mount`.
 #[derive(Debug, Args)]
 pub struct Mount {
-    /// What to mount.
+    /// The volume to mount.
     #[command(flatten)]
     pub reading: Reading,
-    /// Where; what the directory holds is hidden meanwhile
+    /// The directory to mount on; the mount hides its content
     pub dir: PathBuf,
-    /// How often to look for a new version [default: 30s, setting `refresh`]
+    /// How often to check for a new version [default: 30s, setting `refresh`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub refresh: Option<Duration>,
     /// Stay in the foreground, for service managers
     #[arg(long)]
     pub foreground: bool,
-    /// Hand out metrics at http://ADDR/metrics, for Prometheus [default: none]
+    /// Serve Prometheus metrics at http://ADDR/metrics [default: off]
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
-    /// Let other users read the mount
+    /// Allow other users to read the mount
     #[arg(long)]
     pub allow_other: bool,
-    /// Let no program be started from the mount
+    /// Do not allow programs on the mount to be executed
     #[arg(long)]
     pub no_exec: bool,
-    /// Who files belong to: `mounter`, `published`, or numbers `UID:GID`
+    /// Owner of the files: `mounter`, `published`, or numbers `UID:GID`
     #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
     pub owner: Ownership,
 }
@@ -90,14 +90,14 @@ pub struct Umount {
 /// `bulla status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Only the mount on this directory
+    /// Show only the mount on this directory
     pub dir: Option<PathBuf>,
 }
 
 /// `bulla doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Unmount what is dead, and remove what dead daemons left
+    /// Unmount dead mounts, and remove the sockets of dead daemons
     #[arg(long)]
     pub fix: bool,
 }
@@ -105,16 +105,16 @@ pub struct Doctor {
 /// `bulla ls`.
 #[derive(Debug, Args)]
 pub struct Ls {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
     /// The path inside the volume
     #[arg(default_value = "")]
     pub path: std::ffi::OsString,
-    /// One line with mode, size and time for each entry
+    /// Show mode, links, owner, size and modification time of each entry
     #[arg(short, long)]
     pub long: bool,
-    /// Everything below, too
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     pub recursive: bool,
 }
@@ -122,7 +122,7 @@ pub struct Ls {
 /// `bulla cat`.
 #[derive(Debug, Args)]
 pub struct Cat {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
     /// The path inside the volume
@@ -132,10 +132,10 @@ pub struct Cat {
 /// `bulla stat`.
 #[derive(Debug, Args)]
 pub struct Stat {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
-    /// The path inside the volume; the volume itself without one
+    /// The path inside the volume [default: the root directory]
     #[arg(default_value = "")]
     pub path: std::ffi::OsString,
 }
@@ -143,15 +143,15 @@ pub struct Stat {
 /// `bulla extract`.
 #[derive(Debug, Args)]
 pub struct Extract {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
-    /// The directory to fill; it is made when missing and must be empty
+    /// The directory to write to; created if it does not exist, and must be empty
     pub dir: PathBuf,
-    /// Set owner and group where the volume tells them (root only)
+    /// Set owner and group if the volume has them (root only)
     #[arg(long)]
     pub owner: bool,
-    /// Leave out device files and others that cannot be made, end with exit code 3
+    /// Leave out device files and other special files that cannot be created, and end with exit code 3
     #[arg(long)]
     pub skip_special: bool,
 }
@@ -159,10 +159,10 @@ pub struct Extract {
 /// `bulla verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
-    /// Only this path and what lies below
+    /// Verify only this path and what is below it
     #[arg(default_value = "")]
     pub path: std::ffi::OsString,
 }
@@ -170,10 +170,10 @@ pub struct Verify {
 /// `bulla log`.
 #[derive(Debug, Args)]
 pub struct Log {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
-    /// Entries to list, the newest
+    /// How many of the newest entries to list
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_count::<usize>)]
     pub max: usize,
 }
@@ -181,13 +181,13 @@ pub struct Log {
 /// `bulla diff`.
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
     /// The older version [default: the one before the newest]
     #[arg(value_parser = parse_version)]
     pub old: Option<u64>,
-    /// The other version [default: the newest]
+    /// The newer version [default: the newest]
     #[arg(value_parser = parse_version)]
     pub new: Option<u64>,
 }

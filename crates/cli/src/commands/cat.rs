@@ -1,4 +1,4 @@
-//! `bulla cat SOURCE PATH`: a file of a volume on stdout, proved before it is written.
+//! `bulla cat SOURCE PATH`: prints a file of a volume. Each byte is verified before it is written.
 
 use reader::Fetch;
 use serde_json::json;
@@ -11,8 +11,8 @@ use crate::output::{Done, Output, fields};
 use crate::session::{Session, about, not_found};
 use crate::text;
 
-/// Content that is in memory at a time, bytes; a multiple of three, so that base64 pieces fit
-/// together.
+/// Content held in memory at a time, bytes. A multiple of three, so that the base64 pieces can be
+/// concatenated.
 const WINDOW_BYTES: usize = 3 << 20;
 
 /// Writes the file out.

@@ -1,4 +1,4 @@
-//! `bulla config show`: every setting, its value, and where the value came from.
+//! `bulla config show`: prints every setting, its value and its origin.
 
 use serde_json::json;
 

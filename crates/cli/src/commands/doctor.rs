@@ -1,5 +1,5 @@
-//! `bulla doctor`: looks at what bulla needs on this machine, and tells for each thing that is wrong what
-//! to do about it. docs/cli.md lists the checks.
+//! `bulla doctor`: checks what bulla needs on this machine, and gives a hint for each problem. docs/cli.md
+//! lists the checks.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -26,13 +26,13 @@ use crate::sockets::{self, Heard};
 use crate::text::printable_message;
 use crate::units;
 
-/// A clock may be behind the publisher's by so much without being wrong.
+/// Tolerated difference between this clock and the publisher's.
 const SKEW: Duration = Duration::from_secs(300);
 
 /// How long another process may keep the state of a volume locked.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How grave a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Ok,
@@ -59,7 +59,7 @@ struct Finding {
     hint: Option<String>,
 }
 
-/// Findings of one check; when nothing is found, all is well.
+/// The findings of one check. None means that all is well.
 struct Check {
     name: &'static str,
     findings: Vec<Finding>,
@@ -100,7 +100,7 @@ impl Check {
         });
     }
 
-    /// The findings, or this word for that there are none.
+    /// The findings, or one of level `ok` with this text if there are none.
     fn or_well(mut self, what: impl Into<String>) -> Vec<Finding> {
         if self.findings.is_empty() {
             let (check, what) = (self.name, what.into());
@@ -115,7 +115,7 @@ impl Check {
     }
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn run(args: &Doctor, config: &Config, output: &mut Output) -> Outcome<Done> {
     let state_dir = config.path("state-dir").unwrap_or_default();
     let checks = [
@@ -185,13 +185,10 @@ fn configuration(config: &Config) -> Vec<Finding> {
     for (name, named, origin) in config.sources() {
         if let Err(error) = Source::from_str(&named.source) {
             let hint = Failure::from(error.clone()).hint().to_owned();
-            check.problem(
-                format!("{origin}: the source `{name}` is none: {error}"),
-                hint,
-            );
+            check.problem(format!("{origin}: invalid source `{name}`: {error}"), hint);
         }
     }
-    check.or_well("every setting is understood")
+    check.or_well("all settings are valid")
 }
 
 fn fuse() -> Vec<Finding> {
@@ -199,8 +196,8 @@ fn fuse() -> Vec<Finding> {
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => check.problem(
-            "there is no /dev/fuse, so nothing can be mounted",
-            "load the module (`modprobe fuse`), or give the container the device; ls, cat, extract and verify work without",
+            "/dev/fuse does not exist, so volumes cannot be mounted",
+            "load the module (`modprobe fuse`), or give the container the device; `ls`, `cat`, `extract` and `verify` work without it",
         ),
         Err(e) => check.problem(
             format!("/dev/fuse cannot be opened: {e}"),
@@ -213,7 +210,7 @@ fn fuse() -> Vec<Finding> {
             .any(|name| is_in_path(name))
         {
             check.problem(
-                "there is no fusermount3, which mounts for users other than root",
+                "fusermount3 is not installed; users other than root need it to mount",
                 "install the package fuse3, or mount as root",
             );
         }
@@ -221,7 +218,7 @@ fn fuse() -> Vec<Finding> {
         if !fs::read_to_string("/etc/fuse.conf").is_ok_and(allows) {
             check.note(
                 "`mount --allow-other` works for root only",
-                "for other users put the line user_allow_other into /etc/fuse.conf",
+                "add the line user_allow_other to /etc/fuse.conf to allow it for other users",
             );
         }
     }
@@ -239,20 +236,26 @@ fn mounts(fix: bool) -> Outcome<Vec<Finding>> {
     let mounted = own.len();
     for line in own {
         let shown = line.directory.display();
-        let hint = format!("`bulla umount {shown}` takes it away");
+        let hint = format!("unmount it with `bulla umount {shown}`");
         match status::life(&line) {
             Life::Answers => {}
             Life::Dead if fix => match ::mount::unmount(&line.directory) {
-                Ok(()) => check.fixed(format!("{shown}: a dead mount is cleared")),
-                Err(error) => check.problem(format!("{shown}: a dead mount stays: {error}"), hint),
+                Ok(()) => check.fixed(format!("{shown}: dead mount removed")),
+                Err(error) => check.problem(
+                    format!("{shown}: cannot remove the dead mount: {error}"),
+                    hint,
+                ),
             },
-            Life::Dead => check.problem(format!("{shown}: a dead mount lies here"), hint),
+            Life::Dead => check.problem(format!("{shown}: dead mount; its daemon has died"), hint),
             Life::Silent => check.problem(format!("{shown}: the mount does not answer"), hint),
         }
     }
     Ok(check.or_well(match mounted {
         0 => "nothing is mounted".to_owned(),
-        n => format!("{n} mounted, and all answer"),
+        n => format!(
+            "{} and all answer",
+            units::count(n as u64, "volume is mounted", "volumes are mounted")
+        ),
     }))
 }
 
@@ -273,21 +276,21 @@ fn leftover_sockets(fix: bool, directory: &Path) -> Vec<Finding> {
                         Err(e) => check.problem(format!("{shown}: {e}"), format!("rm {shown}")),
                     },
                     Heard::Dead => check.problem(
-                        format!("{shown}: left behind by a daemon that was killed"),
-                        "`bulla status` removes it, and so does `bulla doctor --fix`",
+                        format!("{shown}: socket of a daemon that was killed"),
+                        "`bulla status` or `bulla doctor --fix` removes it",
                     ),
                     Heard::Silent(why) => check.problem(
-                        format!("{shown}: a daemon does not answer: {why}"),
-                        "look into its log in the state directory, and mount again",
+                        format!("{shown}: the daemon does not answer: {why}"),
+                        "read its log in the state directory, then unmount and mount again",
                     ),
                 }
             }
         }
     }
-    check.or_well("no daemon left anything behind")
+    check.or_well("there are no sockets of dead daemons")
 }
 
-/// Whether files can be made in a directory, or the directory itself where it is not there yet.
+/// Checks that files can be created in a directory, or the directory itself if it does not exist.
 fn can_write(directory: &Path) -> io::Result<()> {
     if !directory.try_exists()? {
         let mut above = directory.ancestors().skip(1);
@@ -305,7 +308,7 @@ fn can_write(directory: &Path) -> io::Result<()> {
     fs::remove_file(&probe)
 }
 
-/// The volumes of which something is remembered.
+/// The volumes with a state directory.
 fn known_volumes(state_dir: &Path) -> Vec<(VolumeId, PathBuf)> {
     let entries = fs::read_dir(state_dir.join("volumes"))
         .into_iter()
@@ -331,8 +334,8 @@ fn state(state_dir: &Path) -> Vec<Finding> {
             let hint = match error.is_locked() {
                 true => Kind::StateLocked.hint(),
                 false => {
-                    "restore it from a backup. Only when you know that no attacker could have damaged it: \
-                     remove the file, which forgets which versions were seen"
+                    "restore it from a backup. If you know that no attacker damaged it, you can remove the \
+                     file; bulla then forgets which versions it has seen"
                 }
             };
             check.problem(format!("the floor of {id} cannot be read: {error}"), hint);
@@ -341,16 +344,16 @@ fn state(state_dir: &Path) -> Vec<Finding> {
         let kept = fs::read_dir(&evidence).map_or(0, Iterator::count);
         if kept > 0 {
             check.note(
-                format!("{kept} piece(s) of evidence about {id} in {}", evidence.display()),
-                "a place told an old version or one that contradicts another; show them to the publisher, \
-                 then they can be removed",
+                format!("{} of evidence about {id} in {}", units::count(kept as u64, "file", "files"), evidence.display()),
+                "a location served an old version, or versions that contradict each other; show the files to the \
+                 publisher, then you can remove them",
             );
         }
     }
     check.or_well(format!(
-        "{}: {} volume(s) known",
+        "{}: {} known",
         state_dir.display(),
-        volumes.len()
+        units::count(volumes.len() as u64, "volume", "volumes")
     ))
 }
 
@@ -373,22 +376,22 @@ fn clock(state_dir: &Path) -> Vec<Finding> {
     match newest {
         Some(newest) if (now + SKEW).as_secs() < newest => check.problem(
             format!(
-                "the clock says {}, but a statement that was verified is of {}",
+                "the clock says {}, but a verified statement was signed at {}",
                 units::time(now.as_secs()),
                 units::time(newest)
             ),
-            "set this machine's clock (`timedatectl` shows it): volumes are refused until then",
+            "set this machine's clock (`timedatectl` shows it); until then bulla refuses these volumes",
         ),
-        Some(_) => return check.or_well("not behind any statement that was verified"),
+        Some(_) => return check.or_well("the clock is not behind any verified statement"),
         None => {}
     }
-    check.or_well("no statement was verified yet that it could be compared with")
+    check.or_well("no verified statement to compare the clock with")
 }
 
 fn cache(config: &Config) -> Outcome<Vec<Finding>> {
     let mut check = Check::new("cache");
     let Some(directory) = config.path("cache") else {
-        return Ok(check.or_well("none is configured"));
+        return Ok(check.or_well("no disk cache is configured"));
     };
     let shown = directory.display();
     if let Err(e) = can_write(&directory) {
@@ -403,7 +406,7 @@ fn cache(config: &Config) -> Outcome<Vec<Finding>> {
         && (metadata.uid() != own || metadata.mode() & 0o077 != 0)
     {
         check.note(
-            format!("{shown}: others can see what was read"),
+            format!("{shown}: other users can see which blocks were read"),
             format!("chmod 700 {shown}"),
         );
     }
@@ -416,11 +419,11 @@ fn cache(config: &Config) -> Outcome<Vec<Finding>> {
         if free < keep_free {
             check.problem(
                 format!(
-                    "{shown}: nothing more is kept: {} are free, and {} are to stay so",
+                    "{shown}: nothing more is cached: only {} of disk space are free, and `cache-keep-free` is {}",
                     units::size(free),
                     units::size(keep_free)
                 ),
-                "free some space, or lower the setting `cache-keep-free`",
+                "free some disk space, or lower the setting `cache-keep-free`",
             );
         }
     }

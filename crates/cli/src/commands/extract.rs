@@ -1,4 +1,4 @@
-//! `bulla extract SOURCE DIR`: a volume as ordinary files.
+//! `bulla extract SOURCE DIR`: copies a volume into a directory.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     tell(&made, version, output)
 }
 
-/// An extraction cannot be gone on with: the same command wants an empty directory.
+/// An interrupted extraction cannot be continued, because the directory must be empty.
 fn cut_off(failure: Failure, dir: &Path) -> Failure {
     match failure.kind {
         Kind::Interrupted => failure.with_hint(format!(

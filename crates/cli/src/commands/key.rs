@@ -1,4 +1,4 @@
-//! `bulla key new`, `bulla key show`, `bulla key list`: the publisher's signing key in a file of its own.
+//! `bulla key new`, `bulla key show`, `bulla key list`: signing keys in key files.
 
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -15,12 +15,12 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::{passphrase, text};
 
-/// What all keys are so far.
+/// The type of all keys.
 const KIND: &str = "ed25519";
 
-/// Makes a key.
+/// Creates a key.
 pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done> {
-    // A person should not type a passphrase twice to learn that the file exists.
+    // Checked first, so that the user does not type a passphrase in vain.
     if args.out.symlink_metadata().is_ok() {
         return Err(KeyError::Exists {
             path: args.out.clone(),
@@ -38,7 +38,7 @@ pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done>
     if !output.json() {
         output.line(&public.to_string())?;
         output.note(&format!(
-            "{} holds the key; who has it{} can publish. Keep a copy where it cannot be lost.",
+            "The key is in {}. Anybody who has this file{} can publish. Keep a backup in a safe place.",
             args.out.display(),
             if secret.is_some() {
                 " and the passphrase"
@@ -57,13 +57,13 @@ fn offer_none(failure: Failure) -> Failure {
         return failure;
     }
     let hint = format!(
-        "{}, or make a key without one: --no-passphrase",
+        "{}, or create the key without a passphrase: --no-passphrase",
         failure.hint()
     );
     failure.with_hint(hint)
 }
 
-/// Shows a key's public name.
+/// Shows the public key of a key file.
 pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
     let public = keyfile::public(&args.file).map_err(missing)?;
     let locked = keyfile::has_passphrase(&args.file)?;
@@ -75,18 +75,18 @@ pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
     )))
 }
 
-/// The key file that was named, or is set.
+/// The key file from the flag or the setting.
 pub fn path(named: Option<&PathBuf>, config: &Config) -> Outcome<PathBuf> {
     let path = named.cloned().or_else(|| config.path("key"));
     path.ok_or_else(|| {
-        Failure::new(Kind::Usage, "no key was named").with_hint(
-            "name the publisher's key with --key FILE; `bulla key new --out FILE` makes one",
+        Failure::new(Kind::Usage, "no key is given").with_hint(
+            "name the publisher's key file with --key FILE; `bulla key new --out FILE` creates one",
         )
     })
 }
 
-/// Lists keys. A directory is looked through, not what lies below it; what is no key there is passed
-/// over, a key that cannot be read is named.
+/// Lists keys. Directories are not searched recursively, and their other files are ignored. A key file that
+/// cannot be read is reported.
 pub fn list(args: &KeyList, config: &Config, output: &mut Output) -> Outcome<Done> {
     let (mut keys, mut unreadable) = (0_u64, 0_u64);
     for path in wanted(args, config)? {
@@ -106,13 +106,13 @@ pub fn list(args: &KeyList, config: &Config, output: &mut Output) -> Outcome<Don
         _ => Exit::Partial,
     };
     if keys == 0 && unreadable == 0 {
-        output.note("There are no keys; `bulla key new --out FILE` makes one.");
+        output.note("There are no keys. `bulla key new --out FILE` creates one.");
     }
     let fields = fields(json!({"keys": keys, "unreadable": unreadable}));
     Ok(Done { exit, fields })
 }
 
-/// The files to be listed.
+/// The files to list.
 fn wanted(args: &KeyList, config: &Config) -> Outcome<Vec<PathBuf>> {
     let mut files = Vec::new();
     if !args.paths.is_empty() {
@@ -131,7 +131,7 @@ fn wanted(args: &KeyList, config: &Config) -> Outcome<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The files of a directory that claim to be keys, and those that do not let themselves be asked.
+/// The files of a directory that look like keys, and those that cannot be read.
 fn keys_in(dir: &Path) -> Outcome<Vec<PathBuf>> {
     let cannot = |e: std::io::Error| Failure::io(format!("cannot list {}", dir.display()), &e);
     let mut files = Vec::new();
@@ -186,7 +186,7 @@ pub fn load(path: &Path, flags: &Passphrase, no_input: bool) -> Outcome<SecretKe
     })?)
 }
 
-/// A command that names several files says which of them is not there.
+/// Names the key file that does not exist: a command may have several file arguments.
 fn missing(error: KeyError) -> Failure {
     match &error {
         KeyError::Io { path, source } if source.kind() == ErrorKind::NotFound => {

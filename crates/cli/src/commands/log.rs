@@ -1,5 +1,4 @@
-//! `bulla log SOURCE` and `bulla diff SOURCE [OLD [NEW]]`: the versions of a volume, and how two of
-//! them differ.
+//! `bulla log SOURCE` lists the versions of a volume; `bulla diff SOURCE [OLD [NEW]]` compares two of them.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -47,8 +46,7 @@ pub fn log(args: &Log, config: &Config, output: &mut Output) -> Outcome<Done> {
     };
     if counts.doubtful() > 0 {
         output.warn(&format!(
-            "{} entries are missing, {} are false and {} cannot be proved: another place may have \
-             the whole log",
+            "entries of the log: {} missing, {} false, {} unproved; another location may have the complete log",
             counts.missing, counts.false_ones, counts.unproved
         ));
     }
@@ -78,8 +76,7 @@ impl Counts {
     }
 }
 
-/// An entry as a record; what is not proved to be true is told as that, without its content where it
-/// is not even signed.
+/// The record of an entry. An entry that is not signed has no content in its record.
 fn describe(entry: &Entry, counts: &mut Counts) -> Map<String, Value> {
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
@@ -97,7 +94,7 @@ fn describe(entry: &Entry, counts: &mut Counts) -> Map<String, Value> {
         }
         (Kept::Leaf(_), Standing::Contradicted) => {
             counts.false_ones += 1;
-            put("why", "it does not hash into the signed log".into());
+            put("why", "its hash is not in the signed log".into());
             ("false", "false")
         }
         (Kept::Leaf(leaf), standing) => {
@@ -156,7 +153,7 @@ fn print(entry: &Entry, record: &Map<String, Value>, output: &mut Output) -> Out
         None => String::new(),
     };
     let doubt = match get("standing").as_str() {
-        "unproved" => " (not proved to stand in the log)",
+        "unproved" => " (not proved to be in the log)",
         _ => "",
     };
     match get("what").as_str() {
@@ -190,7 +187,7 @@ fn print(entry: &Entry, record: &Map<String, Value>, output: &mut Output) -> Out
     output.line("")
 }
 
-/// Tells how two versions differ.
+/// Prints the differences between two versions.
 pub fn diff(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
@@ -229,7 +226,10 @@ async fn versions(args: &Diff, volume: &Volume) -> Outcome<(Snapshot, Snapshot)>
                 }
             }
             previous.ok_or_else(|| {
-                Failure::new(Kind::NoVersion, "no version before the newest is kept")
+                Failure::new(
+                    Kind::NoVersion,
+                    "no location has a version before the newest",
+                )
             })?
         }
     };
@@ -238,18 +238,21 @@ async fn versions(args: &Diff, volume: &Volume) -> Outcome<(Snapshot, Snapshot)>
     for version in [old, new] {
         let snapshot = volume.version(&histories, version).await?;
         let missing = || {
-            let error = format!("version {version} is in no log of these places");
+            let error = format!("no location has version {version} in its log");
             Failure::new(Kind::NoVersion, error)
         };
         found.push(snapshot.ok_or_else(missing)?);
     }
     match (found.pop(), found.pop()) {
         (Some(new), Some(old)) => Ok((old, new)),
-        _ => Err(Failure::new(Kind::Defect, "two versions were one")),
+        _ => Err(Failure::new(
+            Kind::Defect,
+            "only one of two versions was opened",
+        )),
     }
 }
 
-/// Tells one change, and counts it: added, changed, removed.
+/// Prints a change and counts it: added, changed, removed.
 pub fn tell(change: &Change, counts: &mut [u64; 3], output: &mut Output) -> Outcome<()> {
     let [added, changed, removed] = counts;
     let (word, count) = match change.difference {
@@ -258,7 +261,11 @@ pub fn tell(change: &Change, counts: &mut [u64; 3], output: &mut Output) -> Outc
         Difference::Removed => ("removed", removed),
     };
     *count += 1;
-    let name = change.path.as_os_str().as_bytes();
+    // The root directory is `.`, as in `stat`.
+    let name = match change.path.as_os_str().as_bytes() {
+        b"" => b".",
+        name => name,
+    };
     if output.json() {
         let mut one = Map::new();
         text::put_name(&mut one, "path", name);

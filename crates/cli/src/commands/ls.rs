@@ -1,5 +1,5 @@
-//! `bulla ls SOURCE [PATH]`: a directory of a volume. Names go out as they are into a pipe or file,
-//! and harmless on a terminal.
+//! `bulla ls SOURCE [PATH]`: lists a directory of a volume. Names are escaped on a terminal, and written
+//! unchanged into a pipe or a file.
 
 use bytes::Bytes;
 use reader::Fetch;
@@ -16,9 +16,9 @@ use crate::output::{Done, Output, fields};
 use crate::session::{Session, about, not_found};
 use crate::text;
 
-/// Entries that are asked for at a time.
+/// Entries per request.
 const PAGE_ENTRIES: usize = 1000;
-/// Directories within directories that are followed.
+/// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
 
 /// Lists.
@@ -53,7 +53,7 @@ struct Listing<'a> {
     entries: u64,
 }
 
-/// A directory on the way: what is listed of it, and the name after which it goes on.
+/// A directory that is being listed: the current page, and the name after which the next one begins.
 struct Place {
     path: Vec<u8>,
     inode: Inode,

@@ -1,5 +1,5 @@
-//! `bulla man`, `bulla completions`, `bulla version`: what packagers and shells ask for. Everything
-//! is made from the command line's own definition, so it cannot go stale.
+//! `bulla man`, `bulla completions`, `bulla version`, for packages and shells. The pages and scripts are generated
+//! from the definition of the command line.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::args::{Cli, Completions, Man};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 
-/// Prints the manual, or writes one page a command.
+/// Prints the manual, or writes one page per command.
 pub fn man(args: &Man, output: &mut Output) -> Outcome<Done> {
     let root = Cli::command();
     if let Some(dir) = &args.out {
@@ -20,7 +20,7 @@ pub fn man(args: &Man, output: &mut Output) -> Outcome<Done> {
     let mut page = Vec::new();
     clap_mangen::Man::new(root)
         .render(&mut page)
-        .map_err(|e| Failure::io("cannot make the manual page", &e))?;
+        .map_err(|e| Failure::io("cannot create the manual page", &e))?;
     document(output, "man", &page)
 }
 
@@ -38,7 +38,7 @@ pub fn completions(args: &Completions, output: &mut Output) -> Outcome<Done> {
     document(output, "completions", &script)
 }
 
-/// Tells which bulla this is.
+/// Prints the version of the program and of the formats.
 pub fn version(output: &mut Output) -> Outcome<Done> {
     let version = env!("CARGO_PKG_VERSION");
     if !output.json() {
@@ -52,7 +52,7 @@ pub fn version(output: &mut Output) -> Outcome<Done> {
 /// The number of the formats that this build writes.
 const FORMAT: u32 = 0;
 
-/// A text that is the whole result.
+/// Prints a text as the whole result.
 fn document(output: &mut Output, key: &str, text: &[u8]) -> Outcome<Done> {
     if output.json() {
         let text = String::from_utf8_lossy(text).into_owned();

@@ -1,4 +1,4 @@
-//! One module a command; here is only who does what.
+//! One module per command, and the dispatch to them.
 
 use crate::args::{Cli, Command, ConfigCommand, KeyCommand};
 use crate::config::Config;
@@ -24,7 +24,7 @@ mod stat;
 mod status;
 mod verify;
 
-/// Carries out a command.
+/// Runs a command.
 pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
     let global = &cli.global;
     match &cli.command {

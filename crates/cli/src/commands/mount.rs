@@ -1,5 +1,5 @@
-//! `bulla mount`, `bulla umount`. `mount` comes back when the mount answers; what serves it is this
-//! same program in the foreground mode, whose standard output is a pipe to here until it is ready.
+//! `bulla mount` and `bulla umount`. `mount` starts this program again with `--foreground` as the daemon, reads the
+//! daemon's records from a pipe, and returns when the mount is ready.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek};
@@ -25,9 +25,9 @@ use crate::session::Session;
 use crate::sockets::{self, Door};
 use crate::units;
 
-/// What a start may take beyond the deadline for the volume: the mount itself, and a slow machine.
+/// Time limit of the start, in addition to the deadline for opening the volume.
 const START_GRACE: Duration = Duration::from_secs(20);
-/// A log larger than this is begun anew at the next mount.
+/// A larger log is emptied at the next mount.
 const MAX_LOG_BYTES: u64 = 4 << 20;
 
 /// Mounts.
@@ -53,7 +53,7 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     if !output.json() {
         let version = mounted.get("version").cloned().unwrap_or_default();
         output.note(&format!(
-            "version {version} is mounted on {}; `bulla umount {}` ends it; its log is {}",
+            "version {version} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
             dir.display(),
             args.dir.display(),
             log.display()
@@ -66,30 +66,26 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     Ok(Done::ok(record))
 }
 
-/// Mounts, tells so, and serves until unmounted or told to stop.
+/// Mounts, reports that, and serves until the volume is unmounted or a signal comes.
 fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let dir = absolute(&args.dir)?;
-    let options = MountOptions {
-        refresh: match args.refresh {
-            Some(refresh) => refresh,
-            None => config.duration("refresh")?,
-        },
-        allow_other: args.allow_other,
-        ownership: args.owner,
-        no_exec: args.no_exec,
-        ..MountOptions::default()
-    };
+    let options = options(args, config)?;
     let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let volume = session.open(config, &args.reading, output)?;
-    // Nothing that is read later is relative: the directory that this was started in stays free.
+    // All paths are absolute from here on. The working directory must not keep a file system busy.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
-    let id = volume.id().to_string();
-    let ended = units::time(volume.snapshot().fresh_until());
-    let stale_since = volume.is_stale().then_some(ended);
-    let offline = volume.is_offline();
-    // From here on a signal unmounts, also one that comes while the mount is being made: the making
-    // goes on to its end, which is near, because half a mount could not be taken away.
+    let mut record = fields(json!({"volume": volume.id().to_string(),
+        "dir": dir.display().to_string()}));
+    if volume.is_stale() {
+        let ended = units::time(volume.snapshot().fresh_until());
+        record.insert("stale_since".to_owned(), ended.into());
+    }
+    if volume.is_offline() {
+        record.insert("offline".to_owned(), true.into());
+    }
+    // From here on a signal unmounts. If it comes while mounting, mounting finishes first, because a partial
+    // mount could not be unmounted.
     let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
     let signals = session.serve(async { Signals::listen().map_err(cannot_listen) })?;
     let mounted = session.serve(async { Ok(::mount::mount(volume, &dir, options).await?) })?;
@@ -101,27 +97,15 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let reporter = mounted.reporter();
     let fill = move |page: &mut Page| metrics::mount(page, &reporter.report());
     let measuring = session.serve(async { metrics.map(|it| it.answer(fill)).transpose() })?;
+    record.extend(fields(json!({"version": version, "metrics": metrics_at})));
+    let status = format!("version {version} is mounted on {}", dir.display());
     if output.json() {
-        let mut record = fields(json!({"volume": id, "version": version,
-            "dir": dir.display().to_string(), "metrics": metrics_at}));
-        if let Some(ended) = stale_since {
-            record.insert("stale_since".to_owned(), ended.into());
-        }
-        if offline {
-            record.insert("offline".to_owned(), true.into());
-        }
         output.record("mounted", record)?;
     } else {
-        output.note(&format!(
-            "version {version} is mounted on {}",
-            dir.display()
-        ));
+        output.note(&status);
     }
     output.flush()?;
-    notify::ready(&format!(
-        "version {version} is mounted on {}",
-        dir.display()
-    ));
+    notify::ready(&status);
     let ended = session.serve(async { Ok(mounted.until_signal(signals).await?) });
     notify::stopping();
     ended?;
@@ -129,7 +113,20 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     Ok(Done::ok(fields(json!({}))))
 }
 
-/// Answers `bulla status`. A mount that cannot is still a mount.
+fn options(args: &Mount, config: &Config) -> Outcome<MountOptions> {
+    Ok(MountOptions {
+        refresh: match args.refresh {
+            Some(refresh) => refresh,
+            None => config.duration("refresh")?,
+        },
+        allow_other: args.allow_other,
+        ownership: args.owner,
+        no_exec: args.no_exec,
+        ..MountOptions::default()
+    })
+}
+
+/// Answers `bulla status`. If no socket can be made, the mount works without.
 fn answer_status(config: &Config, reporter: ::mount::Reporter) -> Option<Door> {
     let since = SystemTime::now();
     let directory = reporter.directory().to_owned();
@@ -138,15 +135,15 @@ fn answer_status(config: &Config, reporter: ::mount::Reporter) -> Option<Door> {
         Ok(door) => Some(door),
         Err(failure) => {
             let cause = failure.causes.join(": ");
-            tracing::warn!(%failure, cause, "`bulla status` will not know of this mount");
+            tracing::warn!(%failure, cause, "cannot answer `bulla status` for this mount");
             None
         }
     }
 }
 
-/// Starts this program again as what serves the mount.
+/// Starts this program again as the daemon of the mount.
 fn start(global: &Global, log: &Path) -> Outcome<Child> {
-    let what = "cannot start the mount's own process";
+    let what = "cannot start the daemon of the mount";
     let program = std::env::current_exe().map_err(|e| Failure::io(what, &e))?;
     let log_file = open_log(log)?;
     let words = crate::words().into_iter().skip(1);
@@ -156,25 +153,28 @@ fn start(global: &Global, log: &Path) -> Outcome<Child> {
         command.arg("--json");
     }
     command
-        // Who started this waits for this, and not for what it leaves behind.
+        // The service manager waits for this process, not for the daemon.
         .env_remove(notify::VARIABLE)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log_file)
-        // Its own group: Ctrl-C at the terminal is not meant for it.
+        // A process group of its own, so that Ctrl-C at the terminal does not reach the daemon.
         .process_group(0)
         .spawn()
         .map_err(|e| Failure::io(what, &e))
 }
 
-/// Reads the child's records until it is mounted or has failed.
+/// Reads the daemon's first record: it has mounted, or it has failed.
 fn wait_until_ready(
     child: &mut Child,
     patience: Duration,
     log: &Path,
 ) -> Outcome<Map<String, Value>> {
     let died = || {
-        let mut failure = Failure::new(Kind::Mount, "the mount's own process ended without a word");
+        let mut failure = Failure::new(
+            Kind::Mount,
+            "the daemon of the mount ended or did not answer in time",
+        );
         failure.push_cause(format!("its log is {}", log.display()));
         failure
     };
@@ -188,7 +188,7 @@ fn wait_until_ready(
         }
     });
     let Ok(line) = receive.recv_timeout(patience) else {
-        // It neither answered nor failed: it must not mount behind our back later.
+        // It neither answered nor failed. It must not mount after this command has reported a failure.
         let _ = child.kill();
         let _ = child.wait();
         return Err(died());
@@ -201,7 +201,7 @@ fn wait_until_ready(
     Err(retold(&record).unwrap_or_else(died))
 }
 
-/// The failure that the child's result record tells.
+/// The failure in the daemon's result record.
 fn retold(record: &Map<String, Value>) -> Option<Failure> {
     let code = record.get("exit_code")?.as_u64()?;
     let error = record.get("error")?;
@@ -220,11 +220,11 @@ fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::path::absolute(path).map_err(|e| Failure::io(format!("{}", path.display()), &e))
 }
 
-/// One log a mounted directory, named after it.
+/// The log of a mount, named after its directory.
 fn log_path(config: &Config, dir: &Path) -> Outcome<PathBuf> {
     let logs = config.path("state-dir").unwrap_or_default().join("mounts");
     std::fs::create_dir_all(&logs)
-        .map_err(|e| Failure::of(Kind::State, format!("cannot make {}", logs.display()), &e))?;
+        .map_err(|e| Failure::of(Kind::State, format!("cannot create {}", logs.display()), &e))?;
     let mut name = String::new();
     for byte in dir.as_os_str().as_bytes().iter().skip(1) {
         match byte {
@@ -233,7 +233,7 @@ fn log_path(config: &Config, dir: &Path) -> Outcome<PathBuf> {
             other => name.push_str(&format!("%{other:02x}")),
         }
     }
-    // The end tells more than the beginning, and a file's name has an end itself.
+    // File names are limited to 255 bytes. The end of a long path tells more than its beginning.
     let keep = name.len().saturating_sub(200);
     Ok(logs.join(format!("{}.log", name.get(keep..).unwrap_or(&name))))
 }

@@ -1,4 +1,4 @@
-//! `bulla prune REPO`: what no kept version reaches gives its room back.
+//! `bulla prune REPO`: frees the disk space of blocks that no kept version uses.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::units;
 
-/// Collects.
+/// Prunes.
 pub fn run(args: &Prune, output: &mut Output) -> Outcome<Done> {
     let defaults = PruneOptions::default();
     let options = PruneOptions {
@@ -26,21 +26,22 @@ pub fn run(args: &Prune, output: &mut Output) -> Outcome<Done> {
         let kept: Vec<String> = pruned.kept.iter().map(u64::to_string).collect();
         let collected = &pruned.collected;
         output.line(&format!("kept     version {}", kept.join(", ")))?;
-        output.line(&format!("dropped  {} versions", pruned.dropped))?;
+        let dropped = units::count(pruned.dropped, "version", "versions");
+        output.line(&format!("dropped  {dropped}"))?;
         let word = if args.dry_run {
             "would be freed"
         } else {
             "freed"
         };
         output.line(&format!(
-            "room     {} {word}; {} of dead blocks stay among living ones",
+            "space    {} {word}; {} of unused blocks stay in segments with used ones",
             units::size(collected.freed_bytes),
             units::size(collected.dead_bytes)
         ))?;
         if !args.dry_run && collected.freed_bytes > 0 && !options.grace.is_zero() {
             output.note(&format!(
-                "readers of the index before have {} to finish; the first pull, publish or prune after \
-                 that removes the files",
+                "the removed files stay for {}, for readers of the previous index; the first pull, publish or \
+                 prune after that deletes them",
                 humantime::format_duration(options.grace)
             ));
         }
@@ -50,7 +51,7 @@ pub fn run(args: &Prune, output: &mut Output) -> Outcome<Done> {
     Ok(Done::ok(record))
 }
 
-/// The fields of a result that tell of a collection.
+/// The fields of a result record after pruning.
 pub fn told(pruned: &Pruned) -> Map<String, Value> {
     let collected = &pruned.collected;
     fields(json!({

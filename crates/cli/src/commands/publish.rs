@@ -1,4 +1,4 @@
-//! `bulla publish DIR REPO --key FILE`: the next version of a volume, or its first.
+//! `bulla publish DIR REPO --key FILE`: publishes the next version of a volume, or a new volume.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use publish::exclude::Exclude;
 use publish::pipeline::{self, Input, PublishOptions};
-use publish::progress::{Observer, Published};
+use publish::progress::{Observer, Published, Skipped};
 use publish::publish_error::Unreadable;
 use serde_json::{Map, Value, json};
 use trust::change::Change;
@@ -18,7 +18,7 @@ use super::{key, log, sign};
 use crate::args::{Global, Publish};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::{session, text, units};
@@ -42,21 +42,23 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
         ..Watch::default()
     };
     let stop = Arc::clone(&options);
-    // Ctrl-C stops the work at the next file; the last version stands whatever happens.
+    // Ctrl-C stops at the next file; the repository keeps its last version.
     session::on_interrupt(move || stop.cancel.store(true, Ordering::Relaxed))?;
+    let (tree, repo) = (input(args)?, args.repository()?);
     let published = match &key {
-        Some(key) => pipeline::publish(input(args)?, args.repository()?, key, &options, &watch)
-            .map(|published| (published, None))
-            .map_err(Failure::from),
-        None => sign::publish_unsigned(args, &options, &watch),
+        Some(key) => {
+            let published = pipeline::publish(tree, repo, key, &options, &watch);
+            published.map(|published| (published, None))
+        }
+        None => pipeline::publish_unsigned(tree, repo, args.publisher, &options, &watch),
     };
     bar.end();
     let (published, request) = published?;
     tell(&published, request.as_ref(), args, output)
 }
 
-/// The tree, or the archive that comes on stdin.
-pub fn input(args: &Publish) -> Outcome<Input<'_>> {
+/// The directory tree, or the archive on stdin.
+fn input(args: &Publish) -> Outcome<Input<'_>> {
     let tree = args.tree()?;
     Ok(match tree == Path::new("-") {
         true => Input::Tar(&|| Box::new(std::io::stdin().lock())),
@@ -85,7 +87,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
     })
 }
 
-/// The directory's own name, as far as it can be a volume's.
+/// The name of the directory, shortened and cleaned to be a valid name of a volume.
 fn name_of(directory: &Path) -> String {
     if directory == Path::new("-") {
         return "archive".to_owned();
@@ -113,42 +115,11 @@ fn tell(
     args: &Publish,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let mut record = fields(json!({
-        "volume": published.volume.to_string(),
-        "new_volume": published.new_volume,
-        "version": published.version,
-        "valid_until": units::time(published.valid_until),
-        "previous_valid_until": published.previous_until.map(units::time),
-        "unchanged": published.unchanged,
-        "files": published.totals.files,
-        "directories": published.totals.directories,
-        "other": published.totals.other,
-        "bytes": published.totals.bytes,
-        "new_bytes": published.new_bytes,
-        "skipped": published.skipped_count,
-        "dry_run": args.dry_run,
-    }));
-    if let Some(hash) = &published.record_hash {
-        record.insert("record".to_owned(), write(Noun::Record, hash).into());
-    }
+    let mut record = result_fields(published, args);
     if args.dry_run {
         record.extend(compare(&published.changes, output)?);
     }
-    for skipped in &published.skipped {
-        let name = skipped.path.as_os_str().as_bytes();
-        if output.json() {
-            let mut one = Map::new();
-            text::put_name(&mut one, "path", name);
-            one.insert("why".to_owned(), Value::from(skipped.why.clone()));
-            output.record("skipped", one)?;
-        } else {
-            output.warn(&format!(
-                "left out: {}: {}",
-                text::printable(name),
-                skipped.why
-            ));
-        }
-    }
+    tell_skipped(&published.skipped, output)?;
     if args.name.is_some() && !published.new_volume {
         output.warn("--name was not used: a volume keeps the name of its first version");
     }
@@ -169,7 +140,46 @@ fn tell(
     })
 }
 
-/// Tells what would change, one path a line; gives back how much.
+/// The fields of the result record.
+fn result_fields(published: &Published, args: &Publish) -> Map<String, Value> {
+    let mut record = fields(json!({
+        "volume": published.volume.to_string(),
+        "new_volume": published.new_volume,
+        "version": published.version,
+        "valid_until": units::time(published.valid_until),
+        "previous_valid_until": published.previous_until.map(units::time),
+        "unchanged": published.unchanged,
+        "files": published.totals.files,
+        "directories": published.totals.directories,
+        "other": published.totals.other,
+        "bytes": published.totals.bytes,
+        "new_bytes": published.new_bytes,
+        "skipped": published.skipped_count,
+        "dry_run": args.dry_run,
+    }));
+    if let Some(hash) = &published.record_hash {
+        record.insert("record".to_owned(), write(Noun::Record, hash).into());
+    }
+    record
+}
+
+/// Reports each path that was left out.
+fn tell_skipped(skipped: &[Skipped], output: &mut Output) -> Outcome<()> {
+    for Skipped { path, why } in skipped {
+        let name = path.as_os_str().as_bytes();
+        if output.json() {
+            let mut one = Map::new();
+            text::put_name(&mut one, "path", name);
+            one.insert("why".to_owned(), Value::from(why.clone()));
+            output.record("skipped", one)?;
+        } else {
+            output.warn(&format!("left out: {}: {why}", text::printable(name)));
+        }
+    }
+    Ok(())
+}
+
+/// Prints the changes, one path a line. Returns their counts as fields of the result record.
 fn compare(changes: &[Change], output: &mut Output) -> Outcome<Map<String, Value>> {
     let mut counts = [0; 3];
     for change in changes {
@@ -195,8 +205,8 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
     output.line(&format!("valid to {}", units::time(published.valid_until)))?;
     if let Some(until) = shortened(published, args) {
         output.note(&format!(
-            "The version before was valid to {}, which is later: --valid (or the setting `valid`) says how \
-             long this one is.",
+            "The previous version was valid for longer, to {}. Set the validity with --valid or the setting \
+             `valid`.",
             units::time(until)
         ));
     }
@@ -204,20 +214,21 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
     if published.new_volume && !args.dry_run && !args.unsigned {
         output.note(
-            "This is a new volume. Readers need its id, over a way that they trust: it is all that \
-             they go by.",
+            "This is a new volume. Give its id to the readers over a channel that they trust: the id is all \
+             that they need to verify the volume.",
         );
     }
     Ok(())
 }
 
-/// The end of the version before, where this one ends earlier. Of an unsigned one the signer decides.
+/// The end of the previous validity, if it is later than the new one. For an unsigned version the signer sets
+/// the validity.
 fn shortened(published: &Published, args: &Publish) -> Option<u64> {
     let until = published.previous_until.filter(|_| !args.unsigned)?;
     (until > published.valid_until).then_some(until)
 }
 
-/// Draws the bar from the observer's calls.
+/// Passes the observer's calls to the progress bar.
 #[derive(Default)]
 struct Watch {
     bar: Progress,

@@ -1,4 +1,4 @@
-//! `bulla pull SOURCE REPO`: a repository here follows a volume elsewhere.
+//! `bulla pull SOURCE REPO`: creates or updates a replica of a volume.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub fn run(args: &Pull, config: &Config, output: &mut Output) -> Outcome<Done> {
     let (volume, replicas) = session.places(config, &args.reading)?;
     let paths: Vec<Vec<u8>> = args.path.iter().map(|p| p.as_bytes().to_vec()).collect();
     if paths.len() > MAX_PATHS {
-        let error = format!("a replica is limited to {MAX_PATHS} paths at most");
+        let error = format!("a replica can be limited to at most {MAX_PATHS} paths");
         return Err(Failure::new(Kind::Usage, error));
     }
     let options = PullOptions {
@@ -37,7 +37,7 @@ pub fn run(args: &Pull, config: &Config, output: &mut Output) -> Outcome<Done> {
         ..PullOptions::default()
     };
     let stop = options.stop.clone();
-    // Ctrl-C ends the walk; what arrived is kept for the next one.
+    // Ctrl-C ends the pull; the blocks that arrived are kept for the next one.
     session::on_interrupt(move || stop.notify_one())?;
     let disk: Arc<dyn Disk> = Arc::new(Local::new(&args.repo));
     let tally = Arc::new(Tally::default());
@@ -79,7 +79,9 @@ fn tell(
         record.insert("paths".to_owned(), options.scope.to_string().into());
     }
     if !pulled.log_whole {
-        output.warn("the volume's log could not be carried along whole; the volume itself is");
+        output.warn(
+            "the log of the volume is incomplete in the replica; the volume itself is complete",
+        );
     }
     if !output.json() {
         let from = match pulled.previous {
@@ -90,8 +92,8 @@ fn tell(
         output.line(&format!("version  {}{from}", pulled.version))?;
         output.line(&format!("valid to {}", units::time(pulled.valid_until)))?;
         output.line(&format!(
-            "new      {} blocks, {}; {} received",
-            pulled.blocks,
+            "new      {}, {}; {} received",
+            units::count(pulled.blocks, "block", "blocks"),
             units::size(pulled.block_bytes),
             units::size(pulled.received_bytes)
         ))?;
@@ -100,11 +102,14 @@ fn tell(
             output.line(&format!("freed    {freed}"))?;
         }
         if pulled.healed > 0 {
-            output.line(&format!("healed   {} blocks", pulled.healed))?;
+            let healed = units::count(pulled.healed, "block", "blocks");
+            output.line(&format!("healed   {healed}"))?;
         }
         if !options.scope.is_everything() {
             let (repo, scope) = (args.repo.display(), &options.scope);
-            output.note(&format!("{repo} holds only {scope}; all else it denies"));
+            output.note(&format!(
+                "{repo} holds only {scope}; readers need another location for the rest"
+            ));
         }
     }
     Ok(Done::ok(record))

@@ -1,4 +1,4 @@
-//! `bulla renew REPO --key FILE`: the same tree, for longer.
+//! `bulla renew REPO --key FILE`: extends the validity of the newest version.
 
 use publish::pipeline::PublishOptions;
 use publish::renewal::{self, What};

@@ -1,5 +1,5 @@
-//! `bulla serve REPO...`: a mirror. It holds no key and checks nothing; what it could lie about, the
-//! readers check.
+//! `bulla serve REPO...`: serves repositories over the network. A server has no key; readers verify what it
+//! sends.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -74,7 +74,7 @@ fn options(args: &Serve) -> Options {
     options
 }
 
-/// Where it is listened, for each of what is served.
+/// The addresses and sockets to listen on.
 struct Places {
     bulla: Vec<Listen>,
     http: Vec<Listen>,
@@ -82,7 +82,7 @@ struct Places {
 }
 
 impl Places {
-    /// Sockets of a service manager stand in for the flags and settings of their kind.
+    /// Sockets of a service manager replace the flag and the setting of their kind.
     fn find(args: &Serve, config: &Config) -> Outcome<Places> {
         let passed = Passed::take()?;
         let choose = |sockets: Vec<TcpListener>, flag: Option<&str>, name: &str, text: &str| {
@@ -113,7 +113,7 @@ impl Places {
         })
     }
 
-    /// Listens.
+    /// Starts the server on all addresses.
     fn open(
         self,
         repositories: Vec<Repository>,
@@ -136,17 +136,17 @@ impl Places {
     }
 }
 
-/// Two words about one thing.
+/// Refuses a flag if there is a socket for it as well.
 fn refuse_both(flag: Option<&str>, name: &str) -> Outcome<()> {
     if flag.is_none() {
         return Ok(());
     }
     let what = format!("{name} is given, and the service manager passed a socket for it");
-    let hint = format!("leave {name} out of the service, or the socket unit away");
+    let hint = format!("remove {name} from the service unit, or remove the socket unit");
     Err(Failure::new(Kind::Usage, what).with_hint(hint))
 }
 
-/// Serves until it is told to stop.
+/// Serves until SIGTERM or SIGINT; SIGHUP looks for new versions at once.
 async fn serve(server: Server, volumes: usize) -> Outcome<()> {
     let failed = |e| Failure::io("cannot listen for signals", &e);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -179,11 +179,17 @@ fn claimed(repository: &Repository) -> Outcome<String> {
     let head = trust::head::Head::decode(&statements);
     let id = head.and_then(|head| head.volume());
     Ok(id
-        .map_err(|why| Failure::of(Kind::BadHead, "the repository's head is none", &why))?
+        .map_err(|why| {
+            Failure::of(
+                Kind::BadHead,
+                "the head of the repository is not valid",
+                &why,
+            )
+        })?
         .to_string())
 }
 
-/// Says where metrics are.
+/// Prints the address of the metrics.
 fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
     if output.json() {
         let record = json!({"address": local.to_string()});
@@ -193,7 +199,7 @@ fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// What is served where: lines that can be copied whole into a reader's command.
+/// Prints the SOURCE of each volume at each address, ready to be copied.
 fn announce(output: &mut Output, server: &Server, volumes: &[(String, String)]) -> Outcome<()> {
     for (volume, repository) in volumes {
         let bulla = server.local_addrs();
@@ -213,12 +219,14 @@ fn announce(output: &mut Output, server: &Server, volumes: &[(String, String)]) 
     output.flush()
 }
 
-/// A replica of some paths says so: its readers need another place for the rest.
+/// Notes that a repository is a partial replica: its readers need another location for the rest.
 fn tell_scope(repository: &Repository, path: &Path, output: &Output) {
     let note = ReplicaNote::load(repository).ok().flatten();
     let scope = note.and_then(|note| Some(note.proved.first()?.1.clone()));
     if let Some(scope) = scope.filter(|scope| !scope.is_everything()) {
         let path = path.display();
-        output.note(&format!("{path} holds only {scope}; all else it denies"));
+        output.note(&format!(
+            "{path} holds only {scope}; readers need another location for the rest"
+        ));
     }
 }

@@ -1,10 +1,10 @@
-//! Publishing by two machines: `bulla publish DIR REPO --unsigned --out RECORD` beside the tree,
-//! `bulla sign RECORD --key FILE --out F` beside the key, `bulla publish --install F REPO`.
+//! Publishing with the key on another machine: `bulla publish DIR REPO --unsigned --out RECORD` where the tree is,
+//! `bulla sign RECORD --key FILE --out F` where the key is, then `bulla publish --install F REPO`.
 
 use std::io::IsTerminal;
 use std::path::Path;
 
-use publish::pipeline::{self, PublishOptions};
+use publish::pipeline::PublishOptions;
 use publish::progress::Published;
 use publish::signing;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
 use crate::{text, units};
 
-/// Shows what is asked for, and signs it.
+/// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
     let valid = match args.valid {
         Some(valid) => valid,
@@ -35,7 +35,7 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
     let examined = &received.examined;
     let shown = describe(&received.request, examined);
     for (name, value) in &shown {
-        // On stderr: a person decides by it, and stdout is for the result.
+        // On stderr, because stdout is for the result.
         output.note(&format!("{name:<8} {value}"));
     }
     confirm(global)?;
@@ -45,7 +45,7 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
     let record = write(Noun::Record, &signed.record_hash);
     let until = units::time(signed.valid_until);
     if !output.json() {
-        let word = if signed.again { " (as before)" } else { "" };
+        let word = if signed.again { " (signed before)" } else { "" };
         output.line(&format!("record   {record}{word}"))?;
         output.line(&format!("valid to {until}"))?;
         output.line(&format!(
@@ -72,7 +72,7 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
     Ok(Done::ok(fields))
 }
 
-/// What a signer should look at.
+/// The lines that the signer should check.
 fn describe(request: &Request, examined: &Examined) -> Vec<(&'static str, String)> {
     let record = &examined.record;
     let mut lines = vec![
@@ -89,7 +89,7 @@ fn describe(request: &Request, examined: &Examined) -> Vec<(&'static str, String
         ("tree", units::totals(&record.totals)),
     ];
     match &examined.previous {
-        None => lines.push(("previous", "none: this begins a new volume".to_owned())),
+        None => lines.push(("previous", "none: this is a new volume".to_owned())),
         Some((previous, hash)) => {
             let same = if previous.root == record.root {
                 ", the same tree"
@@ -116,7 +116,7 @@ fn span(record: &RootRecord) -> String {
     format!("from {start} to {until}")
 }
 
-/// Asks the person at the terminal, who has seen what is to be signed.
+/// Asks the user at the terminal to confirm.
 fn confirm(global: &Global) -> Outcome<()> {
     if global.yes {
         return Ok(());
@@ -124,19 +124,19 @@ fn confirm(global: &Global) -> Outcome<()> {
     let refused =
         |why: &str| Failure::new(Kind::NotConfirmed, format!("nothing was signed: {why}"));
     if global.no_input || !std::io::stdin().is_terminal() {
-        return Err(refused("nobody is there to confirm it"));
+        return Err(refused("it cannot be confirmed without a terminal"));
     }
     output::say("Sign this? Type yes: ");
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|e| Failure::io("cannot ask", &e))?;
+    read.map_err(|e| Failure::io("cannot read the answer", &e))?;
     match answer.trim() {
         "yes" => Ok(()),
         _ => Err(refused("the answer was not yes")),
     }
 }
 
-/// Writes the request that an unsigned publication left.
+/// Writes the request for `bulla sign`.
 pub fn requested(
     request: &Request,
     published: &Published,
@@ -150,15 +150,15 @@ pub fn requested(
         let size = units::size(bytes);
         output.line(&format!("request  {} ({size})", out.display()))?;
         output.note(&format!(
-            "Version {} is not published yet: `bulla sign` this file where the key is, then \
-             `bulla publish --install` what comes of it.",
+            "Version {} is not published yet. Run `bulla sign` on this file where the key is, then \
+             `bulla publish --install` with the file that `sign` writes.",
             published.version
         ));
     }
     Ok(())
 }
 
-/// Completes a publication that was signed elsewhere.
+/// Publishes a version that was signed on another machine.
 pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output) -> Outcome<Done> {
     let options = PublishOptions {
         state_dir: config.path("state-dir"),
@@ -169,7 +169,7 @@ pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output
     let until = units::time(installed.valid_until);
     if !output.json() {
         let word = if installed.again {
-            " (it stood already)"
+            " (published already)"
         } else {
             ""
         };
@@ -185,15 +185,4 @@ pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output
         "valid_until": until,
         "again": installed.again,
     }))))
-}
-
-/// Publishes up to the signature.
-pub fn publish_unsigned(
-    args: &Publish,
-    options: &PublishOptions,
-    watch: &dyn publish::progress::Observer,
-) -> Outcome<(Published, Option<Request>)> {
-    let (tree, repo) = (super::publish::input(args)?, args.repository()?);
-    let done = pipeline::publish_unsigned(tree, repo, args.publisher, options, watch);
-    Ok(done?)
 }

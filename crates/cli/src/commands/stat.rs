@@ -1,4 +1,4 @@
-//! `bulla stat SOURCE [PATH]`: everything that the volume says of a file, and what vouches for it.
+//! `bulla stat SOURCE [PATH]`: shows the metadata of a file, and the signed version that proves it.
 
 use reader::Fetch;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use crate::output::{Done, Output};
 use crate::session::{Session, about, not_found};
 use crate::{text, units};
 
-/// Tells.
+/// Shows a file.
 pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
@@ -22,7 +22,7 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let (snapshot, inode, xattrs) = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());
-        // The file itself, not what a link points to: that is what one asks stat about.
+        // The path itself: a symbolic link is not followed.
         let inode = snapshot
             .resolve(&path, how())
             .await
@@ -52,7 +52,7 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     Ok(Done::ok(record))
 }
 
-/// What vouches for the file.
+/// The fields of the signed version.
 fn statement(volume: &str, snapshot: &Snapshot) -> Map<String, Value> {
     let record = snapshot.record();
     let mut out = Map::new();

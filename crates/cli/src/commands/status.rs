@@ -1,5 +1,5 @@
-//! `bulla status`: how the mounts of this user do, each asked at its socket; and mounts and sockets
-//! whose daemon has died.
+//! `bulla status`: asks each mount of this user at its socket, and lists mounts and sockets whose daemon has
+//! died or does not answer.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use crate::report;
 use crate::sockets::{self, Heard};
 use crate::text::printable_message;
 
-/// What a mount may take to answer the system's own question.
+/// Time limit of a mount to answer statfs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A mount or a socket that tells nothing of itself.
+/// A mount or a socket that does not answer.
 struct Mute {
     place: PathBuf,
     why: String,
     hint: String,
 }
 
-/// Tells what is mounted.
+/// Shows the mounts.
 pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done> {
     let only = match &args.dir {
         Some(dir) => {
@@ -35,55 +35,28 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
         }
         None => None,
     };
-    let wanted = |dir: &Path| only.as_deref().is_none_or(|only| only == dir);
-    let mut told = BTreeSet::new();
-    let (mut mounts, mut cleared) = (0u64, 0u64);
-    let mut mute = Vec::new();
+    let mut survey = Survey::of(only);
     for (socket, heard) in sockets::ask_all(&sockets::directory(config))? {
-        match heard {
-            Heard::Record(record) => {
-                let dir = record
-                    .get("dir")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
-                let dir = PathBuf::from(dir);
-                if wanted(&dir) {
-                    mounts += 1;
-                    show(&record, output)?;
-                }
-                told.insert(dir);
-            }
-            Heard::Dead if sockets::clear(&socket).is_ok() => {
-                cleared += 1;
-                output.note(&format!(
-                    "cleared {}: its daemon has died",
-                    socket.display()
-                ));
-            }
-            Heard::Dead => mute.extend(only.is_none().then(|| Mute {
-                why: "its daemon has died, and it cannot be removed".to_owned(),
-                hint: format!("rm {}", socket.display()),
-                place: socket,
-            })),
-            Heard::Silent(why) => mute.extend(only.is_none().then(|| Mute {
-                place: socket,
-                why,
-                hint: "the daemon is stuck; its log is in the state directory".to_owned(),
-            })),
-        }
+        survey.add(socket, heard, output)?;
     }
     for line in own_mounts()? {
-        if wanted(&line.directory) && !told.contains(&line.directory) {
-            mute.push(of_line(line));
+        if survey.wants(&line.directory) && !survey.answered.contains(&line.directory) {
+            survey.mute.push(of_line(line));
         }
     }
+    let Survey {
+        mounts,
+        cleared,
+        mute,
+        ..
+    } = survey;
     for mute in &mute {
         show_mute(mute, output)?;
     }
     if let (Some(dir), 0, true) = (&args.dir, mounts, mute.is_empty()) {
         let shown = dir.display();
         let failure = Failure::new(Kind::NoFile, format!("{shown}: no volume is mounted here"));
-        return Err(failure.with_hint("`bulla status` tells what this user has mounted, and where"));
+        return Err(failure.with_hint("`bulla status` lists the mounts of this user"));
     }
     if mounts == 0 && mute.is_empty() {
         output.note("nothing is mounted");
@@ -98,7 +71,68 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
     })
 }
 
-/// Mounts in the system's table that are this user's.
+/// What the sockets of this user's mounts answered.
+#[derive(Default)]
+struct Survey {
+    /// The only directory that was asked about; `None` for all.
+    only: Option<PathBuf>,
+    /// The directories whose daemons answered.
+    answered: BTreeSet<PathBuf>,
+    mounts: u64,
+    cleared: u64,
+    mute: Vec<Mute>,
+}
+
+impl Survey {
+    fn of(only: Option<PathBuf>) -> Survey {
+        Survey {
+            only,
+            ..Survey::default()
+        }
+    }
+
+    fn wants(&self, dir: &Path) -> bool {
+        self.only.as_deref().is_none_or(|only| only == dir)
+    }
+
+    /// Shows the record of a mount. Removes the socket of a daemon that has died.
+    fn add(&mut self, socket: PathBuf, heard: Heard, output: &mut Output) -> Outcome<()> {
+        let (why, hint) = match heard {
+            Heard::Record(record) => {
+                let dir = record.get("dir").and_then(Value::as_str);
+                let dir = PathBuf::from(dir.unwrap_or_default());
+                if self.wants(&dir) {
+                    self.mounts += 1;
+                    show(&record, output)?;
+                }
+                self.answered.insert(dir);
+                return Ok(());
+            }
+            Heard::Dead if sockets::clear(&socket).is_ok() => {
+                self.cleared += 1;
+                let shown = socket.display();
+                output.note(&format!("removed {shown}: its daemon has died"));
+                return Ok(());
+            }
+            Heard::Dead => (
+                "its daemon has died, and the socket cannot be removed".to_owned(),
+                format!("rm {}", socket.display()),
+            ),
+            Heard::Silent(why) => (
+                why,
+                "the daemon is stuck; its log is in the state directory".to_owned(),
+            ),
+        };
+        // A socket does not tell which directory it belongs to.
+        if self.only.is_none() {
+            let place = socket;
+            self.mute.push(Mute { place, why, hint });
+        }
+        Ok(())
+    }
+}
+
+/// The mounts of this user in the system's mount table.
 pub fn own_mounts() -> Outcome<Vec<Line>> {
     let user = rustix::process::geteuid().as_raw();
     let lines = table::ours().map_err(|e| Failure::io("cannot read the mount table", &e))?;
@@ -106,7 +140,7 @@ pub fn own_mounts() -> Outcome<Vec<Line>> {
     Ok(own.collect())
 }
 
-/// Whether a mount of the table is served.
+/// Whether a mount answers.
 pub fn life(line: &Line) -> Life {
     line.life(PATIENCE)
 }
@@ -116,15 +150,15 @@ fn of_line(line: Line) -> Mute {
     let (why, hint) = match life(&line) {
         Life::Dead => (
             "dead: its daemon has died",
-            format!("clear it with `bulla umount {shown}`"),
+            format!("unmount it with `bulla umount {shown}`"),
         ),
         Life::Silent => (
             "it does not answer",
-            format!("`bulla umount {shown}` takes it away"),
+            format!("unmount it with `bulla umount {shown}`"),
         ),
         Life::Answers => (
-            "it is mounted, and has no socket to be asked at",
-            "its log tells why; its daemon may be of another version".to_owned(),
+            "it is mounted, but has no socket to ask",
+            "its log says why; the daemon may have another version of bulla".to_owned(),
         ),
     };
     Mute {

@@ -1,4 +1,4 @@
-//! `bulla verify SOURCE [PATH]`: every block is fetched and proved; what fails is named.
+//! `bulla verify SOURCE [PATH]`: reads and verifies every block, and reports the damaged files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -73,17 +73,17 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         let mut failure = Failure::from(gravest.why.clone());
         let count = report.damage_count;
         failure.push_cause(match count {
-            1 => "one damage was found".to_owned(),
-            _ => format!("{count} damages were found, the gravest is told here"),
+            1 => "one problem was found".to_owned(),
+            _ => format!("{count} problems were found; this is the most serious one"),
         });
         failure.fields = record;
         return Err(failure);
     }
     if !output.json() {
         output.line(&format!(
-            "version {version} is whole: {}; {} distinct blocks ({}) proved",
+            "version {version} is complete: {}; verified {} ({})",
             units::totals(totals),
-            report.data_blocks,
+            units::count(report.data_blocks, "distinct block", "distinct blocks"),
             units::size(report.data_bytes)
         ))?;
     }
@@ -91,7 +91,7 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
 }
 
 impl Progress {
-    /// Draws a tally while some work goes on.
+    /// Shows the progress of `work`, which counts in `tally`.
     pub async fn during<T>(&self, tally: &Tally, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut tick = tokio::time::interval(std::time::Duration::from_millis(200));

@@ -83,7 +83,7 @@ fn what_was_read_once_is_read_again_while_no_server_answers() {
     let told = home.run(&["--json", "stat", &source, BIG, "--cache", "cache"]);
     let told = told.ends(0);
     assert_eq!(told.field("offline"), true);
-    assert!(told.err.contains("no place"), "{}", told.err);
+    assert!(told.err.contains("no location"), "{}", told.err);
     // What was not read is not there, and without the cache nothing is.
     let sought = ["cat", &source, "sub/again", "--cache", "cache"];
     let deadline = ["--deadline", "3s"];

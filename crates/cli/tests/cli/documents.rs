@@ -67,6 +67,19 @@ fn is_installed(program: &str) -> bool {
 /// Ports that documents use; each becomes one that is free on this machine.
 const PORTS: std::ops::Range<u16> = 28550..28600;
 
+/// Lines of a script that wait until the server that `line` starts listens on its ports.
+fn wait_for_ports(line: &str) -> String {
+    let ports = line.split("127.0.0.1:").skip(1);
+    let ports: Vec<&str> = ports.filter_map(|rest| rest.split(' ').next()).collect();
+    if ports.is_empty() {
+        // Its ports are in a configuration file.
+        return "sleep 1\n".to_owned();
+    }
+    let connects = "(exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break";
+    let ports = ports.join(" ");
+    format!("for port in {ports}; do for _ in $(seq 400); do {connects}; sleep 0.05; done; done\n")
+}
+
 /// The script of a document: each block is checked for its exit code, the server is ended.
 fn script(blocks: &[Block], can_mount: bool) -> String {
     let mut script = "set -u\nVOLUME=\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n".to_owned();
@@ -94,7 +107,7 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
             let last = block.lines.last() == Some(line);
             let wanted = if last { block.fails } else { 0 };
             if line.ends_with('&') {
-                script.push_str("sleep 1\n");
+                script.push_str(&wait_for_ports(line));
             } else {
                 let complaint = format!("{line:?} ended with another code than {wanted}");
                 script.push_str(&format!(

@@ -211,7 +211,9 @@ fn all_mirrors_but_one_go_bad_and_programs_notice_nothing() {
         bad.turn(turn, &before);
         reader.read(40, &format!("{turn:?}"));
     }
-    std::thread::sleep(Duration::from_secs(2));
+    let refreshes = || status(&home)["refresh"]["count"].as_u64().unwrap();
+    let before = refreshes();
+    wait("the mount refreshes again", || refreshes() > before);
     reader.read(80, "all but one are bad");
     let second = fs::read(home.path("mnt/second")).unwrap();
     assert!(second == noise(300_000, 2));

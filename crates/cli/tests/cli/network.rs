@@ -187,8 +187,13 @@ fn a_replica_that_is_cut_off_while_it_pulls_goes_on_later() {
     };
     fs::write(home.path("tree/huge"), noise(HUGE_BYTES, 5)).unwrap();
     home.publish().ends(0);
-    // Until the server has seen it.
-    std::thread::sleep(Duration::from_millis(2500));
+    // The state of this reader is its own: the replica stays at version 1 for the others.
+    wait("the server sees version 2", || {
+        let mut stat = home.command(&["--json", "stat", &server.source]);
+        stat.env("BULLA_STATE_DIR", home.path("observer"));
+        let ran = Ran::of(follower.inside(|| stat.output()).unwrap());
+        ran.code == 0 && ran.field("version") == 2
+    });
 
     // Cut off when what was fetched ahead is through, and some of the rest has come.
     let child = pull("2s");

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{self, Home, Tmpfs, noise, skipped};
+use crate::support::{self, Home, Tmpfs, noise, skipped, wait};
 
 /// A published volume whose tree has some more files, and SOURCE of its server.
 fn served(home: &Home) -> (String, support::Server) {
@@ -13,6 +13,17 @@ fn served(home: &Home) -> (String, support::Server) {
     home.publish().ends(0);
     let server = home.serve("repo");
     (volume, server)
+}
+
+/// Waits until a server has seen a version. The state of this reader is its own, so that the other
+/// commands of the test do not know the version yet.
+fn wait_for_version(home: &Home, source: &str, version: u64) {
+    wait("the server sees the version", || {
+        let mut stat = home.command(&["--json", "stat", source]);
+        stat.env("BULLA_STATE_DIR", home.path("observer"));
+        let ran = support::Ran::of(stat.output().unwrap());
+        ran.code == 0 && ran.field("version") == version
+    });
 }
 
 fn grow(home: &Home, round: u64) {
@@ -41,7 +52,7 @@ fn a_pulled_replica_serves_at_once_and_follows() {
     home.run(&["verify", &replica.source]).ends(0);
     grow(&home, 1);
     home.publish().ends(0);
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_for_version(&home, &server.source, 3);
     let update = home
         .run(&["--json", "pull", &server.source, "replica"])
         .ends(0);
@@ -54,7 +65,7 @@ fn a_pulled_replica_serves_at_once_and_follows() {
     assert!(received <= new + new / 5, "{received} for {new}");
     assert!(update.field("waves").as_u64().unwrap() <= 4);
     // The server of the replica has not been told, and sees it.
-    std::thread::sleep(Duration::from_millis(2500));
+    wait_for_version(&home, &replica.source, 3);
     let verified = home.run(&["--json", "verify", &replica.source]).ends(0);
     assert_eq!(verified.field("version"), 3);
     let again = home
@@ -217,9 +228,11 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     home.run(&last).ends(0);
     let server = home.serve("repo");
     home.run(&["verify", &server.source]).ends(0);
-    std::thread::sleep(Duration::from_millis(1100));
-    let would = home.run(&["--json", "prune", "repo", "--dry-run"]).ends(0);
-    assert_eq!(would.field("kept").as_array().unwrap().len(), 1);
+    let dry_run = || home.run(&["--json", "prune", "repo", "--dry-run"]).ends(0);
+    wait("only the newest version is valid", || {
+        dry_run().field("kept").as_array().unwrap().len() == 1
+    });
+    let would = dry_run();
     let freed = would.field("freed_bytes").as_u64().unwrap();
     assert!(freed > 3_000_000, "{freed}");
     let size = || {

@@ -233,6 +233,6 @@ fn a_directory_that_others_may_enter_is_not_used() {
         told.records("mute")[0]["why"]
             .as_str()
             .unwrap()
-            .contains("no socket")
+            .contains("has no socket")
     );
 }

@@ -1,9 +1,7 @@
 //! Versions in time, through the real binary: how old one may be (`--freshness`), how it is made to
 //! live longer (`renew`), which there were (`log`), how they differ (`diff`).
 
-use std::time::Duration;
-
-use crate::support::{Home, Mounted, Ran, copy, noise, skipped};
+use crate::support::{Home, Mounted, Ran, copy, noise, skipped, wait};
 use serde_json::Value;
 
 /// A new version of this home's tree: its record.
@@ -16,8 +14,18 @@ fn publish(home: &Home, valid: &str) -> (u64, String) {
     (ran.field("version").as_u64().unwrap(), record)
 }
 
-fn wait(seconds: u64) {
-    std::thread::sleep(Duration::from_secs(seconds));
+/// Waits until strict reads are refused because the newest version has expired.
+fn wait_until_expired(home: &Home, source: &str) {
+    wait("the version expires", || {
+        cat(home, source, "strict").code == 24
+    });
+}
+
+/// How often the mount on `dir` has refreshed.
+fn refreshes(home: &Home, dir: &str) -> u64 {
+    let ran = home.run(&["--json", "status", dir]).ends(0);
+    let mount = ran.records("mount").pop().expect("a mount");
+    mount["refresh"]["count"].as_u64().expect("a count")
 }
 
 fn cat(home: &Home, source: &str, freshness: &str) -> Ran {
@@ -30,14 +38,16 @@ fn a_version_that_is_over_is_read_under_grace_or_a_pin_only() {
     let source = home.source(&home.published(), "repo");
     std::fs::write(home.path("tree/a"), "second\n").unwrap();
     let (version, record) = publish(&home, "1s");
-    wait(2);
+    wait_until_expired(&home, &source);
     let strict = cat(&home, &source, "strict").ends(24);
     assert_eq!(strict.field("stale"), Value::Null);
     let grace = cat(&home, &source, "grace=1h").ends(0);
     assert_eq!(grace.field("stale"), true);
     assert!(grace.err.contains("warning: "), "{}", grace.err);
     // The grace ends, too.
-    cat(&home, &source, "grace=1s").ends(24);
+    wait("the grace ends", || {
+        cat(&home, &source, "grace=1s").code == 24
+    });
     let pinned = cat(&home, &source, &format!("pinned={version}:{record}")).ends(0);
     assert_eq!(pinned.field("stale"), Value::Null);
     // The setting stands for the flag; a pin is of one volume and no setting.
@@ -154,11 +164,18 @@ fn a_mount_under_grace_reads_on_and_says_so_once() {
         home: &home,
         dir: "pinned",
     };
-    wait(9);
+    let told = || std::fs::read_to_string(&log).unwrap();
+    wait("the daemon logs that the grace begins", || {
+        told().contains("the grace period keeps")
+    });
+    // Two more refreshes, which could log it again.
+    let refreshes = || refreshes(&home, "grace");
+    let before = refreshes();
+    wait("two more refreshes", || refreshes() >= before + 2);
     assert_eq!(std::fs::read(home.path("grace/a")).unwrap(), b"second\n");
     assert_eq!(std::fs::read(home.path("pinned/a")).unwrap(), b"hello\n");
-    let told = std::fs::read_to_string(log).unwrap();
-    assert_eq!(told.matches("the grace keeps").count(), 1, "{told}");
+    let told = told();
+    assert_eq!(told.matches("the grace period keeps").count(), 1, "{told}");
     // A mount that begins in the grace says so at once.
     std::fs::create_dir(home.path("late")).unwrap();
     let args = [
@@ -184,8 +201,7 @@ fn renew_gives_the_same_tree_more_time() {
     let source = home.source(&home.published(), "repo");
     let before = home.run(&["--json", "stat", &source]).ends(0);
     publish(&home, "1s");
-    wait(2);
-    home.run(&["cat", &source, "a"]).ends(24);
+    wait_until_expired(&home, &source);
     let renew = ["--json", "renew", "repo", "--key", "key", "--valid", "1h"];
     let renewed = home.run(&renew).ends(0);
     assert_eq!(renewed.field("version"), 3);
@@ -290,7 +306,11 @@ fn diff_tells_what_a_rehearsal_told() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let refused = home.run(&["diff", &source]).ends(10);
-    assert!(refused.err.contains("no version before"), "{}", refused.err);
+    assert!(
+        refused.err.contains("a version before the newest"),
+        "{}",
+        refused.err
+    );
     let tree = home.path("tree");
     std::fs::create_dir_all(tree.join("new/deep")).unwrap();
     std::fs::write(tree.join("new/deep/file"), noise(9000, 5)).unwrap();
