@@ -134,7 +134,8 @@ mod tests {
         let text = String::from_utf8(out.stdout).unwrap();
         text.lines()
             .map(|line| line.trim_end_matches(" (*)").to_owned())
-            .filter(|line| !line.is_empty())
+            // A package of ours is shown with its directory, and takes seconds to build.
+            .filter(|line| !line.is_empty() && !line.contains(" (/"))
             .collect()
     }
 

@@ -26,7 +26,7 @@ use crate::blocks_out::{Body, Cutter, Outgoing};
 use crate::changes::Comparison;
 use crate::destination::Destination;
 use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped};
-use crate::publish_error::{self, PublishError, Unreadable};
+use crate::publish_error::{PublishError, Unreadable};
 use crate::statcache::CacheWriter;
 use crate::work::{Done, Event, FileId, Link, Part, What};
 
@@ -252,7 +252,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
     }
 
     fn leave_out(&mut self, path: &[u8], why: Unreadable) -> Result<(), PublishError> {
-        let path = publish_error::path(path);
+        let path = trust::change::path(path);
         if !self.skip_unreadable {
             return Err(PublishError::Unreadable { path, why });
         }

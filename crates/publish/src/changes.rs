@@ -16,7 +16,7 @@ use trust::inode::{Content, Entry, Inode};
 use trust::map::{ChildRef, Find, Interval, Item, MapRoot, Node};
 use trust::{Block, Handle, Hasher};
 
-use crate::publish_error::{self, PublishError};
+use crate::publish_error::PublishError;
 
 /// Compares with the version before, in step with the assembler.
 pub(crate) struct Comparison<'a> {
@@ -133,8 +133,8 @@ impl<'a> Comparison<'a> {
 
     fn tell(&mut self, name: &[u8], difference: Difference, is_directory: bool) {
         let path = match (&*self.path, name) {
-            (b"", name) => publish_error::path(name),
-            (path, name) => publish_error::path(&[path, b"/", name].concat()),
+            (b"", name) => trust::change::path(name),
+            (path, name) => trust::change::path(&[path, b"/", name].concat()),
         };
         self.found.push(Change {
             path,

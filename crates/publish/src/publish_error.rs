@@ -230,13 +230,3 @@ impl From<rustix::io::Errno> for Unreadable {
         Unreadable::Io(errno.into())
     }
 }
-
-/// A relative path of the tree as people see it.
-pub(crate) fn path(relative: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    if relative.is_empty() {
-        PathBuf::from(".")
-    } else {
-        PathBuf::from(std::ffi::OsStr::from_bytes(relative))
-    }
-}

@@ -33,7 +33,7 @@ use crate::blocks_out::{Cutter, Outgoing};
 use crate::chunk::{Chunker, Piece};
 use crate::destination::Destination;
 use crate::progress::Observer;
-use crate::publish_error::{self, PublishError};
+use crate::publish_error::PublishError;
 use crate::reading;
 use crate::work::WHOLE_FILE_BYTES;
 use sort::{Merge, Place, Row, Sorter, Spool, Spooled};
@@ -105,7 +105,7 @@ struct Taking<'a, D> {
 
 fn refused(path: &[u8], why: &'static str) -> PublishError {
     PublishError::Archive {
-        path: publish_error::path(path),
+        path: trust::change::path(path),
         why,
     }
 }
@@ -122,7 +122,7 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>, PublishError> {
             b".." => return Err(refused(path, "a name that leads upwards")),
             name => {
                 check_name(name).map_err(|why| PublishError::Unreadable {
-                    path: publish_error::path(path),
+                    path: trust::change::path(path),
                     why: why.into(),
                 })?;
                 names.push(name);
@@ -162,7 +162,7 @@ impl<D: Destination> Taking<'_, D> {
         let encoded = inode.encode();
         // Rules of the format that an archive can break: the length of a link's target, for one.
         Inode::decode(&encoded).map_err(|why| PublishError::Unreadable {
-            path: publish_error::path(&path),
+            path: trust::change::path(&path),
             why: why.into(),
         })?;
         let at = self.spool.push(&encoded)?;

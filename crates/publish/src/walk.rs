@@ -219,7 +219,7 @@ impl Walk<'_> {
         let here = self.stack.last().map(|l| (device(&l.stat), l.stat.stx_ino));
         if here.is_some() && here == self.scope.forbidden {
             return Err(PublishError::RepositoryInside {
-                path: crate::publish_error::path(&self.path),
+                path: trust::change::path(&self.path),
             });
         }
         Ok(())
@@ -301,7 +301,7 @@ impl Walk<'_> {
             if above.fd.is_none() {
                 above.fd = Some(Arc::new(reopen(fd, &above.stat).map_err(|why| {
                     PublishError::Unreadable {
-                        path: crate::publish_error::path(&self.path),
+                        path: trust::change::path(&self.path),
                         why,
                     }
                 })?));

@@ -2,10 +2,6 @@
 //! are equal and are never fetched (`trust::map::Diff`). [`trust::change`] defines what counts as changed,
 //! here and in the dry run of a publication.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-
 use bytes::Bytes;
 use trust::inode::{Content, Entry, Inode};
 use trust::map::{Diff, MapRoot};
@@ -137,7 +133,7 @@ fn compare(path: &[u8], before: Option<&Inode>, after: Option<&Inode>) -> Option
 
 fn change(path: &[u8], difference: Difference, is_directory: bool) -> Change {
     Change {
-        path: PathBuf::from(OsStr::from_bytes(path)),
+        path: trust::change::path(path),
         difference,
         is_directory,
     }

@@ -261,11 +261,7 @@ pub fn tell(change: &Change, counts: &mut [u64; 3], output: &mut Output) -> Outc
         Difference::Removed => ("removed", removed),
     };
     *count += 1;
-    // The root directory is `.`, as in `stat`.
-    let name = match change.path.as_os_str().as_bytes() {
-        b"" => b".",
-        name => name,
-    };
+    let name = change.path.as_os_str().as_bytes();
     if output.json() {
         let mut one = Map::new();
         text::put_name(&mut one, "path", name);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use trust::inode::Mtime;
 
 use super::header::{BLOCK, Header, decimal, number, text, time};
-use crate::publish_error::{self, PublishError};
+use crate::publish_error::PublishError;
 
 /// Longest pax header or long name, bytes: 1 MiB of attributes, and room.
 const MAX_META_BYTES: u64 = 2 << 20;
@@ -452,7 +452,7 @@ impl<R: Read> Archive<R> {
 
     fn bad(&self, why: &'static str) -> PublishError {
         PublishError::Archive {
-            path: publish_error::path(&self.name),
+            path: trust::change::path(&self.name),
             why,
         }
     }

@@ -1,5 +1,7 @@
 //! How two versions of a tree differ, as it is told to people.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::tree::inode::{Content, Inode};
@@ -18,12 +20,20 @@ pub enum Difference {
 /// A path that differs between two versions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
-    /// Relative to the top of the volume.
+    /// Relative to the root directory, which is `.` itself.
     pub path: PathBuf,
     /// How.
     pub difference: Difference,
     /// Whether it is (or was) a directory. One that only holds changed entries is not changed itself.
     pub is_directory: bool,
+}
+
+/// The path of a [`Change`]: the bytes of the volume's path, `.` for the root directory.
+pub fn path(relative: &[u8]) -> PathBuf {
+    match relative {
+        b"" => PathBuf::from("."),
+        relative => PathBuf::from(OsStr::from_bytes(relative)),
+    }
 }
 
 /// Whether two inodes are equal apart from a directory's entries: two directories with the same

@@ -188,6 +188,11 @@ async fn empty_repository_is_not_reported_as_tampering() {
     assert!(matches!(error, VolumeError::Place(_)), "{error}");
     let volume = world.open(vec![empty, Arc::new(world.replica())]).await;
     let volume = volume.unwrap();
-    let wrong: Vec<u64> = volume.mirrors().status().iter().map(|m| m.counts.wrong).collect();
+    let wrong: Vec<u64> = volume
+        .mirrors()
+        .status()
+        .iter()
+        .map(|m| m.counts.wrong)
+        .collect();
     assert_eq!(wrong, [0, 0]);
 }
