@@ -1,11 +1,10 @@
-//! The assembler: takes what gatherer and readers found, in the order of the tree, and makes directories of
-//! it, from the bottom up, so that the root comes last.
+//! The assembler builds directories from the bottom up, out of what the gatherer and the readers send in the
+//! order of the tree. The root comes last.
 //!
-//! Segments get the order in which the tree is read: each node of a directory, then the array nodes of the
-//! files that belong to it, then the small ones of these files (one read-around brings `ls -l`, their
-//! content, and where that of the larger ones begins), content of large files by itself before. What it
-//! holds is bounded: entries of finished sub-directories, what follows one node, files whose other names are
-//! still to come.
+//! Blocks go into segments in the order in which a tree is read: a node of a directory, the array nodes of
+//! the files in it, then the content of its small files. So one read-around brings `ls -l`, the small
+//! files, and the first nodes of the larger ones. The content of large files lies before. Memory is
+//! bounded: entries of finished sub-directories, blocks that follow one node, and files with further names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! From what the system says of a file to its inode: which attributes are published, and which are not.
+//! Makes the inode of a file from its attributes on this machine, and decides which attributes are
+//! published.
 //!
 //! By default: kind, permission bits, modification time and the `user.*` attributes. With `--owner` also
 //! numeric owner and group, POSIX ACLs and file capabilities, which grant rights to the numbers that they

@@ -1,8 +1,8 @@
-//! A repository that one publication makes, and takes back where the publication comes to nothing: what a
-//! refused command leaves must not be in the way of the next one, or be published by it.
+//! Removes a new repository when the publication that made it fails. Otherwise a refused command would leave
+//! a repository that blocks the next command, or that the next command publishes.
 //!
-//! Only what this run made is removed, and only while it is empty: the two files that say that it is a
-//! repository, and directories in which nothing lies. So nothing can be lost, whoever else is at work.
+//! Removes only what this run made, and only while it is empty: the two files that mark a repository, and
+//! empty directories. So no data can be lost, even if another process works there.
 
 use std::fs::{self, File};
 use std::io;

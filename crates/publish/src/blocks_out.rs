@@ -1,5 +1,5 @@
-//! From plaintext to a block that may have to be stored: cut, name, drop what the store has, pack.
-//! One [`Cutter`] for each thread; what they share is the store's index and a small filter.
+//! Turns plaintext into blocks to store: cuts it, hashes the blocks, drops those that the store has, and
+//! compresses the others. Each thread has a [`Cutter`]; threads share the store's index and a small filter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,5 @@
-//! The gatherer: one thread that walks the tree, looks at every entry, and tells the assembler in order
-//! what to expect while the readers find it out. It also cuts up long files itself, so that one file keeps
-//! all readers busy.
+//! The gatherer: one thread that walks the tree and tells the assembler, in the order of the tree, which
+//! entries come, while the readers read them. It splits long files, so that all readers can work on one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

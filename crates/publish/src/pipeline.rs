@@ -1,8 +1,8 @@
 //! `publish`: a directory becomes the next version of the volume in a repository (publish.md, *Publishing*;
-//! SFSRO's sfsrodb). See `work` for how the threads hang together.
+//! SFSRO's sfsrodb). `work` shows how the threads are connected.
 //!
-//! The last published version stands until the very last step, the writer's commit; whatever ends the work
-//! before leaves only what the next writer clears away or finds useful.
+//! The previous version stays valid until the last step, the writer's commit. If the work ends earlier, the
+//! next writer removes or reuses what it left.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;

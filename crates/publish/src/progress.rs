@@ -1,4 +1,4 @@
-//! What a publication tells while it works, and in the end.
+//! What a publication reports while it works and at the end.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What can keep a tree from being published, or a key from being read.
+//! Errors of publishing a tree.
 
 use std::path::PathBuf;
 

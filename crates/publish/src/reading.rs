@@ -1,6 +1,6 @@
-//! The readers: threads that read files, cut and pack them. A file is published as it was at one moment,
-//! or not at all: its size and times are looked at before and after. (The one thing that no reader can see
-//! is a single `write` call that began more than 20 ms before the reading and goes on during it.)
+//! The readers: threads that read, cut and compress files. A file is published as it was at one moment, or
+//! not at all: a reader compares size and times before and after. (A reader cannot detect a single `write`
+//! call that began more than 20 ms before the reading and goes on during it.)
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,9 +1,9 @@
-//! `renew`: the tree stays, its time goes on (SFSRO 3.1). A publisher's key signs a new record of the
-//! same root; a timestamp's key vouches anew for the record that stands. Which of the two follows
-//! from the key alone.
+//! `renew`: extends the validity of the newest version (SFSRO 3.1). A publisher's key signs a new record of
+//! the same root; a timestamp key signs a new timestamp for the existing record. The key decides which of
+//! the two happens.
 //!
-//! Under the writer's lock and through the writer's commit: never beside a publication, and a crash
-//! leaves the old head or the new one.
+//! Holds the writer's lock and ends with the writer's commit: it never runs beside a publication, and a
+//! crash leaves either the old head or the new one.
 
 use std::path::Path;
 

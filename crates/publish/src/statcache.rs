@@ -1,8 +1,8 @@
-//! The stat cache: what every file was like when it was last published, so that files that have not changed
-//! since are not read again (docs/decisions/0011-publish-pipeline.md).
+//! The stat cache: the attributes of every file when it was last published. Unchanged files are not read
+//! again (docs/decisions/0011-publish-pipeline.md).
 //!
-//! A file is the same when device, inode number, size, modification and change time are, to the nanosecond.
-//! One that was changed less than [`RACY_SECONDS`] before a publication began is not remembered: a later
+//! A file is unchanged when device, inode number, size, modification time and change time are equal, to the
+//! nanosecond. A file that was changed less than [`RACY_SECONDS`] before a publication began is not remembered: a later
 //! change could bear the same times. The cache counts only together with the very version that it was written
 //! for, because only that proves the blocks to be in the repository. It is written and read as a stream, in
 //! the order of the walk; losing it, or any damage, costs time only.

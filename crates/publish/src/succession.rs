@@ -1,6 +1,6 @@
-//! Which version is next, and the head that makes it stand (trees.md, *Statements*): the first publication
-//! makes the genesis policy, each later one builds on a head that verifies. Who signs, and where, comes
-//! after: a [`Request`] carries all that it takes.
+//! Determines the number of the next version and makes its head (trees.md, *Statements*). The first
+//! publication makes the genesis policy; each later one continues a verified head. Signing comes after, here
+//! or on another machine: a [`Request`] carries all that it needs.
 
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! `publish -`: a tar stream as the tree, with the same root as the directory that it would unpack to.
 //!
-//! Content goes into the repository as it comes. What is left of a member, its inode, is spooled and
-//! sorted by `sort` into the order of the walk, and the assembler makes directories of it as of any
-//! tree. Memory is bounded but for 40 bytes a name, by which hard links find what they name.
+//! Content goes into the repository as it arrives. The inode of a member is spooled; `sort` puts the inodes
+//! into the order of the walk, and the assembler builds directories from them as from any tree. Memory is
+//! bounded except for 40 bytes for each name, by which hard links find their targets.
 //!
-//! Members of one name: the last counts. A directory that is not in the archive has the mode 0755 and
+//! Of several members with one name, the last counts. A directory that is not in the archive has the mode 0755 and
 //! the time 0. Names that lead out of the tree are refused.
 
 mod header;

@@ -1,7 +1,7 @@
-//! Walks the tree that is to be published, in the one order that everything else follows.
+//! Walks the tree to be published, in the order that all other parts rely on.
 //!
-//! A directory is told after all its sub-directories; those come in the order of their names' bytes, and
-//! so do the names within a directory. Only this order is a promise (hard links are named by the first
+//! A directory comes after all its sub-directories. Sub-directories, and the names in a directory, come in
+//! byte order. Only this order is a promise (hard links are named by the first
 //! path in it, the stat cache is merged along it). Everything is opened relative to a directory that is
 //! open already and never through a symbolic link, so that a rename beside us cannot lead outside. One
 //! listing (about 8 bytes and the name for each entry) is held for each directory on the way down, and at

@@ -7,9 +7,8 @@
 //!    └──────────────── events (bounded, in order) ────▶ assemble ──▶ repository
 //! ```
 //!
-//! A reader never waits for anything but a job: its answer always has room. So nothing can lock up, and
-//! what is under way is bounded by the length of the two queues, at most about 1 MiB of content in each
-//! place.
+//! A reader waits only for jobs, because its answer always has room. So no deadlock is possible, and work in
+//! flight is bounded by the two queues: at most about 1 MiB of content in each place.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! A publisher in fifty lines: the reference that readers are tested with, honest or malformed.
+//! A simple publisher in memory: the reference for tests of readers, honest or malformed.
 //!
 //! It keeps a volume's records in memory, signs heads with one key, and lets a test put any bytes
 //! where a publisher would put right ones. The real pipeline shares none of this code but `trust`.

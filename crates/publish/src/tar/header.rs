@@ -1,5 +1,6 @@
 //! The fields of a tar header: octal and base-256 numbers, names, the checksum; and the numbers and
-//! times of pax records. A stranger's, each with one reading or none.
+//! times of pax records. All of it is untrusted;
+//! each field has exactly one interpretation or is refused.
 
 use trust::inode::Mtime;
 

@@ -1,7 +1,7 @@
 //! A tar stream, member by member (POSIX.1-2017 pax; GNU long names, base-256 numbers and sparse
-//! files), in bounded memory and believing nothing: names, sizes and maps are a stranger's.
+//! files), in bounded memory. Names, sizes and maps are untrusted.
 //!
-//! Read by hand because what is needed is exact: values of pax records are bytes and may hold
+//! This parser is our own because the result must be exact: values of pax records are bytes and may hold
 //! newlines, times have nanoseconds and signs, the holes of a sparse file are never spelt out, and a
 //! stream that ends without its end mark is an archive that was cut off.
 

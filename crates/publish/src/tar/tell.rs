@@ -1,5 +1,4 @@
-//! The second half of an archive: its members in the order of the walk become what the assembler is
-//! told of any tree.
+//! The second half of publishing an archive: sends its members, in the order of the walk, to the assembler.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
