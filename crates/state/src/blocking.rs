@@ -1,11 +1,11 @@
-//! Runs work on tokio's pool of blocking threads until a deadline. The caller returns at the deadline at
-//! the latest. Work that was not begun by then never runs; work that was begun runs to its end, and the
-//! error says so.
+//! Runs work on tokio's pool of blocking threads until a deadline. Work that was not begun by then never
+//! runs, and the caller returns. Work that was begun gets some seconds more; if the disk does not answer
+//! by then, the caller returns, the work runs to its end, and the error says so.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{StateError, stalled};
 
@@ -46,11 +46,16 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-/// Runs `work` on the pool of blocking threads, until `deadline`. `work` asks `claim` before it changes
-/// anything.
+/// How long work that was begun may take beyond the deadline. A write takes milliseconds on a disk that
+/// answers, and seconds on a busy one. An error about a write that succeeds a moment later would help
+/// nobody.
+const BEGUN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs `work` on the pool of blocking threads, until `deadline`, or [`BEGUN_PATIENCE`] later if it was
+/// begun by then. `work` asks `claim` before it changes anything.
 ///
 /// # Errors
-/// [`StateError::Stalled`] when `work` has not returned at the deadline.
+/// [`StateError::Stalled`] when `work` has not returned by then.
 ///
 /// # Panics
 /// Outside a tokio runtime, and when `work` panics.
@@ -60,14 +65,21 @@ pub(crate) async fn run<T: Send + 'static>(
     deadline: Instant,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StateError> {
-    let task = tokio::task::spawn_blocking(work);
-    match tokio::time::timeout_at(deadline.into(), task).await {
+    let mut task = tokio::task::spawn_blocking(work);
+    let mut ended = tokio::time::timeout_at(deadline.into(), &mut task).await;
+    if ended.is_err() {
+        if claim.abandon() {
+            return Err(stalled(path, false));
+        }
+        ended = tokio::time::timeout(BEGUN_PATIENCE, task).await;
+    }
+    match ended {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime shuts down.
             Err(_) => Err(stalled(path, !claim.abandon())),
         },
-        Err(_) => Err(stalled(path, !claim.abandon())),
+        Err(_) => Err(stalled(path, true)),
     }
 }

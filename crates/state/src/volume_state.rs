@@ -96,8 +96,9 @@ impl VolumeState {
     /// Takes the lock, runs `work` on the pool of blocking threads, and releases the lock. Waiting for
     /// the lock occupies no thread.
     ///
-    /// At the deadline the caller is free. If `work` was not begun by then, or when the returned future
-    /// is dropped, it never runs. If it was begun, it runs to its end, and the error says so.
+    /// If `work` was not begun by the deadline, or when the returned future is dropped, it never runs and
+    /// the caller is free. Work that was begun gets ten seconds more; after that the caller is free, the
+    /// work runs to its end, and the error says so.
     ///
     /// # Errors
     /// What `work` returns; [`StateError::Locked`] when another process held the lock until the

@@ -51,8 +51,15 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
 /// Builds the tests.
 pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
     let mut build = Command::new("cargo");
+    // Fuzz targets are no tests and would be linked without instrumentation; they have a step of their own.
     build
-        .args(["test", "--workspace", "--no-run", "--quiet"])
+        .args([
+            "test",
+            "--workspace",
+            "--exclude=bulla-fuzz",
+            "--no-run",
+            "--quiet",
+        ])
         .current_dir(root);
     if which == Which::Unit {
         build.args(["--lib", "--bins"]);
@@ -88,9 +95,15 @@ fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
     Job {
         name: "documentation".to_owned(),
         program: "cargo".into(),
-        args: ["test", "--workspace", "--doc", "--quiet"]
-            .map(str::to_owned)
-            .to_vec(),
+        args: [
+            "test",
+            "--workspace",
+            "--exclude=bulla-fuzz",
+            "--doc",
+            "--quiet",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         directory: root.to_path_buf(),
         log: logs.join("documentation.txt"),
         limit,
