@@ -4,7 +4,7 @@
 #   test.sh short   these, all tests, mutations, a short run of the fuzz targets, mounts left behind
 #   test.sh long    the same with what takes long, without budgets
 # The last line printed is the sum of all test runs, in cargo's own words.
-#   BULLA_BUDGET_FACTOR=N   multiplies the budgets, 1.5 by default
+#   BULLA_BUDGET_FACTOR=N   multiplies the budgets, 2 by default
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$HOME/.cargo/bin:$PATH"
