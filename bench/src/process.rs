@@ -365,9 +365,14 @@ mod tests {
         daemon.wait_until("written its child", written).unwrap();
         let sleeper = fs::read_to_string(&pid_file).unwrap().trim().to_owned();
         drop(daemon);
-        // A zombie that init has not reaped yet has no command line.
-        let left = fs::read(format!("/proc/{sleeper}/cmdline")).unwrap_or_default();
-        assert!(left.is_empty(), "the sleeper lives on");
+        // The kernel ends a killed process after the signal was sent. A zombie has no command line.
+        let path = format!("/proc/{sleeper}/cmdline");
+        let is_gone = || fs::read(&path).unwrap_or_default().is_empty();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !is_gone() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(is_gone(), "the sleeper lives on");
     }
 
     #[test]

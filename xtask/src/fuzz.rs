@@ -128,6 +128,8 @@ fn build(root: &Path, targets: &[String]) -> Result<BTreeMap<String, PathBuf>> {
         .arg(format!("--bin={CONTROL}"))
         .current_dir(root)
         .env("CARGO_INCREMENTAL", "0")
+        // More inputs a second. Dependencies have a level of their own, so they are not built again.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .env(
             "RUSTC_WORKSPACE_WRAPPER",
             wrapper(&root.join("target/fuzz"))?,

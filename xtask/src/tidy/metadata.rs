@@ -45,6 +45,9 @@ pub struct Target {
     pub name: String,
     /// `lib`, `proc-macro`, `bin` and so on.
     pub kind: Vec<String>,
+    /// Whether `cargo test` looks for documentation tests in it.
+    #[serde(default)]
+    pub doctest: bool,
 }
 
 /// One entry of a package's table of dependencies.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 mod arrows;
 mod docs;
+mod doctests;
 mod licences;
 mod metadata;
 mod modules;
@@ -64,6 +65,7 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(arrows::check(&metadata, &texts));
     findings.extend(arrows::check_rows(&metadata));
     findings.extend(unused::check(root, &metadata, &texts));
+    findings.extend(doctests::check(root, &metadata, &texts));
     findings.extend(licences::check(&metadata));
     let page = std::fs::read_to_string(root.join(picture::FILE))?;
     findings.extend(picture::check(&page, &metadata));
