@@ -109,7 +109,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_tree_holds_what_was_put_into_it(model in models(600), probe in models(20)) {
+    fn map_returns_the_entries_that_were_added(model in models(600), probe in models(20)) {
         let mut blocks = Blocks::default();
         let root = blocks.build(TINY, Salt::default(), &model);
         let Some(root) = root else {
