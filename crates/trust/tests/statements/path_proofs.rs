@@ -302,7 +302,7 @@ fn blocks_swapped_missing_or_surplus_are_refused() {
         for j in 0..i {
             let mut parts = Parts::of(&proof);
             parts.blocks.swap(i, j);
-            refused_as(check(&parts), "does not hash to the handle");
+            refused_as(check(&parts), "does not hash to the requested handle");
         }
     }
     let mut parts = Parts::of(&proof);
