@@ -1,6 +1,6 @@
-//! Directories of mode 0700 and files of mode 0600, because other users must not see what a user reads or which
-//! statements a publisher has signed. Files and directories that older versions made more open are closed when
-//! they are used, if they belong to this user.
+//! Directories of mode 0700 and files of mode 0600, because other users must not see what a user reads or
+//! which statements a publisher has signed. Files and directories that older versions made more open are
+//! closed when they are used, if they belong to this user.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::ErrorKind;

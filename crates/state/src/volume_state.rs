@@ -5,8 +5,8 @@
 //! rollbacks. A file is replaced as a whole: write, fsync, rename, fsync. All processes of the user take one
 //! lock.
 //!
-//! This is state, not a cache: without the floor the reader forgets which versions it has seen. Only the rules
-//! of `trust::floor` lower it. Nothing depends on the adopted head.
+//! This is state, not a cache: without the floor the reader forgets which versions it has seen. Only the
+//! rules of `trust::floor` lower it. Nothing depends on the adopted head.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
