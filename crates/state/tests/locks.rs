@@ -47,7 +47,7 @@ fn names_the_holder(error: &StateError, holder: &StoppedHolder) {
 }
 
 #[test]
-fn stopped_holder_costs_a_synchronous_caller_the_deadline() {
+fn synchronous_caller_returns_at_the_deadline_when_the_holder_is_stopped() {
     let (_directory, state, holder) = held();
     let began = Instant::now();
     let error = state.lock(after(300)).unwrap_err();
@@ -61,7 +61,7 @@ fn stopped_holder_costs_a_synchronous_caller_the_deadline() {
 
 /// One thread runs everything here. If a wait blocked it, the counter would not advance.
 #[tokio::test]
-async fn stopped_holder_costs_an_asynchronous_caller_the_deadline_and_others_nothing() {
+async fn asynchronous_caller_returns_at_the_deadline_and_does_not_block_others() {
     let (directory, state, holder) = held();
     let ticks = Arc::new(AtomicU64::new(0));
     let counts = ticks.clone();

@@ -253,7 +253,7 @@ async fn stalled_mirror_is_noticed_and_then_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hedges_are_at_most_one_in_twenty_and_the_savings() {
+async fn hedges_are_limited_by_their_budget() {
     let one = Fake::new("one", Does::Answer(10 * MS));
     let two = Fake::new("two", Does::Answer(10 * MS));
     let both = mirrors(&[&one, &two]);

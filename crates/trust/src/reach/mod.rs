@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `need` | a wanted block, the path that it belongs to, and the proof that bytes are this block |
 //! | `walk`, `expand`, `compare` | [`Reach`]: walks a tree, or what differs from a complete base |
-//! | `lookup` | [`Lookup`]: follows one path down to its inode, or to the place where it ends |
+//! | `lookup` | [`Lookup`]: follows one path to its inode, or to the node that proves its absence |
 //!
 //! Sans-I/O: the caller reads blocks where and how it likes and in any order. It handles duplicates too:
 //! [`Reach::skip`] says that everything below a wanted block is known. A publisher can nest a tree in itself

@@ -171,7 +171,7 @@ fn trailing_bytes_after_a_signed_statement_are_refused() {
 // The cache.
 
 #[test]
-fn the_cache_tells_message_key_and_signature_apart() {
+fn signature_cache_distinguishes_message_key_and_signature() {
     let mut cache = Signatures::default();
     let (one, two) = (key(1), key(2));
     let signature = one.sign(b"message");

@@ -59,7 +59,7 @@ fn with(request: &Request, volume: VolumeId, change: impl FnOnce(&mut RootRecord
 }
 
 #[test]
-fn a_request_comes_back_signed_and_makes_a_head() {
+fn signed_request_makes_a_head() {
     let (mut request, volume, _) = first();
     let examined = examine(&request).unwrap();
     assert_eq!((examined.volume, examined.name.as_str()), (volume, "new"));

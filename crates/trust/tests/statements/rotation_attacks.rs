@@ -121,7 +121,7 @@ fn rescued() -> (World, Floor, Head, Head) {
 }
 
 #[test]
-fn a_new_policy_sets_the_floor_downwards_after_a_stolen_key() {
+fn new_policy_lowers_the_floor_after_a_key_was_stolen() {
     let (world, floor, good, evil) = rescued();
     let rescued = adopted(&floor, &[&good]);
     assert_eq!(rescued.adopted().unwrap().version, 1);

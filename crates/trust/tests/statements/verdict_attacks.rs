@@ -128,7 +128,7 @@ fn two_successor_policies_shown_at_once_are_a_fork() {
 }
 
 #[test]
-fn a_fresh_start_shown_by_one_mirror_expires_what_another_shows() {
+fn newer_start_at_one_mirror_expires_the_head_of_another() {
     let mut world = World::new();
     let old = world.publish(1);
     let fresh = RootRecord {

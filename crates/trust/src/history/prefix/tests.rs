@@ -205,7 +205,7 @@ fn log_of_any_length_wants_few_tiles() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_older_log_is_shown(size in 1u64..3000, part in 0.0..1.0f64, forked in any::<bool>()) {
+    fn older_log_of_any_size_is_proved_or_a_fork(size in 1u64..3000, part in 0.0..1.0f64, forked in any::<bool>()) {
         let old = (size as f64 * part) as u64;
         let kept = Kept::new(size, u64::MAX);
         let mut point = kept.point(old);
@@ -217,7 +217,7 @@ proptest! {
         }
     }
     #[test]
-    fn any_bytes_are_a_tile_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+    fn arbitrary_bytes_are_refused_as_a_tile(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
         let kept = Kept::new(12, u64::MAX);
         let mut prefix = kept.prefix(kept.point(5));
         prop_assert!(prefix.supply(&bytes).is_err());

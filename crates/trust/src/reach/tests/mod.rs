@@ -244,7 +244,7 @@ fn array_file(root: ArrayRoot) -> Inode {
 }
 
 #[test]
-fn tree_nested_in_itself_costs_the_blocks_that_exist() {
+fn tree_nested_in_itself_is_walked_once_per_block() {
     let mut world = World::default();
     let mut inode = directory(None);
     for _ in 0..60 {
@@ -412,7 +412,7 @@ fn block_of_another_kind_is_refused() {
 }
 
 #[test]
-fn frame_is_unpacked_and_the_fault_is_told_apart() {
+fn frame_is_unpacked_and_the_party_at_fault_is_named() {
     let wanted = Wanted::Map(hasher().handle::<MapNode>(b"no node"));
     let mut packer = Packer::new();
     let mut unpack = |kind, bytes: &[u8]| {

@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_one_node_or_refused(
+    fn arbitrary_node_bytes_are_refused_or_canonical(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         honest in any::<bool>(),
     ) {
@@ -177,7 +177,7 @@ fn encode(node: &Node) -> Vec<u8> {
 }
 
 #[test]
-fn every_shape_at_the_edges_of_a_node() {
+fn trees_around_full_nodes_have_the_expected_shape() {
     for count in [1, 2, 255, 256, 257, 511, 512, 513, 65_535, 65_536, 65_537] {
         let list: Vec<Extent> = (0..count).map(|i| data(i, 1 + i as u32 % 9)).collect();
         check_against_model(&list, &[0, 1, count, u64::MAX]);

@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_one_inode_or_refused(
+    fn arbitrary_inode_bytes_are_refused_or_canonical(
         inode in inodes(), at in any::<prop::sample::Index>(), mask in 1..=255u8,
         noise in prop::collection::vec(any::<u8>(), 0..80), head in any::<bool>(),
     ) {

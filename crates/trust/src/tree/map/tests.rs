@@ -327,7 +327,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_one_node_or_refused(
+    fn arbitrary_node_bytes_are_refused_or_canonical(
         model in models(40), at in any::<prop::sample::Index>(), mask in 1..=255u8,
         noise in prop::collection::vec(any::<u8>(), 0..100),
     ) {
@@ -389,7 +389,7 @@ fn changes_close_together_give_the_root_of_building_anew() {
 
 /// Cost with the sizes of real trees.
 #[test]
-fn edits_and_diffs_cost_what_changes() {
+fn edits_and_diffs_cost_only_the_changed_nodes() {
     let mut model: Model = (0..60_000u32)
         .map(|i| {
             let name = format!("file-{:08x}", i.wrapping_mul(2_654_435_761));

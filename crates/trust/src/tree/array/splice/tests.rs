@@ -461,7 +461,7 @@ fn range_that_cuts_a_block_or_leaves_the_content_is_refused() {
         len: (1 << 20) + 1,
     };
     assert!(try_it(0..0, &[block]).is_err());
-    // Holes may be cut; what is left of them meets the new hole.
+    // Holes may be cut. The rest of a cut hole merges with the new one.
     let hole = [Extent::Hole { len: 5 }];
     let (cut, _) = store.splice(Some(&root), 65_540..65_550, &hole, FAN_OUT);
     let expected = [data(1), Extent::Hole { len: 95 }, data(2)];
