@@ -244,7 +244,7 @@ fn array_file(root: ArrayRoot) -> Inode {
 }
 
 #[test]
-fn tree_nested_in_itself_is_walked_once_per_block() {
+fn tree_nested_in_itself_is_walked_in_linear_time() {
     let mut world = World::default();
     let mut inode = directory(None);
     for _ in 0..60 {
