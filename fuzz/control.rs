@@ -1,5 +1,5 @@
-//! The control: a decoder with a mistake behind four compared bytes, which a working fuzzer finds in
-//! a moment. Where it does not, the instrumentation is broken and no clean run means anything.
+//! The control: a decoder with a bug behind four compared bytes, which a working fuzzer finds in a moment.
+//! When it does not, the instrumentation is broken and other clean runs mean nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

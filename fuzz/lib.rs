@@ -1,5 +1,5 @@
-//! What the fuzz targets share: seeds that are made, not stored, so that they always are of today's
-//! formats; and a small honest volume to take them from. Relies on the product's own encoders.
+//! Shared by the fuzz targets: seeds, and a small valid volume to make them from. Seeds are made and not
+//! stored, so they always have today's formats. Relies on the product's own encoders.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use trust::statement::VolumeId;
 use trust::timestamp::Timestamp;
 use trust::{Handle, Hasher, InodeBlock, Kind, Record, checkpoint, map};
 
-/// When everything here happens, unix seconds.
+/// The time of all targets, unix seconds.
 pub const NOW: u64 = 1_800_000_000;
 
-/// Writes `seeds` where the fuzzer will look for its corpus; called before it looks.
+/// Writes `seeds` to the fuzzer's corpus directory. Call it before the fuzzer reads that directory.
 pub fn plant(seeds: impl IntoIterator<Item = Vec<u8>>) {
     let Some(directory) = std::env::var_os("BULLA_FUZZ_CORPUS") else {
         return;
@@ -27,7 +27,8 @@ pub fn plant(seeds: impl IntoIterator<Item = Vec<u8>>) {
     }
 }
 
-/// The bytes with the checksum that their last 32 should be: otherwise nothing gets past it.
+/// The bytes with their last 32 replaced by the right checksum. Otherwise the decoder would refuse all of
+/// them.
 pub fn with_checksum(data: &[u8]) -> Vec<u8> {
     let body = data
         .get(..data.len().saturating_sub(32))
@@ -80,7 +81,7 @@ pub fn volume_hasher() -> Hasher {
     Hasher::new(&[9; 32])
 }
 
-/// [`honest_head`] over another tree.
+/// Like [`honest_head`], with another tree.
 pub fn head_of(root: Handle<InodeBlock>) -> (VolumeId, Head, trust::history::LogPoint) {
     let roles = Roles {
         owners: Threshold::single(key(1).public()),
@@ -138,7 +139,7 @@ pub fn head_of(root: Handle<InodeBlock>) -> (VolumeId, Head, trust::history::Log
     (volume, head, after)
 }
 
-/// A record of so many bytes that do not compress.
+/// A record of this length that does not compress.
 pub fn record(number: u8, len_bytes: usize) -> Record {
     let mut x = u32::from(number) + 1;
     let step = |_| {
@@ -173,7 +174,7 @@ pub fn disk(files: &[(&str, &[u8])]) -> std::sync::Arc<sim::disk::CrashDisk> {
     disk
 }
 
-/// The bytes of every file with this ending of an honest repository, and its head file.
+/// The bytes of every file with this suffix in a valid repository, and its head file.
 pub fn repository_files(ending: &str) -> (Vec<Vec<u8>>, Vec<u8>) {
     use store::disk::Disk;
     let disk = sim::disk::CrashDisk::new();
@@ -196,8 +197,8 @@ pub fn repository_files(ending: &str) -> (Vec<Vec<u8>>, Vec<u8>) {
     (some.collect(), read(&"head".to_owned()))
 }
 
-/// An address of this machine, another one each time: closed connections linger a minute, and those
-/// of one address would soon take all its ports.
+/// A loopback address, a new one each time. Closed connections remain for a minute, so those of a single
+/// address would soon take all its ports.
 pub fn next_loopback() -> std::net::SocketAddr {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,5 +1,5 @@
-//! Any bytes as a node of an array tree that bears its handle: refused, or the one encoding of what
-//! was read, whose offsets add up.
+//! Arbitrary bytes as a node of an array tree, under their own handle. They are refused, or they are the
+//! canonical encoding of the decoded node, and its offsets add up.
 #![no_main]
 
 use bulla_fuzz::{hasher, plant};

@@ -1,4 +1,4 @@
-//! Any bytes as the body of each statement: refused, or the one encoding of what was read.
+//! Arbitrary bytes as the body of each statement. They are refused, or they are the canonical encoding.
 #![no_main]
 
 use bulla_fuzz::{honest_head, key, plant};

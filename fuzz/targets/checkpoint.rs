@@ -1,4 +1,4 @@
-//! Any bytes as a witnessed checkpoint: never good for another log than the one it is about.
+//! Arbitrary bytes as a witnessed checkpoint. They are never accepted for another log than the one they name.
 #![no_main]
 
 use std::sync::OnceLock;

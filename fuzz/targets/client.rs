@@ -1,5 +1,5 @@
-//! The client's end of a connection: any bytes as what a server sends, in answer to three requests
-//! made at once. Each comes to an end, and a record that was not asked for is no part of an answer.
+//! The client's end of a connection: arbitrary bytes as the server's answer to three concurrent requests.
+//! Each request ends, and no answer contains records that were not requested.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ fn seeds() -> Vec<Vec<u8>> {
         (kind::DONE, b""),
         (kind::RANGE, b"bytes"),
     ];
-    // Which request gets which number is the client's choice.
+    // The client chooses the number of each request.
     [[1, 2, 2, 3], [3, 1, 1, 2], [2, 3, 3, 1]]
         .iter()
         .map(|ids| {
@@ -75,9 +75,9 @@ async fn talk(answer: &[u8]) {
     let want = wanted();
     let server = async {
         let (mut stream, _) = listener.accept().await.expect("a client");
-        // Who comes again finds nobody, at once.
+        // A second connection is refused at once.
         drop(listener);
-        // What is closed while requests lie unread is reset, and the answer lost.
+        // Closing the connection with unread requests would reset it, and the answer would be lost.
         let mut asked = [0; 4096];
         let _ = stream.read(&mut asked).await;
         let _ = stream.write_all(answer).await;

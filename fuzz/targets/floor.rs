@@ -1,5 +1,5 @@
-//! Any bytes as a floor that was kept on disk: refused, or the one encoding of what was read; and a
-//! reader with that floor judges an honest head without believing less than the floor says.
+//! Arbitrary bytes as a stored floor. They are refused, or they are the canonical encoding. A reader with
+//! that floor judges a valid head and never accepts less than the floor says.
 #![no_main]
 
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Any bytes as a frame: refused, or unpacked to exactly the length that the header states.
+//! Arbitrary bytes as a frame. They are refused, or unpacked to exactly the length that the header states.
 #![no_main]
 
 use bulla_fuzz::{plant, record};

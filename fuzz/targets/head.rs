@@ -1,5 +1,5 @@
-//! Any bytes as a head that a replica tells, judged by a reader who has seen nothing: refused, or
-//! exactly what the publisher signed.
+//! Arbitrary bytes as a replica's head, judged by a reader that has seen nothing. They are refused, or they
+//! have exactly the record that the publisher signed.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -34,7 +34,7 @@ fuzz_target!(
         let mut signatures = Signatures::default();
         let floor = Floor::new(*volume);
         if let Ok(offer) = floor.judge(&head, &Terms::strict(NOW), &mut signatures) {
-            // Nobody else has the keys.
+            // Only the publisher has the keys.
             assert_eq!(offer.record_hash, honest.record.hash());
             assert!(head.next_log(*volume).is_ok());
             let floor = floor.adopt(&offer).expect("what was just judged");

@@ -1,5 +1,5 @@
-//! Any bytes as proofs about a log, made of the true log's own hashes: a proof that is accepted tells
-//! the truth. And as a frontier: the one encoding of what was read.
+//! Arbitrary bytes as proofs about a log, made of hashes of the true log. An accepted proof shows a true
+//! statement. Also as a frontier: refused, or the canonical encoding.
 #![no_main]
 
 use bulla_fuzz::plant;
@@ -9,14 +9,14 @@ use trust::history::{
     Frontier, LogPoint, leaf_hash, node_hash, verify_consistency, verify_inclusion,
 };
 
-/// The true log of so many leaves, leaf n being the byte n.
+/// The true log of `size` leaves; leaf n is the byte n.
 fn log(size: u8) -> Frontier {
     let mut frontier = Frontier::new();
     (0..size).for_each(|n| frontier.push(&[n]).expect("a leaf"));
     frontier
 }
 
-/// Every hash of a perfect subtree of the true log, lowest first, and one that is none.
+/// Every hash of a perfect subtree of the true log, lowest first, and one hash that is not in it.
 fn hashes(size: u8) -> Vec<[u8; 32]> {
     let mut all = vec![[9; 32]];
     let mut row: Vec<[u8; 32]> = (0..size).map(|n| leaf_hash(&[n])).collect();

@@ -1,5 +1,5 @@
-//! Any status and headers as a web server's answer to what a reader asks, and any bytes as what lies
-//! behind an index run's pages: refused, or within what was asked for.
+//! Arbitrary status and headers as a web server's answer, and arbitrary bytes as the table after an index
+//! run's pages. They are refused, or they stay within the request.
 #![no_main]
 
 use bulla_fuzz::{plant, repository_files};
@@ -67,7 +67,7 @@ fn answer(data: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The bytes as the table of runs of several sizes; what passes has the pages that it should.
+/// The bytes as the table of runs of several sizes. An accepted table has the right number of pages.
 fn table(data: &[u8]) {
     for entries in [1, 120, 10_000] {
         let name = RunName {

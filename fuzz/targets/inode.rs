@@ -1,5 +1,5 @@
-//! Any bytes as an inode and as the value of a directory entry: refused, or the one encoding of what
-//! was read.
+//! Arbitrary bytes as an inode and as the value of a directory entry. They are refused, or they are the
+//! canonical encoding.
 #![no_main]
 
 use bulla_fuzz::{hasher, plant};

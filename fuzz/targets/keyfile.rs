@@ -1,5 +1,5 @@
-//! Any bytes as a key file: refused, or the key whose public half it states. No passphrase is given,
-//! so that a locked one is read as far as its header.
+//! Arbitrary bytes as a key file. They are refused, or give the key whose public half they state. No
+//! passphrase is given, so only the header of a locked file is read.
 #![no_main]
 
 use std::os::unix::fs::PermissionsExt;

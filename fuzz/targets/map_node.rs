@@ -1,5 +1,5 @@
-//! Any bytes as a node of a map tree that bears its handle: refused, or the one encoding of what was
-//! read, every key of which can be found.
+//! Arbitrary bytes as a node of a map tree, under their own handle. They are refused, or they are the
+//! canonical encoding, and every key of the node can be found.
 #![no_main]
 
 use bulla_fuzz::{hasher, map_nodes, plant};

@@ -1,5 +1,5 @@
-//! Any bytes as a proof about a map. The handles between its nodes are set right first, so that what
-//! lies behind the hash check is reached: a proof is refused, or its last node holds what it proves.
+//! Arbitrary bytes as a proof about a map. The handles between its nodes are corrected first, to reach the
+//! code after the hash check. The proof is refused, or its last node holds what it proves.
 #![no_main]
 
 use bulla_fuzz::{hasher, map_nodes, plant};
@@ -41,7 +41,7 @@ fn decoded(bytes: &[u8]) -> Option<Node> {
     Node::decode(&block).ok()
 }
 
-/// Makes the first child of each node be the node that follows.
+/// Makes the first child of each node the next node.
 fn join(nodes: &mut [Vec<u8>]) {
     let mut below: Option<[u8; 32]> = None;
     for bytes in nodes.iter_mut().rev() {
@@ -95,7 +95,7 @@ fuzz_target!(init: plant(seeds()), |data: &[u8]| {
             let found = match last.find(&key, &all) {
                 Find::Value(value) => Some(value),
                 Find::Absent => None,
-                // Before the first key of an interior node nothing is, whatever lies below.
+                // A proof may stop at an interior node when the key is before all keys: that is `Absent`.
                 Find::Child(_) => panic!("a proof that stops above the leaves"),
             };
             assert_eq!(value, found);

@@ -1,5 +1,5 @@
-//! Any bytes as a proof about a path of one volume: refused, or canonical; and what passes every check
-//! says what is true of the tree that was signed.
+//! Arbitrary bytes as a proof about a path of one volume. They are refused, or canonical; a proof that passes
+//! every check is true of the signed tree.
 #![no_main]
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Any bytes as a run of records: each one taken encodes to the bytes it was read from.
+//! Arbitrary bytes as a run of records. Each record that is taken encodes to the bytes that it was read from.
 #![no_main]
 
 use bulla_fuzz::{plant, record, run_of};

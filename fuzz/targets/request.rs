@@ -1,5 +1,5 @@
-//! Any bytes as a signing request: refused, or one whose every part fits, which then signs and reads
-//! back as itself.
+//! Arbitrary bytes as a signing request. They are refused, or form a consistent request that can be signed
+//! and decodes to itself.
 #![no_main]
 
 use bulla_fuzz::{NOW, honest_head, key, plant, with_checksum};

@@ -1,4 +1,5 @@
-//! Any bytes as the root of a map and of an array: refused, or the one encoding of what was read.
+//! Arbitrary bytes as the root of a map and of an array. They are refused, or they are the canonical
+//! encoding.
 #![no_main]
 
 use bulla_fuzz::plant;

@@ -1,6 +1,5 @@
-//! The server's end of a connection: any bytes as what a client sends. The connection comes to an end,
-//! what comes back is whole messages and no longer than what was asked for, and the next client is
-//! served as ever.
+//! The server's end of a connection: arbitrary bytes from a client. The connection ends, the answer consists
+//! of whole messages within the requested size, and the next client is served as usual.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -96,14 +95,14 @@ fn seeds() -> Vec<Vec<u8>> {
     vec![out.to_vec(), HELLO.to_vec()]
 }
 
-/// What comes back for these bytes.
+/// Sends the bytes and returns the answer.
 async fn exchange(sent: &[u8]) -> BytesMut {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind(next_loopback()).expect("an address");
     let connected = socket.connect(served().address).await;
     let mut stream = connected.expect("a connection");
     let mut answer = BytesMut::new();
-    // A server that has heard enough closes while we still speak.
+    // A server may close the connection before it has read everything.
     let _ = stream.write_all(sent).await;
     let _ = stream.shutdown().await;
     while stream.read_buf(&mut answer).await.is_ok_and(|n| n > 0) {

@@ -1,4 +1,4 @@
-//! Any text as a source or a location: refused, or read again as the same from how it is shown.
+//! Arbitrary text as a source or a location. It is refused, or its displayed form parses to the same value.
 #![no_main]
 
 use bulla_fuzz::{honest_head, plant};

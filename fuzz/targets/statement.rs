@@ -1,5 +1,5 @@
-//! Any bytes as a signed statement: refused, or the one encoding of what was read; its body, where it
-//! is a known one, too.
+//! Arbitrary bytes as a signed statement. They are refused, or they are the canonical encoding; so is a body
+//! of a known purpose.
 #![no_main]
 
 use bulla_fuzz::{honest_head, plant};

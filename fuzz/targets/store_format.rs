@@ -1,5 +1,5 @@
-//! Any bytes as a repository's format file: one that this build may write into is the one that this
-//! build makes, but for features that may be ignored.
+//! Arbitrary bytes as a repository's format file. A file that this build may write to has the text that this
+//! build makes, except for features that may be ignored.
 #![no_main]
 
 use bulla_fuzz::{disk, plant};

@@ -1,5 +1,5 @@
-//! Any bytes as a repository's head file, with a right checksum so that the decoder is reached:
-//! refused, or the one encoding of what was read.
+//! Arbitrary bytes as a repository's head file, with a right checksum so that the decoder is reached. They
+//! are refused, or they are the canonical encoding.
 #![no_main]
 
 use bulla_fuzz::{plant, repository_files};

@@ -1,5 +1,5 @@
-//! Any bytes as an index run, with right checksums so that what lies behind them is reached: refused,
-//! or every entry that it lists can be looked up.
+//! Arbitrary bytes as an index run, with right checksums so that the code after them is reached. They are
+//! refused, or every listed entry can be looked up.
 #![no_main]
 
 use bulla_fuzz::{disk, plant, repository_files};
@@ -12,7 +12,7 @@ use store::names::FileId;
 
 const SUM_BYTES: usize = 4;
 
-/// The sums that a file of so many entries has to have.
+/// The bytes with the checksums that a file of this many entries needs.
 fn with_sums(data: &[u8], entries: u64) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let behind = (pages(entries) as usize)

@@ -1,5 +1,5 @@
-//! Any bytes as a segment, with a right checksum so that the footer is reached: what is listed lies
-//! within the file, and what the records themselves tell is what lies there.
+//! Arbitrary bytes as a segment, with a right checksum so that the footer is reached. Listed records lie
+//! within the file, and the list that is made by reading the records matches the file.
 #![no_main]
 
 use bulla_fuzz::{disk, plant, repository_files};

@@ -1,4 +1,4 @@
-//! Any text as a volume id, a key or a handle: refused, or the one spelling of what was read.
+//! Arbitrary text as a volume id, a key or a handle. It is refused, or it is the canonical text of the value.
 #![no_main]
 
 use bulla_fuzz::{honest_head, key, plant};

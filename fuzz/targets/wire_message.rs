@@ -1,5 +1,5 @@
-//! Any bytes as what a peer sends, for both ends: hello, messages, requests, refusals, names of
-//! objects. Refused, or the one encoding of what was read.
+//! Arbitrary bytes from a peer, for both ends: hello, messages, requests, refusals, names of objects. They
+//! are refused, or they are the canonical encoding.
 #![no_main]
 
 use bulla_fuzz::plant;

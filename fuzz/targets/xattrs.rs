@@ -1,4 +1,5 @@
-//! Any bytes as a list of extended attributes: refused, or the one encoding of a sorted list.
+//! Arbitrary bytes as a list of extended attributes. They are refused, or they are the canonical encoding of
+//! a sorted list.
 #![no_main]
 
 use bulla_fuzz::plant;

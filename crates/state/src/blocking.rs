@@ -1,6 +1,6 @@
-//! Runs work on tokio's pool of blocking threads until a deadline. Work that was not begun by then never
-//! runs, and the caller returns. Work that was begun gets some seconds more; if the disk does not answer
-//! by then, the caller returns, the work runs to its end, and the error says so.
+//! Runs work on tokio's pool of blocking threads until a deadline. Work that has not begun by then never
+//! runs, and the caller returns. Work that has begun gets some seconds more. If the disk does not answer by
+//! then, the caller returns an error that says so, and the work runs to its end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ const WAITING: u8 = 0;
 const BEGUN: u8 = 1;
 const ABANDONED: u8 = 2;
 
-/// Decides once whether work is begun or abandoned, whichever comes first.
+/// Decides once whether work begins or is abandoned, whichever comes first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claim(Arc<AtomicU8>);
 
 impl Claim {
-    /// Called by the work before its first change. `false` means that the caller has left: do nothing.
+    /// Called by the work before its first change. `false` means that the caller has left: change nothing.
     #[must_use]
     pub(crate) fn begin(&self) -> bool {
         self.move_to(BEGUN)
     }
 
-    /// Called by the caller who leaves. `false` means that the work was begun.
+    /// Called by the caller when it leaves. `false` means that the work has begun.
     pub(crate) fn abandon(&self) -> bool {
         self.move_to(ABANDONED)
     }
@@ -46,9 +46,9 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-/// How long work that was begun may take beyond the deadline. A write takes milliseconds on a disk that
-/// answers, and seconds on a busy one. An error about a write that succeeds a moment later would help
-/// nobody.
+/// Time that work which has begun may take beyond the deadline. A write takes milliseconds on a disk that
+/// answers, and seconds on a busy one. An error about a write that succeeds a moment later would only
+/// mislead.
 const BEGUN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `work` on the pool of blocking threads, until `deadline`, or [`BEGUN_PATIENCE`] later if it was

@@ -1,11 +1,11 @@
-//! The wall clock. [`Clock`] tells the time: the system's, or one that a test sets. [`SteadyClock`] is a
+//! The wall clock. [`Clock`] gives the time: the system's, or one that a test sets. [`SteadyClock`] is a
 //! `Clock` that never runs backwards; readers judge expiry by it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Tells the time, in unix seconds. The default is the system's clock.
+/// Gives the time, in unix seconds. The default is the system's clock.
 #[derive(Debug, Clone, Default)]
 pub struct Clock(Source);
 
@@ -53,8 +53,8 @@ impl Clock {
     }
 }
 
-/// A clock that stands still until it is told to move: for tests, and for callers that have the time
-/// from elsewhere. Clones show the same time.
+/// A clock that only moves when it is told to: for tests, and for callers that get the time from elsewhere.
+/// Clones show the same time.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<ManualTime>);
 
@@ -85,14 +85,14 @@ impl ManualClock {
         self.0.elapsed_ms.fetch_add(millis(by), Ordering::Relaxed);
     }
 
-    /// Sets the wall clock, also backwards, as an administrator does. No time passes.
+    /// Sets the wall clock, also backwards, as an administrator can. No time passes.
     pub fn set(&self, seconds: u64) {
         let wall_ms = seconds.saturating_mul(1000);
         self.0.wall_ms.store(wall_ms, Ordering::Relaxed);
     }
 }
 
-/// Measures how much time has passed, whatever happens to the wall clock.
+/// Measures how much time has passed, independent of the wall clock.
 #[derive(Debug)]
 enum Stopwatch {
     System(Instant),

@@ -23,7 +23,7 @@ pub enum StateError {
     Locked {
         /// The lock file.
         path: String,
-        /// The process that holds the lock, as far as the system tells.
+        /// The process that holds the lock, if the system names it.
         holder: String,
         /// How long the caller waited, milliseconds.
         waited_ms: u64,

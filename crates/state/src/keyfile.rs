@@ -44,7 +44,7 @@ pub enum KeyError {
         #[source]
         source: std::io::Error,
     },
-    /// The file exists. A key never overwrites anything.
+    /// The file exists. A new key never overwrites a file.
     #[error("{} exists already", path.display())]
     Exists {
         /// The file in the way.
@@ -66,7 +66,7 @@ pub enum KeyError {
         /// Which rule it breaks.
         why: &'static str,
     },
-    /// The passphrase does not open it, or the file was tampered with: the two cannot be told apart.
+    /// The passphrase does not open it, or the file was changed: the two cannot be distinguished.
     #[error("the passphrase does not open {}", path.display())]
     WrongPassphrase {
         /// The key file.
@@ -80,7 +80,7 @@ pub enum KeyError {
         /// Why there is none.
         why: String,
     },
-    /// No random numbers from the system.
+    /// The system gave no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(String),
     /// The key derivation failed: too little memory.
@@ -141,8 +141,8 @@ pub fn load<E: std::fmt::Display>(
     Ok(key)
 }
 
-/// Reads the public key alone, for which no passphrase is needed. It is what the file says: only
-/// [`load`] proves that the secret belongs to it.
+/// Reads only the public key, which needs no passphrase. It is the file's claim: only [`load`] proves that
+/// the secret belongs to it.
 ///
 /// # Errors
 /// [`KeyError`].
@@ -162,8 +162,8 @@ pub fn has_passphrase(path: &Path) -> Result<bool, KeyError> {
     Ok(parsed.lock.is_some())
 }
 
-/// Whether a file claims to be a key, by its first line; for telling keys from what else lies in a
-/// directory. What is no regular file is none.
+/// Whether a file claims to be a key, by its first line. For finding keys among the files of a directory. A
+/// file that is not regular is not a key.
 ///
 /// # Errors
 /// [`KeyError::Io`].
@@ -182,7 +182,7 @@ pub fn claims_to_be_one(path: &Path) -> Result<bool, KeyError> {
     Ok(start == HEADER.as_bytes())
 }
 
-/// Opens a file without being kept waiting by a pipe of that name.
+/// Opens a file without blocking when it is a named pipe.
 fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -264,7 +264,7 @@ fn write_new(path: &Path, text: &[u8]) -> Result<(), KeyError> {
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     });
     written.map_err(|source| {
-        // Half a key is none; the error that is told is the first.
+        // An incomplete key file is useless. The first error is the one to report.
         let _ = std::fs::remove_file(path);
         io(source)
     })
@@ -286,7 +286,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, KeyError> {
             mode: metadata.mode() & 0o7777,
         });
     }
-    // Sized at once: growing would leave copies behind.
+    // Allocated at full size: a growing buffer would leave copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize + 1));
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
@@ -303,7 +303,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, KeyError> {
     }
 }
 
-/// A key file, taken apart.
+/// The parts of a key file.
 struct KeyText<'a> {
     public: PublicKey,
     lock: Option<Lock>,
@@ -354,7 +354,7 @@ struct Cost {
     lanes: u32,
 }
 
-/// How a secret is locked by a passphrase.
+/// How a passphrase locks a secret.
 struct Lock {
     cost: Cost,
     salt: [u8; 16],
@@ -379,7 +379,7 @@ impl Lock {
 
     fn parse(kdf: &str, cipher: &str) -> Option<Lock> {
         let mut words = kdf.strip_prefix("argon2id ")?.split(' ');
-        // Bounds, because the file may be somebody's trap: at most 1 GiB and some seconds.
+        // The file may be hostile, so the cost is bounded: at most 1 GiB and some seconds.
         let mut number = |key: &str, max: u32| {
             let n: u32 = words.next()?.strip_prefix(key)?.parse().ok()?;
             (1..=max).contains(&n).then_some(n)
@@ -474,7 +474,7 @@ mod tests {
         assert!(matches!(wrong, Err(KeyError::WrongPassphrase { .. })));
         let none = load(&path, || Err("no terminal"));
         assert!(matches!(none, Err(KeyError::NoPassphrase { .. })));
-        // Another public key in the header: not believed.
+        // Another public key in the header is refused.
         let text = std::fs::read_to_string(&path).unwrap();
         let other = SecretKey::from_seed(&[7; 32]).public();
         std::fs::write(&path, text.replace(&key.to_string(), &other.to_string())).unwrap();

@@ -1,6 +1,6 @@
-//! What a machine must remember, whatever happens to its caches (design `README.md`, law 7).
+//! State that a machine must keep, independent of its caches (design `README.md`, law 7).
 //!
-//! | module | what lives there |
+//! | module | content |
 //! |---|---|
 //! | [`volume_state`] | the floor of one volume and the files beside it; every change under a lock, fsynced |
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
@@ -9,12 +9,11 @@
 //! | `lock` | a lock file with a deadline |
 //! | `blocking` | work for the pool of blocking threads that is abandoned at a deadline |
 //! | `private` | directories of mode 0700 and files of mode 0600 |
-//! | [`error`] | what can go wrong with the state directory |
+//! | [`error`] | errors of the state directory |
 //!
-//! Each call takes a deadline. Asynchronous calls run on tokio's pool of blocking threads, so no lock is
-//! held and no fsync is done on a thread of the runtime; synchronous calls need no runtime
-//! (docs/decisions/0029). Relies on `trust` for the encoding of floors and keys. Knows no network and no
-//! store.
+//! Each call takes a deadline. Asynchronous calls run on tokio's pool of blocking threads, so no lock is held
+//! and no fsync is done on a thread of the runtime; synchronous calls need no runtime (docs/decisions/0029).
+//! Relies on `trust` for the encoding of floors and keys. Does not know networks or stores.
 
 mod blocking;
 pub mod clock;

@@ -1,9 +1,9 @@
 //! A lock file with a deadline.
 //!
-//! No lock of the kernel's has a time-out, and a thread that waits inside `flock` cannot be called back.
-//! So the lock is tried without waiting, after pauses of 1 to 25 ms. It stays `flock`, which earlier
-//! versions take too: processes of both exclude each other. The kernel releases it when its holder ends,
-//! however it ends; a holder that is stopped keeps it, and `/proc/locks` tells which process that is.
+//! Kernel locks have no time-out, and a thread that waits inside `flock` cannot be interrupted safely. So the
+//! lock is tried without waiting, after pauses of 1 to 25 ms. It is `flock`, as in earlier versions, so that
+//! processes of both exclude each other. The kernel releases it when its holder ends, for whatever reason. A
+//! holder that is stopped keeps it; `/proc/locks` names the process.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use crate::private;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
-/// A file that is locked, or that is being waited for.
+/// A file that is locked or waits to be locked.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     path: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct LockFile {
 }
 
 impl LockFile {
-    /// Opens the lock file, which is made if it is missing. Does not lock it.
+    /// Opens the lock file, or creates it. Does not lock it.
     pub(crate) fn open(path: PathBuf) -> Result<LockFile, StateError> {
         private::tighten(&path)?;
         Ok(LockFile {
@@ -63,7 +63,7 @@ impl LockFile {
         }
     }
 
-    /// How long to wait before the lock is tried again; `None` when the deadline has passed.
+    /// Time to wait before the next attempt; `None` when the deadline has passed.
     pub(crate) fn next_pause(&mut self, deadline: Instant) -> Option<Duration> {
         let left = deadline.saturating_duration_since(Instant::now());
         let pause = self.pause.min(left);
@@ -85,8 +85,8 @@ pub(crate) fn refusal(path: &Path, began: Instant) -> StateError {
     }
 }
 
-/// The process that holds the lock on a file, as `/proc/locks` lists it. Some file systems show another
-/// device number there than `stat` does: where no device fits, the inode number alone decides.
+/// The process that holds the lock on a file, from `/proc/locks`. Some file systems show another device
+/// number there than `stat` does. So if no device matches, the inode number alone decides.
 fn holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("{major:02x}:{minor:02x}");
@@ -103,7 +103,7 @@ fn holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
         if number.parse() != Ok(inode) {
             continue;
         }
-        // Zero and below: a process outside this namespace.
+        // Zero or below: a process outside this namespace.
         let pid = pid.parse().ok().filter(|pid| *pid > 0);
         if on == device {
             return pid;
@@ -113,7 +113,7 @@ fn holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
     by_inode
 }
 
-/// A process in words: its number, name, and whether it is stopped.
+/// Describes a process: its number, its name, and whether it is stopped.
 fn describe(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -130,7 +130,7 @@ fn describe(pid: u32) -> String {
     }
 }
 
-/// Where the lock of `path` lies.
+/// Path of the lock file for `path`.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");

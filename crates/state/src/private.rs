@@ -1,6 +1,6 @@
-//! Directories of mode 0700 and files of mode 0600: what a user reads, and which statements a publisher
-//! has signed, is nobody else's business. What older versions made more open is closed when it is used,
-//! if it belongs to this user.
+//! Directories of mode 0700 and files of mode 0600, because other users must not see what a user reads or
+//! which statements a publisher has signed. Files and directories that older versions made more open are
+//! closed when they are used, if they belong to this user.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use crate::error::{StateError, failed};
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Makes `path` and what is missing above it, durably.
+/// Makes `path` and its missing parents, durably.
 pub(crate) fn create_directory(path: &Path) -> Result<(), StateError> {
     let mut missing = Vec::new();
     let above = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
@@ -22,17 +22,17 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), StateError> {
     for directory in missing.into_iter().rev() {
         match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
             Ok(()) => {}
-            // Another process was faster.
+            // Another process made it first.
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(failed(directory, e)),
         }
-        // A floor in a directory that is gone after a power cut is no floor.
+        // Otherwise a power failure could remove the directory, and the floor with it.
         sync_parent(directory)?;
     }
     Ok(())
 }
 
-/// Makes durable that `path` is in its directory.
+/// Makes the entry of `path` in its directory durable.
 pub(crate) fn sync_parent(path: &Path) -> Result<(), StateError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -43,7 +43,7 @@ pub(crate) fn sync_parent(path: &Path) -> Result<(), StateError> {
     synced.map_err(|e| failed(parent, e))
 }
 
-/// Takes the rights of others away from `path`, if it exists and belongs to this user.
+/// Removes the rights of other users from `path`, if it exists and belongs to this user.
 pub(crate) fn tighten(path: &Path) -> Result<(), StateError> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -58,7 +58,7 @@ pub(crate) fn tighten(path: &Path) -> Result<(), StateError> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| failed(path, e))
 }
 
-/// Opens a file for writing and makes it if it is missing; keeps what is in it.
+/// Opens a file for writing, or creates it; keeps its content.
 pub(crate) fn open_file(path: &Path) -> Result<File, StateError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -68,8 +68,8 @@ pub(crate) fn open_file(path: &Path) -> Result<File, StateError> {
         .map_err(|e| failed(path, e))
 }
 
-/// Makes a new file. One that an interrupted process left in its place is removed, because its mode may
-/// be another.
+/// Creates a new file. Removes a file that an interrupted process left at this path, because its mode may be
+/// wrong.
 pub(crate) fn create_file(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options

@@ -1,11 +1,12 @@
-//! What this machine remembers of one volume (design `trees.md`, *Floor*).
+//! The state of one volume on this machine (design `trees.md`, *Floor*).
 //!
-//! One small directory a volume. In it lie the floor, the head that a reader adopted last, the head that
-//! a publisher here signed last with the last leaves of its log, and evidence of forks and rollbacks. A
-//! file is replaced as a whole: write, fsync, rename, fsync. All processes of the user take one lock.
+//! One small directory per volume. It holds the floor, the head that a reader adopted last, the head that a
+//! publisher on this machine signed last with the last leaves of its log, and evidence of forks and
+//! rollbacks. A file is replaced as a whole: write, fsync, rename, fsync. All processes of the user take one
+//! lock.
 //!
-//! This is state, not cache: losing the floor forgets which versions were seen, and nothing else may
-//! lower it. Nothing depends on the adopted head.
+//! This is state, not a cache: without the floor the reader forgets which versions it has seen. Only the
+//! rules of `trust::floor` lower it. Nothing depends on the adopted head.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -24,14 +25,14 @@ use crate::error::{StateError, failed, stalled};
 use crate::lock::{self, LockFile};
 use crate::private;
 
-/// Pieces of evidence kept per volume. The oldest are what matters, so later ones are dropped.
+/// Pieces of evidence kept per volume. The oldest matter most, so later ones are dropped.
 const MAX_EVIDENCE: usize = 64;
 
-/// Leaves that a publisher keeps. A repository that was set back, or whose disk was full, may lack so
-/// many versions; beyond that, its log has a hole that nobody can fill.
+/// Number of leaves that a publisher keeps. A repository that was restored from a backup, or whose disk was
+/// full, may lack that many versions. Beyond that, its log has a gap that cannot be filled.
 const MAX_LEAVES: u64 = 1024;
 
-/// How long the name of a lock's holder is looked up.
+/// Maximum time for finding the name of a lock's holder.
 const NAMING: Duration = Duration::from_millis(500);
 
 /// The state of one volume, on disk. Clones share it.
@@ -39,7 +40,7 @@ const NAMING: Duration = Duration::from_millis(500);
 pub struct VolumeState {
     volume: VolumeId,
     directory: PathBuf,
-    /// Whether the directory was made, or found, by this process.
+    /// Whether this process has made or found the directory.
     is_prepared: Arc<AtomicBool>,
 }
 
@@ -73,8 +74,8 @@ fn leaf_name(epoch: u64, index: u64) -> String {
 }
 
 impl VolumeState {
-    /// The state of `volume` under `state_directory`. The first lock makes the directory; nothing is
-    /// read or written before.
+    /// The state of `volume` under `state_directory`. The first lock makes the directory; nothing is read or
+    /// written before that.
     pub fn at(state_directory: &Path, volume: &VolumeId) -> VolumeState {
         VolumeState {
             volume: *volume,
@@ -96,13 +97,13 @@ impl VolumeState {
     /// Takes the lock, runs `work` on the pool of blocking threads, and releases the lock. Waiting for
     /// the lock occupies no thread.
     ///
-    /// If `work` was not begun by the deadline, or when the returned future is dropped, it never runs and
-    /// the caller is free. Work that was begun gets ten seconds more; after that the caller is free, the
-    /// work runs to its end, and the error says so.
+    /// If `work` had not begun by the deadline, or when the returned future is dropped, it never runs and the
+    /// call returns. Work that had begun gets ten seconds more. After that the call returns an error that
+    /// says so, and the work runs to its end.
     ///
     /// # Errors
-    /// What `work` returns; [`StateError::Locked`] when another process held the lock until the
-    /// deadline; [`StateError::Stalled`] when the disk did not answer before the deadline.
+    /// The errors of `work`; [`StateError::Locked`] when another process held the lock until the deadline;
+    /// [`StateError::Stalled`] when the disk did not answer before the deadline.
     ///
     /// # Panics
     /// Outside a tokio runtime, and when `work` panics.
@@ -130,7 +131,7 @@ impl VolumeState {
             let (mut lock, busy) = match tried {
                 Ok(Tried::Done(done)) => return done,
                 Ok(Tried::Busy(lock, busy)) => (lock, busy),
-                // The last attempt came too late; the lock is why.
+                // The last attempt came too late because of the lock.
                 Err(StateError::Stalled { begun: false, .. }) if was_locked => break,
                 Err(error) => return Err(error.into()),
             };
@@ -166,8 +167,8 @@ impl VolumeState {
         }
     }
 
-    /// Makes the directory, and closes it to others. Once only: a directory that is removed while the
-    /// process runs is an error, because a new and empty one would have forgotten the floor.
+    /// Makes the directory and closes it to other users. Only once: if the directory is removed while the
+    /// process runs, that is an error, because a new and empty one would have forgotten the floor.
     fn prepare(&self) -> Result<(), StateError> {
         if self.is_prepared.load(Ordering::Acquire) {
             return Ok(());
@@ -213,7 +214,7 @@ impl<F> Attempt<F> {
         }
         let locked = self.state.locked(lock);
         if !self.claim.begin() {
-            // Nobody hears this: the caller has left.
+            // Nothing receives this error: the caller has left.
             return Tried::Done(Err(stalled(&self.state.lock_path(), false).into()));
         }
         Tried::Done((self.work)(&locked))
@@ -231,11 +232,11 @@ impl<F> Attempt<F> {
 }
 
 impl LockedState {
-    /// The floor, or the empty one when the volume was never seen.
+    /// The floor, or the empty floor when the volume was never seen.
     ///
     /// # Errors
-    /// [`StateError`] when the file exists and is not readable or not a floor. It is never taken for
-    /// "never seen": a reader that forgot what it has seen would accept a rollback.
+    /// [`StateError`] when the file exists and is not readable or not a floor. That is never taken as "never
+    /// seen", because a reader that forgot what it has seen would accept a rollback.
     pub fn load(&self) -> Result<Floor, StateError> {
         let path = self.directory.join("floor");
         let mut bytes = Vec::new();
@@ -257,7 +258,7 @@ impl LockedState {
     /// Replaces the floor; durable when this returns.
     ///
     /// # Errors
-    /// [`StateError`]; the old floor is then still there.
+    /// [`StateError`]; then the old floor is still in place.
     pub fn store(&self, floor: &Floor) -> Result<(), StateError> {
         self.replace("floor", &floor.encode())
     }
@@ -282,7 +283,7 @@ impl LockedState {
     /// Keeps the head that was adopted.
     ///
     /// # Errors
-    /// [`StateError`]; the head before is then still there.
+    /// [`StateError`]; then the previous head is still in place.
     pub fn keep_adopted_head(&self, head: &[u8]) -> Result<(), StateError> {
         let kept = self.adopted_head();
         if kept.is_ok_and(|kept| kept.as_deref() == Some(head)) {
@@ -305,15 +306,15 @@ impl LockedState {
         Ok(Some(bytes))
     }
 
-    /// Keeps the head that is about to be published. The caller calls this before anybody can see it.
+    /// Keeps the head that is about to be published. Call this before any reader can see the head.
     ///
     /// # Errors
-    /// [`StateError`]; the head must not be published then.
+    /// [`StateError`]; then the head must not be published.
     pub fn keep_signed(&self, head: &[u8]) -> Result<(), StateError> {
         self.replace("signed", head)
     }
 
-    /// Keeps a signed leaf of the log. The caller calls this before it keeps the head of that log.
+    /// Keeps a signed leaf of the log. Call this before keeping the head of that log.
     ///
     /// # Errors
     /// [`StateError`].
@@ -327,14 +328,13 @@ impl LockedState {
         self.replace(&leaf_name(epoch, index), leaf)?;
         if let Some(oldest) = index.checked_sub(MAX_LEAVES) {
             let path = self.directory.join(leaf_name(epoch, oldest));
-            // It may never have been kept.
+            // The leaf may never have been kept.
             let _ = fs::remove_file(path);
         }
         Ok(())
     }
 
-    /// The leaves `from..until` of a log that are kept: index and signed statement. Unreadable ones are
-    /// left out.
+    /// The kept leaves `from..until` of a log: index and signed statement. Unreadable ones are left out.
     pub fn leaves(&self, epoch: u64, from: u64, until: u64) -> Vec<(u64, Bytes)> {
         let first = from.max(until.saturating_sub(MAX_LEAVES));
         let read = |index| {
@@ -347,8 +347,8 @@ impl LockedState {
         (first..until).filter_map(read).collect()
     }
 
-    /// Keeps a head that contradicts the version adopted last, together with that version's head. Both
-    /// are signed, so together they convince people who have neither.
+    /// Keeps a head that contradicts the version adopted last, together with that version's head. Both are
+    /// signed, so together they prove the contradiction to people who have neither.
     ///
     /// # Errors
     /// [`StateError`].
@@ -364,7 +364,7 @@ impl LockedState {
     /// # Errors
     /// [`StateError`].
     pub fn keep_evidence(&self, bytes: &[u8]) -> Result<(), StateError> {
-        // Any fixed key will do: the name only prevents that one piece is kept twice.
+        // Any fixed key works: the name only prevents that a piece is kept twice.
         let name = Hasher::new(&[0; 32]).name(Kind::Data, bytes).to_string();
         let directory = self.directory.join("evidence");
         private::create_directory(&directory)?;

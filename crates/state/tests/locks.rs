@@ -1,4 +1,4 @@
-//! The lock of a volume's state: holders that are stopped, callers that leave, directories that others
+//! The lock of a volume's state: holders that are stopped, callers that leave, directories that other users
 //! could read.
 
 #![allow(clippy::unwrap_used)]
@@ -47,7 +47,7 @@ fn names_the_holder(error: &StateError, holder: &StoppedHolder) {
 }
 
 #[test]
-fn stopped_holder_costs_a_synchronous_caller_the_deadline() {
+fn synchronous_caller_returns_at_the_deadline_when_the_holder_is_stopped() {
     let (_directory, state, holder) = held();
     let began = Instant::now();
     let error = state.lock(after(300)).unwrap_err();
@@ -59,9 +59,9 @@ fn stopped_holder_costs_a_synchronous_caller_the_deadline() {
     state.lock(soon()).unwrap().load().unwrap();
 }
 
-/// One thread runs everything here: if a wait blocked it, the counter would stand still.
+/// One thread runs everything here. If a wait blocked it, the counter would not advance.
 #[tokio::test]
-async fn stopped_holder_costs_an_asynchronous_caller_the_deadline_and_others_nothing() {
+async fn asynchronous_caller_returns_at_the_deadline_and_does_not_block_others() {
     let (directory, state, holder) = held();
     let ticks = Arc::new(AtomicU64::new(0));
     let counts = ticks.clone();
@@ -119,7 +119,7 @@ async fn work_of_a_dropped_future_never_runs() {
     assert!(!ran.load(Ordering::Relaxed));
 }
 
-/// The attempt itself waits here, for a thread: it must see that its caller has left.
+/// Here the attempt itself waits for a thread. It must notice that its caller has left.
 #[test]
 fn work_that_waits_for_a_thread_until_the_deadline_never_runs() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -148,7 +148,7 @@ fn work_that_waits_for_a_thread_until_the_deadline_never_runs() {
 }
 
 #[tokio::test]
-async fn work_that_was_begun_runs_to_its_end_and_the_error_says_so() {
+async fn work_that_has_begun_runs_to_its_end_and_the_error_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let state = VolumeState::at(directory.path(), &id(1));
     let (release, released) = std::sync::mpsc::channel::<()>();
@@ -164,7 +164,7 @@ async fn work_that_was_begun_runs_to_its_end_and_the_error_says_so() {
 }
 
 #[tokio::test]
-async fn concurrent_updates_come_one_after_the_other() {
+async fn concurrent_updates_are_serialised() {
     let directory = tempfile::tempdir().unwrap();
     let count = |locked: &LockedState| -> Result<u64, StateError> {
         let head = locked.adopted_head()?.unwrap_or_default();
@@ -172,7 +172,7 @@ async fn concurrent_updates_come_one_after_the_other() {
     };
     let tasks: Vec<_> = (0..12)
         .map(|_| {
-            // As of different processes: nothing is shared but the file.
+            // Like different processes: they share only the file.
             let state = VolumeState::at(directory.path(), &id(1));
             tokio::spawn(async move {
                 let add = move |locked: &LockedState| {
@@ -195,7 +195,7 @@ fn mode(path: &std::path::Path) -> u32 {
 }
 
 #[test]
-fn state_is_closed_to_others_also_where_it_was_open() {
+fn state_that_was_open_is_closed_to_other_users() {
     let top = tempfile::tempdir().unwrap();
     let state_directory = top.path().join("a/b");
     let volumes = state_directory.join("volumes");
@@ -244,7 +244,7 @@ fn state_is_closed_to_others_also_where_it_was_open() {
             .unwrap(),
     );
     check();
-    // A file that an interrupted process left half written, open to all.
+    // A file that an interrupted process left incomplete and open to all users.
     let left = directory.join("adopted.new");
     fs::write(&left, b"half").unwrap();
     fs::set_permissions(&left, fs::Permissions::from_mode(0o666)).unwrap();

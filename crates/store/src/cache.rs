@@ -1,4 +1,4 @@
-//! Cache of frames on the reader's own disk. It is asked before any mirror and trusted as little.
+//! Cache of frames on the reader's own disk. It is asked before any mirror, and it is not trusted either.
 //!
 //! Each block has one file, named by its handle and holding its record, so that all processes of a
 //! machine can share the directory without coordination. Files appear by rename and never change.

@@ -166,8 +166,8 @@ fn read_file(disk: &dyn Disk, name: &str, max_bytes: usize) -> Result<Option<Byt
     }
 }
 
-/// The last tiles of the log at `size`. Where a partial tile was replaced by the full one, the
-/// beginning of the full one is the same.
+/// The last tiles of the log at `size`. If a full tile has replaced a partial one, the beginning of the full
+/// tile has the same hashes.
 fn read_edge(disk: &dyn Disk, epoch: u64, size: u64) -> Option<Edge> {
     let read = |tile: TileName| {
         let partial = self::tile(disk, epoch, tile).ok()?;

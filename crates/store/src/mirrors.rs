@@ -7,11 +7,11 @@
 //!   blocks that are still missing;
 //! - when to **hedge**: when an answer takes longer than 95% of the earlier ones, a second mirror is
 //!   asked; at most once in twenty requests ([`budget`]);
-//! - which mirrors are **set aside** for a while: those that fail, stall or lie ([`breaker`]).
+//! - which mirrors are **set aside** for a while: those that fail, stall or give wrong answers ([`breaker`]).
 //!
-//! A mirror that was set aside is tried again beside a request that another mirror answers, so that
-//! nobody waits for it. When all of several mirrors are dead, requests fail at once until the next try
-//! is due. A single mirror is always asked.
+//! A mirror that was set aside is tried again beside a request that another mirror answers, so that no caller
+//! waits for it. When all of several mirrors are dead, requests fail at once until the next try is due. A
+//! single mirror is always asked.
 //!
 //! A request that lost a race goes on for a bounded time: its answer is already under way, its
 //! duration improves the score, and a wrong block in it is evidence.
@@ -285,8 +285,7 @@ impl Mirrors {
         is_news
     }
 
-    /// Records that the `index`th mirror gave something wrong, or promised blocks that it does not
-    /// give.
+    /// Records that the `index`th mirror gave a wrong answer, or promised blocks that it does not give.
     pub fn record_lie(&self, index: usize, words: String) {
         if let Some(mirror) = self.mirrors.get(index) {
             mirror.faulty(Cause::Lie, words);
@@ -406,7 +405,7 @@ impl Mirrors {
             match state.breaker.set_aside(now) {
                 None if state.breaker.is_due() => due.push(mirror),
                 None => ready.push((mirror.rank(&state, now), mirror)),
-                // Lies are detected, so a liar is better than no mirror.
+                // Wrong answers are detected, so such a mirror is better than none.
                 Some((_, Cause::Lie)) => liars.push(mirror),
                 Some((left, _)) => {
                     let fault = state.last_fault.as_deref().unwrap_or("it failed recently");

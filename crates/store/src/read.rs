@@ -95,7 +95,7 @@ impl Reading<'_> {
         sink: &mut RegionSink<'_>,
     ) -> Result<Vec<Handle>, StoreError> {
         let Some(plan) = self.plan(want, Patience::Wait)? else {
-            return Err(damaged(self.disk, "", "a read that may wait did not"));
+            return Err(damaged(self.disk, "", "a blocking read was skipped"));
         };
         let Plan { found, missing } = plan;
         let mut behind = Vec::new();

@@ -232,8 +232,8 @@ impl Repository {
     /// Reads, verifies and decodes a block that a walk wants, waiting for the disk if needed.
     ///
     /// # Errors
-    /// As [`Repository::read_verified`]. [`StoreError::WrongBlock`] also for a block that bears its
-    /// handle and is no valid node (`Reject::is_publishers_fault`).
+    /// As [`Repository::read_verified`]. [`StoreError::WrongBlock`] also for a block that matches its handle
+    /// but is not a valid node (`Reject::is_publishers_fault`).
     pub fn read_wanted(&self, wanted: &Wanted, hasher: &Hasher) -> Result<Found, StoreError> {
         let found = match wanted {
             Wanted::Data { handle, .. } => {

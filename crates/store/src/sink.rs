@@ -1,9 +1,9 @@
 //! A repository as a [`BlockSink`]: one [`Writer`] that many tasks put blocks through.
 //!
-//! The calls take their turns at the writer in the order in which they came. `flush` is
-//! [`Writer::checkpoint`]: it commits the blocks under the statements that stand. Frames are not
-//! checked against their handles. Nothing is collected while the sink is open, because it holds the
-//! writer's lock; so a block that was put or touched stays until the sink is dropped.
+//! The calls take turns at the writer in the order in which they came. `flush` is [`Writer::checkpoint`]: it
+//! commits the blocks without changing the statements. Frames are not checked against their handles. Nothing
+//! is collected while the sink is open, because it holds the writer's lock; so a block that was put or
+//! touched stays until the sink is dropped.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ use crate::error::StoreError;
 use crate::traits::{BlockSink, BlockStore, BoxFuture};
 use crate::writer::Writer;
 
-/// A repository that is open for putting blocks. What was not flushed is removed when it is dropped.
+/// A repository that is open for putting blocks. Blocks that were not flushed are removed when it is dropped.
 pub struct RepositorySink {
     writer: Arc<Mutex<Writer>>,
     place: String,
@@ -49,7 +49,7 @@ impl RepositorySink {
         done.map_err(|error| self.told(error))
     }
 
-    /// A full disk by its own name.
+    /// Reports a full disk as [`StoreError::Full`].
     fn told(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::Io { source, .. }

@@ -168,15 +168,15 @@ impl Writer {
     /// this returns, the new version survives any crash; until then, the old version stays whole.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Damaged`]; the writer is broken then, and the old version
-    /// stands. (If the very last step failed, syncing the directory, it may be the new version.)
+    /// [`StoreError::Io`], [`StoreError::Damaged`]; then the writer is broken, and the old version stays. (If
+    /// only the last step failed, syncing the directory, it may be the new version.)
     pub fn commit(&mut self, statements: &[u8]) -> Result<Committed, StoreError> {
         self.usable()?;
         self.guard(|w| w.commit_all(statements))
     }
 
-    /// Commits the blocks without changing the statements. A long publication that is interrupted then
-    /// finds them again and need not write them again.
+    /// Commits the blocks without changing the statements. When a long publication is interrupted, the next
+    /// one finds them and need not write them again.
     ///
     /// # Errors
     /// As [`Writer::commit`].
@@ -324,7 +324,7 @@ impl Writer {
         match self.repository.refresh() {
             Ok(_) => self.view = self.repository.view(),
             Err(error) => {
-                // The commit stands, but this writer cannot continue.
+                // The commit is done, but this writer cannot continue.
                 tracing::error!(%error, "cannot read the head after a commit");
                 self.broken = true;
             }

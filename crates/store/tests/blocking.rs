@@ -1,5 +1,5 @@
-//! Where a repository waits for its disk: on the runtime's blocking threads, or on the caller's thread
-//! when the caller said so; and never for what the page cache has.
+//! Where a repository waits for its disk: on the runtime's blocking threads, or on the caller's thread when
+//! the caller chose that; and never for data in the page cache.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

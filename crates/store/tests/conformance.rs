@@ -59,7 +59,7 @@ async fn repository_of_many_commits_conforms() {
 
 type Fault = fn(Vec<Record>, &[Handle]) -> Vec<Record>;
 
-/// A store with one fault, to see that the suite sees it.
+/// A store with one fault, to check that the suite finds it.
 struct Faulty {
     inner: MemoryStore,
     fault: Fault,

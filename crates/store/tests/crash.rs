@@ -1,6 +1,6 @@
-//! Crashes and full disks at every operation of a small workload (docs/decisions/0008). Whatever
-//! survives, the repository holds a whole version that was committed, and can be written again.
-//! Negative control: the checker finds each sync that a faulty writer leaves out.
+//! Crashes and full disks at every operation of a small workload (docs/decisions/0008). Afterwards the
+//! repository holds a complete version that was committed, and can be written again. Negative control: the
+//! checker finds each sync that a faulty writer leaves out.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -14,7 +14,7 @@ use store::disk::Disk;
 use store::{BlockStore, Replica, Repository, StoreError, Writer};
 use trust::{Handle, Kind, Record};
 
-/// What each version adds: sizes such that the first segment takes several writes.
+/// The records that each version adds. Their sizes are such that the first segment takes several writes.
 fn added(version: usize) -> &'static [Record] {
     static VERSIONS: LazyLock<Vec<Vec<Record>>> = LazyLock::new(|| {
         let sizes: [&[usize]; 3] = [&[700_000, 600_000, 50, 90_000], &[100, 3000], &[70]];
@@ -31,7 +31,7 @@ fn statement(version: usize) -> Vec<u8> {
     format!("statement of version {version}").into_bytes()
 }
 
-/// How far a run of the workload came.
+/// Progress of a run of the workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Progress {
     created: bool,
@@ -90,7 +90,7 @@ fn check_whole(repo: &Repository, versions: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What must hold of a disk after a crash.
+/// The rules that a disk must satisfy after a crash.
 fn check(disk: Arc<CrashDisk>, progress: Progress) -> Result<(), String> {
     let repo = match Repository::open_on(disk.clone()) {
         Err(StoreError::NoRepository { .. }) if !progress.created => {
@@ -125,8 +125,8 @@ fn check(disk: Arc<CrashDisk>, progress: Progress) -> Result<(), String> {
     check_whole(&again, 3)
 }
 
-/// Crashes a workload at every operation with every outcome (up to `most`); gives the number of
-/// disks checked, or the first that fails.
+/// Crashes a workload at every operation with every outcome (up to `most`). Returns the number of disks
+/// checked, or the first failure.
 fn sweep(make: impl Fn() -> Arc<CrashDisk>, versions: usize, most: usize) -> Result<u64, String> {
     let disk = make();
     workload(&disk, versions, &mut Progress::default()).unwrap();
@@ -150,7 +150,7 @@ fn sweep(make: impl Fn() -> Arc<CrashDisk>, versions: usize, most: usize) -> Res
 
 #[test]
 fn every_crash_leaves_a_whole_version() {
-    // At no operation is so much undone that outcomes would have to be left out.
+    // No operation has so many unsynced writes that outcomes would have to be left out.
     for operation in 0.. {
         let disk = CrashDisk::new();
         disk.crash_at(operation);

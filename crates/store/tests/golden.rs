@@ -16,7 +16,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-0")
 }
 
-/// Two blocks, both raw: what zstd makes of a block is no part of the format.
+/// Two blocks, both raw: the output of zstd is not part of the format.
 fn records() -> Vec<Record> {
     let hasher = Hasher::new(&[0; 32]);
     let record = |kind: Kind, plain: &[u8]| {
@@ -108,7 +108,7 @@ fn document_shows_the_bytes_of_the_golden_repository() {
     assert_eq!(shown, [of(only(&golden().join("segments"))), of(head)]);
 }
 
-/// The digits of a listing, its one abbreviation written out.
+/// The digits of a listing, with its one abbreviation written out.
 fn hex(listing: &str) -> String {
     let whole = listing.replace("(36 zero bytes)", &"00".repeat(36));
     whole.split_whitespace().collect()

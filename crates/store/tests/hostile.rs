@@ -1,7 +1,7 @@
-//! Damaged and hostile repositories: files cut and with flipped bits at many places, wrong lengths,
-//! pipes instead of files. The answer is the right block, a denial or a clear error; never a record
-//! under another handle than the index says, never a panic, never a hang. Also: rebuilding an index,
-//! and reading verified blocks.
+//! Damaged and hostile repositories: files that are cut or have flipped bits at many places, wrong lengths,
+//! pipes instead of files. The answer is the right block, a denial or a clear error. It is never a record
+//! under another handle than the index says, never a panic, never a hang. Also: rebuilding an index, and
+//! reading verified blocks.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -48,8 +48,8 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Asks a damaged repository for everything. A record that comes must be the one asked for, and
-/// whether its bytes are right is for the hash to say: gives the number that are.
+/// Asks a damaged repository for everything. A returned record must be a requested one. Its bytes may be
+/// wrong, which the hash shows: returns the number of right ones.
 fn ask(dir: &Path) -> Result<usize, StoreError> {
     let repo = Repository::open(dir)?;
     let want: Vec<Handle> = records().iter().map(|r| r.handle).collect();
@@ -184,7 +184,7 @@ fn index_is_rebuilt_from_the_segments() {
     assert!(cut.blocks < 120 && cut.blocks > 20, "{cut:?}");
     assert_eq!(ask(dir.path()).unwrap() as u64, cut.blocks);
 
-    // One that cannot be read at all is left out, and no writer clears it away.
+    // A segment that cannot be read at all is left out of the index, and no writer removes it.
     fs::write(&segment, "rot").unwrap();
     let lost = repo.rebuild_index().unwrap();
     assert_eq!(
@@ -196,7 +196,7 @@ fn index_is_rebuilt_from_the_segments() {
     assert_eq!(repo.rebuild_index().unwrap().blocks, 120);
     assert_eq!(ask(dir.path()).unwrap(), 120);
 
-    // Without its head there is nothing to rebuild for.
+    // Without its head there is nothing to rebuild.
     fs::write(dir.path().join("head"), "rot").unwrap();
     assert!(matches!(
         repo.rebuild_index(),
@@ -205,7 +205,7 @@ fn index_is_rebuilt_from_the_segments() {
 }
 
 #[test]
-fn read_verified_gives_the_block_or_says_what_is_wrong() {
+fn read_verified_returns_the_block_or_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let repo = Repository::create(dir.path()).unwrap();
     let good = record(Kind::Data, 1, 500);
@@ -249,7 +249,7 @@ fn read_verified_gives_the_block_or_says_what_is_wrong() {
         why(error),
         Reject::BadFrame(_) | Reject::WrongBlock
     ));
-    // The right bytes under the right name, asked for as a block of another kind.
+    // The right bytes under the right handle, requested as a block of another kind.
     let error = repo.read_verified(&map(&good), &hasher()).unwrap_err();
     assert!(matches!(why(error), Reject::WrongKind { .. }));
     let other = Hasher::new(&[9; 32]);
@@ -269,7 +269,7 @@ fn read_verified_gives_the_block_or_says_what_is_wrong() {
 }
 
 #[test]
-fn read_wanted_decodes_the_block_or_says_whose_fault_it_is() {
+fn read_wanted_decodes_the_block_or_names_the_party_at_fault() {
     let dir = tempfile::tempdir().unwrap();
     let repo = Repository::create(dir.path()).unwrap();
     let data = record(Kind::Data, 1, 500);

@@ -1,5 +1,5 @@
-//! Tiles of the history log: commits extend them, compute them again where they are lost or damaged,
-//! and leave them whole after a crash at any operation of a commit (docs/decisions/0015).
+//! Tiles of the history log: commits extend them, compute lost or damaged ones again, and keep them complete
+//! after a crash at any operation of a commit (docs/decisions/0015).
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -44,7 +44,7 @@ fn point(epoch: u64, size: u64) -> LogPoint {
     frontier(epoch, size).point(epoch)
 }
 
-/// Commits the leaves `from..to`; the statements tell how many there are.
+/// Commits the leaves `from..to`; the statements contain their number.
 fn commit(repo: &Repository, epoch: u64, from: u64, to: u64) -> Result<bool, StoreError> {
     let mut writer = Writer::begin(repo)?;
     for index in from..to {
@@ -64,7 +64,7 @@ fn check(repo: &Repository, epoch: u64, size: u64) -> Result<(), String> {
     }
     for (name, right) in tiles.into_iter().chain(edge.tiles()) {
         let read = |name: TileName| repo.log_tile(epoch, name).map_err(|e| e.to_string());
-        // Whoever finds the beginning of a tile gone takes the whole.
+        // A reader that does not find the partial tile takes the full one.
         let found = match read(name)? {
             Some(found) => found,
             None => read(name.full())?.ok_or(format!("{name} is not there"))?,
@@ -144,7 +144,7 @@ fn no_tile_is_written_for_an_incomplete_or_unsigned_log() {
     writer.commit(b"").unwrap();
     drop(writer);
     assert_eq!(names(&disk), Vec::<String>::new());
-    // Once the hole is mended, so are the tiles.
+    // When the missing leaf is added, the tiles are written too.
     assert!(commit(&repo, 0, 5, 6).unwrap());
     check(&repo, 0, 6).unwrap();
 }
@@ -180,7 +180,7 @@ fn crash_leaves_the_tiles_of_the_committed_version() {
             let size: u64 = told.parse().unwrap();
             let context = format!("operation {operation}, {outcome:?}, {size} leaves");
             check(&repo, 0, size).unwrap_or_else(|why| panic!("{context}: {why}"));
-            // And it goes on, whatever lies around.
+            // The log can be extended after the crash.
             assert!(commit(&repo, 0, size, size + 1).unwrap(), "{context}");
             check(&repo, 0, size + 1).unwrap_or_else(|why| panic!("{context}: {why}"));
             checked += 1;

@@ -1,5 +1,5 @@
-//! The repository behaves as a map under any sequence of commits, abandoned writers, reopenings and
-//! rebuilt indexes; and readers go on while a writer commits and merges.
+//! The repository behaves as a map under any sequence of commits, abandoned writers, reopenings and rebuilt
+//! indexes. Readers continue while a writer commits and merges.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -82,7 +82,7 @@ fn readers_go_on_while_a_writer_commits() {
     std::thread::scope(|scope| {
         for reader in 0..3 {
             let (committed, done) = (&committed, &done);
-            // One shares the writer's repository; the others are as other processes are.
+            // One reader shares the writer's repository; the others open their own, as other processes do.
             let repo = match reader {
                 0 => repo.clone(),
                 _ => Repository::open(dir.path()).unwrap(),

@@ -144,12 +144,12 @@ fn read_around_returns_the_records_after_the_first() {
     let len = records[0].len();
     let got = get(&repo, &[records[10].handle], 5 * len + 3);
     assert_eq!(got, records[10..16].to_vec());
-    // A wanted one among the neighbours comes once and first; the end of the segment ends it.
+    // A wanted record among the neighbours comes once and first. Read-around stops at the end of the segment.
     let got = get(&repo, &[records[95].handle, records[97].handle], 1 << 20);
     let handles: Vec<Handle> = got.iter().map(|r| r.handle).collect();
     let expected = [95, 97, 98, 99].map(|i| records[i].handle);
     assert_eq!(handles, expected);
-    // The sink may break off, and regions hold whole records.
+    // The sink may stop the read, and regions hold whole records.
     let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
     let mut regions = 0;
     repo.read_blocking(&want, 0, &mut |region| {
@@ -192,7 +192,7 @@ fn large_commit_takes_several_segments_and_a_checkpoint_is_found_again() {
 
 #[test]
 fn cached_records_are_read_without_waiting() {
-    // On the test's own directory and on a memory file system, where there is one.
+    // In the test's own directory and on a memory file system, if there is one.
     let memory = std::path::Path::new("/dev/shm");
     let dirs = [std::env::temp_dir(), memory.to_owned()];
     for parent in dirs.iter().filter(|d| d.is_dir()) {
@@ -202,7 +202,7 @@ fn cached_records_are_read_without_waiting() {
         let mut writer = Writer::begin(&repo).unwrap();
         writer.append(&r).unwrap();
         writer.commit(b"v").unwrap();
-        // Written just now, thus in the page cache; read once for file systems that cannot tell.
+        // Just written, so in the page cache. Read once for file systems that cannot tell.
         assert_eq!(get(&repo, &[r.handle], 0), std::slice::from_ref(&r));
         if parent == memory {
             assert_eq!(repo.try_cached(&r.handle), Some(r.frame));

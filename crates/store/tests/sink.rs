@@ -1,5 +1,5 @@
-//! The repository and memory pass the suite that every sink passes, the repository on a disk that
-//! loses everything that was not synced; and the suite notices sinks that break a rule.
+//! The repository (on a disk that loses all unsynced writes) and memory pass the suite for sinks, and the
+//! suite fails sinks that break a rule.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -18,7 +18,7 @@ use store::{
 };
 use trust::{Handle, Kind, Record};
 
-/// A repository on a disk that forgets at each restart what was not synced.
+/// A repository on a disk that loses unsynced writes at each restart.
 struct Crashing {
     disk: Arc<CrashDisk>,
     restarts: usize,
@@ -42,7 +42,7 @@ impl SinkPlace for Crashing {
     }
 
     async fn restart(&mut self) -> Repository {
-        // In turn: all that was not synced is lost, is kept, names without data, data without names.
+        // In turn: everything unsynced is lost, is kept, names remain without data, data without names.
         let outcomes = self.disk.outcomes(4);
         let outcome = &outcomes[self.restarts % outcomes.len()];
         self.restarts += 1;
@@ -122,7 +122,7 @@ const FAULTS: [Fault; 7] = [
 
 struct MemorySink {
     store: Arc<MemoryStore>,
-    /// Whatever was put, in order.
+    /// All records that were put, in order.
     all: Arc<Mutex<Vec<Record>>>,
     fault: Fault,
 }

@@ -1,6 +1,6 @@
-//! The one encoding style: fixed fields little-endian, counts and sizes as canonical LEB128,
-//! byte strings with a length before them. Decoders take exactly one encoding of a value, bound
-//! every length before they allocate, and never panic.
+//! The one encoding style: fixed fields little-endian, counts and sizes as canonical LEB128, byte strings
+//! after their length. Decoders accept exactly one encoding of a value, bound every length before they
+//! allocate, and never panic.
 
 use crate::error::Reject;
 
@@ -21,7 +21,7 @@ impl Encoder {
         self.out
     }
 
-    /// The bytes so far and their BLAKE3, 32 bytes: against damage, not against an enemy.
+    /// The bytes so far and their BLAKE3, 32 bytes. Detects damage, not forgery.
     pub(crate) fn finish_with_checksum(mut self) -> Vec<u8> {
         let checksum = blake3::hash(&self.out);
         self.raw(checksum.as_bytes());
@@ -69,7 +69,7 @@ impl Encoder {
         self
     }
 
-    /// Bytes without a length: the reader knows it.
+    /// Bytes without a length, for a decoder that knows it.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.out.extend_from_slice(bytes);
         self
@@ -81,8 +81,8 @@ impl Encoder {
     }
 }
 
-/// What stands before the checksum that [`Encoder::finish_with_checksum`] wrote, and whether it
-/// matches. `None` where there is no room for one.
+/// The bytes before the checksum that [`Encoder::finish_with_checksum`] wrote, and whether it matches. `None`
+/// when the bytes are too few for a checksum.
 pub(crate) fn split_checksum(bytes: &[u8]) -> Option<(&[u8], bool)> {
     let (body, checksum) = bytes.split_last_chunk::<32>()?;
     Some((body, blake3::hash(body) == *checksum))

@@ -5,12 +5,12 @@ use crate::volume_id::VolumeId;
 
 /// A reason to refuse bytes that came from outside.
 ///
-/// [`Reject::class`] says which of the product's error names it bears; the edge (exit code, errno,
-/// metric) follows from that class alone.
+/// [`Reject::class`] gives the product's error name for it. Exit codes, errno and metrics follow from that
+/// class alone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reject {
-    /// The bytes do not hash to the handle by which they were asked for.
-    #[error("block does not hash to the handle it was asked by")]
+    /// The bytes do not hash to the requested handle.
+    #[error("block does not hash to the requested handle")]
     WrongBlock,
     /// The bytes are a block of another kind.
     #[error("expected a {expected:?} block, the frame says kind {found}")]
@@ -20,7 +20,7 @@ pub enum Reject {
         /// The kind byte found.
         found: u8,
     },
-    /// A frame or record that no honest store holds.
+    /// A frame or record that no honest store keeps.
     #[error("malformed frame: {0}")]
     BadFrame(&'static str),
     /// Bytes that are not the canonical encoding of anything.
@@ -39,13 +39,13 @@ pub enum Reject {
         /// Which rule it breaks.
         why: &'static str,
     },
-    /// A signature is bad, missing, or by a key without that role.
+    /// A signature is bad or missing, or its key does not have the role.
     #[error("not signed as the policy demands: {0}")]
     NotSigned(&'static str),
     /// The statement is about another volume.
     #[error("the statement belongs to another volume")]
     WrongVolume,
-    /// Older than what this reader has already seen.
+    /// The version is older than one that this reader has already seen.
     #[error("rollback: offered version {offered}, already seen {floor}")]
     Rollback {
         /// What was offered.
@@ -53,10 +53,10 @@ pub enum Reject {
         /// The highest adopted.
         floor: u64,
     },
-    /// Two statements that cannot both be honest.
+    /// Two statements that an honest publisher cannot both have signed.
     #[error("fork: {0}")]
     Fork(&'static str),
-    /// The statement's time has passed.
+    /// The statement's validity has ended.
     #[error("expired at {until} (unix seconds), now is {now}")]
     Expired {
         /// End of validity, unix seconds.
@@ -64,7 +64,7 @@ pub enum Reject {
         /// The reader's notion of now, unix seconds.
         now: u64,
     },
-    /// The statement claims to start in the future: a wrong clock, here or there.
+    /// The statement starts in the future: a clock is wrong, the reader's or the publisher's.
     #[error("starts at {start} (unix seconds), more than ten minutes after now ({now})")]
     NotYetValid {
         /// Claimed start, unix seconds.
@@ -75,19 +75,19 @@ pub enum Reject {
     /// The owners ended the volume.
     #[error("the owners revoked this volume{}", successor_text(.successor.as_ref()))]
     Revoked {
-        /// The volume that they recommend instead; to be shown, never to be followed silently.
+        /// The volume that they recommend instead. Show it to the user; never follow it automatically.
         successor: Option<VolumeId>,
     },
-    /// A proof about the volume's log does not prove it.
+    /// A proof about the volume's log does not hold.
     #[error("history: {0}")]
     BadHistory(&'static str),
-    /// Nobody has shown yet that the record's log has the one in it that this reader knows.
-    #[error("no place shows that the log which this reader knows is part of the newer one")]
+    /// No replica has shown yet that the record's log contains the log that this reader knows.
+    #[error("no replica has shown that the newer log contains the log that this reader knows")]
     Unproved,
-    /// The reader wants exactly one version, or a chain with a certain policy, and this is not it.
+    /// The reader asked for exactly one version, or for a chain with a given policy, and this is another one.
     #[error("pinned: {0}")]
     NotPinned(&'static str),
-    /// Format version or flags that this build does not know.
+    /// A format version or flag that this build does not know.
     #[error("{what} needs a newer bulla: {why}")]
     Unsupported {
         /// Which structure.
@@ -97,15 +97,15 @@ pub enum Reject {
     },
 }
 
-/// The names that errors bear everywhere: exit codes, errno, metrics, logs. In ascending order: of
-/// several errors the greatest is told, because evidence of an attack counts more than an outage.
+/// The error names that exit codes, errno, metrics and logs share. In ascending order: of several errors the
+/// greatest is reported, because evidence of an attack matters more than an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// No answer, or an answer that says nothing.
+    /// No answer, or an answer that decides nothing.
     Unavailable,
     /// The statement is too old to be believed.
     Expired,
-    /// Bytes are not what was signed.
+    /// Bytes differ from what was signed.
     Integrity,
     /// An older statement than one already seen.
     Rollback,
@@ -114,8 +114,8 @@ pub enum Class {
 }
 
 impl Reject {
-    /// The same rejection about bytes that were already proved to bear their handle: then the
-    /// publisher, not the mirror, is at fault.
+    /// The same rejection for bytes that were already proved to match their handle: the publisher is at
+    /// fault, not the mirror.
     pub(crate) fn signed(self) -> Reject {
         match self {
             Reject::Malformed { what, why } => Reject::BadTree { what, why },
@@ -123,13 +123,13 @@ impl Reject {
         }
     }
 
-    /// Whether a block that is rejected for this reason bears its handle all the same. Then every
-    /// honest place gives the same bytes, and the publisher is at fault.
+    /// Whether the rejected block matches its handle all the same. Then every honest replica gives the same
+    /// bytes, and the publisher is at fault.
     pub fn is_publishers_fault(&self) -> bool {
         matches!(self, Reject::BadTree { .. } | Reject::Unsupported { .. })
     }
 
-    /// The product-wide name of this rejection.
+    /// The error name that the whole product uses for this rejection.
     pub fn class(&self) -> Class {
         match self {
             Reject::Rollback { .. } => Class::Rollback,

@@ -1,13 +1,13 @@
-//! Frames: a block as it lies in stores and on the wire.
+//! Frames: a block as it is stored and sent.
 //!
 //! ```text
 //! kind u8 | codec u8 | plaintext length u32 LE | payload (the rest)
 //! ```
 //!
-//! Nothing here is trusted: `kind` only tells which handle to compute for a block that came
-//! unasked (read-around); `codec` 0 is raw, 1 is zstd. The decoder meets hostile bytes before the
-//! hash does, so it takes exactly one zstd frame whose stated content size is the frame's length,
-//! without dictionary, skippable frames or trailing bytes, in one shot into a buffer of that size.
+//! Nothing here is trusted. `kind` only says which handle to compute for a block that came unrequested
+//! (read-around); `codec` 0 is raw, 1 is zstd. The decoder handles hostile bytes before the hash can refuse
+//! them. So it takes exactly one zstd frame whose stated content size is the frame's length, without
+//! dictionary, skippable frames or trailing bytes, and unpacks it in one call into a buffer of that size.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use zstd_safe::{CCtx, DCtx};
@@ -27,7 +27,7 @@ const ZSTD: u8 = 1;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ZSTD_LEVEL: i32 = 1;
 
-/// A block from an untrusted place, checked in form only.
+/// A block from an untrusted source. Only its form was checked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Frame {
     bytes: Bytes,
@@ -73,7 +73,7 @@ impl Frame {
         }
     }
 
-    /// Whether [`Frame::unpack`] shares the frame's memory instead of making its own.
+    /// Whether [`Frame::unpack`] shares the frame's memory instead of allocating.
     pub fn is_raw(&self) -> bool {
         self.bytes.get(1) == Some(&RAW)
     }
@@ -97,8 +97,8 @@ impl Frame {
         self.unpack()
     }
 
-    /// Unpacks the plaintext whatever kind the frame claims (read-around: hash it under
-    /// [`Frame::kind`]). A raw payload is shared, not copied.
+    /// Unpacks the plaintext, whatever kind the frame claims. For read-around, which hashes it under
+    /// [`Frame::kind`]. A raw payload is shared, not copied.
     ///
     /// # Errors
     /// [`Reject::BadFrame`] when the payload is not exactly one well-formed zstd frame.
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_no_frame_has_are_refused() {
+    fn impossible_frame_header_is_refused() {
         let parses = |kind: u8, codec: u8, plain: usize, payload: usize| {
             let mut bytes = vec![kind, codec];
             bytes.extend_from_slice(&(plain as u32).to_le_bytes());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_bounded_by_its_header() {
+    fn zstd_bomb_is_bounded_by_the_stated_length() {
         let mut bomb = vec![0u8; 2 << 20];
         let n = zstd_safe::compress(&mut bomb[..], &vec![0u8; 1 << 24], 1).unwrap();
         let mut bytes = vec![Kind::Data as u8, ZSTD];

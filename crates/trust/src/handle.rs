@@ -16,7 +16,7 @@ use crate::text::{Noun, write};
 
 pub use crate::kind::Kind;
 
-/// A marker type for one kind of block; sealed by having no public constructor anywhere else.
+/// A marker type for one kind of block. Implemented only by the types below.
 pub trait BlockKind: Copy + Send + Sync + 'static {
     /// The kind that this marker stands for.
     const KIND: Kind;
@@ -42,21 +42,21 @@ kinds! {
     InodeBlock => Inode,
 }
 
-/// Marks a handle whose kind has been forgotten: good for looking up, never for verifying.
+/// Marks a handle whose kind is not known: for look-ups in stores, never for verifying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Any;
 
 /// The 32-byte name of a block of kind `K`.
 ///
-/// A `Handle<Data>` is not a `Handle<MapNode>`; [`Handle::any`] forgets the kind (stores look up by
-/// that) and nothing brings it back.
+/// A `Handle<Data>` is not a `Handle<MapNode>`. [`Handle::any`] drops the kind, because stores look up
+/// without it; nothing restores it.
 pub struct Handle<K = Any> {
     bytes: [u8; 32],
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Handle<K> {
-    /// A handle from its 32 bytes, as they stand in a verified parent.
+    /// A handle from its 32 bytes, as a verified parent gives them.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Handle {
             bytes,
@@ -116,9 +116,9 @@ impl<K> fmt::Display for Handle<K> {
     }
 }
 
-/// The plaintext of a block that has been proved to bear its handle.
+/// The plaintext of a block that has been proved to match its handle.
 ///
-/// Comes only out of [`Hasher::check`] and [`Hasher::seal`].
+/// Made only by [`Hasher::check`] and [`Hasher::seal`].
 pub struct Block<K> {
     bytes: Bytes,
     kind: PhantomData<fn() -> K>,
@@ -190,7 +190,7 @@ impl Hasher {
         Handle::from_bytes(*self.name(K::KIND, plaintext).as_bytes())
     }
 
-    /// Proves that `plaintext` bears the name `handle`.
+    /// Proves that `plaintext` hashes to `handle`.
     ///
     /// # Errors
     /// [`Reject::WrongBlock`] when it does not.

@@ -1,8 +1,8 @@
-//! Ed25519 keys, one verdict everywhere: RFC 8032 with strict verification (canonical scalars, no
-//! small-order points), so that no signature is good on one machine and bad on another.
+//! Ed25519 keys. RFC 8032 with strict verification (canonical scalars, no small-order points), so that every
+//! machine gives the same verdict on a signature.
 //!
-//! A [`SecretKey`] wipes itself and never prints itself. A [`PublicKey`] is parsed, not merely 32
-//! bytes: it decodes to a point in its canonical encoding which is not of small order.
+//! A [`SecretKey`] wipes itself and never prints itself. A [`PublicKey`] is more than 32 bytes: parsing
+//! checks that they are the canonical encoding of a point that is not of small order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +42,7 @@ impl SecretKey {
         }
     }
 
-    /// Signs `message` as it is; statements add their own domain before they come here.
+    /// Signs `message` as it is; statements add their own domain before they call this.
     pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_BYTES] {
         self.inner.sign(message).to_bytes()
     }
@@ -64,8 +64,8 @@ impl PublicKey {
     /// Takes 32 bytes that claim to be a key.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] for no point, a second encoding of a point, or a small-order point
-    /// (under which anybody could sign).
+    /// [`Reject::Malformed`] for bytes that are not a point, for a second encoding of a point, and for a
+    /// small-order point (under which anybody could sign).
     pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, Reject> {
         let bad = |why| Reject::Malformed {
             what: "public key",

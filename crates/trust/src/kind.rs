@@ -1,6 +1,6 @@
-//! The kinds of blocks. Relies on nothing, because errors name kinds too.
+//! The kinds of blocks. A module without dependencies, because errors name kinds too.
 
-/// What a block is. Part of its name: equal bytes of two kinds have two handles.
+/// The kind of a block. It is hashed into the handle: equal bytes of two kinds have two handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -10,7 +10,7 @@ pub enum Kind {
     Array = 2,
     /// Node of a map tree.
     Map = 3,
-    /// An inode that does not lie in a directory entry (the root's, or an oversize one).
+    /// An inode stored outside of a directory entry (the root's, or an oversize one).
     Inode = 4,
 }
 

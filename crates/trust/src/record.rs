@@ -1,12 +1,12 @@
-//! Records: the unit of which segments and answers are made, so that a server sends what lies on
-//! its disk without touching it.
+//! Records: the unit of segments and answers. Both use the same bytes, so that a server sends what is on its
+//! disk unchanged.
 //!
 //! ```text
 //! handle [32] | frame length u32 LE | frame
 //! ```
 //!
-//! The handle is a claim. A reader who asked for it checks it; a reader who did not (read-around)
-//! hashes the plaintext under the frame's kind and keeps it only when the two agree.
+//! The handle is a claim. A reader that asked for it checks it. A reader that did not (read-around) hashes
+//! the plaintext under the frame's kind and keeps it only when the two agree.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -19,7 +19,7 @@ pub const RECORD_HEADER_BYTES: usize = 36;
 /// Largest record, bytes.
 pub const MAX_RECORD_BYTES: usize = RECORD_HEADER_BYTES + MAX_FRAME_BYTES;
 
-/// A frame and the handle that somebody untrusted claims for it.
+/// A frame and the handle that an untrusted source claims for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The claimed name.
@@ -46,12 +46,12 @@ impl Record {
         out.put_slice(self.frame.as_bytes());
     }
 
-    /// Takes the record at the front of `bytes` off it, sharing memory.
+    /// Splits the record at the front off `bytes`, sharing memory.
     ///
-    /// Returns `None`, leaving `bytes` alone, when they end before the record does.
+    /// Returns `None`, leaving `bytes` unchanged, when they end before the record does.
     ///
     /// # Errors
-    /// [`Reject::BadFrame`] when no record can begin like this.
+    /// [`Reject::BadFrame`] when no record begins with these bytes.
     pub fn take(bytes: &mut Bytes) -> Result<Option<Record>, Reject> {
         let Some(header) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
             return Ok(None);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_length_is_refused_before_it_is_waited_for() {
+    fn impossible_length_is_refused_before_the_rest_arrives() {
         for (len, possible) in [
             (HEADER_BYTES - 1, false),
             (HEADER_BYTES, true),

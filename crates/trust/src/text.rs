@@ -1,9 +1,9 @@
-//! How names are written for people: lower-case base32 with a prefix and a checksum (bech32m,
-//! BIP 350). A mistyped one is refused, never looked up.
+//! Names as text for people: lower-case base32 with a prefix and a checksum (bech32m, BIP 350). A mistyped
+//! name is refused, never looked up.
 
 use bech32::{Bech32m, Hrp, primitives::decode::CheckedHrpstring};
 
-/// What a name names; its prefix in text.
+/// The kind of thing that a name denotes; it gives the prefix of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Noun {
     /// A volume id.
@@ -33,13 +33,13 @@ impl Noun {
 /// Why a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadText {
-    /// It names something else.
+    /// The prefix is that of another kind of name.
     #[error("expected a name beginning with `{expected}1`")]
     Prefix {
         /// The prefix wanted.
         expected: &'static str,
     },
-    /// The checksum fails, or a character cannot stand in a name.
+    /// The checksum fails, or a character is not allowed in names.
     #[error("mistyped: the checksum does not match (copy the name whole)")]
     Mistyped,
     /// It carries more or fewer than 32 bytes.
@@ -75,7 +75,7 @@ pub fn read(noun: Noun, text: &str) -> Result<[u8; 32], BadText> {
     let parsed = CheckedHrpstring::new::<Bech32m>(text).map_err(|_| BadText::Mistyped)?;
     let bytes: Vec<u8> = parsed.byte_iter().collect();
     let bytes: [u8; 32] = bytes.try_into().map_err(|_| BadText::Length)?;
-    // Padding bits are not covered by the byte iterator: one value, one text.
+    // The byte iterator drops padding bits. Writing again refuses a second text of one value.
     if write(noun, &bytes) == text {
         Ok(bytes)
     } else {

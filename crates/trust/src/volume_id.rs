@@ -10,7 +10,7 @@ use crate::text::{self, BadText, Noun};
 pub struct VolumeId([u8; 32]);
 
 impl VolumeId {
-    /// What stands in the volume field of a genesis policy, whose hash is not known yet.
+    /// The volume field of a genesis policy, whose hash is not known yet.
     pub const UNBORN: VolumeId = VolumeId([0; 32]);
 
     /// An id from its 32 bytes.

@@ -10,17 +10,17 @@
 //! record: length of the content (u32, 1 to 65,536), check (16), content
 //! ```
 //!
-//! A check is BLAKE3 in key derivation mode, cut to 8 or 16 bytes: over the u64 of a slot; over offset
-//! (u64), length and content of a record. The offset ties a record to its place, so bytes of an older
-//! journal are never taken for a record. The checks find tears and bit rot, not forgeries: whoever can
-//! write here owns the state. The first record that is not whole ends the journal. The slots are written
-//! in turn, after each fsync, so a tear never harms both.
+//! A check is BLAKE3 in key derivation mode, cut to 8 or 16 bytes: over the u64 of a slot; over offset (u64),
+//! length and content of a record. The offset ties a record to its place, so bytes of an older journal are
+//! never taken for a record. The checks detect torn writes and bit rot, not forgeries: a user who can write
+//! here controls the state anyway. The first incomplete record ends the journal. The slots are written in
+//! turn, after each fsync, so a torn write never damages both.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-/// The longest record, bytes.
+/// Maximum length of a record, bytes.
 pub const MAX_RECORD_BYTES: usize = 64 << 10;
 
 pub(super) const HEADER_BYTES: usize = 48;
@@ -43,7 +43,7 @@ impl Header {
         bytes
     }
 
-    /// How many bytes of the file had been fsynced; `None` where this is not a journal.
+    /// Number of bytes of the file that had been fsynced; `None` when this is not a journal.
     pub(super) fn read(file: &File) -> io::Result<Option<u64>> {
         let mut bytes = [0; HEADER_BYTES];
         match file.read_exact_at(&mut bytes, 0) {
@@ -58,7 +58,7 @@ impl Header {
         Ok(slots.chunks_exact(SLOT_BYTES).filter_map(read_slot).max())
     }
 
-    /// Notes that `durable` bytes are fsynced; `turn` chooses the slot.
+    /// Records that `durable` bytes are fsynced; `turn` chooses the slot.
     pub(super) fn note(file: &File, durable: u64, turn: u64) -> io::Result<()> {
         let at = MAGIC.len() as u64 + (turn % 2) * SLOT_BYTES as u64;
         file.write_all_at(&slot(durable), at)
@@ -97,7 +97,7 @@ fn record_check(at: u64, content: &[u8]) -> [u8; CHECK_BYTES] {
     check
 }
 
-/// A record of allowed length, for its place in the file.
+/// A record of allowed length, at its offset in the file.
 pub(super) struct Record<'a> {
     at: u64,
     content: &'a [u8],
@@ -112,7 +112,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Bytes that it takes in the file.
+    /// Its length in the file, bytes.
     pub(super) fn len(&self) -> usize {
         RECORD_HEAD_BYTES + self.content.len()
     }
@@ -124,7 +124,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Passes the records that are whole to `replay`. Returns where they end, and their number.
+/// Passes the complete records to `replay`. Returns their end and their number.
 pub(super) fn records(file: &File, mut replay: impl FnMut(&[u8])) -> io::Result<(u64, u64)> {
     let mut reader = BufReader::new(file);
     let mut at = reader.seek(SeekFrom::Start(HEADER_BYTES as u64))?;
@@ -138,7 +138,7 @@ pub(super) fn records(file: &File, mut replay: impl FnMut(&[u8])) -> io::Result<
     Ok((at, count))
 }
 
-/// Reads one record into `content`; `None` where none is whole.
+/// Reads one record into `content`; `None` when there is no complete record.
 fn record(reader: &mut impl Read, at: u64, content: &mut Vec<u8>) -> io::Result<Option<u64>> {
     let mut len = [0; 4];
     let mut check = [0; CHECK_BYTES];
@@ -156,7 +156,7 @@ fn record(reader: &mut impl Read, at: u64, content: &mut Vec<u8>) -> io::Result<
     Ok(Some((RECORD_HEAD_BYTES + len) as u64))
 }
 
-/// Fills `buffer`; `false` where the file ends before.
+/// Fills `buffer`; `false` when the file ends before.
 fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match reader.read_exact(buffer) {
         Ok(()) => Ok(true),

@@ -1,5 +1,5 @@
 //! An append-only file whose records are fsynced at most a second later: the second class of durability
-//! (design `README.md`, law 7). It is for floors that move too often for one fsync each.
+//! (design `README.md`, law 7). For floors that change too often for one fsync each.
 //!
 //! | what happens | what is kept |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | the disk stops answering | no further record is accepted once one is a second late |
 //! | an fsync fails | no further record is accepted; the journal must be opened again |
 //!
-//! A thread of the journal's own calls fsync, so it needs no runtime. `format` has the bytes of the file.
+//! The journal's own thread calls fsync, so it needs no runtime. `format` has the bytes of the file.
 
 mod format;
 mod syncer;
@@ -31,14 +31,14 @@ use syncer::Shared;
 
 pub use format::MAX_RECORD_BYTES;
 
-/// How late a record may be fsynced.
+/// Maximum time from appending a record to its fsync.
 pub const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
-/// A journal that grows beyond this is refused; [`Journal::rewrite`] makes it short again.
+/// Maximum length of a journal. [`Journal::rewrite`] makes it short again.
 pub const MAX_JOURNAL_BYTES: u64 = 256 << 20;
 
-/// An open journal. Only one process at a time has it open. Clones share it. After the last clone is
-/// dropped, what is left is fsynced and the lock is released.
+/// An open journal. Only one process at a time can open it. Clones share it. When the last clone is dropped,
+/// the remaining records are fsynced and the lock is released.
 #[derive(Debug, Clone)]
 pub struct Journal {
     open: Arc<Open>,
@@ -57,24 +57,24 @@ impl Drop for Open {
     }
 }
 
-/// What was found when a journal was opened.
+/// Result of opening a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
-    /// Records that are whole.
+    /// Number of complete records.
     pub records: u64,
-    /// Bytes behind them that were cut off: a record that was being written when the process or the
-    /// machine stopped.
+    /// Bytes after them that were cut off: a record that was being written when the process or the machine
+    /// stopped.
     pub torn_bytes: u64,
 }
 
 impl Journal {
-    /// Opens the journal at `path`, which is made if it is missing, and passes its records to `replay`
-    /// in order. A torn tail is cut off. What was replayed is fsynced before this returns. Waits on this
-    /// thread, also for another process that has the journal open, until `deadline`.
+    /// Opens the journal at `path`, or creates it, and passes its records to `replay` in order. A torn tail
+    /// is cut off. The replayed records are fsynced before this returns. Waits on this thread until
+    /// `deadline`, also for another process that has the journal open.
     ///
     /// # Errors
-    /// [`StateError::Locked`] when another process has it open; [`StateError::Failed`] when it is not a
-    /// journal, or lacks records that had been fsynced; then it is left as it is.
+    /// [`StateError::Locked`] when another process has it open. [`StateError::Failed`] when it is not a
+    /// journal, or lacks records that had been fsynced; then it stays unchanged.
     pub fn open(
         path: &Path,
         deadline: Instant,
@@ -83,7 +83,7 @@ impl Journal {
         Journal::open_with(path, deadline, replay, Box::new(|file| file.sync_data()))
     }
 
-    /// As [`Journal::open`], with another fsync: tests let it wait or fail.
+    /// Like [`Journal::open`], with another fsync: tests make it wait or fail.
     fn open_with(
         path: &Path,
         deadline: Instant,
@@ -114,13 +114,13 @@ impl Journal {
     /// most [`SYNC_WITHIN`] later. Records are in the order in which calls return; a caller that needs an
     /// order waits for each.
     ///
-    /// At the deadline the caller is free. A record that was not begun by then, or when the returned
-    /// future is dropped, is never written.
+    /// At the deadline the call returns. A record is never written if writing had not begun by then, or when
+    /// the returned future is dropped.
     ///
     /// # Errors
     /// [`StateError::Failed`] for a record that is empty or longer than [`MAX_RECORD_BYTES`], for a full
-    /// journal, and after a failed write or fsync; [`StateError::Stalled`] when an earlier record is
-    /// still not fsynced at the deadline although it is due.
+    /// journal, and after a failed write or fsync; [`StateError::Stalled`] when the fsync of an earlier
+    /// record is late and still not done at the deadline.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -140,7 +140,7 @@ impl Journal {
         self.open.shared.append(deadline, record, || true)
     }
 
-    /// Waits until all records that were appended before are fsynced. The fsync begins at once.
+    /// Waits until all records that were appended before are fsynced. The fsync starts at once.
     ///
     /// # Errors
     /// [`StateError::Stalled`] at the deadline; [`StateError::Failed`] when the fsync fails.
@@ -161,11 +161,11 @@ impl Journal {
         self.open.shared.sync(deadline)
     }
 
-    /// Replaces all records by `records`, durably: a journal is rewritten when what it says can be said
-    /// shorter. Waits on this thread; appends of other threads wait too.
+    /// Replaces all records by `records`, durably. For a journal whose content can be written shorter. Waits
+    /// on this thread; appends of other threads wait too.
     ///
     /// # Errors
-    /// As [`Journal::append`]; the journal is then as before.
+    /// As [`Journal::append`]; then the journal is unchanged.
     pub fn rewrite(&self, deadline: Instant, records: &[&[u8]]) -> Result<(), StateError> {
         let path = &self.open.path;
         self.open.shared.replace(deadline, || make(path, records))
@@ -176,14 +176,14 @@ impl Journal {
         self.open.shared.lengths().0
     }
 
-    /// How much of the file is fsynced, bytes.
+    /// Length of the part of the file that is fsynced, bytes.
     pub fn synced_bytes(&self) -> u64 {
         self.open.shared.lengths().1
     }
 }
 
-/// Makes a journal that holds `records`, durably, and puts it in the place of the one at `path`. Returns
-/// it with its length.
+/// Makes a journal of `records`, durably, and puts it in place of the one at `path`. Returns it with its
+/// length.
 fn make(path: &Path, records: &[&[u8]]) -> Result<(File, u64), StateError> {
     let too_large = |_: TryReserveError| failed(path, "the records do not fit in memory");
     let mut bytes = vec![0; format::HEADER_BYTES];
@@ -212,7 +212,7 @@ fn make(path: &Path, records: &[&[u8]]) -> Result<(File, u64), StateError> {
     Ok((file, end))
 }
 
-/// Reads the records, cuts off a torn tail, and makes durable what is left. Returns its end.
+/// Reads the records, cuts off a torn tail, and makes the rest durable. Returns its end.
 fn recover(
     path: &Path,
     file: &File,

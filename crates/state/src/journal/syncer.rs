@@ -1,5 +1,5 @@
-//! Appending, and the thread that calls fsync. It begins half a second after the first record that is not
-//! fsynced, which leaves the disk the other half of the second.
+//! Appending, and the thread that calls fsync. It starts an fsync half a second after the first record that
+//! is not fsynced. So the disk has the other half of the second.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -13,13 +13,13 @@ use super::{MAX_JOURNAL_BYTES, SYNC_WITHIN};
 use crate::error::{StateError, failed, stalled};
 use crate::lock::LockFile;
 
-/// How long after the first record the fsync begins.
+/// Time from the first record to the start of the fsync.
 const SYNC_AFTER: Duration = Duration::from_millis(500);
 
 /// How a file is made durable.
 pub(super) type Fsync = Box<dyn Fn(&File) -> io::Result<()> + Send + Sync>;
 
-/// What appending callers and the thread share.
+/// State that appending callers and the thread share.
 pub(super) struct Shared {
     path: PathBuf,
     fsync: Fsync,
@@ -31,16 +31,16 @@ struct Tail {
     file: Arc<File>,
     end: u64,
     synced: u64,
-    /// When the first record was appended that no fsync covers yet.
+    /// Time of the first append that no fsync covers.
     waiting_since: Option<Instant>,
     /// The same for the fsync that is under way.
     syncing_since: Option<Instant>,
-    /// Somebody waits for an fsync.
+    /// A caller waits for an fsync.
     is_urgent: bool,
     /// The file is being replaced.
     is_replaced: bool,
     is_closed: bool,
-    /// A write or fsync failed: what is on disk is not known any more.
+    /// A write or fsync failed, so the content of the disk is unknown.
     broken: Option<StateError>,
     _lock: Option<LockFile>,
 }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Tail {
-    /// When the oldest record that is not fsynced was appended.
+    /// Time at which the oldest record that is not fsynced was appended.
     fn oldest(&self) -> Option<Instant> {
         self.syncing_since.or(self.waiting_since)
     }
@@ -98,13 +98,13 @@ impl Shared {
         Ok(shared)
     }
 
-    /// End of the file, and how much of it is fsynced.
+    /// End of the file, and end of its fsynced part.
     pub(super) fn lengths(&self) -> (u64, u64) {
         let tail = self.tail();
         (tail.end, tail.synced)
     }
 
-    /// Tells the thread to fsync what is left and to end.
+    /// Tells the thread to fsync the rest and to end.
     pub(super) fn close(&self) {
         self.tail().is_closed = true;
         self.changed.notify_all();
@@ -130,7 +130,7 @@ impl Shared {
         let mut bytes = Vec::with_capacity(record.len());
         record.write(&mut bytes);
         if let Err(error) = tail.file.write_all_at(&bytes, tail.end) {
-            // What was written of it must not lie behind a later, shorter record.
+            // The written part of it must not remain after a later, shorter record.
             if let Err(error) = tail.file.set_len(tail.end) {
                 tail.broken = Some(failed(&self.path, error));
             }
@@ -144,7 +144,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until what was appended before is fsynced.
+    /// Waits until the records that were appended before are fsynced.
     pub(super) fn sync(&self, deadline: Instant) -> Result<(), StateError> {
         let end = {
             let mut tail = self.wait_while(deadline, |tail| tail.is_replaced)?;
@@ -152,12 +152,12 @@ impl Shared {
             tail.end
         };
         self.changed.notify_all();
-        // A journal that was rewritten meanwhile is durable and may be shorter.
+        // If the journal was rewritten meanwhile, it is durable and may be shorter.
         let lacks = |tail: &Tail| tail.synced < end.min(tail.end);
         self.wait_while(deadline, lacks).map(drop)
     }
 
-    /// Puts the file that `make` makes in the place of this one.
+    /// Puts the file that `make` makes in place of this one.
     pub(super) fn replace(
         &self,
         deadline: Instant,
@@ -165,7 +165,7 @@ impl Shared {
     ) -> Result<(), StateError> {
         let busy = |tail: &Tail| tail.is_replaced || tail.syncing_since.is_some();
         self.wait_while(deadline, busy)?.is_replaced = true;
-        // Without the mutex: others wait no longer than their own deadlines.
+        // Without the mutex, so that other callers wait no longer than their own deadlines.
         let made = make();
         let mut tail = self.tail();
         tail.is_replaced = false;
@@ -183,7 +183,7 @@ impl Shared {
         made
     }
 
-    /// Whether the path still leads to `file`.
+    /// Whether the path still names `file`.
     fn is_in_place(&self, file: &File) -> bool {
         let there = std::fs::metadata(&self.path).ok();
         let here = file.metadata().ok();
@@ -224,7 +224,7 @@ impl Shared {
         while let Some((file, end)) = self.next_due() {
             let synced = (self.fsync)(&file).and_then(|()| {
                 turn += 1;
-                // Becomes durable with the next fsync. Until then the slot before counts.
+                // Becomes durable with the next fsync. Until then the other slot counts.
                 Header::note(&file, end, turn)
             });
             let mut tail = self.tail();
@@ -237,7 +237,7 @@ impl Shared {
             drop(tail);
             self.changed.notify_all();
         }
-        // The lock goes with the thread, after the last fsync.
+        // The thread releases the lock, after the last fsync.
         self.tail()._lock = None;
     }
 
@@ -251,7 +251,7 @@ impl Shared {
             let since = tail.waiting_since.filter(|_| tail.broken.is_none());
             let left = match since {
                 None if tail.is_closed => return None,
-                // Nothing to do: until somebody calls.
+                // Nothing to do until the next call.
                 None => SYNC_WITHIN,
                 Some(_) if tail.is_closed || tail.is_urgent => Duration::ZERO,
                 Some(since) => SYNC_AFTER.saturating_sub(since.elapsed()),

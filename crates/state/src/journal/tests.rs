@@ -1,4 +1,4 @@
-//! Journals that are cut, flipped, filled with zeros, stalled, and written by two.
+//! Journals with cut, flipped or zeroed bytes, on stalled disks, and with two writers.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ fn records() -> Vec<Vec<u8>> {
     (1..=5u8).map(|i| vec![i; usize::from(i) * 3]).collect()
 }
 
-/// The bytes of a journal with [`records`], none of which was fsynced, and where each ends.
+/// The bytes of a journal with [`records`], none of them fsynced, and the end of each record.
 fn unsynced(directory: &Path) -> (Vec<u8>, Vec<usize>) {
     let path = directory.join("whole");
     let (journal, ..) = replayed(&path).unwrap();
@@ -33,7 +33,7 @@ fn unsynced(directory: &Path) -> (Vec<u8>, Vec<usize>) {
         ends.push(bytes.len());
         journal.append_blocking(soon(), &record).unwrap();
     }
-    // What the journal writes is what the format says.
+    // The journal writes the documented format.
     assert_eq!(
         fs::read(&path).unwrap()[format::HEADER_BYTES..],
         bytes[format::HEADER_BYTES..]
@@ -48,7 +48,7 @@ fn every_torn_tail_is_cut_off_and_the_journal_goes_on() {
     let path = directory.path().join("torn");
     for cut in ends[0]..=bytes.len() {
         let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
-        // Cut off; the rest of the file is zeros; the rest is something else.
+        // The tail is cut off, is zeros, or is something else.
         let rest = bytes.len() - cut;
         for tail in [vec![], vec![0; rest], vec![0xa5; rest]] {
             let mut torn = bytes[..cut].to_vec();
@@ -101,7 +101,7 @@ fn loss_of_fsynced_records_is_damage_and_not_a_torn_tail() {
         fs::write(&path, &bytes[..cut]).unwrap();
         let error = replayed(&path).unwrap_err();
         assert!(error.to_string().contains("were fsynced"), "{error}");
-        // It is left as it is, for people to look at.
+        // The file stays unchanged, for people to look at.
         assert_eq!(fs::read(&path).unwrap(), bytes[..cut]);
         let mut flipped = bytes.clone();
         flipped[cut] ^= 4;
@@ -147,7 +147,7 @@ fn record_is_in_the_file_before_append_returns() {
 }
 
 #[test]
-fn record_is_fsynced_within_a_second_without_being_asked() {
+fn record_is_fsynced_within_a_second_without_a_call() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("late");
     let began = Arc::new(Mutex::new(None));
@@ -167,7 +167,7 @@ fn record_is_fsynced_within_a_second_without_being_asked() {
     assert!(after < SYNC_WITHIN, "the fsync began after {after:?}");
 }
 
-/// An fsync that waits until it is let go.
+/// An fsync that waits until the flag is set.
 fn gate() -> (Arc<AtomicBool>, syncer::Fsync) {
     let open = Arc::new(AtomicBool::new(false));
     let waits = open.clone();
@@ -220,13 +220,13 @@ fn failed_fsync_is_not_tried_again_and_stops_the_journal() {
     let error = journal.append_blocking(soon(), b"two").unwrap_err();
     assert!(error.to_string().contains("the disk is gone"), "{error}");
     assert!(journal.synced_bytes() < journal.len_bytes());
-    // The lock is released all the same.
+    // The lock is released nevertheless.
     drop(journal);
     assert_eq!(replayed(&path).unwrap().1, [b"one"]);
 }
 
 #[test]
-fn second_opener_is_told_who_has_the_journal_open() {
+fn second_opener_gets_the_name_of_the_holder() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("both");
     let (journal, ..) = replayed(&path).unwrap();

@@ -74,7 +74,7 @@ impl Evictor {
     fn put(&mut self, record: &trust::Record) -> bool {
         match self.shared.files.write(record) {
             Ok(true) => {
-                // The next count adds what the file takes beyond its length.
+                // The next count adds the space that the file takes beyond its length.
                 let bytes = record.len() as u64;
                 self.shared.used_bytes.fetch_add(bytes, Ordering::Relaxed);
                 self.written_since_count = self.written_since_count.saturating_add(bytes);

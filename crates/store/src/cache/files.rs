@@ -24,7 +24,7 @@ use trust::{Frame, Handle, Record};
 use crate::StoreError;
 use crate::disk::Patience;
 
-/// A file's modification time tells its last use to this precision.
+/// A file's modification time gives its last use with this precision.
 const WORN_AFTER: Duration = Duration::from_secs(3600);
 /// Files that a killed process left in `new` are removed after this time.
 const LEFTOVER_AFTER: Duration = Duration::from_secs(3600);

@@ -66,7 +66,7 @@ impl Room {
         }
         let waited = since.elapsed();
         self.allow(|allowance| {
-            // After a wait in vain nobody waits for a while: the disk may be stuck.
+            // After a wait without success no reader waits for a while, because the disk may be stuck.
             let left = allowance.left.saturating_sub(waited);
             allowance.left = if taken { left } else { Duration::ZERO };
         });

@@ -86,7 +86,7 @@ fn damaged_file_is_not_returned_and_is_removed() {
     }
     assert!(cache.get(&records[6].handle, Patience::Wait).is_some());
     assert_eq!(cache.counters().damaged.load(Ordering::Relaxed), 6);
-    // It heals: what is put again is there again.
+    // A removed block can be cached again.
     drop(cache);
     let cache = filled(dir.path(), limits(1 << 30), &records);
     for record in &records {
@@ -100,7 +100,7 @@ fn quota_holds_and_recently_used_blocks_stay() {
     let quota = 4 << 20;
     let old: Vec<Record> = (0..256).map(|n| record(n, 16_000)).collect();
     let cache = filled(dir.path(), limits(quota), &old);
-    // All are a day old but every fourth, which is used.
+    // All blocks are a day old. Every fourth is used now.
     let day_ago = std::time::SystemTime::now() - Duration::from_secs(86_400);
     for record in &old {
         if let Ok(file) = fs::File::options()
@@ -124,7 +124,7 @@ fn quota_holds_and_recently_used_blocks_stay() {
         let there = |r: &&&Record| cache.get(&r.handle, Patience::Wait).is_some();
         records.iter().filter(there).count()
     };
-    assert_eq!(kept(&used), used.len(), "what was used lately was removed");
+    assert_eq!(kept(&used), used.len(), "a recently used block was removed");
     let unused: Vec<&Record> = old
         .iter()
         .filter(|r| !used.iter().any(|u| u.handle == r.handle))

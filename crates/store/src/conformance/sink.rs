@@ -24,12 +24,12 @@ pub trait SinkPlace {
     /// Opens a sink.
     fn sink(&self) -> impl Future<Output = Self::Sink>;
 
-    /// Stops the place as a crash does, losing what is not durable as far as this kind of place can
-    /// lose it, starts it again, and opens it for reading. All sinks were dropped before.
+    /// Simulates a crash: loses data that is not durable, as far as this kind of place can, starts the place
+    /// again, and opens it for reading. All sinks were dropped before.
     fn restart(&mut self) -> impl Future<Output = Self::Store>;
 
-    /// Runs out of room at the write after so many more, or has room again. Gives back whether the
-    /// place can do that; the suite says on the error stream when it skips the rules of a full place.
+    /// Lets the place run out of room after this many writes, or gives it room again. Returns whether the
+    /// place can do that. If not, the suite skips the rules of a full place and says so on the error stream.
     fn limit(&mut self, _writes: Option<u64>) -> bool {
         false
     }

@@ -84,8 +84,8 @@ impl<'a> RunWriter<'a> {
         Ok(())
     }
 
-    /// Ends the run: writes what follows the pages, syncs the file and renames it to its final name.
-    /// The caller must sync the directory. `None`, and no file, when nothing was pushed.
+    /// Ends the run: writes the table after the pages, syncs the file and renames it to its final name. The
+    /// caller must sync the directory. `None`, and no file, when nothing was pushed.
     ///
     /// # Errors
     /// [`StoreError::Io`].

@@ -11,9 +11,9 @@
 //! entry      handle [32] | segment ordinal u32 | offset u32 | record length u32, bytes
 //! ```
 //!
-//! Entries ascend strictly by handle. A reader keeps the fan-out and the pages that it has read:
-//! 45 bytes a block at most. A remote reader needs two ranges: once what follows the pages, and then
-//! one page for each look-up.
+//! Entries ascend strictly by handle. A reader keeps the fan-out and the pages that it has read: 45 bytes a
+//! block at most. A remote reader needs one range for the table after the pages, and one page for each
+//! look-up.
 
 pub mod build;
 pub mod pending;

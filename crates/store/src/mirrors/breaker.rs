@@ -1,15 +1,16 @@
-//! Circuit breaker of a mirror: one that fails, stalls or lies is set aside for a time that doubles
-//! with each further fault.
+//! Circuit breaker of a mirror. A mirror that fails, stalls or gives wrong answers is set aside for a time
+//! that doubles with each further fault.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Number of successive outages without a pause: a connection may break. Stalls and lies always pause.
+/// Number of successive outages without a pause: a connection may break. Stalls and wrong answers always
+/// pause.
 const FORGIVEN: u32 = 1;
 /// The first pause after outages, and the longest.
 const OUTAGE_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// The first pause after a lie, and the longest.
+/// The first pause after a wrong answer, and the longest.
 const LIE_PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
 /// Why a mirror is set aside.
@@ -42,8 +43,8 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// Records a good answer. It does not end the pause of a liar: a clever liar answers well in
-    /// between.
+    /// Records a good answer. It does not end the pause after a wrong answer, because a malicious mirror can
+    /// answer well in between.
     pub(super) fn good(&mut self, now: Instant) {
         self.faults = 0;
         let lied = |(until, cause)| cause == Cause::Lie && until > now;

@@ -1,9 +1,9 @@
-//! Arithmetic of the volume's append-only log: RFC 6962 with SHA-256, so that existing log tools
-//! and witnesses understand it.
+//! Arithmetic of the volume's append-only log: RFC 6962 with SHA-256, so that existing log tools and
+//! witnesses understand it.
 //!
-//! A leaf is a statement's bytes without signatures; policies and root records are leaves, in the
-//! order in which they were made, the genesis policy first. A [`LogPoint`] is a size with its root;
-//! a [`Frontier`] is the little that one must keep of a log to append to it.
+//! A leaf is a statement's bytes without signatures. Policies and root records are leaves, in the order in
+//! which they were made; the genesis policy is the first. A [`LogPoint`] is a size with its root hash. A
+//! [`Frontier`] is the part of a log that is needed to append to it.
 
 pub mod prefix;
 pub mod tiles;
@@ -19,9 +19,9 @@ pub const MAX_PROOF_HASHES: usize = 130;
 /// A log at some size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogPoint {
-    /// Which log: a policy that goes back behind what was published begins the next epoch.
+    /// Number of the log. A policy that drops published records begins the next epoch.
     pub epoch: u64,
-    /// Leaves.
+    /// Number of leaves.
     pub size: u64,
     /// Their Merkle tree hash (RFC 6962, 2.1).
     pub root: [u8; 32],
@@ -79,12 +79,12 @@ impl Frontier {
         Frontier::default()
     }
 
-    /// The log of so many leaves with these perfect subtrees, as many as the size has one bits.
+    /// The log of `size` leaves with these perfect subtrees, one for each one bit of `size`.
     pub(crate) fn of(size: u64, subtrees: Vec<[u8; 32]>) -> Self {
         Frontier { size, subtrees }
     }
 
-    /// Leaves.
+    /// Number of leaves.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -134,7 +134,7 @@ impl Frontier {
         rest.fold(*last, |right, left| node_hash(left, &right))
     }
 
-    /// The log as a record names it.
+    /// The log as a root record names it.
     pub fn point(&self, epoch: u64) -> LogPoint {
         LogPoint {
             epoch,
@@ -151,7 +151,7 @@ impl Frontier {
         }
     }
 
-    /// Reads size and hashes; the size says how many.
+    /// Reads size and hashes; the size gives the number of hashes.
     ///
     /// # Errors
     /// [`Reject::Malformed`] when they are fewer.
@@ -208,9 +208,8 @@ pub fn verify_inclusion(
 /// Verifies that the log at `new` begins with the log at `old` (RFC 6962, 2.1.2; the algorithm of
 /// RFC 9162, 2.1.4.2). Every log begins with the empty one.
 ///
-/// # Errors
-/// [`Reject::BadHistory`] when the proof does not show it; [`Reject::Fork`] when nothing could:
-/// equal sizes with different roots, or a new log that is shorter.
+/// [`Reject::BadHistory`] when the proof does not show it; [`Reject::Fork`] when no proof could: equal sizes
+/// with different roots, or a new log that is shorter.
 pub fn verify_consistency(
     old: &LogPoint,
     new: &LogPoint,
@@ -239,10 +238,10 @@ pub fn verify_consistency(
     Ok(())
 }
 
-/// Both roots as the proof gives them, for 0 < old size < new size.
+/// Both roots as computed from the proof, for 0 < old size < new size.
 fn climb(old: &LogPoint, new: &LogPoint, proof: &[[u8; 32]]) -> Option<([u8; 32], [u8; 32])> {
     let mut path = proof.iter();
-    // A perfect old tree is its own first node and is not repeated in the proof.
+    // A perfect old tree is its own first node. The proof does not repeat it.
     let first = if old.size.is_power_of_two() {
         old.root
     } else {

@@ -1,15 +1,15 @@
 //! The proof that a log only grew (docs/decisions/0015), computed by the reader from tiles.
 //!
-//! Two steps, so that the guilty one is named. Each tile is first shown to be part of the newer log,
-//! whose subtrees the publisher signed: one that is not is the fault of whoever sent it, and another
-//! place is asked. Only from what is shown so the older log's root is computed. Where that is not the
-//! one that was seen before, the publisher has signed two histories, and that is a fork.
+//! Two steps, so that the error names the party at fault. First, each tile is proved to be part of the newer
+//! log, whose subtrees the publisher signed. If one is not, its sender is at fault, and the caller asks
+//! another replica. Then the older log's root is computed from proved tiles only. If it is not the root that
+//! the reader saw before, the publisher has signed two histories: a fork.
 
 use crate::error::Reject;
 use crate::history::tiles::{TILE_HASHES, TileName, fold};
 use crate::history::{Frontier, LogPoint};
 
-/// What is known of the older log, and what is still wanted.
+/// The part of the older log that is proved, and the part that is still wanted.
 #[derive(Debug, Clone)]
 pub struct Prefix {
     old: LogPoint,
@@ -17,12 +17,12 @@ pub struct Prefix {
     stored: u64,
     /// Roots of the first perfect subtrees of the older log, proved.
     subtrees: Vec<[u8; 32]>,
-    /// Where the others lie.
+    /// The node above the remaining subtrees.
     below: Option<Below>,
 }
 
-/// A node of the newer log, and how many of the older log's last leaves are below it: at least one,
-/// and not all that it has.
+/// A node of the newer log, and how many of the older log's last leaves are below it: at least one, and fewer
+/// than the node has.
 #[derive(Debug, Clone, Copy)]
 struct Below {
     node: Node,
@@ -37,25 +37,25 @@ struct Node {
     index: u64,
 }
 
-/// What one tile tells of the way down.
+/// The part of the way down that lies in one tile.
 struct Steps {
     tile: TileName,
     level_height: u8,
-    /// The first hash wanted in the tile, and how many are.
+    /// Index in the tile of the first hash that is needed, and the number of such hashes.
     first: usize,
     count: usize,
     /// Subtrees of the older log, largest first.
     found: Vec<Node>,
-    /// The node under which the rest lies.
+    /// The node above the remaining leaves, and how many remain.
     next: Option<(Node, u64)>,
 }
 
 impl Prefix {
-    /// Begins to show that the log `old` is the beginning of the log with the frontier `new`, whose
-    /// tiles are kept as of `stored` leaves (at least as many as `new` has).
+    /// Begins to show that the log `old` is the beginning of the log with the frontier `new`. The tiles are
+    /// those of a log of `stored` leaves (at least as many as `new` has).
     ///
     /// # Errors
-    /// [`Reject::Fork`] when nothing could show it: other logs, or the newer one is shorter.
+    /// [`Reject::Fork`] when no tiles could show it: the logs have different epochs, or the newer is shorter.
     pub(crate) fn new(
         old: LogPoint,
         epoch: u64,
@@ -95,7 +95,7 @@ impl Prefix {
         })
     }
 
-    /// The tiles that are wanted, in the order in which they are to be supplied: at most eight.
+    /// The tiles that are wanted, in the order in which they must be supplied: at most eight.
     pub fn wants(&self) -> Vec<TileName> {
         let mut tiles = Vec::new();
         let mut at = self.below.map(|below| (below.node, below.leaves));
@@ -114,20 +114,20 @@ impl Prefix {
         self.old
     }
 
-    /// Which log the tiles are of.
+    /// Epoch of the log that the tiles belong to.
     pub fn epoch(&self) -> u64 {
         self.old.epoch
     }
 
-    /// Takes the tile that is wanted next. It may have more hashes than were asked for: logs grow.
+    /// Takes the tile that is wanted next. It may have more hashes than requested, because logs grow.
     ///
     /// # Errors
-    /// [`Reject::BadHistory`] when it is not a part of the newer log: whoever sent it is at fault,
-    /// and nothing has changed.
+    /// [`Reject::BadHistory`] when it is not part of the newer log: its sender is at fault, and nothing has
+    /// changed.
     pub fn supply(&mut self, tile: &[u8]) -> Result<(), Reject> {
         let (Some(below), no_tile) = (self.below, Reject::BadHistory("not a tile of the log"))
         else {
-            return Err(Reject::BadHistory("a tile that nobody wants"));
+            return Err(Reject::BadHistory("a tile that is not wanted"));
         };
         let (hashes, rest) = tile.as_chunks::<32>();
         if !rest.is_empty() || hashes.len() > TILE_HASHES {
@@ -161,7 +161,7 @@ impl Prefix {
         Ok(())
     }
 
-    /// Whether the older log is the beginning of the newer one, once nothing is wanted any more.
+    /// Whether the older log is the beginning of the newer one. Call it when no tile is wanted any more.
     ///
     /// # Errors
     /// [`Reject::Fork`]: the publisher signed two histories. [`Reject::Unproved`] while tiles are
@@ -178,15 +178,15 @@ impl Prefix {
     }
 }
 
-/// What tiles must show of a log with the frontier `before` that is to have `older` in it, where the
-/// frontier alone does not. The tiles are kept as of the record that is the next leaf.
+/// What tiles must show so that a log with the frontier `before` is known to contain `older`. `None` where
+/// the frontier alone shows it. The tiles include the record that is the next leaf.
 pub(crate) fn grown(
     older: &LogPoint,
     log: &LogPoint,
     before: &Frontier,
 ) -> Result<Option<Prefix>, Reject> {
-    // The record's epoch is that of its policy; only a policy that this reader has since verified
-    // can have begun another log.
+    // The record's epoch is that of its policy. Only a policy that this reader has verified since then can
+    // have begun another log.
     if log.epoch != older.epoch {
         return Ok(None);
     }
@@ -197,8 +197,8 @@ pub(crate) fn grown(
     prefix.finish(log).map(|_| None)
 }
 
-/// The way down through one tile from `node`, of whose leaves the first `leaves` are wanted. `None`
-/// only for nodes that no log of `stored` leaves has.
+/// The way down through one tile from `node`, towards the first `leaves` of its leaves. `None` only for nodes
+/// that no log of `stored` leaves has.
 fn steps(node: Node, leaves: u64, stored: u64) -> Option<Steps> {
     let level = node.height.checked_sub(1)? / 8;
     let level_height = level.checked_mul(8)?;

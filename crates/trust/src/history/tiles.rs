@@ -1,10 +1,9 @@
-//! The log's inner hashes in tiles (docs/decisions/0015): what a replica keeps so that a reader who
-//! skipped versions can see that the log only grew ([`crate::history::prefix`]).
+//! The log's inner hashes in tiles (docs/decisions/0015). A replica keeps them so that a reader that skipped
+//! versions can check that the log only grew ([`crate::history::prefix`]).
 //!
-//! A tile of level L holds up to 256 roots of perfect subtrees of 256^L leaves each, side by side:
-//! of level 0 leaf hashes, of level 1 the roots of full tiles of level 0, and so on, as C2SP
-//! `tlog-tiles` has it. A full one never changes again; the last one of each level is kept under a
-//! name that tells how many hashes it has.
+//! A tile of level L holds up to 256 roots of perfect subtrees of 256^L leaves each, side by side: level 0
+//! has leaf hashes, level 1 the roots of full tiles of level 0, and so on, as in C2SP `tlog-tiles`. A full
+//! tile never changes. The last tile of each level is stored under a name that contains its number of hashes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,13 +15,13 @@ use crate::history::{Frontier, node_hash};
 pub const TILE_HASHES: usize = 256;
 /// Bytes of a full tile.
 pub const MAX_TILE_BYTES: usize = TILE_HASHES * 32;
-/// Levels that a log of 2⁶⁴ leaves needs.
+/// Levels needed by a log of 2⁶⁴ leaves.
 pub const LEVELS: u8 = 8;
 
-/// Binary levels of the log that a tile stands for.
+/// Binary levels of the log in one tile.
 const TILE_HEIGHT: u8 = 8;
 
-/// Which tile: `LEVEL.INDEX` of a full one, `LEVEL.INDEX.HASHES` of one with fewer than 256.
+/// The name of a tile: `LEVEL.INDEX` of a full one, `LEVEL.INDEX.HASHES` of one with fewer than 256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TileName {
     level: u8,
@@ -31,8 +30,8 @@ pub struct TileName {
 }
 
 impl TileName {
-    /// The tile of a log of `size` leaves that has the hash at `node` of `level`; `None` where the
-    /// log has no such hash.
+    /// The tile that has the hash at `node` of `level` in a log of `size` leaves; `None` when the log has no
+    /// such hash.
     pub(crate) fn of(level: u8, node: u64, size: u64) -> Option<TileName> {
         let nodes = nodes_at(level, size);
         if node >= nodes {
@@ -48,12 +47,12 @@ impl TileName {
         })
     }
 
-    /// Which level.
+    /// The level.
     pub fn level(&self) -> u8 {
         self.level
     }
 
-    /// The same tile once it has filled.
+    /// The same tile when it is full.
     pub fn full(self) -> TileName {
         TileName {
             hashes: TILE_HASHES as u16,
@@ -61,7 +60,7 @@ impl TileName {
         }
     }
 
-    /// Whether it has all its hashes.
+    /// Whether it has all 256 hashes.
     pub fn is_full(&self) -> bool {
         usize::from(self.hashes) == TILE_HASHES
     }
@@ -85,7 +84,7 @@ impl fmt::Display for TileName {
 impl FromStr for TileName {
     type Err = Reject;
 
-    /// Reads the one spelling of a tile's name.
+    /// Reads a tile's name in its one spelling.
     fn from_str(text: &str) -> Result<TileName, Reject> {
         let read = || {
             let mut parts = text.split('.');
@@ -106,7 +105,7 @@ impl FromStr for TileName {
     }
 }
 
-/// The last tile of each level of a log that is growing: all that one must read to extend it.
+/// The last tile of each level of a growing log: all that is needed to extend it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edge {
     size: u64,
@@ -119,7 +118,7 @@ impl Edge {
         Edge::default()
     }
 
-    /// The tiles of which the edge of a log of `size` leaves is made, level 0 first.
+    /// The names of the tiles that make up the edge of a log of `size` leaves, level 0 first.
     pub fn names(size: u64) -> Vec<TileName> {
         let last = |level| {
             let node = nodes_at(level, size).checked_sub(1)?;
@@ -128,11 +127,11 @@ impl Edge {
         (0..LEVELS).filter_map(last).collect()
     }
 
-    /// Reads an edge from the bytes of the tiles that [`Edge::names`] gives. Nothing is believed of
-    /// it before [`Edge::frontier`] comes to what somebody signed.
+    /// Reads an edge from the bytes of the tiles that [`Edge::names`] gives. It is not trusted until
+    /// [`Edge::frontier`] matches a signed log.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] for tiles of other lengths than their names say, or too few.
+    /// [`Reject::Malformed`] for tiles whose lengths do not match their names, or for too few tiles.
     pub fn read<T: AsRef<[u8]>>(size: u64, tiles: &[T]) -> Result<Edge, Reject> {
         let mut edge = Edge {
             size,
@@ -156,12 +155,12 @@ impl Edge {
         Ok(edge)
     }
 
-    /// Leaves.
+    /// Number of leaves.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Appends the hash of a leaf; the tiles that it fills go to `filled`.
+    /// Appends the hash of a leaf. Tiles that become full go to `filled`.
     ///
     /// # Errors
     /// [`Reject::Malformed`] when the log would have more than 2⁶⁴ − 1 leaves.
@@ -208,7 +207,7 @@ impl Edge {
         names.filter_map(of).collect()
     }
 
-    /// The log's frontier, as these tiles make it.
+    /// The log's frontier, computed from these tiles.
     pub fn frontier(&self) -> Frontier {
         let mut subtrees = Vec::new();
         for hashes in self.levels.iter().rev() {
@@ -223,7 +222,7 @@ impl Edge {
     }
 }
 
-/// Hashes of a level in a log of `size` leaves.
+/// Number of hashes of a level in a log of `size` leaves.
 fn nodes_at(level: u8, size: u64) -> u64 {
     let height = u32::from(level).saturating_mul(u32::from(TILE_HEIGHT));
     size.checked_shr(height).unwrap_or(0)

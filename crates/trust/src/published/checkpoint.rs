@@ -10,8 +10,8 @@
 //! — NAME BASE64(key id [4] ‖ signature)      one line a signature
 //! ```
 //!
-//! A reader needs only the cosignatures of witnesses: the record itself is signed by its publishers
-//! and names the log.
+//! A reader needs only the cosignatures of witnesses. The record itself is signed by its publishers and names
+//! the log.
 
 use sha2::{Digest, Sha256};
 
@@ -23,10 +23,10 @@ use crate::statement::roles::Threshold;
 
 /// Largest checkpoint, bytes.
 pub const MAX_CHECKPOINT_BYTES: usize = 16 << 10;
-/// Most signature lines that are looked at.
+/// Highest number of signature lines that are read.
 pub const MAX_SIGNATURE_LINES: usize = 100;
 
-/// Algorithm byte of an Ed25519 signature in key ids (C2SP signed-note): the log's own.
+/// Algorithm byte of an Ed25519 signature in key ids (C2SP signed-note), for the log's own signature.
 const ED25519: u8 = 0x01;
 /// Algorithm byte of a timestamped Ed25519 cosignature in key ids (C2SP signed-note).
 const COSIGNATURE_V1: u8 = 0x04;
@@ -45,7 +45,7 @@ pub fn text(volume: VolumeId, log: &LogPoint) -> String {
     format!("{origin}\n{}\n{}\n", log.size, base64(&log.root))
 }
 
-/// The note that a publisher hands to witnesses: the text and the log's own signature.
+/// The note that a publisher gives to witnesses: the text and the log's own signature.
 pub fn note(volume: VolumeId, log: &LogPoint, key: &SecretKey) -> String {
     let (origin, text) = (origin(volume, log.epoch), text(volume, log));
     let id = key_id(&origin, ED25519, &key.public());
@@ -58,7 +58,7 @@ pub fn cosigned_message(text: &str, time: u64) -> String {
     format!("cosignature/v1\ntime {time}\n{text}")
 }
 
-/// The first four bytes of a signature line: which key, of which name, made it.
+/// The first four bytes of a signature line. They identify the name and key that made it.
 fn key_id(name: &str, algorithm: u8, key: &PublicKey) -> [u8; 4] {
     let digest: [u8; 32] = Sha256::new()
         .chain_update(name)
@@ -83,11 +83,11 @@ pub fn cosignature_line(name: &str, key: &PublicKey, time: u64, signature: &[u8;
 
 /// Verifies that enough distinct `witnesses` cosigned exactly the log at `log`.
 ///
-/// Lines by others, and lines that cannot be read, say nothing and are passed over.
+/// Lines by others, and lines that cannot be read, are ignored.
 ///
 /// # Errors
-/// [`Reject::NotSigned`] for another checkpoint or a quorum that is not reached;
-/// [`Reject::Malformed`] for a note that is none.
+/// [`Reject::NotSigned`] for another checkpoint or a quorum that is not reached; [`Reject::Malformed`] for
+/// bytes that are not a note.
 pub fn verify(
     note: &[u8],
     volume: VolumeId,
@@ -103,10 +103,10 @@ pub fn verify(
     Ok(())
 }
 
-/// The checkpoint with one line of each witness that cosigned it and nothing else.
+/// The checkpoint with one line of each witness that cosigned it, without all other lines.
 ///
 /// # Errors
-/// As [`verify`], whatever the quorum.
+/// As [`verify`], except for the quorum.
 pub(crate) fn reduced(
     note: &[u8],
     volume: VolumeId,
@@ -205,7 +205,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes of a base64 text, if it is the one encoding of them.
+/// Decodes a base64 text, if it is the one encoding of its bytes.
 fn unbase64(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     for chunk in text.as_bytes().chunks(4) {

@@ -1,9 +1,9 @@
-//! Records that a newer one has replaced: what the log of a replica keeps of them, and when one is
-//! believed (docs/decisions/0006). For readers who pin an older version, and for `log` and `diff`.
+//! Records that a newer one has replaced: how the log of a replica keeps them, and when a reader believes one
+//! (docs/decisions/0006). For readers that pin an older version, and for `log` and `diff`.
 //!
-//! A leaf file holds the statement together with its signatures; what is hashed into the log is the
-//! statement alone. So each one proves by itself who signed it, and all of them together that they
-//! are the log which the newest record names.
+//! A leaf file holds the statement with its signatures; only the statement is hashed into the log. So each
+//! leaf file proves who signed it, and all of them together prove that they are the log which the newest
+//! record names.
 
 use crate::error::Reject;
 use crate::history::Frontier;
@@ -18,7 +18,7 @@ use crate::statement::chain::{Chain, check_revoked};
 use crate::statement::signatures::Signatures;
 use crate::statement::{Purpose, Signed};
 
-/// What stands in a leaf.
+/// The statement in a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leaf {
     /// A root record that the publishers of its policy signed.
@@ -27,7 +27,7 @@ pub enum Leaf {
         record: Box<RootRecord>,
         /// Its hash.
         record_hash: [u8; 32],
-        /// Whose of the publishers' signatures it bears.
+        /// The publishers whose valid signatures it has.
         signers: Vec<PublicKey>,
     },
     /// A policy of the chain.
@@ -80,13 +80,13 @@ impl Leaf {
 }
 
 impl Floor {
-    /// What an earlier record of the volume is worth, beside a head that has replaced it: that its
-    /// publishers signed it. It says nothing of what is current, so it moves no floor.
+    /// Judges an earlier record of the volume, with a head that has replaced it. A valid one is known to be
+    /// signed by its publishers. It does not show which version is current, so it does not change the floor.
     ///
     /// Under [`Freshness::Pinned`] it must be the pinned record.
     ///
     /// # Errors
-    /// As [`Floor::judge`] where the head's policies or signatures are bad;
+    /// As [`Floor::judge`] when the head's policies or signatures are bad;
     /// [`Reject::NotSigned`] for a record that is not signed or does not come before the head's;
     /// [`Reject::NotPinned`].
     pub fn judge_earlier(
@@ -102,7 +102,7 @@ impl Floor {
         let newest = signed_record(&head.record, &chain, signatures)?;
         let record = signed_record(earlier, &chain, signatures)?;
         if record.version >= newest.version {
-            return Err(Reject::NotSigned("an earlier record that is not earlier"));
+            return Err(Reject::NotSigned("a record not earlier than the head's"));
         }
         let offer = Offer {
             is_new: true,

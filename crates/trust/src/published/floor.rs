@@ -1,8 +1,8 @@
-//! The floor: what one reader has seen of one volume, so that nobody can show it less. State, not
-//! cache: its owner keeps it on disk, synced and locked, and refuses to go on when it is damaged.
+//! The floor: what one reader has seen of one volume, so that no server can show it older statements later.
+//! It is state, not a cache: its owner keeps it on disk, synced and locked, and stops when it is damaged.
 //!
-//! Pure: [`Floor::judge`] (in [`crate::published::judge`]) weighs a head against it; [`Floor::learn`],
-//! [`Floor::observe`] and [`Floor::adopt`] give the floor that follows, to be stored by the caller.
+//! Pure functions: [`Floor::judge`] (in [`crate::published::judge`]) compares a head with the floor.
+//! [`Floor::learn`], [`Floor::observe`] and [`Floor::adopt`] return the next floor, which the caller stores.
 
 use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
@@ -16,7 +16,7 @@ use crate::statement::chain::{Chain, MAX_POLICIES, check_revoked};
 use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
-/// Largest encoded floor, bytes: its policies came in a head.
+/// Largest encoded floor, bytes. Its policies came in a head.
 pub const MAX_FLOOR_BYTES: usize = MAX_HEAD_BYTES + 1024;
 
 const FORMAT: u16 = 0;
@@ -29,7 +29,7 @@ pub struct Adopted {
     pub version: u64,
     /// Its hash.
     pub record_hash: [u8; 32],
-    /// Its root; unknown where the record is known from a policy's `last` alone.
+    /// Its root; `None` when the record is known only from a policy's `last`.
     pub root: Option<Handle<InodeBlock>>,
     /// The log with that record in it.
     pub log: LogPoint,
@@ -45,7 +45,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// The floor of a reader who has seen nothing of `volume`.
+    /// The floor of a reader that has seen nothing of `volume`.
     pub fn new(volume: VolumeId) -> Self {
         Floor {
             volume,
@@ -60,7 +60,7 @@ impl Floor {
         self.volume
     }
 
-    /// The newest record adopted, or set by a policy.
+    /// The newest record that was adopted, or that a policy set.
     pub fn adopted(&self) -> Option<&Adopted> {
         self.adopted.as_ref()
     }
@@ -71,7 +71,7 @@ impl Floor {
         Some((self.policies.len().saturating_sub(1) as u64, newest.hash()))
     }
 
-    /// The newest start of validity that was verified, unix seconds: it is not earlier than that.
+    /// The newest start of validity that was verified, unix seconds. The present time is not earlier.
     pub fn newest_start(&self) -> u64 {
         self.newest_start
     }
@@ -100,7 +100,7 @@ impl Floor {
     /// Reads a floor back.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] for a damaged one: its owner must stop, not begin anew.
+    /// [`Reject::Malformed`] for a damaged floor. The caller must stop, and must not start with a new floor.
     pub fn decode(bytes: &[u8]) -> Result<Floor, Reject> {
         let bad = |why| Reject::Malformed { what: WHAT, why };
         if bytes.len() > MAX_FLOOR_BYTES {
@@ -143,18 +143,18 @@ impl Floor {
 }
 
 impl Floor {
-    /// The floor after the policies of `head`, whatever its record is worth. The record that the
-    /// newest policy names as `last` becomes the floor, downwards too (rule 4).
+    /// The floor after learning the policies of `head`, whether or not its record is valid. The record that
+    /// the newest policy names as `last` becomes the floor, even when that lowers the floor (rule 4).
     ///
     /// # Errors
-    /// Those of the chain: bad signatures, a fork.
+    /// Those of [`Chain::verify`] and [`Chain::newer_of`]: bad signatures, a fork.
     pub fn learn(&self, head: &Head, signatures: &mut Signatures) -> Result<Floor, Reject> {
         let chain = self.known_chain(head, signatures)?;
         Ok(self.with_chain(&chain))
     }
 
-    /// The floor after seeing `offer` without adopting it: its policies and its start are known
-    /// from now on; the adopted version stays (unless a new policy moves it).
+    /// The floor after seeing `offer` without adopting it. Its policies and its start are known from now on.
+    /// The adopted version stays (unless a new policy moves it).
     ///
     /// # Errors
     /// [`Reject::Fork`] when this floor has since learned something that contradicts the offer.
@@ -167,11 +167,11 @@ impl Floor {
         Ok(floor)
     }
 
-    /// Whether a record that was adopted once may still be shown under the policies known by now.
+    /// Whether a record that was adopted before may still be shown under the policies known now.
     ///
     /// # Errors
-    /// [`Reject::Revoked`]; [`Reject::NotSigned`] under a superseded policy whose successor does not
-    /// name it (rule 3).
+    /// [`Reject::Revoked`]; [`Reject::NotSigned`] for a record under a superseded policy whose successor does
+    /// not name it (rule 3).
     pub fn still_allows(
         &self,
         record: &RootRecord,
@@ -183,8 +183,8 @@ impl Floor {
         check_superseded(&chain, record, record_hash)
     }
 
-    /// What must be shown before `offer` can be adopted: that its log has this floor's record in it.
-    /// `None` where that is plain, or nothing is to be shown.
+    /// The proof that is needed before `offer` can be adopted: that its log contains this floor's record.
+    /// `None` when the head alone shows it, or when no proof is needed.
     ///
     /// # Errors
     /// Those of [`Floor::adopt`].
@@ -199,12 +199,12 @@ impl Floor {
         }
     }
 
-    /// The floor after adopting `offer`. A pinned offer moves nothing.
+    /// The floor after adopting `offer`. A pinned offer does not change it.
     ///
     /// # Errors
-    /// The floor's rules are applied again, because this floor may have moved since the judgement:
-    /// [`Reject::Rollback`], [`Reject::Fork`], [`Reject::NotSigned`]; [`Reject::Unproved`] unless
-    /// [`Floor::unproved`] has nothing to ask for.
+    /// The floor's rules are applied again, because this floor may have changed since the judgement:
+    /// [`Reject::Rollback`], [`Reject::Fork`], [`Reject::NotSigned`]. [`Reject::Unproved`] unless
+    /// [`Floor::unproved`] gives `None`.
     pub fn adopt(&self, offer: &Offer) -> Result<Floor, Reject> {
         if !offer.moves_floor {
             return Ok(self.clone());
@@ -222,7 +222,7 @@ impl Floor {
         Ok(floor)
     }
 
-    /// The chain that counts: the head's or the one known, whichever knows more (rule 3).
+    /// The chain that counts: the head's or the known one, whichever is longer (rule 3).
     pub(crate) fn known_chain(
         &self,
         head: &Head,
@@ -236,7 +236,7 @@ impl Floor {
         known.newer_of(offered)
     }
 
-    /// The offer's chain, if this floor does not know better by now.
+    /// The offer's chain, unless this floor knows a newer one by now.
     fn merged(&self, offer: &Offer) -> Result<Chain, Reject> {
         if offer.chain.volume() != self.volume {
             return Err(Reject::WrongVolume);
@@ -255,7 +255,7 @@ impl Floor {
         Ok(offer.chain.clone())
     }
 
-    /// This floor under `chain`, which is the known one or continues it.
+    /// This floor under `chain`, which is the known chain or continues it.
     fn with_chain(&self, chain: &Chain) -> Floor {
         Floor {
             adopted: self.adopted_under(chain),
@@ -279,8 +279,8 @@ impl Floor {
         })
     }
 
-    /// The rules that ask neither for signatures nor for time: rollback, rule 3, fork, log; and
-    /// what remains to be shown of the log.
+    /// The rules that need neither signatures nor the time: rollback, rule 3, fork, log. Returns the proof
+    /// about the log that is still needed.
     pub(crate) fn admit(&self, offer: &Offer) -> Result<Option<Prefix>, Reject> {
         let record = &offer.record;
         let floor = self.adopted_under(&offer.chain);
@@ -305,7 +305,7 @@ impl Floor {
     }
 }
 
-/// Rule 3: under an older policy only what the newest names as `last`.
+/// Rule 3: under an older policy only the record that the newest policy names as `last`.
 fn check_superseded(
     chain: &Chain,
     record: &RootRecord,

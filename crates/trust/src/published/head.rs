@@ -1,8 +1,8 @@
-//! The head: the one small file of a replica that changes. It carries everything that a reader needs
-//! to judge a volume; the blocks come by handle.
+//! The head: the one small file of a replica that changes. It contains everything that a reader needs to
+//! judge a volume; the blocks are fetched by handle.
 //!
-//! The head is the replica's word: whatever is wrong with its form is that replica's fault, and what
-//! it carries counts only after [`crate::published::floor::Floor::judge`].
+//! The head is the replica's claim. Errors in its form are that replica's fault, and its content counts only
+//! after [`crate::published::floor::Floor::judge`].
 
 use bytes::Bytes;
 
@@ -20,18 +20,18 @@ pub const MAX_HEAD_BYTES: usize = 1 << 20;
 
 const FORMAT: u16 = 0;
 
-/// A head, checked in form only.
+/// A head. Only its form was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// The policy chain, genesis first.
     pub policies: Vec<Signed>,
     /// The root record.
     pub record: Signed,
-    /// The timestamp, where the policy wants one.
+    /// The timestamp, if the policy requires one.
     pub timestamp: Option<Signed>,
     /// A C2SP checkpoint of the log just after the record, with cosignatures.
     pub checkpoint: Option<Bytes>,
-    /// The log just before the record: with it a publisher appends without reading the log.
+    /// The log just before the record. It lets a publisher append without reading the log.
     pub frontier: Frontier,
 }
 
@@ -104,8 +104,8 @@ impl Head {
         })
     }
 
-    /// The volume id that the head claims: the hash of its first policy. Nothing is verified; a reader
-    /// who was told a volume id compares.
+    /// The volume id that the head claims: the hash of its first policy. Nothing is verified. A reader that
+    /// expects a certain volume compares the id.
     ///
     /// # Errors
     /// [`Reject::Malformed`] when there is no policy.
@@ -114,10 +114,10 @@ impl Head {
         Ok(VolumeId::from_bytes(genesis.statement().hash()))
     }
 
-    /// The log to which the next statement of this volume is appended: what the next record names
-    /// as its log, and the frontier for the head that carries it.
+    /// The log to which the next statement of this volume is appended: the log for the next record, and the
+    /// frontier for the head that carries it.
     ///
-    /// Says nothing about signatures: judge the head first.
+    /// Signatures are not checked: judge the head first.
     ///
     /// # Errors
     /// [`Reject::Malformed`] when the frontier is not that of the log that the record names.
@@ -156,7 +156,7 @@ impl Head {
 /// The log of a new volume: its genesis policy is leaf 0.
 ///
 /// # Errors
-/// None in practice: a log of one leaf is not full.
+/// None in practice, because a log of one leaf is not full.
 pub fn first_log(genesis: &Signed) -> Result<(LogPoint, Frontier), Reject> {
     let mut frontier = Frontier::new();
     frontier.push(genesis.statement().bytes())?;

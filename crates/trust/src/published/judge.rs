@@ -1,16 +1,15 @@
 //! Whether a head is believed: every rule of design `trees.md` (*Policy*, *Floor*), in one order.
 //!
-//! 1. The policy chain verifies, and agrees with the one that the reader knows; of the two, the
-//!    longer counts (rules 1, 3, 5). A pinned policy stands in it (rule 6). The volume is not
+//! 1. The policy chain verifies, and agrees with the one that the reader knows; the longer of the two
+//!    counts (rules 1, 3, 5). It contains the pinned policy, if there is one (rule 6). The volume is not
 //!    revoked (rule 5).
 //! 2. The record is signed by the publishers of the policy that it names.
-//! 3. The record is not behind the floor, and under the newest policy or what that names as `last`
-//!    (rules 3, 4).
-//! 4. The timestamp and the witnesses that the newest policy demands are there.
-//! 5. The time is right, for the newest policy too (rule 2).
+//! 3. The record is not behind the floor, and it is under the newest policy or is the one that this policy
+//!    names as `last` (rules 3, 4).
+//! 4. The timestamp and the cosignatures that the newest policy requires are present.
+//! 5. The current time lies in the validity of the record and of the newest policy (rule 2).
 //!
-//! Evidence of an attack thus comes before an outage: a head that is both old and expired is a
-//! rollback.
+//! So evidence of an attack comes before an outage: a head that is both old and expired is a rollback.
 
 use crate::error::Reject;
 use crate::history::Frontier;
@@ -31,11 +30,11 @@ pub const MAX_AHEAD_SECONDS: u64 = 600;
 /// How old a statement may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// Until the end of its validity.
+    /// Until the end of validity.
     Strict,
-    /// So many seconds longer than the record and timestamp say; the policy's end stays hard.
+    /// So many seconds longer than the record and timestamp say. The policy's end is not extended.
     Grace(u64),
-    /// Exactly this record, whatever the floor and the clock say. Never moves the floor.
+    /// Exactly this record, regardless of the floor and the clock. Never changes the floor.
     Pinned {
         /// The record's version.
         version: u64,
@@ -44,14 +43,14 @@ pub enum Freshness {
     },
 }
 
-/// What the reader brings to a judgement.
+/// The reader's terms for a judgement.
 #[derive(Debug, Clone)]
 pub struct Terms {
     /// The reader's clock, unix seconds.
     pub now: u64,
     /// How old a statement may be.
     pub freshness: Freshness,
-    /// A policy that must stand in the chain.
+    /// A policy that the chain must contain.
     pub policy_pin: Option<[u8; 32]>,
 }
 
@@ -70,8 +69,8 @@ impl Floor {
     /// Judges a head.
     ///
     /// # Errors
-    /// Why it is not believed; [`Reject::class`] says what to call it. Nothing is recorded: see
-    /// [`Floor::learn`], [`Floor::observe`], [`Floor::adopt`].
+    /// The reason why the head is not believed; [`Reject::class`] gives its error name. Nothing is recorded:
+    /// see [`Floor::learn`], [`Floor::observe`], [`Floor::adopt`].
     pub fn judge(
         &self,
         head: &Head,
@@ -115,7 +114,7 @@ impl Floor {
         Ok(offer)
     }
 
-    /// Rule 2 and *Floor*: nothing from the future, nothing that has ended.
+    /// Rule 2 and *Floor*: refuses statements that start in the future or have ended.
     fn check_time(
         &self,
         offer: &mut Offer,
@@ -128,8 +127,8 @@ impl Floor {
         if let Some(timestamp) = timestamp {
             check_begun(timestamp.issued, now)?;
         }
-        // Measured against the clock alone: otherwise each start would allow the next one to be ten
-        // minutes later, and a stolen key could push readers' time forward without end.
+        // Compared with the clock alone. Otherwise each start would allow the next one to be ten minutes
+        // later, and a stolen key could move readers' time forward without limit.
         if start <= terms.now.saturating_add(MAX_AHEAD_SECONDS) {
             offer.newest_start = self.newest_start.max(start);
         }
@@ -162,7 +161,7 @@ pub(crate) fn check_pin(chain: &Chain, terms: &Terms) -> Result<(), Reject> {
     }
 }
 
-/// The record, if the publishers of the policy that it names signed it.
+/// The record, if it is signed by the publishers of the policy that it names.
 pub(crate) fn signed_record(
     signed: &Signed,
     chain: &Chain,
@@ -196,7 +195,7 @@ pub(crate) fn check_pinned_record(
     Ok(())
 }
 
-/// The timestamp for exactly this record under the newest policy, where that policy lists keys.
+/// The timestamp for exactly this record under the newest policy, when that policy lists keys.
 fn demanded_timestamp(
     head: &Head,
     offer: &Offer,
@@ -234,7 +233,7 @@ fn demanded_timestamp(
     Ok(Some(timestamp))
 }
 
-/// The cosignatures on the log with this record in it, where the newest policy sets a quorum.
+/// Checks the cosignatures on the log with this record in it, when the newest policy sets a quorum.
 fn check_witnesses(head: &Head, offer: &Offer, after: &Frontier) -> Result<(), Reject> {
     let witnesses = &offer.chain.newest().roles().witnesses;
     if witnesses.needed() == 0 {

@@ -1,5 +1,5 @@
-//! A published volume: what its publisher states, and whether a reader believes it. Relies on all other
-//! modules of the crate.
+//! A published volume: the statements of its publisher, and the decision whether a reader believes them.
+//! Relies on all other modules of the crate.
 
 pub mod checkpoint;
 pub mod earlier;

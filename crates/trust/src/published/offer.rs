@@ -1,5 +1,5 @@
-//! A root record that a judge believes, and until when. Comes out of [`crate::published::judge`]; what the reader's
-//! floor makes of it stands in [`crate::published::floor`].
+//! A root record that passed the judgement, and until when it may be believed. Made by
+//! [`crate::published::judge`]; [`crate::published::floor`] adopts it.
 
 use crate::error::Reject;
 use crate::history::prefix::{self, Prefix};
@@ -7,7 +7,7 @@ use crate::history::{Frontier, LogPoint};
 use crate::published::root::RootRecord;
 use crate::statement::chain::Chain;
 
-/// A root record that may be believed until `valid_until`. Comes only out of [`judge`](crate::published::judge).
+/// A root record that may be believed until `valid_until`. Made only by [`judge`](crate::published::judge).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Offer {
@@ -15,40 +15,40 @@ pub struct Offer {
     pub record: RootRecord,
     /// Its hash.
     pub record_hash: [u8; 32],
-    /// The newest policies known, verified.
+    /// The newest policies that are known, verified.
     pub chain: Chain,
-    /// Whether it is another record than the one adopted.
+    /// Whether it differs from the adopted record.
     pub is_new: bool,
-    /// Until when it may be served, unix seconds (exclusive); with the grace where one was asked.
+    /// Until when it may be served, unix seconds (exclusive). Includes the grace that was asked for.
     pub valid_until: u64,
-    /// What time it was for the judge, unix seconds: the clock's, or the newest start if that is
-    /// later. Whoever watches `valid_until` begins to count here.
+    /// The time of the judgement, unix seconds: the clock's, or the newest start if that is later. A caller
+    /// that measures the time until `valid_until` starts here.
     pub judged_at: u64,
-    /// Until when the statements themselves say so, unix seconds (exclusive): what lies between this
-    /// and `valid_until` is grace.
+    /// Until when the statements themselves are valid, unix seconds (exclusive). The time from this to
+    /// `valid_until` is grace.
     pub fresh_until: u64,
-    /// Whether only the grace keeps it alive: warn, and prefer anything fresher.
+    /// Whether only the grace keeps it valid: warn, and prefer any fresher record.
     pub stale: bool,
     /// The log with this record as its last leaf.
     pub log_after: LogPoint,
-    /// The log before this record, as the head tells it and the record's signers confirm.
+    /// The log before this record, as the head gives it and the record's signers confirm.
     pub(crate) before: Frontier,
-    /// An older log that was shown to be the beginning of it.
+    /// An older log that was proved to be the beginning of this one.
     pub(crate) proved: Option<LogPoint>,
-    /// Whether the floor follows it (not for a pinned one).
+    /// Whether adopting it changes the floor (false for a pinned record).
     pub(crate) moves_floor: bool,
-    /// The newest start that this judgement vouches for, unix seconds.
+    /// The newest start of validity that this judgement verified, unix seconds.
     pub(crate) newest_start: u64,
 }
 
 impl Offer {
-    /// A newer record stands in a log that has the older one in it: what tiles must show of that,
-    /// where the head alone does not.
+    /// What tiles must show so that this record's log is known to contain the record of `older`. `None` when
+    /// the head alone shows it.
     pub(crate) fn grows_from(&self, older: &LogPoint) -> Result<Option<Prefix>, Reject> {
         prefix::grown(older, &self.record.log, &self.before)
     }
 
-    /// Takes a proof to which every tile was supplied.
+    /// Accepts a proof after all its tiles were supplied.
     ///
     /// # Errors
     /// [`Reject::Fork`]: the publisher signed two histories. [`Reject::Unproved`] while tiles are

@@ -1,16 +1,16 @@
-//! Proofs for paths: that a path is in a volume, with its inode, or that it is not. A proof is checked
-//! offline, by anybody who knows the volume id and the time. Relies on [`crate::published::judge`] for the head and
-//! on [`crate::reach::Lookup`] for the way down; bytes in docs/formats/path-proof.md.
+//! Proofs for paths: that a path is in a volume, with its inode, or that it is not. Anybody who knows the
+//! volume id and the time can check a proof offline. Relies on [`crate::published::judge`] for the head and
+//! on [`crate::reach::Lookup`] for following the path; bytes in docs/formats/path-proof.md.
 //!
 //! ```text
 //! path proof = format u16 (0) | incompatible flags u16 (0) | path length varint | path
 //!            | head length varint | head | count varint | { block length varint | block } * count
 //! ```
 //!
-//! The head (policies, root record, timestamp, checkpoint) carries no byte that the checks do not cover:
-//! signatures by keys without a role, a timestamp or checkpoint that no policy demands, and lines of a
-//! checkpoint that no witness of the policy signed are left out, and refused where they stand. The blocks
-//! are those that a reader fetches on the way, in that order.
+//! Every byte of the head (policies, root record, timestamp, checkpoint) is covered by a check. So a proof
+//! leaves out, and the verifier refuses, signatures by keys without a role, a timestamp or checkpoint that no
+//! policy requires, and lines of a checkpoint that no witness of the policy signed. The blocks are those that
+//! a reader fetches on the way, in that order.
 
 use bytes::Bytes;
 
@@ -33,13 +33,13 @@ use crate::tree::map::{MAX_HEIGHT, MAX_NODE_BYTES};
 pub const MAX_PATH_PROOF_BYTES: usize = 16 << 20;
 /// Longest path, bytes: [`MAX_COMPONENTS`] names of 255 bytes.
 const MAX_PATH_BYTES: usize = MAX_COMPONENTS * 256;
-/// Most blocks: the root's inode, then for each name the nodes of a directory and an inode.
+/// Highest number of blocks: the root's inode, then for each name the nodes of a directory and an inode.
 const MAX_BLOCKS: usize = 1 + MAX_COMPONENTS * (MAX_HEIGHT as usize + 1);
 
 const FORMAT: u16 = 0;
 const WHAT: &str = "path proof";
 
-/// A proof, checked in form only.
+/// A proof. Only its form was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathProof {
     path: Vec<u8>,
@@ -47,28 +47,28 @@ pub struct PathProof {
     blocks: Vec<Bytes>,
 }
 
-/// What the reader of a proof demands.
+/// The requirements of a proof's reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demands {
     /// The time, unix seconds.
     pub now: u64,
-    /// Lowest number of the newest policy in the proof. A reader who knows that policy 3 exists
-    /// asks for 3: whoever held the keys of policy 2 cannot prove anything to it. 0 takes any.
+    /// Lowest number of the newest policy in the proof. A reader that knows that policy 3 exists sets 3: then
+    /// the keys of policy 2 cannot prove anything to it. 0 accepts any policy.
     pub least_policy: u64,
 }
 
-/// What a proof shows.
+/// The statement that a proof shows.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// The path is there, with this inode, or is not there.
+    /// The path exists, with this inode, or does not exist.
     pub outcome: Outcome,
-    /// The root record under which this is so.
+    /// The root record that this holds for.
     pub record: RootRecord,
     /// Its hash.
     pub record_hash: [u8; 32],
     /// Number of the newest policy.
     pub policy_number: u64,
-    /// Until when its publishers vouch for it, unix seconds (exclusive).
+    /// Until when its publishers confirm it, unix seconds (exclusive).
     pub valid_until: u64,
 }
 
@@ -81,9 +81,9 @@ impl PathProof {
     /// Checks the proof for `path` in `volume`.
     ///
     /// # Errors
-    /// [`Reject::Rollback`] under an older policy than demanded; [`Reject::Expired`] and the others of
+    /// [`Reject::Rollback`] under an older policy than required; [`Reject::Expired`] and the others of
     /// [`Floor::judge`]; [`Reject::WrongBlock`], [`Reject::BadTree`] or [`Reject::Malformed`] unless the
-    /// blocks are those on the way to `path`, all of them and no more.
+    /// blocks are exactly those on the way to `path`.
     pub fn verify(
         &self,
         volume: VolumeId,
@@ -105,7 +105,7 @@ impl PathProof {
         let terms = Terms::strict(demands.now);
         let offer = Floor::new(volume).judge(&self.head, &terms, &mut signatures)?;
         if reduced(&self.head, &chain, &offer.record)? != self.head {
-            return Err(bad("a signature or statement that nothing demands"));
+            return Err(bad("a signature or statement that is not required"));
         }
         Ok(Shown {
             outcome: self.follow(&chain.hasher(), &offer.record)?,
@@ -179,7 +179,7 @@ impl PathProof {
     }
 }
 
-/// Makes a proof: takes the blocks on the way, one after another.
+/// Makes a proof. Takes the blocks on the way, one after another.
 ///
 /// ```
 /// # use trust::{Handle, Reject, head::Head, path_proof::{PathProof, Prover}, statement::VolumeId};
@@ -201,8 +201,8 @@ pub struct Prover {
 }
 
 impl Prover {
-    /// Begins the proof for `path` under a head. Its time is not looked at: who checks the proof says
-    /// what time it is.
+    /// Begins the proof for `path` under a head. The head's time is not checked, because the verifier of the
+    /// proof supplies the time.
     ///
     /// # Errors
     /// [`Reject::Malformed`] for an impossible path; [`Reject::WrongVolume`] or [`Reject::NotSigned`] for
@@ -231,7 +231,7 @@ impl Prover {
     /// Takes the plaintext of the block that [`Prover::wants`] names.
     ///
     /// # Errors
-    /// [`Reject::WrongBlock`] for other bytes: ask another place. [`Reject::BadTree`] when the tree
+    /// [`Reject::WrongBlock`] for other bytes: read the block elsewhere. [`Reject::BadTree`] when the tree
     /// breaks a rule; [`Reject::Malformed`] when the proof becomes too long.
     pub fn supply(&mut self, plaintext: Bytes) -> Result<(), Reject> {
         let wanted = self.wants().ok_or(Reject::WrongBlock)?;
@@ -257,7 +257,7 @@ impl Prover {
     }
 }
 
-/// The head without what nothing demands: only then each of its bytes is covered by a check.
+/// The head without the parts that are not required, so that a check covers each byte of the rest.
 fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result<Head, Reject> {
     let mut policies = Vec::with_capacity(head.policies.len());
     let mut before: Option<&Threshold> = None;

@@ -1,9 +1,11 @@
-//! A version on its way between the machine that has the tree and the one that has the key: a small
-//! file, unsigned on the way there, signed on the way back (docs/formats/statements.md, *Request*).
+//! A signing request: a version on its way from the machine that has the tree to the one that has the key,
+//! and back. A small file, unsigned on the way there and signed on the way back (docs/formats/statements.md,
+//! *Request*).
 //!
-//! It carries all that the signer needs to see what is asked of him, and all that the other machine
-//! needs to make a head of it. Neither believes it: [`Request::examine`] checks everything but the
-//! signatures that are still to come, and who installs it judges the whole head as a reader would.
+//! It contains everything that the signer needs to see what is being signed, and everything that the other
+//! machine needs to make a head from it. Neither machine trusts it: [`Request::examine`] checks everything
+//! but the signatures that are still missing, and before installing it the whole head is judged as a reader
+//! would.
 
 use bytes::Bytes;
 
@@ -27,37 +29,37 @@ const MAGIC: &[u8; 8] = b"bullareq";
 const FORMAT: u16 = 0;
 const WHAT: &str = "signing request";
 
-/// What the version builds on.
+/// The version that the new one builds on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
-    /// Nothing: the volume begins with this genesis policy, which may still be unsigned.
+    /// None: the volume begins with this genesis policy, which may still be unsigned.
     Genesis(Signed),
-    /// The version before.
+    /// The previous version.
     Head(Box<Head>),
 }
 
-/// A version to be signed, or signed already.
+/// A version to be signed, or already signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// What it builds on.
+    /// The version that it builds on.
     pub base: Base,
     /// The record, with the signatures that it has so far.
     pub record: Signed,
 }
 
-/// A request whose every part fits; its signatures are another matter.
+/// A request whose parts fit together. The signatures on the record are not checked.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Examined {
     /// The volume.
     pub volume: VolumeId,
-    /// Its name, as its genesis policy says: for people.
+    /// Its name in the genesis policy, for people.
     pub name: String,
     /// The record that is to be signed.
     pub record: RootRecord,
-    /// The record before, and its hash.
+    /// The previous record, and its hash.
     pub previous: Option<(RootRecord, [u8; 32])>,
-    /// Who may sign, by the newest policy.
+    /// The keys that may sign, by the newest policy.
     pub roles: Roles,
     frontier: Frontier,
 }
@@ -66,7 +68,7 @@ impl Request {
     /// The canonical bytes.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] when there would be too many.
+    /// [`Reject::Malformed`] when they would be too many.
     pub fn encode(&self) -> Result<Vec<u8>, Reject> {
         let mut e = Encoder::new();
         e.raw(MAGIC).u16(FORMAT);
@@ -110,7 +112,7 @@ impl Request {
                 why: format!("format {format}, flags {incompatible:#06x}"),
             });
         }
-        // Not for security, which the signatures give: a file that suffered on its way says so.
+        // The checksum detects damage on the way. Security comes from the signatures.
         if !intact {
             return Err(d.bad("damaged: the checksum does not match"));
         }
@@ -124,11 +126,11 @@ impl Request {
         Ok(Request { base, record })
     }
 
-    /// Checks that the record is the next version of what it builds on, and that this is signed
-    /// (but for a genesis policy, which the same hand may sign now).
+    /// Checks that the record is the next version after its base, and that the base is signed. (A genesis
+    /// policy may be unsigned: the same person may sign it now.)
     ///
     /// # Errors
-    /// Why it is not: [`Reject::NotSigned`], [`Reject::Malformed`], [`Reject::BadHistory`],
+    /// The rule that is broken: [`Reject::NotSigned`], [`Reject::Malformed`], [`Reject::BadHistory`],
     /// [`Reject::Revoked`].
     pub fn examine(&self, signatures: &mut Signatures) -> Result<Examined, Reject> {
         let examined = match &self.base {
@@ -160,7 +162,7 @@ impl Request {
     fn first_version(&self, genesis: &Signed) -> Result<Examined, Reject> {
         let volume = VolumeId::from_bytes(genesis.hash());
         let Policy::Genesis(policy) = genesis.statement().read(VolumeId::UNBORN)? else {
-            return Err(bad("the first policy is none"));
+            return Err(bad("the first policy is not a genesis policy"));
         };
         let record: RootRecord = self.record.statement().read(volume)?;
         let (log, frontier) = first_log(genesis)?;
@@ -179,7 +181,7 @@ impl Request {
         let genesis = head.policies.first().ok_or(bad("no policy"))?;
         let volume = VolumeId::from_bytes(genesis.hash());
         let claimed: RootRecord = head.record.statement().read(volume)?;
-        // Judged whatever the time: an expired version is what most needs a successor.
+        // Judged without regard to time, because an expired version needs a successor most.
         let terms = Terms {
             freshness: Freshness::Pinned {
                 version: claimed.version,
@@ -202,7 +204,7 @@ impl Request {
         })
     }
 
-    /// The head that the version would be shown by. Says nothing about signatures: judge it.
+    /// The head for this version. Signatures are not checked: judge the head.
     pub fn head(&self, examined: &Examined) -> Head {
         let policies = match &self.base {
             Base::Genesis(genesis) => vec![genesis.clone()],
@@ -217,11 +219,11 @@ impl Request {
         }
     }
 
-    /// Signs with `key` what it may sign, from `start` on for `duration` seconds where nobody has
-    /// signed before; otherwise the record stays as the first signer saw it.
+    /// Signs with `key` the parts that it may sign. The first signer sets the validity: from `start` for
+    /// `duration` seconds. Later signers leave the record unchanged.
     ///
     /// # Errors
-    /// [`Reject::NotSigned`] for a key that the policy does not name.
+    /// [`Reject::NotSigned`] for a key that is not one of the publishers.
     pub fn sign(
         &mut self,
         examined: &Examined,
@@ -250,7 +252,7 @@ impl Request {
         Ok(())
     }
 
-    /// Who has signed the record, of those who may.
+    /// The publishers that have signed the record.
     pub fn signers(&self, examined: &Examined) -> Vec<PublicKey> {
         let keys = examined.roles.publishers.keys().iter();
         keys.filter(|key| self.record.by(key).is_some())
@@ -258,7 +260,7 @@ impl Request {
             .collect()
     }
 
-    /// The leaves that the version adds to the log: epoch, index, the signed statement's bytes.
+    /// The leaves that the version adds to the log: epoch, index, bytes of the signed statement.
     pub fn leaves(&self, examined: &Examined) -> Vec<(u64, u64, Bytes)> {
         let log = examined.record.log;
         let mut leaves = vec![(log.epoch, log.size, self.record.to_bytes().into())];
@@ -270,11 +272,11 @@ impl Request {
 }
 
 impl Examined {
-    /// Whether the record can follow `last`, a head that the same hand has signed before.
+    /// Whether the record can follow `last`, a head that this signer has signed before.
     ///
     /// # Errors
-    /// [`Reject::Rollback`] for a version before it, [`Reject::Fork`] for another record of its
-    /// version, other policies, or a log without it.
+    /// [`Reject::Rollback`] for a lower version than `last`, [`Reject::Fork`] for another record of the same
+    /// version, for other policies, or for a log without `last`.
     pub fn follows(&self, base: &Base, last: &Head) -> Result<(), Reject> {
         let signed: RootRecord = last.record.statement().read(self.volume)?;
         if self.record.version < signed.version {
@@ -287,13 +289,13 @@ impl Examined {
             return Err(Reject::Fork("two records of one version"));
         }
         let Base::Head(head) = base else {
-            return Err(Reject::Fork("a volume begins once"));
+            return Err(Reject::Fork("a second first version of the volume"));
         };
         let mut known = last.policies.iter().map(Signed::hash);
         let mut shown = head.policies.iter().map(Signed::hash);
         if !known.all(|hash| shown.next() == Some(hash)) {
             return Err(Reject::Fork(
-                "other policies than those that were signed under",
+                "its policies differ from those of the version signed before",
             ));
         }
         let after = last.after_record(&signed)?;

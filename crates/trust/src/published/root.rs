@@ -1,4 +1,4 @@
-//! The root record: what the volume's tree is, from when, for how long (SFSRO 3.1, FSINFO).
+//! The root record: which tree is the volume's, from when, and for how long (SFSRO 3.1, FSINFO).
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
@@ -12,18 +12,19 @@ pub const MAX_MIRRORS: usize = 16;
 /// Longest name of a mirror, bytes.
 pub const MAX_MIRROR_BYTES: usize = 255;
 
-/// What a publisher signs.
+/// The statement that a publisher signs for each version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootRecord {
-    /// Counts up from 1; never reused.
+    /// Counts up from 1; a number is never used again.
     pub version: u64,
-    /// Begin of validity, unix seconds.
+    /// Start of validity, unix seconds.
     pub start: u64,
-    /// Length of validity, seconds; `start + duration` is a hard ceiling.
+    /// Length of validity, seconds. Nothing extends it beyond `start + duration`, except a reader's own
+    /// grace.
     pub duration: u64,
     /// The inode of the root directory.
     pub root: Handle<InodeBlock>,
-    /// How much there is below it.
+    /// The size of the tree below it.
     pub totals: Totals,
     /// Number of the policy under which it is signed.
     pub policy_number: u64,
@@ -31,29 +32,28 @@ pub struct RootRecord {
     pub policy_hash: [u8; 32],
     /// The volume's log before this record became a leaf of it.
     pub log: LogPoint,
-    /// Places that the publisher suggests; hints, as untrusted as any location.
+    /// Locations that the publisher suggests: hints, as untrusted as any location.
     pub mirrors: Vec<String>,
 }
 
-/// How much a tree holds. Sums that do not fit stop at 2⁶⁴ − 1, so that they are the same in whatever
-/// order they are made.
+/// The size of a tree. A sum that does not fit stops at 2⁶⁴ − 1, so that the order of adding does not matter.
 ///
-/// The publisher's word: right for whoever publishes honestly, any four numbers otherwise. Nothing may
-/// be allocated or believed by them; a reader who walks the whole tree compares.
+/// The numbers are the publisher's claim: right if the publisher is honest, otherwise arbitrary. Do not
+/// allocate memory by them and do not rely on them. A reader that walks the whole tree compares them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Names of regular files; a file with two names is two.
+    /// Names of regular files; a file with two names counts as two.
     pub files: u64,
     /// Directories, the root included.
     pub directories: u64,
-    /// Names of whatever else there is: symbolic links, FIFOs, sockets, devices.
+    /// Names of all other files: symbolic links, FIFOs, sockets, devices.
     pub other: u64,
     /// Content of regular files, holes included, bytes; a file with several names counts once.
     pub bytes: u64,
 }
 
 impl Totals {
-    /// An entry and its content, not what lies below it.
+    /// The totals of an entry and its content, without the entries below it.
     pub fn of(inode: &Inode) -> Totals {
         let mut totals = Totals::default();
         match &inode.content {
@@ -67,7 +67,7 @@ impl Totals {
         totals
     }
 
-    /// Adds what lies elsewhere.
+    /// Adds the totals of another part.
     pub fn add(&mut self, more: Totals) {
         self.files = self.files.saturating_add(more.files);
         self.directories = self.directories.saturating_add(more.directories);
@@ -156,7 +156,7 @@ impl Body for RootRecord {
     }
 }
 
-/// A location is printable ASCII without spaces: it will be shown to people and put into logs.
+/// Checks that a location is printable ASCII without spaces, because it is shown to people and logged.
 fn location(d: &mut Decoder<'_>) -> Result<String, Reject> {
     let bytes = d.bytes(MAX_MIRROR_BYTES)?;
     if bytes.is_empty() || !bytes.iter().all(u8::is_ascii_graphic) {

@@ -1,22 +1,22 @@
-//! The timestamp: an online key says that a root record is still current. It can only shorten what
-//! the record allows, and is needed where the policy lists timestamp keys.
+//! The timestamp: an online key states that a root record is still current. It can only shorten the record's
+//! validity. It is required when the policy lists timestamp keys.
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::statement::{Body, Purpose, Statement, VolumeId};
 
-/// What a timestamp key signs.
+/// The statement that a timestamp key signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timestamp {
-    /// Hash of exactly the record that it is about.
+    /// Hash of the record that it is about.
     pub record_hash: [u8; 32],
     /// Number of the newest policy when it was issued.
     pub policy_number: u64,
     /// Hash of that policy.
     pub policy_hash: [u8; 32],
-    /// When it was issued, unix seconds.
+    /// Time of issue, unix seconds.
     pub issued: u64,
-    /// Until when it vouches, unix seconds.
+    /// End of validity, unix seconds.
     pub until: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Many heads at once: what several replicas show is weighed together, so that the order in which
-//! they answer decides nothing (design `trees.md`, *Floor*; `publish.md`, *Client*).
+//! Judges several heads together, so that the order in which replicas answer does not matter (design
+//! `trees.md`, *Floor*; `publish.md`, *Client*).
 //!
-//! First everything that the heads teach is learned, then each is judged by that knowledge, then
-//! those that pass are held against one another: two that cannot both be honest are a fork, also
-//! where the reader has adopted neither.
+//! First the reader learns from all heads, then it judges each head with that knowledge, then it compares
+//! those that pass. Two records that an honest publisher cannot both have signed are a fork, even when the
+//! reader has adopted neither.
 
 use crate::error::Reject;
 use crate::published::floor::Floor;
@@ -11,29 +11,29 @@ use crate::published::head::Head;
 use crate::published::judge::{Offer, Terms};
 use crate::statement::signatures::Signatures;
 
-/// What came of judging several heads.
+/// The result of judging several heads.
 #[derive(Debug)]
 pub struct Verdict {
-    /// The floor after seeing them; adopted is nothing yet. To be stored.
+    /// The floor after seeing them, with nothing adopted yet. The caller stores it.
     pub floor: Floor,
-    /// What each head is worth, in the order given.
+    /// The judgement of each head, in the given order.
     pub offers: Vec<Result<Offer, Reject>>,
 }
 
 impl Floor {
-    /// Judges what several replicas show at one time.
+    /// Judges the heads that several replicas show at one time.
     ///
-    /// An honest replica that lags behind is refused as far as the newer ones show it to be too old
-    /// under their policies; a removed key profits nothing from answering first.
+    /// A head of an honest replica that lags behind is refused when newer heads show that it is too old under
+    /// their policies. A removed key gains nothing when its head comes first.
     pub fn judge_all(&self, heads: &[Head], terms: &Terms, signatures: &mut Signatures) -> Verdict {
         let mut floor = self.clone();
         for head in heads {
             let seen = match floor.judge(head, terms, signatures) {
                 Ok(offer) => floor.observe(&offer),
-                // The record is refused, its policies may still be news.
+                // The record is refused, but its policies may be new.
                 Err(_) => floor.learn(head, signatures),
             };
-            // Why a head teaches nothing is told again below.
+            // The error of a head that teaches nothing comes again below.
             floor = seen.unwrap_or(floor);
         }
         let mut offers: Vec<Result<Offer, Reject>> = heads
@@ -45,7 +45,7 @@ impl Floor {
     }
 }
 
-/// Both sides of each contradiction are refused: the reader stops, it does not choose.
+/// Refuses both sides of each contradiction: the reader stops and does not choose.
 fn refuse_forks(offers: &mut [Result<Offer, Reject>]) {
     let contradicts = |one: &Result<Offer, Reject>| {
         let one = one.as_ref().ok()?;
@@ -63,7 +63,7 @@ fn refuse_forks(offers: &mut [Result<Offer, Reject>]) {
 }
 
 impl Offer {
-    /// Whether one publisher can have signed both in honesty.
+    /// Whether an honest publisher can have signed both.
     ///
     /// # Errors
     /// [`Reject::Fork`] for two records of one version, or a newer one whose log lacks the older.

@@ -1,5 +1,5 @@
-//! A directory against the same directory of a complete base: [`crate::tree::map::Diff`] names the nodes of
-//! both that differ, and only entries that differ are walked.
+//! Compares a directory with the same directory of a complete base. [`crate::tree::map::Diff`] names the
+//! nodes that differ; only entries that differ are walked.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::tree::inode::Entry;
 use crate::tree::map::{self, Diff, MapRoot};
 
 impl Reach {
-    /// Begins to compare an open directory, whose top node was checked, with its base.
+    /// Begins to compare an open directory, whose top node has been checked, with its base.
     pub(super) fn begin_comparison(
         &mut self,
         base: &MapRoot,
@@ -34,7 +34,7 @@ impl Reach {
         self.wake(number);
     }
 
-    /// Goes on without a node: nothing that only this node leads to is walked.
+    /// Continues without a node. Entries that only this node leads to are not walked.
     pub(super) fn omit(&mut self, number: u64, handle: &Handle<MapNode>) {
         if let Some(comparison) = self.comparisons.get_mut(&number) {
             comparison.asked.remove(handle);
@@ -89,7 +89,7 @@ impl Reach {
             let Some(value) = change.new else {
                 return Ok(());
             };
-            // The old entry only tells what need not be walked.
+            // The old entry is only used to leave out what the base already has.
             let base = match change.old.map(|old| Entry::decode(&old)) {
                 Some(Ok(Entry::Inode(inode))) => Some(inode),
                 _ => None,

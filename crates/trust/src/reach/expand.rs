@@ -1,5 +1,5 @@
-//! What a block that came back leads to: the entries, directories and contents below it. The other half
-//! of [`Reach`]; relies on the checks of each node against its parent.
+//! Expands a block that came back: names the entries, directories and contents below it. The other half of
+//! [`Reach`]; relies on checking each node against its parent.
 
 use super::need::{Found, Need, Path, Task, Wanted};
 use super::walk::{Frame, MAX_DEPTH, Open, Reach, Refused, Step, bad};
@@ -87,7 +87,7 @@ impl Reach {
         Ok(())
     }
 
-    /// Checks a directory's node; a node that fails no longer holds its directory open.
+    /// Checks a node of a directory. A node that fails stops holding its directory open.
     fn check_node(
         &mut self,
         node: &map::Node,
@@ -219,7 +219,7 @@ impl Reach {
         }
     }
 
-    /// Tells an entry and names what it needs that its base does not have.
+    /// Reports an entry, and wants the blocks of it that its base does not have.
     pub(super) fn visit(
         &mut self,
         path: &Path,

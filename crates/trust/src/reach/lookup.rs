@@ -1,5 +1,5 @@
-//! Follows one path down, from a root to an inode or to the place that proves that there is none.
-//! Relies on [`crate::tree::map::Node::find`] and on the checks of every reader.
+//! Follows one path from a root to an inode, or to the node that proves that there is none. Relies on
+//! [`crate::tree::map::Node::find`] and on checking each node against its parent.
 
 use super::need::{Found, Wanted};
 use crate::error::Reject;
@@ -7,34 +7,34 @@ use crate::handle::{Handle, InodeBlock};
 use crate::tree::inode::{Content, Entry, Inode, check_name};
 use crate::tree::map::{ChildRef, Find};
 
-/// Most names of a path that is followed.
+/// Most names in a path.
 pub const MAX_COMPONENTS: usize = 256;
 
-/// Where a path ends. Symbolic links are not followed.
+/// The end of a path. Symbolic links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// At this inode.
     Present(Box<Inode>),
-    /// Nothing has this path.
+    /// The path does not exist.
     Absent(Absence),
 }
 
-/// Why nothing has a path.
+/// Why a path does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absence {
-    /// So many names lead to a directory that does not hold the next one.
+    /// The path leads to a directory that does not have the next name.
     NoEntry {
-        /// Names that lead to the directory.
+        /// Number of names that lead to the directory.
         found: usize,
     },
-    /// So many names lead to a file that is not a directory, and more names follow.
+    /// The path leads to a file that is not a directory, and more names follow.
     NotADirectory {
-        /// Names that lead to the file.
+        /// Number of names that lead to the file.
         found: usize,
     },
 }
 
-/// A path that is being followed. Wants one block at a time.
+/// Follows a path. Wants one block at a time.
 ///
 /// ```
 /// use trust::reach::{Lookup, Outcome};
@@ -51,7 +51,7 @@ pub enum Absence {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// The names, the last first.
+    /// The remaining names, the last one first.
     rest: Vec<Box<[u8]>>,
     found: usize,
     state: State,
@@ -126,7 +126,7 @@ impl Lookup {
         Ok(())
     }
 
-    /// Where the path ends; `None` while a block is wanted.
+    /// The end of the path; `None` while a block is wanted.
     pub fn outcome(&self) -> Option<&Outcome> {
         match &self.state {
             State::Ended(outcome) => Some(outcome),
@@ -154,7 +154,7 @@ impl Lookup {
     }
 }
 
-/// The names of a path, the last first.
+/// The names of a path, the last one first.
 fn names(path: &[u8]) -> Result<Vec<Box<[u8]>>, Reject> {
     if path.is_empty() {
         return Ok(Vec::new());

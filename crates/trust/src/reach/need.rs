@@ -1,5 +1,5 @@
-//! A block that a walk wants, where it stands in the tree, and the proof that bytes are this block.
-//! Relies on [`crate::handle`] for the hash and on the decoders of the three kinds of nodes.
+//! A block that a walk wants, its place in the tree, and the proof that bytes are this block. Relies on
+//! [`crate::handle`] for the hash and on the decoders of the three kinds of nodes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::tree::array;
 use crate::tree::inode::Inode;
 use crate::tree::map::{self, ChildRef, MapRoot};
 
-/// A block, named as the kind that it must be.
+/// A block, by the handle and kind that its parent gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wanted {
     /// Content of a file, or of a list of extended attributes.
@@ -39,7 +39,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The name by which stores know the block.
+    /// The handle by which stores look the block up.
     pub fn handle(&self) -> Handle {
         match self {
             Wanted::Data { handle, .. } => handle.any(),
@@ -49,7 +49,7 @@ impl Wanted {
         }
     }
 
-    /// What the block must be.
+    /// The kind that the block must have.
     pub fn kind(&self) -> Kind {
         match self {
             Wanted::Data { .. } => Kind::Data,
@@ -62,8 +62,8 @@ impl Wanted {
     /// Proves that `plaintext` is this block and decodes it.
     ///
     /// # Errors
-    /// [`Reject::WrongBlock`] when it bears another handle: the fault of the place that gave it.
-    /// [`Reject::BadTree`] when the handle is right and the node breaks a rule: the publisher's fault.
+    /// [`Reject::WrongBlock`] when it has another handle: the source of the bytes is at fault.
+    /// [`Reject::BadTree`] when the handle is right and the node breaks a rule: the publisher is at fault.
     pub fn prove(&self, hasher: &Hasher, plaintext: Bytes) -> Result<Found, Reject> {
         Ok(match self {
             Wanted::Data { handle, .. } => Found::Data {
@@ -84,8 +84,8 @@ impl Wanted {
     /// Unpacks a frame and proves that it holds this block.
     ///
     /// # Errors
-    /// [`Reject::WrongKind`] or [`Reject::BadFrame`] when the frame cannot hold it; else as
-    /// [`Wanted::prove`]. [`Reject::is_publishers_fault`] tells who is to blame.
+    /// [`Reject::WrongKind`] or [`Reject::BadFrame`] when the frame cannot hold it; otherwise as
+    /// [`Wanted::prove`]. [`Reject::is_publishers_fault`] says who is at fault.
     pub fn unpack(&self, hasher: &Hasher, frame: &Frame) -> Result<Found, Reject> {
         let plaintext = match self {
             Wanted::Data { .. } => frame.plaintext::<Data>(),
@@ -97,8 +97,8 @@ impl Wanted {
     }
 }
 
-/// A block that bears the handle by which it was wanted. Comes from [`Wanted::prove`], or from a
-/// cache that holds blocks which were proved before.
+/// A block that was proved to match the wanted handle. Comes from [`Wanted::prove`], or from a cache of
+/// blocks that were proved before.
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A data block.
@@ -114,7 +114,7 @@ pub enum Found {
     Inode(Inode),
 }
 
-/// A path from the root of the walk. Shares the directories above it with its neighbours.
+/// A path from the root of the walk. Paths share the directories above them.
 #[derive(Debug, Clone, Default)]
 pub struct Path(Option<Arc<Component>>);
 
@@ -135,7 +135,7 @@ impl Path {
         })))
     }
 
-    /// How many names it consists of; 0 for the root.
+    /// Number of names; 0 for the root.
     pub fn depth(&self) -> usize {
         self.0.as_ref().map_or(0, |component| component.depth)
     }
@@ -153,13 +153,13 @@ impl Path {
     }
 }
 
-/// A wanted block of a walk. Goes back to the walk by [`Reach::supply`](super::Reach::supply),
-/// [`Reach::skip`](super::Reach::skip) or [`Reach::lack`](super::Reach::lack); a walk that does not
-/// get it back is never done.
+/// A wanted block of a walk. The caller gives it back by [`Reach::supply`](super::Reach::supply),
+/// [`Reach::skip`](super::Reach::skip) or [`Reach::lack`](super::Reach::lack); a walk that does not get it
+/// back is never done.
 #[derive(Debug)]
 pub struct Need {
-    /// The caller's count of requests that led here. What a supplied block names inherits it, so a
-    /// caller adds 1 to the need of each block that it fetches.
+    /// The caller's count of requests that led here. Blocks named by a supplied block inherit it, so a caller
+    /// adds 1 to the need of each block that it fetches.
     pub round: u32,
     pub(super) wanted: Wanted,
     pub(super) path: Path,
@@ -169,16 +169,16 @@ pub struct Need {
 /// What the walk does with the block.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Content: nothing is below.
+    /// Content: nothing lies below it.
     Data,
     /// A node of content.
     Array,
-    /// An inode and what stood in its place in the base; `parent` is the open directory it is in.
+    /// An inode, and the inode at the same path in the base; `parent` is the open directory that holds it.
     Inode {
         base: Option<Box<Inode>>,
         parent: Option<u64>,
     },
-    /// The top node of an open directory, and the base of that directory.
+    /// The top node of an open directory, and the same directory in the base.
     Top {
         map: Box<MapRoot>,
         base: Option<Box<MapRoot>>,
@@ -199,28 +199,28 @@ impl Need {
         &self.wanted
     }
 
-    /// The name by which stores know the block.
+    /// The handle by which stores look the block up.
     pub fn handle(&self) -> Handle {
         self.wanted.handle()
     }
 
-    /// A path that needs the block; of a directory's node, the directory.
+    /// A path that needs the block. For a node of a directory, the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the block is the top node of a directory: all of the directory is below it.
+    /// Whether the block is the top node of a directory: the whole directory is below it.
     pub fn is_directory(&self) -> bool {
         matches!(self.task, Task::Top { .. })
     }
 
-    /// Identifies the block together with everything that the tree claims of it. Two needs with one
-    /// key have the same blocks below them and pass or fail the same checks, so a caller that skips
-    /// by key checks as much as one that walks everything. `None` for a node of a comparison, which
-    /// depends on the base too.
+    /// Identifies the block together with everything that the tree claims about it. Two needs with the same
+    /// key have the same blocks below them and pass or fail the same checks. So a caller that skips by key
+    /// checks as much as one that walks everything. `None` for a node of a comparison, which depends on the
+    /// base too.
     ///
-    /// A caller may skip by [`Need::handle`] instead. Then it still visits every block, but it does
-    /// not see that a publisher claimed two different things of one block.
+    /// A caller may skip by [`Need::handle`] instead. It still visits every block, but it does not notice
+    /// when the publisher claims two different things about one block.
     pub fn key(&self) -> Option<[u8; 32]> {
         let mut e = Encoder::new();
         e.u8(self.wanted.kind() as u8).raw(self.handle().as_bytes());

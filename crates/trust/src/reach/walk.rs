@@ -1,5 +1,5 @@
-//! The walk of a tree, depth first and in bounded memory: what it tells and what it takes back.
-//! What lies below a block is found in `expand`, what differs from a base in `compare`.
+//! The walk of a tree, depth first and in bounded memory: the steps that it gives and the blocks that it
+//! takes. `expand` handles what lies below a block, `compare` what differs from a base.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,24 +10,24 @@ use crate::tree::array;
 use crate::tree::inode::Inode;
 use crate::tree::map::{self, Diff, Interval};
 
-/// Directories within directories that are walked. A path of Linux has at most 2,048 names.
+/// Deepest nesting of directories that is walked. A path in Linux has at most 2,048 names.
 pub const MAX_DEPTH: usize = 2048;
-/// While nodes of this weight wait, blocks are handed out one at a time.
+/// When waiting nodes weigh more than this, blocks are handed out one at a time.
 const MANY_BYTES: usize = 16 << 20;
-/// A tree of which more has to wait is refused.
+/// When waiting nodes weigh more than this, the tree is refused.
 const TOO_MANY_BYTES: usize = 256 << 20;
 
-/// What a walk tells.
+/// One step of a walk.
 #[derive(Debug)]
 pub enum Step {
     /// A block is wanted.
     Need(Need),
-    /// An entry of the tree; the root has an empty path. With a base, entries that are equal in both
-    /// are not told. What an entry needs is told after it.
+    /// An entry of the tree; the root has an empty path. With a base, entries that are equal in both are left
+    /// out. The needs of an entry follow after it.
     Entry(Path, Inode),
-    /// Every entry below this directory has been told, or skipped. Told once for each directory that
-    /// was told as an entry. Directories end in the order of the tree when the caller gives each
-    /// node back before it asks for the next step; data blocks may stay out.
+    /// Every entry below this directory has been reported or skipped. Comes once for each directory that was
+    /// reported as an entry. Directories end in the order of the tree when the caller gives each node back
+    /// before it asks for the next step; data blocks may come back later.
     End(Path),
 }
 
@@ -71,7 +71,7 @@ pub struct Refused {
 pub struct Reach {
     pub(super) stack: Vec<Frame>,
     pub(super) comparisons: HashMap<u64, Comparison>,
-    /// Directories of which something is still to be told.
+    /// Directories that have not ended.
     pub(super) open: HashMap<u64, Open>,
     pub(super) told: VecDeque<Step>,
     next_number: u64,
@@ -99,7 +99,7 @@ pub(super) enum Frame {
     Comparison(u64),
 }
 
-/// A directory, held open by its nodes and by the directories in it.
+/// A directory. Its nodes and the directories in it hold it open.
 #[derive(Debug)]
 pub(super) struct Open {
     pub path: Path,
@@ -111,19 +111,19 @@ pub(super) struct Open {
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub diff: Diff,
-    /// The top node, until the comparison has come down to its level.
+    /// The top node, until the comparison reaches its level.
     pub top: Option<(Handle<MapNode>, map::Node)>,
     pub asked: HashSet<Handle<MapNode>>,
     pub directory: u64,
     pub round: u32,
     pub weight_bytes: usize,
-    /// Not on the stack: waits for a block.
+    /// Whether it is off the stack and waits for a block.
     pub waits: bool,
 }
 
 impl Reach {
-    /// Adds a root. `base` is the inode of a root whose tree is known to be complete: only what
-    /// differs from it is walked.
+    /// Adds a root. `base` is the inode of a root whose tree is known to be complete: then only the
+    /// differences from it are walked.
     pub fn root(&mut self, root: Handle<InodeBlock>, base: Option<&Inode>) {
         self.stack.push(Frame::Need(Need {
             round: 0,
@@ -136,8 +136,8 @@ impl Reach {
         }));
     }
 
-    /// Adds the file or directory `inode` at `path`, with what stood in its place in a complete base.
-    /// For a walk of a part: a [`super::Lookup`] finds the inode.
+    /// Adds the file or directory `inode` at `path`, and the inode at the same path in a complete base. For
+    /// walking a part of a tree: a [`super::Lookup`] finds the inode.
     ///
     /// # Errors
     /// [`Refused`] when the directory lies too deep.
@@ -152,11 +152,11 @@ impl Reach {
         visited.map_err(|why| self.refuse(&path, why))
     }
 
-    /// The next step; `None` when there is none until a block that is under way comes back, or none
-    /// at all ([`Reach::is_done`]).
+    /// The next step. `None` while the walk waits for a block that is under way, and at the end
+    /// ([`Reach::is_done`]).
     ///
     /// # Errors
-    /// [`Refused`] for an entry that breaks a rule. The walk can go on; it is not proved then.
+    /// [`Refused`] for an entry that breaks a rule. The walk can go on, but it is no longer proved.
     pub fn next_step(&mut self) -> Result<Option<Step>, Refused> {
         loop {
             if let Some(step) = self.told.pop_front() {
@@ -189,11 +189,11 @@ impl Reach {
         }
     }
 
-    /// At most `most` blocks that are wanted next; the other steps are left out. Empty as
+    /// At most `most` blocks that are wanted next; the other steps are dropped. Empty when
     /// [`Reach::next_step`] is `None`.
     ///
     /// # Errors
-    /// As [`Reach::next_step`]. Blocks that were named before the refusal come with the next call.
+    /// As [`Reach::next_step`]. Blocks that were found before the refusal come with the next call.
     pub fn needs(&mut self, most: usize) -> Result<Vec<Need>, Refused> {
         let mut needs = Vec::new();
         while needs.len() < most {
@@ -211,11 +211,11 @@ impl Reach {
         Ok(needs)
     }
 
-    /// Takes a wanted block and goes on below it.
+    /// Takes a wanted block and continues below it.
     ///
     /// # Errors
-    /// [`Refused`] when it is not what its parent promised. The walk can go on without what lies
-    /// below; it is not proved then.
+    /// [`Refused`] when it is not what its parent promised. The walk can go on without the part below it, but
+    /// it is no longer proved.
     pub fn supply(&mut self, need: Need, found: Found) -> Result<(), Refused> {
         self.under_way = self.under_way.saturating_sub(1);
         let path = need.path.clone();
@@ -228,8 +228,8 @@ impl Reach {
         Ok(())
     }
 
-    /// Goes on without a block and what lies below it, because the caller knows that to be complete
-    /// (or does not care).
+    /// Continues without a block and the part below it, because the caller knows that it is complete (or does
+    /// not need it).
     pub fn skip(&mut self, need: Need) {
         self.under_way = self.under_way.saturating_sub(1);
         match need.task {
@@ -246,13 +246,13 @@ impl Reach {
         }
     }
 
-    /// Goes on without a block that cannot be had: the walk is not proved then.
+    /// Continues without a block that is not available. The walk is no longer proved.
     pub fn lack(&mut self, need: Need) {
         self.lacking = self.lacking.saturating_add(1);
         self.skip(need);
     }
 
-    /// Whether everything was told and every wanted block came back.
+    /// Whether every step was given and every wanted block came back.
     pub fn is_done(&self) -> bool {
         self.told.is_empty()
             && self.stack.is_empty()
@@ -260,8 +260,8 @@ impl Reach {
             && self.under_way == 0
     }
 
-    /// Whether the walk is done and nothing was lacking or refused: every block that the roots reach
-    /// was supplied or skipped.
+    /// Whether the walk is done and nothing was lacking or refused: every block that the roots reach was
+    /// supplied or skipped.
     pub fn is_proved(&self) -> bool {
         self.is_done() && self.lacking == 0
     }
@@ -276,7 +276,7 @@ impl Reach {
         self.under_way
     }
 
-    /// About how much memory the nodes that wait hold.
+    /// Approximate memory of the waiting nodes, bytes.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
@@ -309,7 +309,7 @@ impl Reach {
         }
     }
 
-    /// Lets go of a directory; the last holder ends it, and lets go of its parent.
+    /// Lets go of a directory. The last holder ends it and lets go of its parent.
     pub(super) fn release(&mut self, mut directory: Option<u64>) {
         while let Some(number) = directory.take() {
             let Some(open) = self.open.get_mut(&number) else {

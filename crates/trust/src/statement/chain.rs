@@ -1,7 +1,7 @@
 //! The chain of policies from the genesis to the newest, verified (design `trees.md`, rules 1 and 5).
 //!
-//! A [`Chain`] comes only out of [`Chain::verify`]. Time is no business of a chain: an expired
-//! policy may well have a successor (rule 2 asks only whether the newest has expired).
+//! A [`Chain`] is made only by [`Chain::verify`]. Time is not checked here: an expired policy may have a
+//! successor (rule 2 concerns only the newest policy).
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use crate::statement::policy::{Genesis, Policy};
 use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
-/// Most policies of a chain.
+/// Highest number of policies in a chain.
 pub const MAX_POLICIES: usize = 256;
 
 /// One verified policy.
@@ -27,17 +27,17 @@ pub struct Chain {
     volume: VolumeId,
     genesis: Genesis,
     newest: Link,
-    /// All of them, the newest too.
+    /// All links, including the newest.
     links: Vec<Link>,
     signed: Vec<Signed>,
 }
 
 impl Chain {
-    /// Verifies a chain for `volume`, whose id settles the first policy.
+    /// Verifies a chain for `volume`, whose id is the hash of the first policy.
     ///
     /// # Errors
-    /// [`Reject::WrongVolume`] for another genesis, [`Reject::NotSigned`] for missing or bad
-    /// signatures, [`Reject::Malformed`] for a chain that is none.
+    /// [`Reject::WrongVolume`] for another genesis, [`Reject::NotSigned`] for missing or bad signatures,
+    /// [`Reject::Malformed`] for policies that do not form a chain.
     pub fn verify(
         volume: VolumeId,
         policies: &[Signed],
@@ -81,7 +81,7 @@ impl Chain {
         })
     }
 
-    /// Rule 1: number + 1, the previous hash, both generations of owners. Rule 5: nothing comes
+    /// Rule 1: number + 1, the previous hash, signatures of the old and the new owners. Rule 5: no policy
     /// after a revocation.
     fn extend(&mut self, signed: &Signed, signatures: &mut Signatures) -> Result<(), Reject> {
         let policy: Policy = signed.statement().read(self.volume)?;
@@ -138,13 +138,13 @@ impl Chain {
         self.newest.hash
     }
 
-    /// The policy of this number, and its hash.
+    /// The policy with this number, and its hash.
     pub fn get(&self, number: u64) -> Option<(&Policy, [u8; 32])> {
         let link = self.links.get(usize::try_from(number).ok()?)?;
         Some((&link.policy, link.hash))
     }
 
-    /// Whether a policy of this hash stands in the chain.
+    /// Whether the chain contains the policy with this hash.
     pub fn contains(&self, hash: &[u8; 32]) -> bool {
         self.links.iter().any(|l| l.hash == *hash)
     }
@@ -154,11 +154,11 @@ impl Chain {
         &self.signed
     }
 
-    /// Of two chains of one volume, the one that knows more, if the other is its beginning.
+    /// The longer of two chains of one volume, if the other is its beginning.
     ///
     /// # Errors
-    /// [`Reject::Fork`] for two successors of one policy; [`Reject::NotSigned`] when what `offered`
-    /// puts in the place of a policy that this chain knows is a revocation: that is void (rule 5).
+    /// [`Reject::Fork`] for two successors of one policy. [`Reject::NotSigned`] when `offered` has a
+    /// revocation instead of a policy that this chain knows: such a revocation is void (rule 5).
     pub fn newer_of(self, offered: Chain) -> Result<Chain, Reject> {
         if self.volume != offered.volume {
             return Err(Reject::WrongVolume);
@@ -180,7 +180,7 @@ impl Chain {
     }
 }
 
-/// Rule 5: nothing of a revoked volume is accepted.
+/// Rule 5: nothing is accepted for a revoked volume.
 pub(crate) fn check_revoked(chain: &Chain) -> Result<(), Reject> {
     match chain.newest().revocation() {
         Some(revocation) => Err(Reject::Revoked {

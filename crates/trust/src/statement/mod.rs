@@ -5,9 +5,9 @@
 //! ```
 //!
 //! A statement is kept as the exact bytes that were signed. Its hash covers those bytes and not the
-//! signatures, so that signing again, or by more keys, does not make it another statement. What is
-//! signed is [`SIGNING_DOMAIN`] before those bytes. A [`Signed`] adds the list of
-//! (algorithm, key, signature), sorted, each key once.
+//! signatures, so that more or renewed signatures do not make it another statement. The signed message is
+//! [`SIGNING_DOMAIN`] followed by those bytes. A [`Signed`] adds the list of (algorithm, key, signature),
+//! sorted, each key once.
 
 pub mod chain;
 pub mod policy;
@@ -22,7 +22,7 @@ use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 
 pub use crate::volume_id::VolumeId;
 
-/// Written before a statement's bytes when it is signed: a bulla key signs nothing else by mistake.
+/// Put before a statement's bytes when it is signed, so that the signature fits no other use of the key.
 pub const SIGNING_DOMAIN: &[u8] = b"bulla statement signature 0\n";
 /// Largest statement without signatures, bytes.
 pub const MAX_STATEMENT_BYTES: usize = 64 << 10;
@@ -36,15 +36,15 @@ const ENTRY_BYTES: usize = 1 + 32 + SIGNATURE_BYTES;
 /// Largest signed statement, bytes.
 pub const MAX_SIGNED_BYTES: usize = MAX_STATEMENT_BYTES + MAX_SIGNATURES * ENTRY_BYTES + 16;
 
-/// What a statement is for. Signed bytes of one purpose never pass as another.
+/// The purpose of a statement. Signed bytes of one purpose are never accepted for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Purpose {
-    /// Who answers for the volume.
+    /// Names the keys of the volume.
     Policy = 1,
-    /// What its tree is.
+    /// Names the volume's tree.
     Root = 2,
-    /// That a root is still current.
+    /// States that a root is still current.
     Timestamp = 3,
 }
 
@@ -77,7 +77,7 @@ pub trait Body: Sized {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject>;
 }
 
-/// The exact bytes of a statement, its header understood, its body not read yet.
+/// The exact bytes of a statement. Its header was read, its body not yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     bytes: Bytes,
@@ -86,7 +86,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// States `body` about `volume`.
+    /// Makes a statement of `body` about `volume`.
     pub fn new<B: Body>(volume: VolumeId, body: &B) -> Self {
         let mut e = Encoder::new();
         e.u16(FORMAT).u8(B::PURPOSE as u8).u16(0).u16(0);
@@ -102,8 +102,8 @@ impl Statement {
     /// Takes bytes that claim to be a statement.
     ///
     /// # Errors
-    /// [`Reject::Unsupported`] for a format or an incompatible flag of a later bulla,
-    /// [`Reject::Malformed`] for anything else that is no statement.
+    /// [`Reject::Unsupported`] for a format or an incompatible flag of a later bulla, [`Reject::Malformed`]
+    /// for any other bytes that are not a statement.
     pub fn decode(bytes: Bytes) -> Result<Self, Reject> {
         let mut d = Decoder::new(&bytes, "statement");
         if bytes.len() > MAX_STATEMENT_BYTES {
@@ -128,12 +128,12 @@ impl Statement {
         })
     }
 
-    /// The exact bytes: what is hashed, signed and logged.
+    /// The exact bytes that are hashed, signed and logged.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// What it is for.
+    /// The purpose.
     pub fn purpose(&self) -> Purpose {
         self.purpose
     }
@@ -143,12 +143,12 @@ impl Statement {
         self.volume
     }
 
-    /// The statement's name: a hash over its bytes without signatures, apart for each purpose.
+    /// The statement's hash: over its bytes without signatures, with a domain for each purpose.
     pub fn hash(&self) -> [u8; 32] {
         blake3::derive_key(self.purpose.hash_domain(), &self.bytes)
     }
 
-    /// Reads the body of a statement about `volume`. Says nothing about signatures.
+    /// Reads the body of a statement about `volume`. Signatures are not checked.
     ///
     /// # Errors
     /// [`Reject::WrongVolume`], or [`Reject::Malformed`] for another purpose or a bad body.
@@ -166,7 +166,7 @@ impl Statement {
         Ok(body)
     }
 
-    /// What a key signs.
+    /// The message that a key signs.
     pub fn signed_message(&self) -> Vec<u8> {
         [SIGNING_DOMAIN, &self.bytes].concat()
     }
@@ -191,16 +191,16 @@ fn unsupported(why: String) -> Reject {
     }
 }
 
-/// One Ed25519 signature and the key that is said to have made it. Nothing here is verified.
+/// One Ed25519 signature and the key that claims it. Not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
-    /// The key's 32 bytes; compared with keys of a policy, never used as a key by itself.
+    /// The key's 32 bytes. Compared with the keys of a policy, never used as a key itself.
     pub key: [u8; 32],
     /// The signature.
     pub signature: [u8; SIGNATURE_BYTES],
 }
 
-/// A statement with its signatures, none of which has been verified.
+/// A statement with its signatures. None of them was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
     statement: Statement,
@@ -218,17 +218,17 @@ impl Signed {
         &self.signatures
     }
 
-    /// The statement's hash (signatures do not enter it).
+    /// The statement's hash, without the signatures.
     pub fn hash(&self) -> [u8; 32] {
         self.statement.hash()
     }
 
-    /// The signature said to be by `key`.
+    /// The signature that claims to be by `key`.
     pub fn by(&self, key: &PublicKey) -> Option<&Signature> {
         self.signatures.iter().find(|s| s.key == *key.as_bytes())
     }
 
-    /// The statement with the signatures of some keys only.
+    /// The statement with the signatures of only some keys.
     pub(crate) fn keep(&self, keep: impl Fn(&[u8; 32]) -> bool) -> Signed {
         let kept = self.signatures.iter().filter(|s| keep(&s.key));
         Signed {
@@ -237,7 +237,7 @@ impl Signed {
         }
     }
 
-    /// Adds (or replaces) the signature of `key`: how k of n owners sign one after another.
+    /// Adds (or replaces) the signature of `key`. This is how k of n owners sign one after another.
     pub fn add(&mut self, key: &SecretKey) {
         let public = key.public();
         let signature = key.sign(&self.statement.signed_message());
@@ -261,8 +261,8 @@ impl Signed {
     /// Reads a signed statement.
     ///
     /// # Errors
-    /// As [`Statement::decode`]; also for signatures that are too many, out of order, twice by one
-    /// key, or of an unknown algorithm (whose length nobody knows).
+    /// Those of [`Statement::decode`]; also for too many signatures, signatures out of order, two by one key,
+    /// and an unknown algorithm (whose signature length is unknown too).
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
         let bytes = d.bytes(MAX_STATEMENT_BYTES)?;
         let statement = Statement::decode(Bytes::copy_from_slice(bytes))?;

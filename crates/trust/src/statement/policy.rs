@@ -1,8 +1,8 @@
-//! Policies: who answers for a volume (design `trees.md`, rules 1-6).
+//! Policies: which keys may sign for a volume (design `trees.md`, rules 1-6).
 //!
-//! The [`Genesis`] policy has number 0 and its hash is the volume id, so the name of a volume never
-//! changes while its keys do: each [`Successor`] names the policy before it. How a chain of them is
-//! verified stands in [`crate::statement::chain`].
+//! The [`Genesis`] policy has number 0 and its hash is the volume id. So the id of a volume stays the same
+//! when its keys change: each [`Successor`] names the policy before it. [`crate::statement::chain`] verifies
+//! a chain of policies.
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
@@ -24,20 +24,20 @@ const BLAKE3: u8 = 1;
 /// The first policy of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Genesis {
-    /// What people call the volume; a label, never looked up.
+    /// A name for people; never used for look-up.
     pub name: String,
     /// Makes volumes of the same name and keys distinct.
     pub random: [u8; 32],
     /// Keys the volume's hash function (SFSRO 3.2).
     pub iv: [u8; 32],
-    /// Nothing is accepted under this policy from then on, unix seconds.
+    /// Nothing is accepted under this policy from this time on, unix seconds.
     pub not_after: u64,
     /// Who may sign what.
     pub roles: Roles,
 }
 
 impl Genesis {
-    /// A policy without end for a new volume.
+    /// A policy without end, for a new volume.
     ///
     /// # Errors
     /// [`Reject::Malformed`] for a name that is too long or holds control characters.
@@ -57,12 +57,12 @@ impl Genesis {
         })
     }
 
-    /// The statement to sign; the hash of it is the volume id.
+    /// The statement to sign; its hash is the volume id.
     pub fn statement(&self) -> Statement {
         Statement::new(VolumeId::UNBORN, &Policy::Genesis(self.clone()))
     }
 
-    /// The volume's name.
+    /// The volume's id.
     pub fn volume_id(&self) -> VolumeId {
         VolumeId::from_bytes(self.statement().hash())
     }
@@ -87,8 +87,8 @@ fn check_name(name: &str) -> Result<(), Reject> {
     Ok(())
 }
 
-/// What the policy before last saw published last: the line between what a removed key may have
-/// signed and what it may not.
+/// The last record published under the policies before. A removed key may have signed it and records before
+/// it, but none after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Last {
     /// The record's version.
@@ -102,7 +102,7 @@ pub struct Last {
 /// The end of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// A volume that the owners recommend instead; shown, never followed silently.
+    /// A volume that the owners recommend instead. Show it to the user; never follow it automatically.
     pub successor: Option<VolumeId>,
 }
 
@@ -113,9 +113,9 @@ pub struct Successor {
     pub number: u64,
     /// Hash of the policy before it.
     pub previous: [u8; 32],
-    /// Nothing is accepted under this policy from then on, unix seconds.
+    /// Nothing is accepted under this policy from this time on, unix seconds.
     pub not_after: u64,
-    /// The log to which records under this policy belong: that of the policy before, or the next.
+    /// The epoch of the log for records under this policy: that of the policy before, or the next one.
     pub log_epoch: u64,
     /// Who may sign what.
     pub roles: Roles,
@@ -142,7 +142,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Its place in the chain.
+    /// Its number in the chain.
     pub fn number(&self) -> u64 {
         match self {
             Policy::Genesis(_) => 0,
@@ -150,7 +150,7 @@ impl Policy {
         }
     }
 
-    /// When it ends, unix seconds.
+    /// The time of its end, unix seconds.
     pub fn not_after(&self) -> u64 {
         match self {
             Policy::Genesis(g) => g.not_after,
@@ -166,7 +166,7 @@ impl Policy {
         }
     }
 
-    /// The log to which records under this policy belong.
+    /// The epoch of the log for records under this policy.
     pub fn log_epoch(&self) -> u64 {
         match self {
             Policy::Genesis(_) => 0,

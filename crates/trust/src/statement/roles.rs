@@ -33,7 +33,7 @@ impl Threshold {
         }
     }
 
-    /// Nobody: for roles that may be empty.
+    /// No keys: for roles that may be empty.
     pub fn none() -> Self {
         Threshold {
             needed: 0,
@@ -98,16 +98,16 @@ pub struct Roles {
     pub owners: Threshold,
     /// Sign root records.
     pub publishers: Threshold,
-    /// Sign timestamps; without keys none are needed.
+    /// Sign timestamps; when empty, no timestamp is needed.
     pub timestamps: Threshold,
-    /// Longest validity of a timestamp, seconds; 0 where there are no timestamp keys.
+    /// Longest validity of a timestamp, seconds; 0 when there are no timestamp keys.
     pub timestamp_max: u64,
-    /// Cosign checkpoints of the log; with a threshold of 0 none are needed.
+    /// Cosign checkpoints of the log; with a threshold of 0, no cosignature is needed.
     pub witnesses: Threshold,
 }
 
 impl Roles {
-    /// Every role that must exist held by one key: how a volume begins.
+    /// One key holds every role that must exist, as in a new volume.
     pub fn single(key: PublicKey) -> Self {
         Roles {
             owners: Threshold::single(key),

@@ -1,7 +1,7 @@
-//! Who signed: counting distinct keys of a role against its threshold, with a cache.
+//! Counts the distinct keys of a role that signed, and compares with its threshold. Has a cache.
 //!
-//! The cache knows "this key made this signature over this message" and nothing else. Roles,
-//! thresholds, policies and time are evaluated at each judgement by whoever asks.
+//! The cache only knows "this key made this signature over this message". The caller evaluates roles,
+//! thresholds, policies and time at each judgement.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -10,10 +10,10 @@ use crate::key::{PublicKey, SIGNATURE_BYTES};
 use crate::statement::Signed;
 use crate::statement::roles::Threshold;
 
-/// How many verified signatures are remembered by default (about 100 bytes each).
+/// Number of verified signatures in the cache by default (about 100 bytes each).
 pub const DEFAULT_CAPACITY: usize = 4096;
 
-/// Signatures that were verified before; the oldest is forgotten first.
+/// Signatures that were verified before. The oldest is dropped first.
 #[derive(Debug)]
 pub struct Signatures {
     made: HashSet<[u8; 32]>,
@@ -28,7 +28,7 @@ impl Default for Signatures {
 }
 
 impl Signatures {
-    /// A cache of at most `capacity` verified signatures; 0 remembers nothing.
+    /// A cache of at most `capacity` verified signatures; with 0 nothing is cached.
     pub fn new(capacity: usize) -> Self {
         Signatures {
             made: HashSet::new(),
@@ -37,12 +37,12 @@ impl Signatures {
         }
     }
 
-    /// How many are remembered.
+    /// Number of cached signatures.
     pub fn len(&self) -> usize {
         self.made.len()
     }
 
-    /// Whether none is remembered.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.made.is_empty()
     }
@@ -79,8 +79,8 @@ impl Signatures {
 
     /// Requires that at least `role`'s threshold of its distinct keys signed.
     ///
-    /// Signatures by other keys say nothing and are passed over; a bad signature in the name of a
-    /// key that has the role is refused even where enough others are good.
+    /// Signatures by other keys are ignored. A bad signature that claims a key of the role is refused, even
+    /// when enough others are good.
     ///
     /// # Errors
     /// [`Reject::NotSigned`] naming `whose` signatures are bad or too few.
@@ -108,7 +108,8 @@ impl Signatures {
     }
 }
 
-/// A name for (message, key, signature): fixed lengths first, so that no two triples share bytes.
+/// The cache key of (message, key, signature): fixed lengths first, so that no two triples give the same
+/// bytes.
 fn fact(message: &[u8], key: &PublicKey, signature: &[u8; SIGNATURE_BYTES]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("bulla 0 signature cache");
     hasher.update(key.as_bytes());

@@ -1,14 +1,14 @@
-//! The array tree: the content of a file as ordered blocks with their lengths (SFSRO 3.2.1's
-//! direct, indirect, double and triple indirect blocks as one rule). Relies on [`crate::encode`]
-//! and [`crate::handle`]; bytes in docs/formats/trees.md, reasons in docs/decisions/0005.
+//! The array tree: the content of a file as ordered blocks with their lengths. One rule replaces SFSRO
+//! 3.2.1's direct, indirect, double and triple indirect blocks. Relies on [`crate::encode`] and
+//! [`crate::handle`]; bytes in docs/formats/trees.md, reasons in docs/decisions/0005.
 //!
 //! ```text
 //! node  = format u8 (0) | level u8 | count varint | entry * count
 //! entry = varint (length << 1 | hole) | handle [32] unless a hole
 //! ```
 //!
-//! Level 1 lists extents, level n lists nodes of level n - 1. Interior nodes are packed from the
-//! left, [`FAN_OUT`] children each, so one list of extents has one tree. A tree that was edited in place
+//! Level 1 lists extents, level n lists nodes of level n - 1. The builder packs interior nodes from the left,
+//! [`FAN_OUT`] children each, so one list of extents has one tree. A tree that was edited in place
 //! ([`splice`]) has nodes that are not full; every reader accepts it.
 
 use bytes::Bytes;
@@ -30,7 +30,7 @@ pub const FAN_OUT: usize = 256;
 pub const MAX_HEIGHT: u8 = 16;
 /// Longest content, bytes: what a signed 64-bit file offset can reach.
 pub const MAX_LEN: u64 = i64::MAX as u64;
-/// The height that says: the whole content is one hole.
+/// The height that means: the whole content is one hole.
 pub const HOLE: u8 = 255;
 
 const FORMAT: u8 = 0;
@@ -53,9 +53,9 @@ pub enum Extent {
         /// Its length, bytes: 1 to 1 MiB.
         len: u32,
     },
-    /// Zeros that no block holds.
+    /// Zeros that are not stored in a block.
     Hole {
-        /// How many, bytes.
+        /// Their number, bytes.
         len: u64,
     },
 }
@@ -69,13 +69,13 @@ impl Extent {
         }
     }
 
-    /// Whether the extent has no bytes (no tree holds such a one).
+    /// Whether the extent has no bytes. No tree has such an extent.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a tree or a node consists of.
+/// A child of a node or of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Child {
     /// A subtree.
@@ -84,7 +84,7 @@ pub enum Child {
         handle: Handle<ArrayNode>,
         /// Content below it, bytes.
         len: u64,
-        /// The level that the node must state.
+        /// The level that the node must have.
         level: u8,
     },
     /// A stretch of content.
@@ -100,13 +100,13 @@ impl Child {
         }
     }
 
-    /// Whether there is no content below (no tree holds such a child).
+    /// Whether there is no content below. No tree has such a child.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The root of an array tree, as it stands in an inode. Empty content has none.
+/// The root of an array tree, as an inode holds it. Empty content has no root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrayRoot {
     /// Content, bytes; at least 1.
@@ -146,13 +146,13 @@ impl ArrayRoot {
         Ok(ArrayRoot { len, height, top })
     }
 
-    /// Where every read starts.
+    /// The top of the tree, where every read starts.
     pub fn top(&self) -> Child {
         match self.height {
             HOLE => Child::Extent(Extent::Hole { len: self.len }),
             0 => Child::Extent(Extent::Data {
                 handle: Handle::from_bytes(self.top),
-                // The decoder and the builder keep a single block within 1 MiB.
+                // The decoder and the builder limit a single block to 1 MiB.
                 len: u32::try_from(self.len).unwrap_or(u32::MAX),
             }),
             level => Child::Node {
@@ -178,7 +178,7 @@ struct Slot {
 }
 
 impl Node {
-    /// Decodes a node whose bytes bear their handle.
+    /// Decodes a node whose bytes match their handle.
     ///
     /// # Errors
     /// [`Reject::BadTree`] unless it is canonical: 1 to 256 entries, lengths positive and within
@@ -213,7 +213,7 @@ impl Node {
                 return Err(d.bad("empty extent"));
             }
             if hole && (level > 1 || after_hole) {
-                return Err(d.bad("hole where none may be"));
+                return Err(d.bad("hole where none is allowed"));
             }
             if level == 1 && !hole && len > MAX_BLOCK_BYTES as u64 {
                 return Err(d.bad("data block over 1 MiB"));
@@ -230,7 +230,7 @@ impl Node {
         Ok(Node { level, entries })
     }
 
-    /// Proves that the node is what its parent said of it.
+    /// Checks that the node has the level and length that its parent gives.
     ///
     /// # Errors
     /// [`Reject::BadTree`] when level or length differ.
@@ -296,9 +296,9 @@ impl Node {
     }
 }
 
-/// Builds the tree of a list of extents, in memory of a few nodes.
+/// Builds the tree of a list of extents. Keeps a few nodes in memory.
 ///
-/// Each finished node is handed to the sink once; children come before their parents.
+/// Passes each finished node to the sink once; children come before their parents.
 pub struct Builder<F> {
     hasher: Hasher,
     sink: F,
@@ -317,7 +317,7 @@ struct Row {
 }
 
 impl<F: FnMut(Handle<ArrayNode>, &Bytes)> Builder<F> {
-    /// An empty content.
+    /// Starts with empty content.
     pub fn new(hasher: &Hasher, sink: F) -> Self {
         Builder {
             hasher: hasher.clone(),
@@ -346,7 +346,7 @@ impl<F: FnMut(Handle<ArrayNode>, &Bytes)> Builder<F> {
             .ok_or_else(|| bad("content too long"))?;
         match (self.last.take(), extent) {
             (Some(Extent::Hole { len: a }), Extent::Hole { len: b }) => {
-                // Their sum is part of `self.len`, which was just bounded.
+                // Cannot overflow: their sum is part of `self.len`, which was just bounded.
                 self.last = Some(Extent::Hole {
                     len: a.saturating_add(b),
                 });
@@ -404,8 +404,8 @@ impl<F: FnMut(Handle<ArrayNode>, &Bytes)> Builder<F> {
         self.put(0, extent.len(), handle)
     }
 
-    /// Adds an entry to the row of nodes of level `row + 1`. A full row is written out only when
-    /// one more comes, so that a last full node is still known to be the only one.
+    /// Adds an entry to the row of nodes of level `row + 1`. A full row is written out only when another
+    /// entry comes. Otherwise a last full node could not be recognised as the only one.
     fn put(&mut self, row: usize, len: u64, handle: Option<[u8; 32]>) -> Result<(), Reject> {
         if row > usize::from(MAX_HEIGHT) {
             return Err(bad("tree too high"));
@@ -443,7 +443,7 @@ impl<F: FnMut(Handle<ArrayNode>, &Bytes)> Builder<F> {
     }
 }
 
-/// Encodes a node; the caller keeps the bounds.
+/// Encodes a node. The caller has checked the bounds.
 fn node_bytes(level: u8, entries: &[Entry]) -> Bytes {
     let mut e = Encoder::new();
     e.u8(FORMAT).u8(level).varint(entries.len() as u64);

@@ -1,4 +1,4 @@
-//! How two versions of a tree differ, as it is told to people.
+//! The differences between two versions of a tree, as they are shown to people.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use crate::tree::inode::{Content, Inode};
 pub enum Difference {
     /// Only in the new tree.
     Added,
-    /// Content or an attribute is another.
+    /// The content or an attribute differs.
     Changed,
     /// Only in the old version, with everything below it.
     Removed,
@@ -22,13 +22,13 @@ pub enum Difference {
 pub struct Change {
     /// Relative to the root directory, which is `.` itself.
     pub path: PathBuf,
-    /// How.
+    /// The kind of difference.
     pub difference: Difference,
-    /// Whether it is (or was) a directory. One that only holds changed entries is not changed itself.
+    /// Whether it is (or was) a directory. A directory in which only entries changed is not reported.
     pub is_directory: bool,
 }
 
-/// The path of a [`Change`]: the bytes of the volume's path, `.` for the root directory.
+/// The path of a [`Change`]: the bytes of the volume's path, or `.` for the root directory.
 pub fn path(relative: &[u8]) -> PathBuf {
     match relative {
         b"" => PathBuf::from("."),
@@ -36,8 +36,8 @@ pub fn path(relative: &[u8]) -> PathBuf {
     }
 }
 
-/// Whether two inodes are equal apart from a directory's entries: two directories with the same
-/// attributes, or two equal files.
+/// Whether two inodes are equal, apart from the entries of directories. True for two directories with the
+/// same attributes and for two equal files.
 pub fn alike(old: &Inode, new: &Inode) -> bool {
     let without_entries = |inode: &Inode| {
         let mut inode = inode.clone();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_alike_whatever_they_hold() {
+    fn directories_are_alike_regardless_of_entries() {
         let plain = directory(0o755, 1, false);
         assert!(alike(&plain, &directory(0o755, 2, false)));
         assert!(alike(&plain, &directory(0o755, 0, false)));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_alike_when_all_of_them_is_equal() {
+    fn files_are_alike_only_when_entirely_equal() {
         let file = |bytes: &'static [u8]| {
             let content = Content::Regular(FileContent::Inline(bytes.into()));
             Inode::new(0o644, Mtime::default(), content)

@@ -1,6 +1,6 @@
-//! Inodes: what a directory entry says about a file (SFSRO 3.2.1, with what a POSIX tree needs).
-//! Relies on [`crate::tree::array`] and [`crate::tree::map`] for the roots that an inode names. No ctime: it
-//! does not survive a copy, and one tree must have one root on any machine. Bytes in
+//! Inodes: the type, attributes and content of a file (SFSRO 3.2.1, extended for POSIX trees). A directory
+//! entry holds one. Relies on [`crate::tree::array`] and [`crate::tree::map`] for the roots that an inode
+//! names. There is no ctime: copies do not keep it, and one tree must have one root on any machine. Bytes in
 //! docs/formats/inode.md.
 //!
 //! ```text
@@ -24,7 +24,7 @@ pub use xattr::{
     encode_xattrs,
 };
 
-/// Longest content that lies in the inode itself, bytes.
+/// Longest content that is stored in the inode itself, bytes.
 pub const MAX_INLINE_BYTES: usize = 256;
 /// Longest target of a symbolic link, bytes (Linux PATH_MAX without the NUL).
 pub const MAX_TARGET_BYTES: usize = 4095;
@@ -37,7 +37,7 @@ const FORMAT: u8 = 0;
 const BLOCK: u8 = 0xff;
 const WHAT: &str = "inode";
 
-/// What a file is.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file with content.
@@ -65,7 +65,7 @@ pub struct Mtime {
     pub nanos: u32,
 }
 
-/// Who owns a file, where the publisher chose to say so.
+/// The owner of a file, where the publisher chose to state it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// Numeric user.
@@ -85,7 +85,7 @@ pub enum FileContent {
     Array(ArrayRoot),
 }
 
-/// What a file consists of.
+/// A file's type and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// A file with content.
@@ -132,7 +132,7 @@ impl Content {
         }
     }
 
-    /// What the file is.
+    /// The type of the file.
     pub fn kind(&self) -> FileKind {
         match self {
             Content::Regular(_) => FileKind::Regular,
@@ -146,7 +146,7 @@ impl Content {
     }
 }
 
-/// All that is known of a file but its name.
+/// Everything about a file except its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     /// Permission bits, 07777.
@@ -155,22 +155,22 @@ pub struct Inode {
     pub size: u64,
     /// Last modification.
     pub mtime: Mtime,
-    /// Names of this file in the volume, at least 1.
+    /// Number of names of this file in the volume, at least 1.
     pub links: u32,
-    /// Which hard-link set the file belongs to ([`link_group`]); needs `links` of 2 or more.
+    /// The hard-link set that the file belongs to ([`link_group`]); needs `links` of 2 or more.
     pub link_group: Option<[u8; 16]>,
     /// Owner, where stated.
     pub owner: Option<Owner>,
     /// Extended attributes.
     pub xattrs: Xattrs,
-    /// The file itself.
+    /// Type and content.
     pub content: Content,
 }
 
 /// The identity of a hard-link set: its first path in the publisher's order, hashed under the
 /// volume's key.
 pub fn link_group(hasher: &Hasher, first_path: &[u8]) -> [u8; 16] {
-    // 0xfe begins no inode, so this can never be the name of one.
+    // No inode's bytes begin with 0xfe, so this is never the hash of one.
     let mut input = Vec::with_capacity(first_path.len() + 1);
     input.push(0xfe);
     input.extend_from_slice(first_path);
@@ -179,7 +179,7 @@ pub fn link_group(hasher: &Hasher, first_path: &[u8]) -> [u8; 16] {
     half
 }
 
-/// Refuses what cannot be a name in a directory.
+/// Refuses bytes that are not a valid name in a directory.
 ///
 /// # Errors
 /// [`Reject::Malformed`] for an empty or over-long name, `.`, `..`, a NUL or a slash.
@@ -195,7 +195,7 @@ pub fn check_name(name: &[u8]) -> Result<(), Reject> {
 }
 
 impl Inode {
-    /// A file with one name and nothing optional.
+    /// A file with one name and without optional fields.
     pub fn new(mode: u16, mtime: Mtime, content: Content) -> Inode {
         Inode {
             mode,
@@ -209,7 +209,7 @@ impl Inode {
         }
     }
 
-    /// What the file is.
+    /// The type of the file.
     pub fn kind(&self) -> FileKind {
         self.content.kind()
     }
@@ -257,7 +257,7 @@ impl Inode {
     /// Reads an inode from a block of its own.
     ///
     /// # Errors
-    /// As [`Inode::decode`], as the publisher's fault.
+    /// Those of [`Inode::decode`], as the publisher's fault.
     pub fn from_block(block: &Block<InodeBlock>) -> Result<Inode, Reject> {
         Inode::decode(block.bytes()).map_err(Reject::signed)
     }
@@ -400,7 +400,7 @@ fn decode_content(kind: u8, d: &mut Decoder<'_>) -> Result<Content, Reject> {
         ARRAY_FILE => {
             let root = ArrayRoot::decode(d)?;
             if root.len <= MAX_INLINE_BYTES as u64 {
-                return Err(d.bad("content of this length lies in the inode"));
+                return Err(d.bad("content this short belongs in the inode"));
             }
             Content::Regular(FileContent::Array(root))
         }
@@ -470,15 +470,15 @@ impl Entry {
         Ok(Entry::Block(handle))
     }
 
-    /// The value under which `inode` stands in a directory as `name`, and the block that must be
-    /// stored beside it when the inode is too large for the entry.
+    /// The value of the directory entry for `inode` under `name`. When the inode is too large for the entry,
+    /// also the block that must be stored.
     pub fn place(
         name: &[u8],
         inode: &Inode,
         hasher: &Hasher,
     ) -> (Vec<u8>, Option<(Handle<InodeBlock>, Bytes)>) {
         let bytes = inode.encode();
-        // Two lengths of at most two bytes each stand in the entry too.
+        // The entry also has two lengths of at most two bytes each.
         if name.len() + bytes.len() + 4 <= MAX_ENTRY_BYTES {
             return (bytes, None);
         }

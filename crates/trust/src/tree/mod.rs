@@ -1,5 +1,5 @@
-//! What the trees are made of: content as array trees, directories as map trees, and the inodes that name
-//! their roots. Relies on blocks and their encoding alone.
+//! The trees: content as array trees, directories as map trees, and the inodes that name their roots. Relies
+//! only on blocks and their encoding.
 
 pub mod array;
 pub mod change;

@@ -1,4 +1,4 @@
-//! Attacks on the policy chain: rules 1, 5, and the parts of 4 and 6 that concern chains.
+//! Attacks on the policy chain: rules 1 and 5, and the parts of rules 4 and 6 that concern chains.
 
 use trust::Reject;
 use trust::chain::{Chain, MAX_POLICIES};
@@ -39,7 +39,7 @@ fn a_chain_without_policies_is_refused() {
 }
 
 #[test]
-fn an_endless_chain_is_refused() {
+fn chain_with_too_many_policies_is_refused() {
     let mut world = World::new();
     for _ in 1..MAX_POLICIES {
         world.rotate(&world.successor(None), &[1]);
@@ -242,7 +242,7 @@ fn a_revocation_under_a_superseded_policy_is_void() {
         known.clone().newer_of(revocation.clone()),
         "a revocation under a superseded policy",
     );
-    // The other way round it is a fork: whoever believes the revocation does not choose anew.
+    // In the other order it is a fork: a reader that knows the revocation does not accept anything else.
     let fork = revocation.newer_of(known).unwrap_err();
     assert_eq!(fork.class(), Class::Fork);
 }
@@ -277,7 +277,7 @@ fn the_longer_of_two_agreeing_chains_counts() {
 }
 
 #[test]
-fn a_timestamp_or_record_is_no_policy() {
+fn timestamp_or_record_is_not_accepted_as_a_policy() {
     let mut world = World::new();
     let head = world.publish(1);
     world.policies.push(head.record.clone());

@@ -1,5 +1,5 @@
-//! Decoders meet arbitrary bytes and damaged ones: no panic, and whatever is taken is the one
-//! encoding of what was taken.
+//! Decoders read arbitrary and damaged bytes: they never panic, and bytes that they accept are the canonical
+//! encoding of the result.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ fn all_are_canonical(bytes: &[u8]) {
     }
 }
 
-/// One of everything, each with all its optional parts.
+/// One value of each type, with all its optional parts.
 fn specimens() -> Vec<Vec<u8>> {
     let mut world = World::new();
     let mut head = world.publish(1);
@@ -93,7 +93,7 @@ fn bytes_of<B: Body>(body: &B) -> Vec<u8> {
 }
 
 #[test]
-fn every_single_changed_byte_is_taken_canonically_or_refused() {
+fn changed_byte_is_refused_or_decodes_canonically() {
     for specimen in specimens() {
         all_are_canonical(&specimen);
         for at in 0..specimen.len() {
@@ -108,7 +108,7 @@ fn every_single_changed_byte_is_taken_canonically_or_refused() {
 }
 
 #[test]
-fn every_single_changed_bit_of_a_head_is_refused_or_harmless() {
+fn head_with_a_changed_bit_is_refused() {
     let mut world = World::new();
     let head = world.publish(1);
     let honest = judge(&world.floor(), &head).unwrap();

@@ -1,5 +1,5 @@
-//! Attacks on keys, envelopes, bodies and heads: what has a second encoding, a foreign purpose or a
-//! later format is refused before anybody asks what it says.
+//! Attacks on keys, envelopes, bodies and heads: a second encoding, a wrong purpose or a later format is
+//! refused before the content is used.
 
 use bytes::Bytes;
 use trust::Reject;
@@ -104,7 +104,7 @@ impl Body for Disguised {
 }
 
 #[test]
-fn a_purpose_is_compared_and_not_guessed() {
+fn statement_of_another_purpose_is_refused_although_its_body_fits() {
     let mut world = World::new();
     let head = world.publish(1);
     let body = Disguised(world.timestamp(&head));
@@ -114,8 +114,8 @@ fn a_purpose_is_compared_and_not_guessed() {
 }
 
 #[test]
-fn a_signature_by_the_key_for_something_else_is_none() {
-    // What some other program made this key sign: the same bytes without bulla's domain.
+fn signature_without_the_statement_domain_is_refused() {
+    // Another program made this key sign the same bytes without bulla's domain.
     let signed = sign(&statement(), &[2]);
     let foreign = key(2).sign(statement().bytes());
     let mut bytes = signed.to_bytes();
@@ -127,7 +127,7 @@ fn a_signature_by_the_key_for_something_else_is_none() {
 }
 
 #[test]
-fn one_key_counts_once_however_often_it_signed() {
+fn key_that_signs_twice_is_refused() {
     let signed = sign(&statement(), &[2]).to_bytes();
     let (body, entry) = signed.split_at(signed.len() - 98);
     let one = [body, entry].concat();
@@ -154,7 +154,7 @@ fn an_unknown_signature_algorithm_is_refused() {
 }
 
 #[test]
-fn a_flood_of_signatures_is_refused() {
+fn too_many_signatures_are_refused() {
     let numbers: Vec<u8> = (1..=81).collect();
     let signed = sign(&statement(), &numbers).to_bytes();
     refused_as(Signed::from_bytes(&signed), "too many signatures");
@@ -171,7 +171,7 @@ fn trailing_bytes_after_a_signed_statement_are_refused() {
 // The cache.
 
 #[test]
-fn the_cache_tells_message_key_and_signature_apart() {
+fn signature_cache_distinguishes_message_key_and_signature() {
     let mut cache = Signatures::default();
     let (one, two) = (key(1), key(2));
     let signature = one.sign(b"message");
@@ -200,7 +200,7 @@ fn the_cache_is_bounded_and_forgets_the_oldest() {
 }
 
 #[test]
-fn a_cached_signature_gives_no_role() {
+fn cached_signature_does_not_give_a_role() {
     let signed = sign(&statement(), &[2]);
     let mut cache = Signatures::default();
     cache.require(&signed, &threshold(1, &[2]), "x").unwrap();
@@ -229,7 +229,7 @@ fn a_key_under_which_anybody_can_sign_is_refused() {
 
 #[test]
 fn a_second_encoding_of_a_key_is_refused() {
-    // y = p + 3, a point of large order written out of range.
+    // y = p + 3: a point of large order, encoded out of range.
     let mut bytes = [0xff; 32];
     bytes[0] = 0xf0;
     bytes[31] = 0x7f;
@@ -267,14 +267,14 @@ fn bytes_of<B: Body>(body: &B) -> Vec<u8> {
     e.finish()
 }
 
-/// What comes out when a policy with these roles is read back.
+/// Encodes a policy with these roles and decodes it again.
 fn policy_with(roles: Roles) -> Result<Policy, Reject> {
     let genesis = Genesis::new("x", [1; 32], [2; 32], roles).unwrap();
     decode(&bytes_of(&Policy::Genesis(genesis)))
 }
 
 #[test]
-fn a_policy_that_nobody_need_sign_is_refused() {
+fn policy_that_needs_no_signature_is_refused() {
     let owners = Roles {
         owners: Threshold::none(),
         ..roles()
@@ -389,7 +389,7 @@ fn a_successor_with_unknown_or_contradicting_parts_is_refused() {
 }
 
 #[test]
-fn version_nought_is_refused() {
+fn version_0_is_refused() {
     let world = World::new();
     refused_as(
         decode::<RootRecord>(&bytes_of(&world.record(0))),
@@ -464,7 +464,7 @@ fn a_head_with_an_odd_flag_or_trailing_bytes_is_refused() {
     let bytes = head.encode().unwrap();
     let trailing = [&bytes[..], &[0]].concat();
     refused_as(Head::decode(&trailing), "trailing bytes");
-    // timestamp flag, checkpoint length, frontier size and one hash stand at the end
+    // timestamp flag, checkpoint length, frontier size and one hash are at the end
     let at = bytes.len() - 32 - 3;
     assert_eq!(bytes[at], 0);
     let mut odd = bytes;
@@ -514,14 +514,14 @@ fn a_damaged_floor_is_refused() {
     );
 }
 
-/// Whoever adopted a record knows the policy that allows it: a floor that lost its policies would
-/// take any chain for news and forget the record.
+/// A reader that adopted a record knows the policy that allows it. A floor that lost its policies would take
+/// any chain as new and forget the record.
 #[test]
 fn a_floor_with_a_record_and_no_policy_is_refused() {
     let mut world = World::new();
     let floor = adopted(&world.floor(), &[&world.publish(1)]).encode();
     let fresh = world.floor().encode();
-    // The fields before the policies, none of them, and the record as it was.
+    // The fields before the policies, no policies, and the record unchanged.
     let policies = fresh.len() - 32 - 2;
     let record = floor.len() - 32 - (1 + 8 + 32 + 48 + 1 + 32);
     let mut body = fresh[..=policies].to_vec();
@@ -530,7 +530,7 @@ fn a_floor_with_a_record_and_no_policy_is_refused() {
 }
 
 #[test]
-fn a_floor_with_another_volumes_policies_believes_nothing() {
+fn floor_with_policies_of_another_volume_accepts_nothing() {
     let mut world = World::new();
     let head = world.publish(1);
     let bytes = adopted(&world.floor(), &[&head]).encode();

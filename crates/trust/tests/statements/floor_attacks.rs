@@ -1,4 +1,4 @@
-//! Attacks on a reader through heads under one policy: signatures, rollback, forks, time, pins.
+//! Attacks on a reader by heads under one policy: signatures, rollback, forks, time, pins.
 
 use trust::Reject;
 use trust::error::Class;
@@ -21,7 +21,7 @@ fn an_unsigned_record_is_refused() {
 }
 
 #[test]
-fn a_record_by_an_owner_who_is_no_publisher_is_refused() {
+fn record_signed_by_an_owner_that_is_not_a_publisher_is_refused() {
     let world = World::new();
     let head = world.head_of(&world.record(1), &[1]);
     refused_as(judge(&world.floor(), &head), "root record");
@@ -60,7 +60,7 @@ fn a_timestamp_in_the_place_of_the_record_is_refused() {
 }
 
 #[test]
-fn a_record_under_a_policy_that_nobody_knows_is_refused() {
+fn record_under_an_unknown_policy_is_refused() {
     let world = World::new();
     let record = RootRecord {
         policy_number: 1,
@@ -108,7 +108,7 @@ fn an_older_version_is_a_rollback() {
         floor: 2,
     };
     assert_eq!(judge(&floor, &old).unwrap_err(), rollback);
-    // Evidence comes before the outage: long expired, it is a rollback still.
+    // Evidence comes before the outage: a rollback is reported even long after the expiry.
     let later = judge_at(&floor, &old, NOW + 10 * WEEK).unwrap_err();
     assert_eq!(later, rollback);
 }
@@ -167,7 +167,7 @@ fn a_frontier_that_is_not_the_records_log_is_the_mirrors_fault() {
 // Time.
 
 #[test]
-fn an_expired_record_is_refused_from_the_very_second_on() {
+fn record_is_refused_from_the_second_of_its_expiry() {
     let mut world = World::new();
     let head = world.publish(1);
     assert!(judge_at(&world.floor(), &head, NOW + WEEK - 1).is_ok());
@@ -179,14 +179,14 @@ fn an_expired_record_is_refused_from_the_very_second_on() {
             now: NOW + WEEK
         }
     );
-    // Also where it is the one adopted: expiry is judged each time.
+    // The adopted record too: expiry is checked at each judgement.
     let floor = adopted(&world.floor(), &[&head]);
     let late = judge_at(&floor, &head, NOW + WEEK).unwrap_err();
     assert_eq!(late.class(), Class::Expired);
 }
 
 #[test]
-fn a_validity_beyond_the_end_of_time_does_not_wrap_round() {
+fn validity_beyond_the_largest_time_does_not_wrap() {
     let world = World::new();
     let record = RootRecord {
         duration: u64::MAX,
@@ -221,7 +221,7 @@ fn a_clock_set_back_does_not_revive_an_expired_record() {
     };
     let fresh = world.head_of(&fresh, &[2]);
     let offer = judge_at(&world.floor(), &fresh, NOW + WEEK + 1).unwrap();
-    // Seen, not adopted: the version does not move, the newest start does.
+    // Seen but not adopted: the version stays, the newest start changes.
     let floor = world.floor().observe(&offer).unwrap();
     assert!(floor.adopted().is_none());
     assert_eq!(floor.newest_start(), NOW + WEEK + 1);
@@ -255,7 +255,7 @@ fn nothing_is_accepted_under_an_expired_policy() {
     assert_eq!(judge(&world.floor(), &head).unwrap().valid_until, NOW + 100);
     let late = judge_at(&world.floor(), &head, NOW + 100).unwrap_err();
     assert_eq!(late.class(), Class::Expired);
-    // Not by grace either.
+    // Grace does not help either.
     let terms = Terms {
         freshness: Freshness::Grace(WEEK),
         ..Terms::strict(NOW + 100)
@@ -333,7 +333,7 @@ fn a_pinned_reader_keeps_its_floor_under_new_policies_too() {
 }
 
 #[test]
-fn a_pinned_reader_takes_no_other_record() {
+fn pinned_reader_refuses_other_records() {
     let mut world = World::new();
     let (one, two) = (world.publish(1), world.publish(2));
     let floor = world.floor();
@@ -343,7 +343,7 @@ fn a_pinned_reader_takes_no_other_record() {
 }
 
 #[test]
-fn a_pin_is_no_signature() {
+fn pinned_record_still_needs_signatures() {
     let world = World::new();
     let head = world.head_of(&world.record(1), &[66]);
     refused_as(
@@ -353,7 +353,7 @@ fn a_pin_is_no_signature() {
 }
 
 #[test]
-fn a_pinned_policy_must_stand_in_the_chain() {
+fn chain_without_the_pinned_policy_is_refused() {
     let mut world = World::new();
     let head = world.publish(1);
     let pinned = |hash| Terms {

@@ -1,6 +1,6 @@
-//! The floor as a state machine: publishers, owners, thieves and mirrors act at random, one reader
-//! judges and adopts what it is offered. Whatever they do, the floor goes down only by a policy's
-//! `last`, time does not run back, and no removed key gets anything adopted.
+//! The floor as a state machine. Publishers, owners, thieves and mirrors act at random; one reader judges and
+//! adopts the heads that it is shown. In every run only a policy's `last` lowers the floor, time does not run
+//! back, and nothing by a removed key is adopted.
 
 use std::collections::BTreeSet;
 
@@ -19,11 +19,11 @@ use crate::world::*;
 enum Act {
     /// The current publisher publishes.
     Publish { skip: u64 },
-    /// Somebody with an earlier publisher key signs a record under the policy of that key.
+    /// A holder of an earlier publisher key signs a record under the policy of that key.
     Forge { policy: usize, version: u64 },
     /// Owners take the publisher role from one key and give it to another.
     Rotate { last: usize, next_log: bool },
-    /// A mirror shows some head of the past under some beginning of the chain.
+    /// A mirror shows some earlier head with some beginning of the chain.
     Show {
         head: usize,
         policies: usize,
@@ -62,7 +62,7 @@ struct Play {
     clock: u64,
     version: u64,
     heads: Vec<Head>,
-    /// Records that the publisher of the time signed while its policy was the newest.
+    /// Records that the publisher signed while its policy was the newest.
     honest: BTreeSet<[u8; 32]>,
 }
 
@@ -135,7 +135,7 @@ impl Play {
 
 proptest! {
     #[test]
-    fn the_floor_goes_down_only_by_a_policy(acts in vec(act(), 1..60)) {
+    fn only_a_policy_lowers_the_floor(acts in vec(act(), 1..60)) {
         let mut play = Play::new();
         let mut floor = play.world.floor();
         let mut cache = Signatures::default();
@@ -157,11 +157,11 @@ proptest! {
                         continue;
                     };
                     let next = if adopt {
-                        // Whoever has adopted a forged record does not find it in the log, and the log
-                        // of a forged record is none that anybody has tiles of.
+                        // A reader that has adopted a forged record does not find it in the log, and no
+                        // replica has tiles of the log that a forged record names.
                         if let Err(why) = play.world.show_growth(&floor, &mut offer) {
-                            // The record to grow from: the one adopted, or what a policy that is
-                            // new to this reader names as `last`.
+                            // The record to grow from: the adopted one, or the `last` of a policy that is new
+                            // to this reader.
                             let under = floor.observe(&offer).unwrap();
                             let both = [under.adopted().unwrap().record_hash, offer.record_hash];
                             let is_lie = matches!(why.class(), Class::Fork | Class::Integrity);
@@ -187,8 +187,8 @@ proptest! {
                     if !adopt && knows == known {
                         prop_assert_eq!(next.adopted(), floor.adopted());
                     }
-                    // A forged record is adopted only while the reader is shown nothing newer than
-                    // the policy of its key, never once it knows the policy that removed it.
+                    // A forged record is adopted only while the reader has seen nothing newer than the policy
+                    // of its key, never once it knows the policy that removed the key.
                     if offer.record.policy_number < offer.chain.newest().number() {
                         prop_assert!(play.honest.contains(&offer.record_hash));
                     }

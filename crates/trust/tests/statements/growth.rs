@@ -1,4 +1,4 @@
-//! A head that skips versions: adopted only with a proof that its log has the floor's record in it.
+//! A head that skips versions is adopted only with a proof that its log contains the floor's record.
 
 use trust::Reject;
 use trust::error::Class;
@@ -8,7 +8,7 @@ use trust::prefix::Prefix;
 
 use crate::world::*;
 
-/// A world with so many versions.
+/// A world with this many versions.
 fn published(versions: u64) -> (World, Vec<Head>) {
     let mut world = World::new();
     let heads = (1..=versions).map(|v| world.publish(v)).collect();
@@ -30,7 +30,7 @@ fn prove(offer: &mut Offer, mut prefix: Prefix, tile: &[u8]) -> Result<(), Rejec
 }
 
 #[test]
-fn what_is_not_proved_against_this_very_floor_is_not_adopted() {
+fn offer_is_adopted_only_with_a_proof_against_the_current_floor() {
     let (world, heads) = published(6);
     let floor = adopted(&world.floor(), &[&heads[0], &heads[1]]);
     let mut offer = judge(&floor, &heads[5]).unwrap();
@@ -64,7 +64,7 @@ fn what_is_not_proved_against_this_very_floor_is_not_adopted() {
 }
 
 #[test]
-fn whoever_sees_every_version_needs_no_tile() {
+fn reader_of_every_version_needs_no_tile() {
     let (world, heads) = published(300);
     let all: Vec<&Head> = heads.iter().collect();
     let floor = adopted(&world.floor(), &all);
@@ -72,7 +72,7 @@ fn whoever_sees_every_version_needs_no_tile() {
 }
 
 #[test]
-fn a_history_rewritten_in_what_was_skipped_is_a_fork() {
+fn history_rewritten_in_skipped_versions_is_a_fork() {
     let (world, heads) = published(2);
     let floor = adopted(&world.floor(), &[&heads[0], &heads[1]]);
     let (mut other, mut rewritten) = published(1);
@@ -88,7 +88,7 @@ fn a_history_rewritten_in_what_was_skipped_is_a_fork() {
     assert_eq!(fork.class(), Class::Fork);
     assert_eq!(floor.adopt(&offer), Err(Reject::Unproved));
 
-    // Where the head's own frontier tells, no tile is needed to see it.
+    // When the head's own frontier shows the fork, no tile is needed.
     let floor = adopted(&world.floor(), &[&heads[0]]);
     let (mut other, _) = published(0);
     let mut record = other.record(1);

@@ -1,4 +1,4 @@
-//! The log against RFC 6962 written down as it stands there (recursively), and liars.
+//! The log against the recursive definitions of RFC 6962, and against wrong proofs.
 
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
@@ -67,7 +67,7 @@ fn point(size: usize) -> LogPoint {
 }
 
 #[test]
-fn the_frontier_is_the_merkle_tree_hash_at_every_size() {
+fn frontier_has_the_merkle_tree_hash_at_every_size() {
     let mut frontier = Frontier::new();
     for size in 0..SIZES {
         assert_eq!(frontier.point(0), point(size));
@@ -81,7 +81,7 @@ fn the_frontier_is_the_merkle_tree_hash_at_every_size() {
 }
 
 #[test]
-fn a_full_log_takes_no_more() {
+fn full_log_refuses_another_leaf() {
     let mut e = Encoder::new();
     e.varint(u64::MAX);
     e.raw(&[0; 64 * 32]);
@@ -91,7 +91,7 @@ fn a_full_log_takes_no_more() {
 }
 
 #[test]
-fn every_leaf_of_every_small_log_is_proved_and_no_other() {
+fn inclusion_proof_holds_only_for_its_leaf() {
     for size in 1..SIZES {
         let root = mth(0, size);
         for index in 0..size {
@@ -106,7 +106,7 @@ fn every_leaf_of_every_small_log_is_proved_and_no_other() {
             liar(&leaf(index), i, n, &[0; 32], &proof);
             let (long, high) = longer(&proof, &root);
             liar(&leaf(index), i, n, &root, &long);
-            // Even where the root fits the longer path: a log of that size has none.
+            // Even when the root fits the longer path: a log of that size has no such path.
             liar(&leaf(index), i, n, &high, &long);
             if let Some((short, low)) = shorter(&leaf(index), &proof) {
                 liar(&leaf(index), i, n, &low, &short);
@@ -117,7 +117,7 @@ fn every_leaf_of_every_small_log_is_proved_and_no_other() {
     }
 }
 
-/// A path one step too long, and the root to which it leads.
+/// A path that is one step too long, and the root that it leads to.
 fn longer(proof: &[Hash], root: &Hash) -> (Vec<Hash>, Hash) {
     let extra = [7; 32];
     ([proof, &[extra]].concat(), node_hash(&extra, root))
@@ -129,7 +129,7 @@ fn shorter(leaf: &[u8], proof: &[Hash]) -> Option<(Vec<Hash>, Hash)> {
 }
 
 #[test]
-fn every_pair_of_small_logs_is_proved_consistent_and_no_other() {
+fn consistency_proof_holds_only_for_its_pair_of_logs() {
     for new in 1..SIZES {
         for old in 1..=new {
             let proof = subproof(old, 0, new, true);
@@ -160,7 +160,7 @@ fn every_pair_of_small_logs_is_proved_consistent_and_no_other() {
 }
 
 #[test]
-fn a_consistency_proof_may_not_climb_above_either_log() {
+fn consistency_proof_of_another_length_is_refused() {
     // Roots that fit a path one step too long.
     let proof = subproof(3, 0, 7, true);
     let lift = |p: LogPoint| LogPoint {
@@ -170,7 +170,7 @@ fn a_consistency_proof_may_not_climb_above_either_log() {
     let long = [&proof[..], &[[7; 32]]].concat();
     let lifted = verify_consistency(&lift(point(3)), &lift(point(7)), &long);
     assert!(matches!(lifted, Err(Reject::BadHistory(_))));
-    // And one step too short: what both would be at an inner node.
+    // And a path that is one step too short: the roots at an inner node.
     let low = LogPoint {
         root: mth(0, 4),
         ..point(7)

@@ -1,4 +1,4 @@
-//! What must work: publish, read, renew, rotate.
+//! Honest use that must work: publish, read, renew, rotate.
 
 use trust::Reject;
 use trust::head::Head;
@@ -33,7 +33,7 @@ fn a_first_head_is_believed_and_adopted() {
 }
 
 #[test]
-fn each_statement_is_one_leaf_of_the_log_in_the_order_of_making() {
+fn each_statement_is_one_leaf_of_the_log_in_order() {
     let mut world = World::new();
     let mut log = Frontier::new();
     log.push(world.policies[0].statement().bytes()).unwrap();
@@ -42,7 +42,7 @@ fn each_statement_is_one_leaf_of_the_log_in_the_order_of_making() {
     assert_eq!(one.next_log(world.volume).unwrap().1, log);
     world.rotate(&world.successor(Some(&one)), &[1]);
     log.push(world.policies[1].statement().bytes()).unwrap();
-    // The record was made before the policy beside which it now stands.
+    // The record was made before the policy that is now in its head.
     let beside = Head {
         policies: world.policies.clone(),
         ..one
@@ -54,7 +54,7 @@ fn each_statement_is_one_leaf_of_the_log_in_the_order_of_making() {
 }
 
 #[test]
-fn a_policy_of_the_next_epoch_is_leaf_nought_of_a_new_log() {
+fn policy_of_the_next_epoch_is_leaf_0_of_a_new_log() {
     let mut world = World::new();
     let one = world.publish(1);
     let policy = Successor {

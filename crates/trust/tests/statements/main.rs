@@ -1,5 +1,5 @@
-//! Statements, policies, floors and history seen from outside: one named attack for each rule, and
-//! honest use beside it. Remove a check, and the attack of its name must succeed.
+//! Statements, policies, floors and history, tested from outside: one named attack for each rule, and honest
+//! use beside it. When a check is removed, the attack that it prevents must succeed.
 // The lint's exception for tests does not reach functions that several tests share.
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Proofs for paths: what they show, and every way to show something else.
+//! Proofs for paths: what they show, and attempts to show something else.
 
 use std::collections::HashMap;
 
@@ -167,7 +167,7 @@ fn with_every_part() -> (Volume, PathProof) {
     let mut volume = Volume::of(world, 2, &[2, 30]);
     let head = &mut volume.head;
     let timestamp = volume.world.timestamp(head);
-    // The world has moved on by the head; its checkpoint is that of the log after it.
+    // The world's log already contains the head's record; the checkpoint is of the log after it.
     head.timestamp = Some(sign(&timestamp.statement(volume.world.volume), &[3, 30]));
     head.checkpoint = Some(volume.world.checkpoint(head, &[30, 20, 20, 21]));
     let proof = volume.prove("docs/n007");
@@ -175,7 +175,7 @@ fn with_every_part() -> (Volume, PathProof) {
 }
 
 #[test]
-fn proof_leaves_out_what_nothing_demands() {
+fn proof_leaves_out_parts_that_are_not_required() {
     let (volume, proof) = with_every_part();
     let bytes = proof.encode().unwrap();
     let shown = volume.check(&bytes, "docs/n007", &demands()).unwrap();
@@ -193,7 +193,7 @@ fn proof_leaves_out_what_nothing_demands() {
             .count(),
         2
     );
-    // Where no policy demands them, a timestamp and a checkpoint are left out.
+    // A timestamp and a checkpoint are left out when no policy requires them.
     let plain = Volume::new();
     let mut head = plain.head.clone();
     let timestamp = plain.world.timestamp(&head).statement(plain.world.volume);
@@ -202,7 +202,7 @@ fn proof_leaves_out_what_nothing_demands() {
     assert_eq!(plain.prove_under(&head, "docs"), plain.prove("docs"));
 }
 
-/// A proof as its parts, to be put together differently.
+/// The parts of a proof, for putting them together in other ways.
 struct Parts {
     path: Vec<u8>,
     head: Vec<u8>,
@@ -232,7 +232,7 @@ impl Parts {
         e.finish()
     }
 
-    /// The same statements in other words.
+    /// The proof with a changed head.
     fn with_head(&self, change: impl Fn(&mut Head)) -> Vec<u8> {
         let mut head = Head::decode(&self.head).unwrap();
         change(&mut head);
@@ -302,7 +302,7 @@ fn blocks_swapped_missing_or_surplus_are_refused() {
         for j in 0..i {
             let mut parts = Parts::of(&proof);
             parts.blocks.swap(i, j);
-            refused_as(check(&parts), "does not hash to the handle");
+            refused_as(check(&parts), "does not hash to the requested handle");
         }
     }
     let mut parts = Parts::of(&proof);
@@ -321,7 +321,7 @@ fn proof_of_another_path_or_volume_is_refused() {
         volume.check(&bytes, "docs/n008", &demands()),
         "another path",
     );
-    // The blocks show the neighbour too, so it can be said in words that are canonical.
+    // Another path in the proof does not help: the blocks do not lead there, or it is not canonical.
     let mut parts = Parts::of(&proof);
     parts.path = b"empty/n007".to_vec();
     assert!(
@@ -392,7 +392,7 @@ fn surplus_statement_or_signature_is_refused() {
     let parts = Parts::of(&proof);
     let check = |bytes: &[u8]| volume.check(bytes, "docs/n007", &demands());
     assert!(check(&parts.with_head(|_| {})).is_ok());
-    let surplus = "nothing demands";
+    let surplus = "not required";
     refused_as(
         check(&parts.with_head(|head| head.record.add(&key(30)))),
         surplus,
@@ -415,7 +415,7 @@ fn surplus_statement_or_signature_is_refused() {
 }
 
 #[test]
-fn prover_takes_no_other_block() {
+fn prover_refuses_another_block() {
     let volume = Volume::new();
     let mut prover = Prover::new(&volume.head, volume.world.volume, b"docs").unwrap();
     let refused = prover.supply(Bytes::from_static(b"other")).unwrap_err();

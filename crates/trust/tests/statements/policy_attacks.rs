@@ -1,4 +1,4 @@
-//! What a policy demands beyond the publishers' signatures: timestamps and witnesses.
+//! Requirements of a policy beyond the publishers' signatures: timestamps and witnesses.
 
 use trust::error::Class;
 use trust::head::Head;
@@ -8,7 +8,7 @@ use trust::{Reject, checkpoint};
 
 use crate::world::*;
 
-/// Timestamp keys 8 and 9, both needed, for at most an hour.
+/// Timestamp keys 8 and 9, both required, for at most an hour.
 fn stamped() -> (World, Head) {
     let roles = Roles {
         timestamps: threshold(2, &[8, 9]),
@@ -143,7 +143,7 @@ fn a_root_without_its_quorum_is_refused() {
 }
 
 #[test]
-fn one_witness_twice_is_one_witness() {
+fn witness_that_signs_twice_counts_once() {
     refused_as(with_witnesses(&[20, 20]), "too few witnesses");
 }
 
@@ -156,7 +156,7 @@ fn a_checkpoint_of_another_log_is_refused() {
 }
 
 #[test]
-fn a_cosignature_under_another_name_or_changed_is_none() {
+fn cosignature_with_another_name_or_changed_bytes_is_ignored() {
     let (world, mut head) = witnessed();
     let note = world.checkpoint(&head, &[20, 21]);
     let note = std::str::from_utf8(&note).unwrap();
@@ -170,7 +170,7 @@ fn a_cosignature_under_another_name_or_changed_is_none() {
         few,
     );
     refused(note.replace("\u{2014} ", "- "), few);
-    // The witness's own line, but over another log, and over another time than it says.
+    // The witness's own line, but for another log, and for another time than it states.
     let text = note.split("\n\n").next().unwrap().to_owned() + "\n";
     for (signed, said) in [(text.replacen('1', "2", 1), NOW), (text.clone(), NOW + 1)] {
         let lines: String = [20, 21]
@@ -190,7 +190,7 @@ fn a_cosignature_under_another_name_or_changed_is_none() {
 }
 
 #[test]
-fn a_checkpoint_that_is_no_text_is_refused() {
+fn checkpoint_that_is_not_utf8_is_refused() {
     let (world, mut head) = witnessed();
     head.checkpoint = Some(vec![0xff; 8].into());
     refused_as(judge(&world.floor(), &head), "not UTF-8");

@@ -1,4 +1,4 @@
-//! Signing requests and the records of the past: what each must be refused for.
+//! Signing requests and earlier records: the reasons to refuse each.
 
 use trust::earlier::Leaf;
 use trust::error::Class;
@@ -48,7 +48,7 @@ fn examine(request: &Request) -> Result<trust::request::Examined, Reject> {
     request.examine(&mut Signatures::default())
 }
 
-/// `request` about another record.
+/// `request` with a changed record.
 fn with(request: &Request, volume: VolumeId, change: impl FnOnce(&mut RootRecord)) -> Request {
     let mut record: RootRecord = request.record.statement().read(volume).unwrap();
     change(&mut record);
@@ -59,7 +59,7 @@ fn with(request: &Request, volume: VolumeId, change: impl FnOnce(&mut RootRecord
 }
 
 #[test]
-fn a_request_comes_back_signed_and_makes_a_head() {
+fn signed_request_makes_a_head() {
     let (mut request, volume, _) = first();
     let examined = examine(&request).unwrap();
     assert_eq!((examined.volume, examined.name.as_str()), (volume, "new"));
@@ -84,14 +84,14 @@ fn a_request_comes_back_signed_and_makes_a_head() {
     let floor = crate::world::adopted(&world.floor(), &[&one]);
     let offer = judge(&floor, &request.head(&examined)).unwrap();
     assert_eq!(offer.record.version, 2);
-    // A second signer leaves the record as the first one saw it.
+    // A second signer leaves the record unchanged.
     let hash = request.record.hash();
     request.sign(&examined, NOW + 99, 7, &key(2)).unwrap();
     assert_eq!(request.record.hash(), hash);
 }
 
 #[test]
-fn a_request_that_suffered_on_its_way_says_so() {
+fn damaged_request_is_refused() {
     let (request, ..) = first();
     let bytes = request.encode().unwrap();
     for at in 0..bytes.len() {
@@ -142,7 +142,7 @@ fn a_request_must_be_the_next_version_of_what_it_builds_on() {
     assert!(examine(&number).is_err());
     let earlier = with(&good, world.volume, |r| r.start = NOW - 1);
     assert!(examine(&earlier).is_err());
-    // What it builds on must be signed, by a publisher, in this volume.
+    // The base must be signed, by a publisher, for this volume.
     let mut base = one.clone();
     base.record = unsigned(one.record.statement());
     let unproved = after(&world, &base, 2);
@@ -154,7 +154,7 @@ fn a_request_must_be_the_next_version_of_what_it_builds_on() {
         record: first().0.record,
     };
     assert_eq!(examine(&foreign).unwrap_err(), Reject::WrongVolume);
-    // A volume that has ended has no next version.
+    // A revoked volume has no next version.
     let mut end = world.successor(Some(&one));
     end.revoked = Some(trust::policy::Revocation { successor: None });
     world.rotate(&end, &[1]);
@@ -181,7 +181,7 @@ fn a_first_version_must_fit_its_genesis() {
 }
 
 #[test]
-fn only_a_publisher_signs_and_what_is_altered_afterwards_is_not_signed() {
+fn only_a_publisher_signs_and_later_changes_void_the_signature() {
     let mut world = World::new();
     let one = world.publish(1);
     let mut request = after(&world, &one, 2);
@@ -192,7 +192,7 @@ fn only_a_publisher_signs_and_what_is_altered_afterwards_is_not_signed() {
     }
     assert!(request.signers(&examined).is_empty());
     request.sign(&examined, NOW, WEEK, &key(2)).unwrap();
-    // Another root after the signer has looked at it.
+    // The root is changed after the signer has looked at it.
     let altered = with(&request, world.volume, |r| {
         r.root = Handle::from_bytes([9; 32])
     });
@@ -212,7 +212,7 @@ fn only_a_publisher_signs_and_what_is_altered_afterwards_is_not_signed() {
 }
 
 #[test]
-fn a_hand_that_has_signed_goes_on_from_there_only() {
+fn signer_refuses_requests_that_do_not_follow_the_version_signed_before() {
     let mut world = World::new();
     let one = world.publish(1);
     let two = world.publish(2);
@@ -220,7 +220,7 @@ fn a_hand_that_has_signed_goes_on_from_there_only() {
     let examined = examine(&three).unwrap();
     assert_eq!(examined.follows(&three.base, &two), Ok(()));
     assert_eq!(examined.follows(&three.base, &one), Ok(()));
-    // The same version twice, and one before.
+    // The same version twice, and a lower version.
     let mut again = World::new();
     let first = again.publish(1);
     let other_two = after(&again, &first, 2);
@@ -230,7 +230,7 @@ fn a_hand_that_has_signed_goes_on_from_there_only() {
     let later = world.publish(3);
     let refused = examined.follows(&other_two.base, &later).unwrap_err();
     assert_eq!(refused.class(), Class::Rollback);
-    // A log in which what was signed does not stand.
+    // A log without the record that was signed.
     let mut forked = World::new();
     forked.publish(1);
     let mut record = forked.record(2);
@@ -241,7 +241,7 @@ fn a_hand_that_has_signed_goes_on_from_there_only() {
     let examined = examine(&three).unwrap();
     let refused = examined.follows(&three.base, &two).unwrap_err();
     assert_eq!(refused.class(), Class::Fork);
-    // Other policies than those it was signed under.
+    // Other policies than those of the signed version.
     let mut rotated = World::new();
     rotated.publish(1);
     let base = rotated.publish(2);
@@ -278,7 +278,7 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
     };
     let offer = judge(&one.record, pin(1, one.record.hash())).unwrap();
     assert_eq!(offer.record.version, 1);
-    // It says nothing of what is current.
+    // It does not show which version is current.
     assert_eq!(floor.adopt(&offer).unwrap(), floor);
     assert_eq!(floor.observe(&offer).unwrap(), floor);
     assert!(judge(&one.record, Freshness::Strict).is_ok());
@@ -298,7 +298,7 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
         "not earlier"
     );
     assert!(judge(&world.policies[0], Freshness::Strict).is_err());
-    // Nor under a policy that is not the pinned one, nor of a volume that has ended.
+    // Nor under a policy other than the pinned one, nor for a revoked volume.
     let pinned = Terms {
         policy_pin: Some([5; 32]),
         ..Terms::strict(NOW)
@@ -318,7 +318,7 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
         &mut Signatures::default(),
     );
     assert!(matches!(refused, Err(Reject::Revoked { .. })));
-    // The head beside it must be good as well.
+    // The head beside it must be valid too.
     let mut forged = two.clone();
     forged.record = unsigned(two.record.statement());
     let terms = Terms::strict(NOW);

@@ -1,5 +1,5 @@
-//! Attacks around a change of policy (rules 3, 4, 5 of the design): removed keys, rescue after a stolen
-//! one, revocation, and offers that are adopted after the policy has moved.
+//! Attacks around a change of policy (rules 3, 4, 5 of the design): removed keys, recovery after a key was
+//! stolen, revocation, and offers that are adopted after the policy has changed.
 
 use trust::Reject;
 use trust::error::Class;
@@ -17,7 +17,7 @@ fn the_last_record_survives_a_rotation_without_republishing() {
     let (world, last) = rotated();
     let offer = judge(&world.floor(), &last).unwrap();
     assert_eq!(offer.record.policy_number, 0);
-    // The log goes on behind the new policy.
+    // The log continues after the new policy.
     assert_eq!(last.next_log(world.volume).unwrap().0, world.log);
     let next = world.head_of(&world.record(2), &[5]);
     let floor = adopted(&world.floor(), &[&last, &next]);
@@ -36,13 +36,13 @@ fn a_removed_key_signs_nothing_new() {
     for floor in [world.floor(), adopted(&world.floor(), &[&last])] {
         refused_as(judge(&floor, &forged), "under a superseded policy");
     }
-    // Nor under the new policy's name.
+    // Nor when it names the new policy.
     let head = world.head_of(&world.record(2), &[2]);
     refused_as(judge(&world.floor(), &head), "root record");
 }
 
 #[test]
-fn a_removed_key_cannot_stop_readers_by_a_twin_of_the_last_record() {
+fn removed_key_cannot_cause_a_fork_with_another_record_of_the_last_version() {
     let (world, last) = rotated();
     let floor = adopted(&world.floor(), &[&last]);
     let twin = RootRecord {
@@ -73,7 +73,7 @@ fn an_old_chain_does_not_hide_the_policy_that_a_reader_knows() {
 }
 
 #[test]
-fn a_newcomer_gets_no_record_older_than_the_newest_policys_last() {
+fn new_reader_refuses_records_older_than_the_last_of_the_newest_policy() {
     let mut world = World::new();
     let (old, last) = (world.publish(1), world.publish(2));
     world.rotate(&world.successor(Some(&last)), &[1]);
@@ -97,7 +97,7 @@ fn a_policy_without_last_admits_no_older_record() {
     refused_as(judge(&world.floor(), &old), "under a superseded policy");
 }
 
-/// A thief published version 2⁶³; the owners went back to version 1 and began the next log.
+/// A thief published version 2⁶³. The owners went back to version 1 and began the next log.
 fn rescued() -> (World, Floor, Head, Head) {
     let mut world = World::new();
     let good = world.publish(1);
@@ -121,7 +121,7 @@ fn rescued() -> (World, Floor, Head, Head) {
 }
 
 #[test]
-fn a_new_policy_sets_the_floor_downwards_after_a_stolen_key() {
+fn new_policy_lowers_the_floor_after_a_key_was_stolen() {
     let (world, floor, good, evil) = rescued();
     let rescued = adopted(&floor, &[&good]);
     assert_eq!(rescued.adopted().unwrap().version, 1);
@@ -129,12 +129,12 @@ fn a_new_policy_sets_the_floor_downwards_after_a_stolen_key() {
     let rescued = adopted(&rescued, &[&next]);
     assert_eq!(rescued.adopted().unwrap().version, 2);
     refused_as(judge(&rescued, &evil), "under a superseded policy");
-    // Straight from the thief's version, without the good one in between.
+    // Directly from the thief's version, without the good one in between.
     assert_eq!(adopted(&floor, &[&next]).adopted().unwrap().version, 2);
 }
 
 #[test]
-fn the_policy_is_learned_even_where_its_record_is_worth_nothing() {
+fn policy_is_learned_even_when_its_record_is_refused() {
     let (_, floor, mut good, evil) = rescued();
     good.record = good.record.statement().sign(&[]);
     assert!(judge(&floor, &good).is_err());
@@ -188,7 +188,7 @@ fn a_revoked_volume_is_refused_and_its_successor_shown() {
     let refused = judge(&floor, &revoked).unwrap_err();
     assert_eq!(refused, Reject::Revoked { successor });
     assert!(judge_with(&floor, &revoked, pin(&revoked, 1)).is_err());
-    // Once learned, a mirror that hides the revocation changes nothing.
+    // A reader that has learned of the revocation ignores a mirror that hides it.
     let floor = floor.learn(&revoked, &mut Signatures::default()).unwrap();
     assert_eq!(
         judge(&floor, &head).unwrap_err(),
@@ -197,7 +197,7 @@ fn a_revoked_volume_is_refused_and_its_successor_shown() {
 }
 
 #[test]
-fn a_void_revocation_does_not_stop_who_knows_the_later_policy() {
+fn void_revocation_does_not_stop_a_reader_of_the_later_policy() {
     let (mut world, last) = rotated();
     let floor = adopted(&world.floor(), &[&last]);
     world.policies.truncate(1);

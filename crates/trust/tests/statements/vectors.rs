@@ -55,7 +55,7 @@ fn rfc_8032_ed25519() {
 }
 
 #[test]
-fn a_signature_that_only_lenient_verifiers_take_is_refused() {
+fn signature_that_only_lenient_verifiers_accept_is_refused() {
     // Key of seed [1; 32], R the point of order 1, S = k·a: [S]B = R + [k]A holds.
     let key = PublicKey::from_bytes(array(
         "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c",
@@ -117,7 +117,7 @@ fn rfc_6962_merkle_tree_hashes() {
 /// The format document, which lists these lines.
 const DOCUMENT: &str = include_str!("../../../../docs/formats/statements.md");
 
-/// Lines that the format document must have, word by word.
+/// Lines that the format document must contain exactly.
 #[derive(Default)]
 struct Lines(Vec<String>);
 
@@ -138,7 +138,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_format_document_tells_the_bytes() {
+fn format_document_contains_the_bytes() {
     let (mut world, mut lines) = (World::new(), Lines::default());
     let genesis = world.policies[0].clone();
     lines.add("genesis", &hex(genesis.statement().bytes()));

@@ -1,4 +1,4 @@
-//! Attacks by several mirrors at once: whoever answers first must not profit from it.
+//! Attacks by several mirrors at once: answering first must not give an advantage.
 
 use trust::Reject;
 use trust::error::Class;
@@ -35,7 +35,7 @@ fn honest_mirrors_of_different_age_agree() {
 }
 
 #[test]
-fn a_removed_key_profits_nothing_from_answering_first() {
+fn removed_key_gains_nothing_by_answering_first() {
     let mut world = World::new();
     let last = world.publish(1);
     let forged = world.head_of(&world.record(9), &[2]);
@@ -75,7 +75,7 @@ fn a_revocation_counts_for_the_heads_of_all_mirrors() {
 }
 
 #[test]
-fn two_records_of_a_version_that_nobody_adopted_are_a_fork() {
+fn two_records_of_an_unadopted_version_are_a_fork() {
     let mut world = World::new();
     let twin = RootRecord {
         root: Handle::from_bytes([99; 32]),
@@ -128,7 +128,7 @@ fn two_successor_policies_shown_at_once_are_a_fork() {
 }
 
 #[test]
-fn a_fresh_start_shown_by_one_mirror_expires_what_another_shows() {
+fn newer_start_at_one_mirror_expires_the_head_of_another() {
     let mut world = World::new();
     let old = world.publish(1);
     let fresh = RootRecord {

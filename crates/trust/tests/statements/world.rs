@@ -1,5 +1,5 @@
-//! A volume in the hands of a test: keys by number, records and policies by a few words, so that
-//! each attack says only what is wrong with it.
+//! A volume for tests: keys by number, and short functions for records and policies. So the text of each
+//! attack contains only what is wrong with it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use trust::statement::{Signed, Statement};
 use trust::timestamp::Timestamp;
 use trust::{Reject, checkpoint};
 
-/// When everything here happens, unix seconds.
+/// The time of all tests, unix seconds.
 pub const NOW: u64 = 1_800_000_000;
 /// How long records are valid, seconds.
 pub const WEEK: u64 = 7 * 24 * 3600;
@@ -51,7 +51,7 @@ pub struct World {
     pub policies: Vec<Signed>,
     pub log: LogPoint,
     pub frontier: Frontier,
-    /// Hashes of the leaves, of each log.
+    /// Hashes of the leaves of each log, by epoch.
     pub leaves: BTreeMap<u64, Vec<[u8; 32]>>,
 }
 
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// A head with `record` signed by these keys.
+    /// A head with `record`, signed by these keys.
     pub fn head_of(&self, record: &RootRecord, signers: &[u8]) -> Head {
         Head {
             policies: self.policies.clone(),
@@ -111,21 +111,21 @@ impl World {
         }
     }
 
-    /// An honest head of this version; the world's log moves on.
+    /// A valid head of this version. The world's log grows.
     pub fn publish(&mut self, version: u64) -> Head {
         let head = self.head_of(&self.record(version), &[2]);
         self.advance(&head);
         head
     }
 
-    /// The world's log after this head.
+    /// Makes the log after this head the world's log.
     pub fn advance(&mut self, head: &Head) {
         let leaves = self.leaves.entry(self.log.epoch).or_default();
         leaves.push(leaf_hash(head.record.statement().bytes()));
         (self.log, self.frontier) = head.next_log(self.volume).unwrap();
     }
 
-    /// Shows with the one tile that a short log has that the log of `offer` only grew.
+    /// Proves that the log of `offer` only grew, with the one tile that a short log has.
     pub fn show_growth(&self, floor: &Floor, offer: &mut Offer) -> Result<(), Reject> {
         let Some(mut prefix) = floor.unproved(offer)? else {
             return Ok(());
@@ -134,7 +134,7 @@ impl World {
         offer.prove(prefix)
     }
 
-    /// A policy after the newest, naming `last`, with the same roles.
+    /// The next policy, with the same roles; it names `last`.
     pub fn successor(&self, last: Option<&Head>) -> Successor {
         let (number, previous) = self.newest();
         Successor {
@@ -215,7 +215,7 @@ pub fn judge_at(floor: &Floor, head: &Head, now: u64) -> Result<Offer, Reject> {
     floor.judge(head, &Terms::strict(now), &mut Signatures::default())
 }
 
-/// The floor of a reader who adopted these heads one after another.
+/// The floor of a reader that adopted these heads one after another.
 pub fn adopted(floor: &Floor, heads: &[&Head]) -> Floor {
     let mut floor = floor.clone();
     for head in heads {
@@ -224,23 +224,23 @@ pub fn adopted(floor: &Floor, heads: &[&Head]) -> Floor {
     floor
 }
 
-/// A policy as it would be read back, for tests that look inside.
+/// A policy as decoded, for tests that look at its fields.
 pub fn read_policy(signed: &Signed, volume: VolumeId) -> Policy {
     signed.statement().read(volume).unwrap()
 }
 
-/// Whether a refusal says what it should.
+/// Asserts that the refusal's message contains `expected`.
 pub fn refused_as<T: std::fmt::Debug>(result: Result<T, Reject>, expected: &str) {
     let got = result.unwrap_err().to_string();
     assert!(got.contains(expected), "expected `{expected}`, got `{got}`");
 }
 
-/// Judges on other terms than the strict ones.
+/// Judges on terms other than the strict ones.
 pub fn judge_with(floor: &Floor, head: &Head, terms: Terms) -> Result<Offer, Reject> {
     floor.judge(head, &terms, &mut Signatures::default())
 }
 
-/// Terms on which nothing but this version of this record will do.
+/// Terms that accept only this version of this record.
 pub fn pin(head: &Head, version: u64) -> Terms {
     Terms {
         freshness: Freshness::Pinned {
@@ -251,7 +251,7 @@ pub fn pin(head: &Head, version: u64) -> Terms {
     }
 }
 
-/// A world with one record and a rotation away from publisher 2 to publisher 5.
+/// A world with one record and a rotation from publisher 2 to publisher 5.
 pub fn rotated() -> (World, Head) {
     let mut world = World::new();
     let last = world.publish(1);
@@ -270,7 +270,7 @@ pub fn rotated() -> (World, Head) {
     (world, last)
 }
 
-/// A file with the checksum that it should have.
+/// A file with its correct checksum.
 pub fn with_checksum(mut body: Vec<u8>) -> Vec<u8> {
     let checksum = blake3::hash(&body);
     body.extend_from_slice(checksum.as_bytes());

@@ -1,4 +1,4 @@
-//! Tiles and the proof over them against logs built leaf by leaf, and what liars can do.
+//! Tiles and the proof over them, against logs built leaf by leaf and against wrong tiles.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::history::leaf_hash;
 use crate::history::tiles::Edge;
 
-/// A log as a replica that saw every version keeps it.
+/// A log with its tiles, as a replica that saw every version keeps it.
 struct Kept {
     edge: Edge,
     tiles: HashMap<String, Vec<u8>>,
@@ -16,7 +16,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// A log of so many leaves; from `other` on they are not those of other logs.
+    /// A log of `size` leaves. From index `other` on its leaves differ from those of other logs.
     fn new(size: u64, other: u64) -> Kept {
         let mut kept = Kept {
             edge: Edge::new(),
@@ -47,7 +47,7 @@ impl Kept {
         self.frontiers[size as usize].point(3)
     }
 
-    /// Begins to show that `old` is the beginning of all but the last leaf of this log.
+    /// Begins to show that `old` is the beginning of this log without its last leaf.
     fn prefix(&self, old: LogPoint) -> Prefix {
         let (size, before) = (self.edge.size(), self.edge.size() as usize - 1);
         Prefix::new(old, 3, &self.frontiers[before], size).unwrap()
@@ -65,7 +65,7 @@ impl Kept {
 }
 
 #[test]
-fn every_size_is_the_beginning_of_every_later_one() {
+fn log_of_each_size_is_shown_to_begin_every_later_one() {
     for size in 1..70 {
         let kept = Kept::new(size, u64::MAX);
         for old in 0..size {
@@ -76,7 +76,7 @@ fn every_size_is_the_beginning_of_every_later_one() {
 }
 
 #[test]
-fn an_edge_read_back_goes_on_as_it_would_have() {
+fn edge_that_is_read_back_grows_like_the_original() {
     for (size, more) in [
         (0, 1),
         (1, 300),
@@ -103,7 +103,7 @@ fn an_edge_read_back_goes_on_as_it_would_have() {
 }
 
 #[test]
-fn an_edge_of_other_lengths_is_refused() {
+fn edge_with_wrong_lengths_is_refused() {
     let tiles = [vec![0; 32 * 44], vec![0; 32]];
     assert!(Edge::read(300, &tiles).is_ok());
     for bad in [
@@ -118,7 +118,7 @@ fn an_edge_of_other_lengths_is_refused() {
 }
 
 #[test]
-fn a_rewritten_history_is_a_fork_however_much_was_skipped() {
+fn rewritten_history_is_a_fork_after_any_number_of_skipped_versions() {
     for skipped in [1, 2, 255, 256, 257, 70_000] {
         for seen in [2, 3, 255, 257, 300] {
             let size = seen + skipped + 1;
@@ -133,7 +133,7 @@ fn a_rewritten_history_is_a_fork_however_much_was_skipped() {
 }
 
 #[test]
-fn a_log_that_is_shorter_or_another_is_a_fork() {
+fn shorter_or_different_log_is_a_fork() {
     let kept = Kept::new(9, u64::MAX);
     let before = &kept.frontiers[8];
     for (old, epoch) in [(kept.point(9), 3), (kept.point(4), 4)] {
@@ -178,7 +178,7 @@ fn a_wrong_tile_is_its_senders_fault_and_changes_nothing() {
 }
 
 #[test]
-fn a_tile_that_has_grown_since_does_as_well() {
+fn tile_that_has_grown_since_is_accepted() {
     let (kept, later) = (Kept::new(12, u64::MAX), Kept::new(300, u64::MAX));
     let mut prefix = kept.prefix(kept.point(5));
     let names: Vec<String> = prefix.wants().iter().map(|n| n.to_string()).collect();
@@ -188,7 +188,7 @@ fn a_tile_that_has_grown_since_does_as_well() {
 }
 
 #[test]
-fn logs_of_any_length_want_few_tiles_that_they_have() {
+fn log_of_any_length_wants_few_tiles() {
     let root = [0; 32];
     for (old, new) in [(1, u64::MAX), (u64::MAX / 2, u64::MAX - 1), (255, 1 << 63)] {
         let old = LogPoint {
@@ -205,7 +205,7 @@ fn logs_of_any_length_want_few_tiles_that_they_have() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_older_log_is_shown(size in 1u64..3000, part in 0.0..1.0f64, forked in any::<bool>()) {
+    fn older_log_is_proved_or_a_fork(size in 1u64..3000, part in 0.0..1.0f64, forked in any::<bool>()) {
         let old = (size as f64 * part) as u64;
         let kept = Kept::new(size, u64::MAX);
         let mut point = kept.point(old);
@@ -217,7 +217,7 @@ proptest! {
         }
     }
     #[test]
-    fn any_bytes_are_a_tile_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+    fn arbitrary_bytes_are_refused_as_a_tile(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
         let kept = Kept::new(12, u64::MAX);
         let mut prefix = kept.prefix(kept.point(5));
         prop_assert!(prefix.supply(&bytes).is_err());

@@ -1,4 +1,4 @@
-//! The walk against a model of the tree, against liars, and what it costs.
+//! The walk against a model of the tree and against malformed trees, and what it costs.
 
 mod world;
 
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn walk_names_every_block_and_tells_every_entry(
+    fn walk_names_every_block_and_reports_every_entry(
         names in names(), batch in 1..80usize, order in any::<u64>(),
     ) {
         let mut world = World::default();
@@ -64,7 +64,7 @@ proptest! {
         prop_assert_eq!(walked.named.clone(), blocks);
         prop_assert_eq!(walked.entries.len(), walked.ends.len() + walked.entries.iter()
             .filter(|(_, inode)| !matches!(inode.content, Content::Directory { .. })).count());
-        // Directories that were skipped as known are not entered; without skipping all are told.
+        // Directories that are skipped as known are not entered. So without skipping every entry is reported.
         let mut reach = Reach::default();
         reach.root(root, None);
         let (mut all, mut ends) = (BTreeMap::new(), 0);
@@ -174,7 +174,7 @@ fn follow(world: &World, root: Handle<crate::InodeBlock>, path: &[u8]) -> Result
     Ok(lookup.outcome().unwrap().clone())
 }
 
-/// How `verify` counts: a directory that is done is known by its sums.
+/// Counts as `verify` does: at the end of a directory its totals are known.
 #[test]
 fn directories_end_in_order_and_their_totals_add_up() {
     let file = |n| Model::File(n, 1, Attributes::None);
@@ -244,7 +244,7 @@ fn array_file(root: ArrayRoot) -> Inode {
 }
 
 #[test]
-fn tree_nested_in_itself_costs_the_blocks_that_exist() {
+fn tree_nested_in_itself_is_walked_in_linear_time() {
     let mut world = World::default();
     let mut inode = directory(None);
     for _ in 0..60 {
@@ -259,7 +259,7 @@ fn tree_nested_in_itself_costs_the_blocks_that_exist() {
     assert!(walked.needs <= 2 * 60 + 2, "{} needs", walked.needs);
 }
 
-/// A tree of one directory with an honest file `ok` and whatever `inode` is as `bad`.
+/// A tree of one directory with a valid file `ok` and with `inode` as `bad`.
 fn beside(world: &mut World, inode: Inode) -> (Handle<crate::InodeBlock>, Walked, Reach) {
     let ok = world.inode(&Model::File(3, 9, Attributes::None));
     let map = world.map(&[(b"bad".to_vec(), inode), (b"ok".to_vec(), ok)]);
@@ -270,7 +270,7 @@ fn beside(world: &mut World, inode: Inode) -> (Handle<crate::InodeBlock>, Walked
     (root, walked, reach)
 }
 
-/// Files and directories whose roots claim something else than their nodes say.
+/// Files and directories whose roots contradict their nodes.
 fn liars(world: &mut World) -> Vec<Inode> {
     let names = (0..100u8).map(|n| (vec![b'n', 100 + n], Model::File(0, 0, Attributes::Inline)));
     let large = world.inode(&Model::Directory(names.collect(), Attributes::None));
@@ -412,7 +412,7 @@ fn block_of_another_kind_is_refused() {
 }
 
 #[test]
-fn frame_is_unpacked_and_the_fault_is_told_apart() {
+fn frame_is_unpacked_and_the_party_at_fault_is_named() {
     let wanted = Wanted::Map(hasher().handle::<MapNode>(b"no node"));
     let mut packer = Packer::new();
     let mut unpack = |kind, bytes: &[u8]| {
@@ -474,7 +474,7 @@ fn memory_is_bounded_by_the_depth_and_by_what_is_under_way() {
 }
 
 #[test]
-fn path_that_cannot_be_is_refused() {
+fn impossible_path_is_refused() {
     let root = Handle::from_bytes([1; 32]);
     let long = vec!["a"; MAX_COMPONENTS + 1].join("/");
     for path in ["/a", "a/", "a//b", ".", "a/..", &"n".repeat(256), &long] {

@@ -18,17 +18,17 @@ pub fn hasher() -> Hasher {
 /// A file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Model {
-    /// Content of so many extents, the seed of their bytes, and how long the list of attributes is.
+    /// Content: number of extents, seed of their bytes, and size of the attributes.
     File(u16, u8, Attributes),
     Symlink,
     Directory(BTreeMap<Vec<u8>, Model>, Attributes),
 }
 
-/// How many bytes of extended attributes an inode has, and so where they and the inode lie.
+/// Size of an inode's extended attributes. It decides where they and the inode are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attributes {
     None,
-    /// So long that a directory of a few entries has several nodes.
+    /// In the inode; long enough that a directory of a few entries has several nodes.
     Inline,
     /// In an array tree.
     Stored,
@@ -181,7 +181,7 @@ impl World {
     }
 }
 
-/// What a walk did.
+/// The result of a walk.
 #[derive(Default)]
 pub struct Walked {
     pub named: BTreeSet<Handle>,
@@ -192,8 +192,8 @@ pub struct Walked {
     pub needs: usize,
 }
 
-/// Walks to the end with up to `batch` blocks under way, which come back in an order that `order`
-/// chooses. Skips by key; blocks that the world lacks are lacking.
+/// Walks to the end with up to `batch` blocks under way, which come back in an order that `order` chooses.
+/// Skips by key; blocks that the world does not have are given back as lacking.
 pub fn walk(world: &World, reach: &mut Reach, batch: usize, mut order: u64) -> Walked {
     let mut walked = Walked::default();
     let mut seen = HashSet::new();

@@ -1,6 +1,6 @@
-//! Editing an array tree in place: overwrite, truncate, punch, append and insert are one operation, the
-//! replacement of a byte range by extents. It touches the nodes along the two edges of the range, so it
-//! costs O(height) nodes. Relies on [`super::Node`] for what a node must be.
+//! Editing an array tree in place. Overwrite, truncate, punch, append and insert are one operation: replacing
+//! a byte range by extents. It touches the nodes along the two edges of the range, so it costs O(height)
+//! nodes. Relies on [`super::Node`] for the rules of a node.
 //!
 //! | edit | range | extents |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | overwrite | the bytes written | their content |
 //! | punch | the bytes punched | one hole |
 //!
-//! The range may cut holes, but no data block: which bytes a block would have left only the caller can
-//! read and hash. [`edges`](super::edges) widens a range to whole blocks and names the pieces that the caller has to
-//! write again:
+//! The range may cut holes, but no data block: the tree has no bytes, so only the caller can read the rest of
+//! a cut block and hash it. [`edges`](super::edges) widens a range to whole blocks and names the pieces that
+//! the caller has to write again:
 //!
 //! ```text
 //! edges(root, range) -> wider range, leftover pieces at its edges
@@ -19,10 +19,10 @@
 //! splice(root, wider range, extents of content) -> new root, new nodes
 //! ```
 //!
-//! Shape of the result: no two holes in a row anywhere; each node but the last of its level has at
-//! least a quarter of [`FAN_OUT`] entries; an edit at the end packs from the left. So appending to or
-//! truncating what [`super::Builder`] made gives what it would make; after other edits the same content
-//! may have another root.
+//! Shape of the result: there are never two holes in a row; each node but the last of its level has at least
+//! a quarter of [`FAN_OUT`] entries; an edit at the end packs nodes from the left. So appending to, or
+//! truncating, a tree made by [`super::Builder`] gives the tree that the builder would make. After other
+//! edits the same content may have another root.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -37,14 +37,14 @@ use crate::error::Reject;
 use crate::frame::MAX_BLOCK_BYTES;
 use crate::handle::{ArrayNode, Handle, Hasher};
 
-/// Replaces the bytes of `range` by `extents`; what follows the range moves with its end. Gives the new
-/// root (`None` for empty content) and hands nodes that the tree did not hold to the sink, children
-/// before their parents, once all has gone well.
+/// Replaces the bytes of `range` by `extents`; the content after the range moves with its end. Returns the
+/// new root (`None` for empty content). When everything has succeeded, passes the nodes that the tree did not
+/// have to the sink, children before their parents.
 ///
 /// # Errors
-/// [`Reject::Malformed`] for a range that is not in the content or cuts a data block, an extent over
-/// 1 MiB or a content that is too long; [`Reject::BadTree`] when the old tree breaks a rule; whatever
-/// `nodes` says.
+/// [`Reject::Malformed`] for a range that is outside of the content or cuts a data block, an extent over 1
+/// MiB or content that is too long; [`Reject::BadTree`] when the old tree breaks a rule; any error of
+/// `nodes`.
 pub fn splice<N, F>(
     hasher: &Hasher,
     base: Option<&ArrayRoot>,
@@ -91,7 +91,7 @@ where
     Ok(root)
 }
 
-/// The new entries of level 1, and whether the content stays within bounds.
+/// The new entries of level 1. Fails when the content would be too long.
 fn entries(
     base: Option<&ArrayRoot>,
     range: &Range<u64>,
@@ -121,7 +121,7 @@ struct Splicer<'a, N> {
     names: HashSet<Handle<ArrayNode>>,
 }
 
-/// Old nodes of one level, by the bytes that they cover, and the entries that come into their place.
+/// The old nodes of one level, by the bytes that they cover, and the entries that replace them.
 struct Region {
     range: Range<u64>,
     entries: Vec<Entry>,
@@ -138,8 +138,8 @@ impl<'a, N: Nodes> Splicer<'a, N> {
         }
     }
 
-    /// Level by level from the extents: the nodes at the edges of the range give their entries beside
-    /// it, new nodes are made of those and the new entries, and replace the old ones a level higher.
+    /// Works level by level, starting from the extents. The nodes at the edges of the range give the entries
+    /// beside it. Those and the new entries make new nodes, which replace the old ones on the next level.
     fn run(
         &mut self,
         mut range: Range<u64>,
@@ -166,7 +166,7 @@ impl<'a, N: Nodes> Splicer<'a, N> {
         Err(bad("tree too high").into())
     }
 
-    /// All of the content is below these entries: levels are added until one entry remains.
+    /// Adds levels above these entries, which have all of the content below them, until one entry remains.
     fn grow(&mut self, first: u8, entries: Vec<Entry>) -> Result<Option<ArrayRoot>, N::Error> {
         let mut entries = match first {
             1 => joined(entries),
@@ -191,7 +191,7 @@ impl<'a, N: Nodes> Splicer<'a, N> {
         Err(bad("tree too high").into())
     }
 
-    /// Takes nodes with a single child off the top.
+    /// Removes nodes with a single child from the top.
     fn lower(&mut self, mut root: ArrayRoot) -> Result<ArrayRoot, N::Error> {
         while root.height > 0 {
             let handle = Handle::from_bytes(root.top);
@@ -224,7 +224,7 @@ impl<'a, N: Nodes> Splicer<'a, N> {
         Ok(root)
     }
 
-    /// Makes nodes: full ones from the left at the end of the content, of equal size elsewhere.
+    /// Makes nodes: full ones from the left at the end of the content, equally large ones elsewhere.
     fn pack(&mut self, level: u8, entries: &[Entry], at_end: bool) -> Vec<Entry> {
         let parts = entries.len().div_ceil(self.fan_out).max(1);
         let mut rest = entries;
@@ -258,7 +258,7 @@ impl<'a, N: Nodes> Splicer<'a, N> {
 }
 
 impl<N: Nodes> Tree<'_, N> {
-    /// The nodes of `level` at the edges of `range`, with `new` in place of the range.
+    /// The nodes of `level` at the edges of `range`, with `new` instead of the range.
     fn region(
         &mut self,
         level: u8,
@@ -298,7 +298,7 @@ impl<N: Nodes> Tree<'_, N> {
         })
     }
 
-    /// Takes the neighbours in when a hole would lie beside a hole of theirs.
+    /// Takes neighbours into the region when a hole would lie beside one of their holes.
     fn join_holes(&mut self, level: u8, region: &mut Region) -> Result<(), N::Error> {
         if level > 1 {
             return Ok(());
@@ -319,7 +319,7 @@ impl<N: Nodes> Tree<'_, N> {
         Ok(())
     }
 
-    /// Takes a neighbour in when there are too few entries for a node inside of the level.
+    /// Takes a neighbour into the region when there are too few entries for a node that is not the last.
     fn fill(&mut self, level: u8, region: &mut Region, fewest: usize) -> Result<(), N::Error> {
         let few = !region.entries.is_empty() && region.entries.len() < fewest;
         if few && region.range.end < self.root.len {
@@ -346,7 +346,7 @@ impl Region {
     }
 }
 
-/// What stays of an entry of which `len` bytes stay.
+/// The part of an entry that remains when `len` of its bytes remain.
 fn kept(level: u8, entry: Entry, len: u64) -> Result<Entry, Reject> {
     match entry {
         (whole, _) if whole == len => Ok(entry),
@@ -357,7 +357,7 @@ fn kept(level: u8, entry: Entry, len: u64) -> Result<Entry, Reject> {
     }
 }
 
-/// Neighbouring holes as one.
+/// The entries with neighbouring holes merged.
 fn joined(entries: Vec<Entry>) -> Vec<Entry> {
     let mut out: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in entries {

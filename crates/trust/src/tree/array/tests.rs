@@ -1,4 +1,4 @@
-//! The array tree against its reference model, a list of extents, and against liars.
+//! The array tree against its reference model, a list of extents, and against malformed nodes.
 
 use std::collections::HashMap;
 
@@ -122,7 +122,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_tree_holds_what_was_put_into_it(
+    fn array_tree_returns_the_extents_that_were_added(
         list in extents(1200),
         offsets in prop::collection::vec(any::<u64>(), 8),
     ) {
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_one_node_or_refused(
+    fn arbitrary_node_bytes_are_refused_or_canonical(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         honest in any::<bool>(),
     ) {
@@ -177,7 +177,7 @@ fn encode(node: &Node) -> Vec<u8> {
 }
 
 #[test]
-fn every_shape_at_the_edges_of_a_node() {
+fn trees_around_full_nodes_have_the_expected_shape() {
     for count in [1, 2, 255, 256, 257, 511, 512, 513, 65_535, 65_536, 65_537] {
         let list: Vec<Extent> = (0..count).map(|i| data(i, 1 + i as u32 % 9)).collect();
         check_against_model(&list, &[0, 1, count, u64::MAX]);
@@ -206,7 +206,7 @@ fn one_hole_needs_no_block() {
 }
 
 #[test]
-fn what_no_content_can_be_is_refused_when_built() {
+fn impossible_content_is_refused_when_built() {
     let mut builder = Builder::new(&hasher(), |_, _: &Bytes| {});
     assert!(builder.push(data(1, (1 << 20) + 1)).is_err());
     builder.push(Extent::Hole { len: MAX_LEN }).unwrap();
@@ -215,7 +215,7 @@ fn what_no_content_can_be_is_refused_when_built() {
 }
 
 #[test]
-fn liars_are_refused() {
+fn malformed_array_nodes_are_refused() {
     let handle = [5u8; 32];
     let make = |level: u8, entries: &[(u64, bool)]| {
         let mut e = Encoder::new();
@@ -237,8 +237,8 @@ fn liars_are_refused() {
     assert_eq!(why(make(1, &[(0, false)])), "empty extent");
     assert_eq!(why(make(1, &[(0, true)])), "empty extent");
     let adjacent = [(1, true), (1, true)];
-    assert_eq!(why(make(1, &adjacent)), "hole where none may be");
-    assert_eq!(why(make(2, &[(1, true)])), "hole where none may be");
+    assert_eq!(why(make(1, &adjacent)), "hole where none is allowed");
+    assert_eq!(why(make(2, &[(1, true)])), "hole where none is allowed");
     let large = [((1 << 20) + 1, false)];
     assert_eq!(why(make(1, &large)), "data block over 1 MiB");
     assert_eq!(why(make(0, &[(1, false)])), "impossible level");

@@ -1,5 +1,5 @@
-//! Reading the nodes of a stored tree from its root down; every node that is loaded is checked against
-//! its parent's promise. Here too: which data blocks the edges of an edit cut.
+//! Reads the nodes of a stored tree from its root down and checks each one against its parent. Also finds the
+//! data blocks that the edges of an edit cut.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,46 +8,46 @@ use super::{ArrayRoot, Child, Entry, Extent, Node};
 use crate::error::Reject;
 use crate::handle::{ArrayNode, Block, Data, Handle};
 
-/// Where the nodes of a tree come from, for callers that hold them nearby.
+/// The source of a tree's nodes, for callers that have them locally.
 pub trait Nodes {
-    /// What can go wrong, beside a malformed tree.
+    /// An error of the source, or a malformed tree.
     type Error: From<Reject>;
 
-    /// The node of this name.
+    /// The node with this handle.
     ///
     /// # Errors
-    /// Whatever the source says.
+    /// Any error of the source.
     fn node(&self, handle: &Handle<ArrayNode>) -> Result<Block<ArrayNode>, Self::Error>;
 }
 
 /// A range of whole extents around an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edges {
-    /// What [`splice`] can replace, bytes.
+    /// The range that [`splice`] can replace, bytes.
     pub range: Range<u64>,
-    /// What the block cut by the start of the edit has before it.
+    /// The bytes before the edit of the block that its start cuts.
     pub left: Option<Leftover>,
-    /// What the block cut by the end of the edit has after it; it may be the same block.
+    /// The bytes after the edit of the block that its end cuts; it may be the same block.
     pub right: Option<Leftover>,
 }
 
-/// The part of a block that an edit leaves.
+/// The part of a block that remains after an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
     /// The block.
     pub handle: Handle<Data>,
     /// Its length, bytes.
     pub len: u32,
-    /// Which of its bytes stay.
+    /// The bytes that remain.
     pub keep: Range<u32>,
 }
 
-/// Widens `range` to the boundaries of the data blocks that it cuts. Holes may be cut and are not
-/// widened to.
+/// Widens `range` to the boundaries of the data blocks that it cuts. A hole may be cut, so the range is not
+/// widened for holes.
 ///
 /// # Errors
-/// [`Reject::Malformed`] for a range that does not lie in the content; [`Reject::BadTree`] when the tree
-/// breaks a rule; whatever `nodes` says.
+/// [`Reject::Malformed`] for a range outside of the content; [`Reject::BadTree`] when the tree breaks a rule;
+/// any error of `nodes`.
 pub fn edges<N: Nodes>(
     base: Option<&ArrayRoot>,
     range: Range<u64>,
@@ -72,7 +72,7 @@ pub fn edges<N: Nodes>(
             continue;
         };
         let cut = at.saturating_sub(start);
-        // A cut inside of a block is smaller than its length, which is a u32.
+        // A cut inside of a block is less than the block's length, which is a u32.
         let cut = u32::try_from(cut).map_err(|_| broken())?;
         if cut == 0 {
             continue;
@@ -101,14 +101,14 @@ pub(super) fn check_range(base: Option<&ArrayRoot>, range: &Range<u64>) -> Resul
     Ok(())
 }
 
-/// The old tree; a node that was loaded is kept.
+/// The old tree; loaded nodes are kept.
 pub(super) struct Tree<'a, N> {
     pub root: &'a ArrayRoot,
     nodes: &'a N,
     pub loaded: HashMap<Handle<ArrayNode>, Node>,
 }
 
-/// A node and where it starts.
+/// A node and its first byte's offset.
 #[derive(Clone)]
 pub(super) struct Place {
     pub start: u64,
@@ -140,7 +140,8 @@ impl<'a, N: Nodes> Tree<'a, N> {
         Ok(node)
     }
 
-    /// The child at `level` (0: the extent) that holds the byte at `offset`, and where it starts.
+    /// The child at `level` (0: the extent) that holds the byte at `offset`, and the offset at which it
+    /// starts.
     fn descend(&mut self, level: u8, offset: u64) -> Result<(u64, Child), N::Error> {
         let (mut start, mut at) = (0u64, self.root.top());
         loop {
@@ -167,7 +168,7 @@ impl<'a, N: Nodes> Tree<'a, N> {
         }
     }
 
-    /// The node of `level` that holds the byte at `offset`. Content without nodes is like a node of
+    /// The node of `level` that holds the byte at `offset`. Content without nodes is treated as a node of
     /// level 1 with one entry.
     pub fn place(&mut self, level: u8, offset: u64) -> Result<Place, N::Error> {
         match self.descend(level, offset)? {

@@ -1,4 +1,4 @@
-//! Inodes: one encoding each, every rule enforced.
+//! Inodes: each has one encoding, and every rule is enforced.
 
 use proptest::prelude::*;
 
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_one_inode_or_refused(
+    fn arbitrary_inode_bytes_are_refused_or_canonical(
         inode in inodes(), at in any::<prop::sample::Index>(), mask in 1..=255u8,
         noise in prop::collection::vec(any::<u8>(), 0..80), head in any::<bool>(),
     ) {
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn an_entry_always_fits(inode in inodes(), name in text(1..256)) {
+    fn directory_entry_never_exceeds_its_limit(inode in inodes(), name in text(1..256)) {
         let hasher = Hasher::new(&[7; 32]);
         let (value, block) = Entry::place(&name, &inode, &hasher);
         prop_assert!(name.len() + value.len() + 4 <= MAX_ENTRY_BYTES);
@@ -143,7 +143,7 @@ fn file(content: FileContent) -> Inode {
 }
 
 #[test]
-fn an_inode_is_compact() {
+fn inode_encoding_is_compact() {
     let inode = file(FileContent::Array(ArrayRoot {
         len: 1_000_000,
         height: 1,
@@ -255,7 +255,7 @@ fn each_rule_of_an_inode_is_enforced() {
 }
 
 #[test]
-fn what_a_newer_format_brings_is_named_as_such() {
+fn newer_format_is_reported_as_unsupported() {
     let good = file(FileContent::Empty).encode();
     let unsupported =
         |bytes: &[u8]| matches!(Entry::decode(bytes), Err(Reject::Unsupported { .. }));

@@ -1,5 +1,5 @@
-//! Extended attributes: sorted lists of name and value, short ones in the inode, long ones in an
-//! array tree. Relies on [`crate::tree::array`]. Bounds are Linux's.
+//! Extended attributes: lists of name and value, sorted by name. Short lists are stored in the inode, long
+//! ones in an array tree. Relies on [`crate::tree::array`]. The bounds are Linux's.
 //!
 //! ```text
 //! list = count varint | { name length varint | name | value length varint | value } * count
@@ -11,7 +11,7 @@ use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::tree::array::ArrayRoot;
 
-/// Longest list that lies in the inode, bytes.
+/// Longest list that is stored in the inode, bytes.
 pub const MAX_INLINE_XATTR_BYTES: usize = 1024;
 /// Longest list, bytes.
 pub const MAX_XATTR_LIST_BYTES: usize = 1 << 20;
@@ -20,10 +20,10 @@ pub const MAX_XATTR_VALUE_BYTES: usize = 64 << 10;
 
 const MAX_NAME_BYTES: usize = 255;
 const WHAT: &str = "list of extended attributes";
-/// What a mount answers by itself; a publisher must not be able to forge it.
+/// Names that a mount answers itself; a publisher must not be able to forge them.
 const RESERVED: &[u8] = b"user.bulla.";
 
-/// Where the extended attributes of an inode lie.
+/// Where the extended attributes of an inode are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Xattrs {
     /// There are none.
@@ -34,7 +34,7 @@ pub enum Xattrs {
     Stored(ArrayRoot),
 }
 
-/// The bytes of a list, which must be sorted by name.
+/// Encodes a list, which must be sorted by name.
 pub fn encode_xattrs(list: &[(Bytes, Bytes)]) -> Vec<u8> {
     let mut e = Encoder::new();
     e.varint(list.len() as u64);
@@ -47,14 +47,14 @@ pub fn encode_xattrs(list: &[(Bytes, Bytes)]) -> Vec<u8> {
 /// Reads a list.
 ///
 /// # Errors
-/// [`Reject::Malformed`] unless it is not empty, sorted without doubles, within Linux's bounds,
-/// without a NUL in a name and without names that begin `user.bulla.`.
+/// [`Reject::Malformed`] for an empty or unsorted list, a name that comes twice, a list beyond Linux's
+/// bounds, a NUL in a name, and names that begin with `user.bulla.`.
 pub fn decode_xattrs(bytes: &[u8]) -> Result<Vec<(Bytes, Bytes)>, Reject> {
     let mut d = Decoder::new(bytes, WHAT);
     if bytes.len() > MAX_XATTR_LIST_BYTES {
         return Err(d.bad("over 1 MiB"));
     }
-    // An attribute takes three bytes at the least.
+    // An attribute takes at least three bytes.
     let count = d.bounded(bytes.len() as u64 / 3, "more attributes than bytes")?;
     if count == 0 {
         return Err(d.bad("empty"));

@@ -1,5 +1,5 @@
-//! A map tree from a sorted stream, in memory of one node per level. Relies on `split` for where
-//! nodes begin.
+//! Builds a map tree from a sorted stream, with one node per level in memory. Relies on `split` for the
+//! boundaries of nodes.
 
 use bytes::Bytes;
 
@@ -11,20 +11,20 @@ use crate::handle::{Handle, Hasher, MapNode};
 
 /// Builds the tree of a sorted stream of entries.
 ///
-/// Each finished node is handed to the sink once; children come before their parents.
+/// Passes each finished node to the sink once; children come before their parents.
 pub struct Builder<F> {
     hasher: Hasher,
     salt: Salt,
     sizes: Sizes,
     sink: F,
     last_key: Option<Vec<u8>>,
-    /// Level of `rows[0]`; above 1 only where an edit grows a tree.
+    /// Level of `rows[0]`; above 1 only when an edit adds levels to a tree.
     base: u8,
     rows: Vec<Level>,
 }
 
 impl<F: FnMut(Handle<MapNode>, &Bytes)> Builder<F> {
-    /// An empty map.
+    /// Starts with an empty map.
     pub fn new(hasher: &Hasher, salt: Salt, sink: F) -> Self {
         Builder::with_sizes(hasher, salt, Sizes::FIXED, 1, sink)
     }
@@ -45,7 +45,7 @@ impl<F: FnMut(Handle<MapNode>, &Bytes)> Builder<F> {
     ///
     /// # Errors
     /// [`Reject::Malformed`] for a key out of order or too long, or an entry over
-    /// [`MAX_ENTRY_BYTES`]: a larger value belongs into a block of its own.
+    /// [`MAX_ENTRY_BYTES`]; a larger value needs a block of its own.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Reject> {
         check_entry(key, value)?;
         match &mut self.last_key {
@@ -89,7 +89,7 @@ impl<F: FnMut(Handle<MapNode>, &Bytes)> Builder<F> {
     ) -> Result<(), Reject> {
         if row == self.rows.len() {
             let level = self.base.saturating_add(row as u8);
-            // One row above the highest level may hold the root's entry, never a node.
+            // The row above the highest level may hold the root's entry, but never a node.
             if level > MAX_HEIGHT + 1 {
                 return Err(bad("too many entries"));
             }
@@ -102,7 +102,7 @@ impl<F: FnMut(Handle<MapNode>, &Bytes)> Builder<F> {
         self.pass_up(row)
     }
 
-    /// Names the nodes that a level has finished and enters them one level higher.
+    /// Computes the handles of the nodes that a level has finished, and adds them to the level above.
     fn pass_up(&mut self, row: usize) -> Result<(), Reject> {
         let Some(level) = self.rows.get_mut(row) else {
             return Ok(());
@@ -123,7 +123,7 @@ impl<F: FnMut(Handle<MapNode>, &Bytes)> Builder<F> {
     }
 }
 
-/// Refuses what no map can hold.
+/// Refuses an entry that no map can hold.
 pub(super) fn check_entry(key: &[u8], value: &[u8]) -> Result<(), Reject> {
     if key.len() > MAX_KEY_BYTES {
         return Err(bad("key over 1 KiB"));

@@ -1,6 +1,6 @@
-//! The difference of two maps, at the cost of what differs: nodes of one name hold the same
-//! entries and are never fetched. Sans-I/O and in waves: the caller fetches what [`Diff::wants`]
-//! names, many at once, hands the blocks in and takes the changes out.
+//! The difference of two maps, at the cost of what differs: nodes with the same handle hold the same entries
+//! and are never fetched. Sans-I/O, in waves: the caller fetches the nodes that [`Diff::wants`] names, many
+//! at once, supplies the blocks and takes the changes out.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -12,7 +12,7 @@ use super::node::{ChildRef, Item, Node};
 use crate::error::Reject;
 use crate::handle::{Block, Handle, MapNode};
 
-/// Most nodes of one side that are wanted at once; bounds the memory for leaves.
+/// Most nodes of one side that are wanted at once. Bounds the memory for leaves.
 pub const WAVE: usize = 256;
 
 /// A key whose value differs.
@@ -51,13 +51,13 @@ pub struct Diff {
 
 #[derive(Debug, Default)]
 struct Side {
-    /// Subtrees still to open, in key order, all of one level.
+    /// Subtrees that are not open yet, in key order, all of one level.
     queue: VecDeque<ChildRef>,
-    /// Nodes that came before their turn.
+    /// Nodes that arrived before their turn.
     arrived: HashMap<Handle<MapNode>, Node>,
-    /// What was opened so far: subtrees one level lower.
+    /// Subtrees found in opened nodes, one level lower.
     opened: VecDeque<ChildRef>,
-    /// What was opened so far: entries not yet compared.
+    /// Entries found in opened nodes and not yet compared.
     entries: VecDeque<(Bytes, Bytes)>,
 }
 
@@ -86,10 +86,10 @@ impl Diff {
             .collect()
     }
 
-    /// Takes a node; one that is not wanted is ignored.
+    /// Takes a node. Ignores a node that is not wanted.
     ///
     /// # Errors
-    /// [`Reject::BadTree`] when it is malformed or not what its parent promised.
+    /// [`Reject::BadTree`] when it is malformed or not what its parent claims.
     pub fn supply(
         &mut self,
         handle: &Handle<MapNode>,
@@ -98,10 +98,10 @@ impl Diff {
         self.supply_node(handle, &Node::decode(block)?)
     }
 
-    /// [`Diff::supply`] for a node that was decoded before: the block of that handle.
+    /// Like [`Diff::supply`], for a node that was decoded before from the block with that handle.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Diff::supply`].
     pub fn supply_node(&mut self, handle: &Handle<MapNode>, node: &Node) -> Result<(), Reject> {
         let level = self.level();
         for side in &mut self.sides {
@@ -117,8 +117,8 @@ impl Diff {
         Ok(())
     }
 
-    /// Goes on without a node that is wanted, as if it had no entries: what only it leads to is in no
-    /// change, or, where the other map has it, in one that says that this map lacks it.
+    /// Continues without a wanted node, as if it had no entries. Entries that only this node leads to appear
+    /// in no change, or, when the other map has them, as changes that say that this map lacks them.
     pub fn omit(&mut self, handle: &Handle<MapNode>) {
         let level = self.level();
         for side in &mut self.sides {
@@ -131,12 +131,12 @@ impl Diff {
         self.compare();
     }
 
-    /// About how much memory the nodes and entries that wait here hold.
+    /// Approximate memory of the nodes and entries that wait, bytes.
     pub fn weight_bytes(&self) -> usize {
         self.sides.iter().map(Side::weight_bytes).sum()
     }
 
-    /// The next change in key order, if the nodes supplied so far tell.
+    /// The next change in key order, if the nodes supplied so far determine it.
     pub fn next_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
@@ -151,7 +151,7 @@ impl Diff {
         self.sides.iter().map(Side::level).max().unwrap_or(0)
     }
 
-    /// Goes one level down on the sides that are through with theirs.
+    /// Goes one level down on each side that has opened its level.
     fn descend(&mut self) {
         let mut moved = false;
         for side in &mut self.sides {
@@ -165,7 +165,7 @@ impl Diff {
         }
     }
 
-    /// Nodes that both sides have are equal, and so is all below them.
+    /// Drops nodes that both sides have: they are equal, and so is everything below them.
     fn drop_equal(&mut self) {
         let [a, b] = &mut self.sides;
         if a.level() != b.level() || !a.opened.is_empty() || !b.opened.is_empty() {
@@ -177,7 +177,7 @@ impl Diff {
         b.queue.retain(|child| !in_a.contains(&child.handle));
     }
 
-    /// Compares the entries below the first key that is still out.
+    /// Compares the entries before the first key that is not known yet.
     fn compare(&mut self) {
         let [a, b] = &mut self.sides;
         let Some(bound) = a.open_until().and_then(|x| Some(x.min(b.open_until()?))) else {
@@ -247,7 +247,7 @@ impl Side {
         nodes.saturating_add(references).saturating_add(entries)
     }
 
-    /// Opens the nodes at the front of the queue that have come.
+    /// Opens the nodes at the front of the queue that have arrived.
     fn open(&mut self) {
         while let Some(child) = self.queue.front() {
             let Some(node) = self.arrived.remove(&child.handle) else {
@@ -263,7 +263,7 @@ impl Side {
         }
     }
 
-    /// `None` while there are interior nodes, or a root, to open.
+    /// `None` while interior nodes, or a root, remain to be opened.
     fn open_until(&self) -> Option<Until> {
         if !self.opened.is_empty() || self.level() > 1 {
             return None;

@@ -1,10 +1,10 @@
-//! Editing: the root that building anew would give, at the cost of the nodes around each change.
+//! Editing. Gives the same root as building anew, at the cost of the nodes around each change.
 //!
-//! Level by level, from the leaves: around each change the entries of some old nodes, with the
-//! changes merged in, run through the same [`Level`] that builds, until it starts a node where an
-//! old node starts; from there on the old nodes stand. The nodes replaced are the changes of the
-//! level above. What makes the two ends of such a *region* safe is said at [`Editor::start`] and
-//! [`Region::resynced`]; why the rules allow it, in docs/decisions/0004.
+//! Works level by level, from the leaves. Around each change the entries of some old nodes, with the changes
+//! merged in, run through the same [`Level`] as in building, until it starts a node where an old node starts.
+//! From there on the old nodes stay. The replaced nodes are the changes of the level above. [`Editor::start`]
+//! and [`Region::resynced`] say why the two ends of such a *region* are safe; docs/decisions/0004 says why
+//! the rules allow it.
 
 use bytes::Bytes;
 
@@ -18,13 +18,13 @@ use crate::handle::{Handle, Hasher, MapNode};
 
 /// Applies `changes` (key and new value, `None` to remove; ascending keys) to the map under `base`.
 ///
-/// The result is the root that building the changed set with the base's salt would give. Only nodes
-/// that the tree did not hold are given to the sink. Loads and writes O(changes × height) nodes;
-/// memory is in proportion to the changes.
+/// The result is the root that building the changed set with the base's salt would give. The sink gets only
+/// nodes that the tree did not have. Loads and writes O(changes × height) nodes; memory is proportional to
+/// the changes.
 ///
 /// # Errors
-/// [`Reject::Malformed`] for changes out of order or too large; [`Reject::BadTree`] when the old
-/// tree breaks a rule; whatever `nodes` says.
+/// [`Reject::Malformed`] for changes out of order or too large; [`Reject::BadTree`] when the old tree breaks
+/// a rule; any error of `nodes`.
 pub fn edit<N, K, V, F>(
     hasher: &Hasher,
     base: Option<&MapRoot>,
@@ -119,9 +119,9 @@ struct Editor<'a, N, F> {
     sink: F,
 }
 
-/// Where a region begins.
+/// The beginning of a region.
 struct Start {
-    /// Old nodes from the beginning to the one that the first change falls into, last first.
+    /// Old nodes from the beginning to the one that contains the first change, the last one first.
     places: Vec<Place>,
     context: Context,
 }
@@ -150,7 +150,7 @@ impl<N: Nodes, F: FnMut(Handle<MapNode>, &Bytes)> Editor<'_, N, F> {
         self.finish(changes)
     }
 
-    /// The old root node is replaced: what replaces it is the first level of the new top.
+    /// Finishes when the old root node is replaced: its replacements are the first level of the new top.
     fn finish(self, tops: Vec<Change>) -> Result<Option<MapRoot>, N::Error> {
         let tops: Vec<(Bytes, New)> = tops
             .into_iter()
@@ -220,13 +220,14 @@ impl<N: Nodes, F: FnMut(Handle<MapNode>, &Bytes)> Editor<'_, N, F> {
         Ok(Outcome::Above(above))
     }
 
-    /// Finds a node at or before the one that `key` falls into, from whose start on the level can be
-    /// cut again although only entries from `key` on change: all nodes before it stay.
+    /// Finds a node at or before the one that contains `key`, such that all nodes before it stay although
+    /// entries from `key` on change. The level is cut again from the start of that node.
     ///
-    /// That is so where the level starts; where the region before ended (`synced`); where the node
-    /// starts at a counted candidate and its first four entries stay (rule 2 looks no further); and
-    /// five nodes before the change, for a cut by rule 3 looks at most one window ahead, which four
-    /// nodes and four entries fill, as each piece of a run is a quarter of a window or longer.
+    /// There are four such places. The start of the level. The end of the region before (`synced`). A node
+    /// that starts at a counted candidate and whose first four entries stay, because rule 2 looks no further.
+    /// And the node five nodes before the change: a cut by rule 3 looks at most one window ahead, and four
+    /// nodes and four entries fill a window, because each piece of a run is at least a quarter of a window
+    /// long.
     fn start(
         &self,
         at: &Cursor<'_, N>,
@@ -254,7 +255,7 @@ impl<N: Nodes, F: FnMut(Handle<MapNode>, &Bytes)> Editor<'_, N, F> {
         }
     }
 
-    /// Names the nodes that a region has finished; hands on those that the tree did not hold.
+    /// Computes the handles of the nodes that a region has finished, and passes new ones to the sink.
     fn emit(&mut self, region: &mut Region) {
         for node in std::mem::take(&mut region.level.done) {
             let Finished {
@@ -277,7 +278,7 @@ impl<N: Nodes, F: FnMut(Handle<MapNode>, &Bytes)> Editor<'_, N, F> {
     }
 }
 
-/// The candidates among the last three entries before a node, which all lie in the node before it.
+/// The candidates among the last three entries before a node. All three are in the node before it.
 fn context_after(chooser: &Chooser, before: &Place) -> Context {
     let node = &before.node;
     let mut recent = 0;
@@ -292,7 +293,7 @@ fn context_after(chooser: &Chooser, before: &Place) -> Context {
 }
 
 enum Outcome {
-    /// The level above has one entry: the tree ends here.
+    /// The level above has one entry, so the tree ends here.
     Root {
         handle: Handle<MapNode>,
         entries: u64,
@@ -301,7 +302,7 @@ enum Outcome {
     Above(Vec<Change>),
 }
 
-/// A node, as its parent enters it.
+/// A node and its entry in its parent.
 struct Old {
     key: Bytes,
     new: New,
@@ -310,9 +311,9 @@ struct Old {
 /// A stretch of a level that is cut again.
 struct Region {
     level: Level,
-    /// Old nodes whose entries have been fed.
+    /// Old nodes whose entries have been read.
     old: Vec<Old>,
-    /// Nodes that replace them.
+    /// Nodes that replace the old ones.
     new: Vec<Old>,
     /// Indexes in `old` of the nodes after the last change.
     intact: Vec<usize>,
@@ -328,7 +329,7 @@ impl Region {
         }
     }
 
-    /// Feeds the entries of an old node with the changes that fall into it; returns the rest.
+    /// Adds the entries of an old node, with its changes; returns the changes that remain.
     fn feed<'c>(&mut self, place: &Place, mut changes: &'c [Change]) -> &'c [Change] {
         let Place { child, node } = place;
         self.intact.push(self.old.len());
@@ -379,10 +380,10 @@ impl Region {
         changes
     }
 
-    /// The index of the old node from which on the old cuts stand: the next node begins where it
-    /// begins, and the entries from there on are the old ones. The three entries before, which
-    /// rule 2 looks back at, may differ: they only matter for cuts less than four entries after
-    /// this one, and there are none, before as after.
+    /// The index of the old node from which on the old cuts stay: the next node begins where it begins, and
+    /// the entries from there on are the old ones. The three entries before it, which rule 2 looks at, may
+    /// differ. They only matter for cuts less than four entries after this one, and there are no such cuts,
+    /// neither in the old level nor in the new one.
     fn resynced(&self) -> Option<usize> {
         let key = self.level.pending_key()?;
         self.intact
@@ -391,7 +392,7 @@ impl Region {
             .find(|index| self.old.get(*index).is_some_and(|old| old.key == key))
     }
 
-    /// Adds what the region changes in the level above.
+    /// Adds the region's changes to those of the level above.
     fn report(self, above: &mut Vec<Change>) {
         let mut old = self.old.into_iter().peekable();
         let mut gone = |until: Option<&Bytes>, above: &mut Vec<Change>| {

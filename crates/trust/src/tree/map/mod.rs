@@ -1,16 +1,16 @@
-//! The map tree: sorted keys with values, one root per set of entries, whatever the order of edits
-//! (design `trees.md`). Relies on [`crate::encode`] and [`crate::handle`]; bytes in
-//! docs/formats/trees.md, the choice of boundaries and its cost in docs/decisions/0004.
+//! The map tree: sorted keys with values. A set of entries has one root, whatever the order of edits (design
+//! `trees.md`). Relies on [`crate::encode`] and [`crate::handle`]; bytes in docs/formats/trees.md, the choice
+//! of boundaries and its cost in docs/decisions/0004.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `node` | a node as bytes, the interval it inherits, finding a key in it |
-//! | `split` | where a level is cut into nodes: a keyed hash of each entry's key |
-//! | `build` | a tree from a sorted stream, in bounded memory |
-//! | `walk` | along one level of a stored tree |
-//! | `edit` | the root of a changed set, at the cost of the changes |
-//! | `diff` | what two maps differ in, at the cost of the difference |
-//! | `proof` | presence and absence of a key, shown to somebody who has the root only |
+//! | `node` | encodes a node, checks its interval of keys, finds a key in it |
+//! | `split` | cuts a level into nodes by a keyed hash of each entry's key |
+//! | `build` | builds a tree from a sorted stream, in bounded memory |
+//! | `walk` | moves along one level of a stored tree |
+//! | `edit` | computes the root of a changed set, at the cost of the changes |
+//! | `diff` | finds the differences of two maps, at the cost of the differences |
+//! | `proof` | proves presence or absence of a key to a reader that has only the root |
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
@@ -35,13 +35,13 @@ pub use walk::Nodes;
 
 /// Largest encoded node, bytes.
 pub const MAX_NODE_BYTES: usize = 64 << 10;
-/// Size that the boundary rule aims at, bytes.
+/// Node size that the boundary rule aims at, bytes.
 pub const TARGET_NODE_BYTES: usize = 24 << 10;
 /// Largest encoded entry (key, value and their lengths), bytes.
 pub const MAX_ENTRY_BYTES: usize = 4096;
 /// Longest key, bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
-/// Most levels of a tree.
+/// Highest number of levels of a tree.
 pub const MAX_HEIGHT: u8 = 16;
 /// Fewest entries of a node other than the root.
 pub const MIN_ENTRIES: usize = 4;
@@ -51,10 +51,10 @@ const WHAT: &str = "map node";
 /// Set in the height byte of an encoded root when a salt follows.
 const SALTED: u8 = 0x80;
 
-/// Keys the hash that chooses boundaries. Zeros unless a writer's keys were ground against it.
+/// Keys the hash that chooses boundaries. Zeros, unless somebody chose a volume's names to attack that hash.
 pub type Salt = [u8; 16];
 
-/// The root of a map tree. The empty map has none.
+/// The root of a map tree. The empty map has no root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapRoot {
     /// The top node.
@@ -87,7 +87,7 @@ impl MapRoot {
     /// Reads what [`MapRoot::encode`] wrote.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] for an impossible height, no entries, or zeros as a stated salt.
+    /// [`Reject::Malformed`] for an impossible height, no entries, or a stated salt of zeros.
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
         let handle = Handle::from_bytes(d.array()?);
         let byte = d.u8()?;
@@ -114,7 +114,7 @@ impl MapRoot {
         })
     }
 
-    /// Where every walk starts.
+    /// The top of the tree, where every walk starts.
     pub fn child_ref(&self) -> ChildRef {
         ChildRef {
             handle: self.handle,

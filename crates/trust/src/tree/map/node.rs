@@ -1,4 +1,4 @@
-//! A node of a map tree, as bytes and as promised by its parent. Relies on [`crate::encode`].
+//! A node of a map tree: its bytes, and the check against its parent. Relies on [`crate::encode`].
 //!
 //! ```text
 //! node     = format u8 (0) | level u8 | count varint | entry * count
@@ -6,8 +6,8 @@
 //! interior = key length varint | key | handle [32] | entries below varint   level 2 to 16
 //! ```
 //!
-//! The interval check is what makes absence provable: a lookup and a scan of one root reach the same
-//! nodes, and no node can hold a key that another part of the tree answers for.
+//! The interval check makes absence provable. A lookup and a scan of one root reach the same nodes, and no
+//! node can hold a key that belongs to another part of the tree.
 
 use std::ops::{Bound, Range};
 
@@ -20,12 +20,12 @@ use crate::encode::{Decoder, varint_len};
 use crate::error::Reject;
 use crate::handle::{Block, Handle, MapNode};
 
-/// The keys that a node answers for, inherited from the root: `lower <= key < upper`.
+/// The keys that belong to a node, inherited from the root: `lower <= key < upper`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
     /// The node's first key, as its parent says; `None` for the root only.
     pub lower: Option<Bytes>,
-    /// The first key that belongs to the next node; `None` where there is no next.
+    /// The first key of the next node; `None` when there is no next node.
     pub upper: Option<Bytes>,
 }
 
@@ -45,7 +45,7 @@ impl Interval {
     }
 }
 
-/// What a parent promises of a node.
+/// The claims of a parent about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildRef {
     /// The node.
@@ -54,18 +54,18 @@ pub struct ChildRef {
     pub level: u8,
     /// Entries of the map below it.
     pub entries: u64,
-    /// The keys it answers for.
+    /// The keys that belong to it.
     pub interval: Interval,
 }
 
-/// What a node says of a key.
+/// The result of looking for a key in a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Find {
     /// The map does not hold it.
     Absent,
     /// The map holds it with this value.
     Value(Bytes),
-    /// Ask this node.
+    /// The search continues in this node.
     Child(ChildRef),
 }
 
@@ -78,8 +78,8 @@ pub enum Item {
     Child(ChildRef),
 }
 
-/// A decoded node: canonical and sorted; not yet compared with what its parent promised of it
-/// ([`Node::check`]). Keys and values share the block's memory.
+/// A decoded node: canonical and sorted, but not yet compared with its parent's claims ([`Node::check`]).
+/// Keys and values share the block's memory.
 #[derive(Debug, Clone)]
 pub struct Node {
     bytes: Bytes,
@@ -100,11 +100,11 @@ struct Slot {
 }
 
 impl Node {
-    /// Decodes a node whose bytes bear their handle.
+    /// Decodes a node whose bytes match their handle.
     ///
     /// # Errors
-    /// [`Reject::BadTree`] unless it is canonical: at most 64 KiB, entries at most 4 KiB, keys
-    /// ascending without doubles, counts that sum up.
+    /// [`Reject::BadTree`] unless it is canonical: at most 64 KiB, entries at most 4 KiB, keys ascending and
+    /// each once, and counts whose sum does not overflow.
     pub fn decode(block: &Block<MapNode>) -> Result<Node, Reject> {
         Node::parse(block.bytes()).map_err(Reject::signed)
     }
@@ -125,7 +125,7 @@ impl Node {
         if !(1..=MAX_HEIGHT).contains(&level) {
             return Err(d.bad("impossible level"));
         }
-        // An entry takes two bytes at the least.
+        // An entry takes at least two bytes.
         let count = d.bounded(bytes.len() as u64 / 2, "more entries than bytes")?;
         if count == 0 {
             return Err(d.bad("no entries"));
@@ -184,11 +184,11 @@ impl Node {
         Ok(())
     }
 
-    /// Proves that the node is what its parent promised.
+    /// Checks that the node is what its parent claims.
     ///
     /// # Errors
-    /// [`Reject::BadTree`] when level, number of entries or first key differ, a key lies outside the
-    /// inherited interval, or the node has fewer entries than any honest one.
+    /// [`Reject::BadTree`] when level, number of entries or first key differ, when a key is outside of the
+    /// inherited interval, or when the node has fewer entries than the boundary rules allow.
     pub fn check(&self, promised: &ChildRef) -> Result<(), Reject> {
         let root = promised.interval.lower.is_none();
         let fewest = match (root, self.level) {
@@ -283,8 +283,8 @@ impl Node {
         self.iter_from(Bound::Unbounded, interval)
     }
 
-    /// The entries from a key on: in a leaf the entries at or after it, in an interior node the
-    /// children that may hold such.
+    /// The entries from a key on: in a leaf the entries at or after it, in an interior node the children that
+    /// may hold such entries.
     pub fn iter_from<'a>(
         &'a self,
         from: Bound<&[u8]>,
@@ -306,7 +306,7 @@ impl Node {
             .map_or(&[], |slot| self.view(slot.key_range()))
     }
 
-    /// The encoded node, as [`Nodes`](super::Nodes) give it to an edit.
+    /// The encoded node, as [`Nodes`](super::Nodes) return it to an edit.
     pub fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -327,7 +327,7 @@ impl Node {
         key + usize::from(slot.value_len) + length
     }
 
-    /// The index of the child whose range `key` falls into; the first for keys before all.
+    /// The index of the child whose range contains `key`; the first for keys before all.
     pub(super) fn covering(&self, key: &[u8]) -> usize {
         self.first_after(key).saturating_sub(1)
     }

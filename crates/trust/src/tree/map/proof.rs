@@ -1,5 +1,5 @@
-//! Proofs of presence and of absence: the nodes from the root to where the key is, or would be.
-//! Relies on `node`: the checks are those of every reader.
+//! Proofs of presence and of absence: the nodes from the root to the place of the key. Relies on `node`; a
+//! proof gets the same checks as any other reading.
 //!
 //! ```text
 //! proof = count u8 (1 to 16) | { length varint | node } * count
@@ -16,16 +16,16 @@ use crate::handle::Hasher;
 
 const WHAT: &str = "map proof";
 
-/// The nodes on the way to a key, root first. Proves nothing until verified.
+/// The nodes on the way to a key, root first. Not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     nodes: Vec<Bytes>,
 }
 
-/// Collects what proves that the map under `root` holds `key`, or does not.
+/// Collects the proof that the map under `root` holds `key`, or that it does not.
 ///
 /// # Errors
-/// [`Reject::BadTree`] when the tree breaks a rule; whatever `nodes` says.
+/// [`Reject::BadTree`] when the tree breaks a rule; any error of `nodes`.
 pub fn prove<N: Nodes>(root: &MapRoot, key: &[u8], nodes: &N) -> Result<Proof, N::Error> {
     let mut path = Vec::new();
     let mut next = Some(root.child_ref());
@@ -41,11 +41,11 @@ pub fn prove<N: Nodes>(root: &MapRoot, key: &[u8], nodes: &N) -> Result<Proof, N
 }
 
 impl Proof {
-    /// The value of `key` in the map under `root`, or `None`: proved to be absent.
+    /// The value of `key` in the map under `root`; `None` when it is proved to be absent.
     ///
     /// # Errors
-    /// [`Reject::WrongBlock`], [`Reject::BadTree`] or [`Reject::Malformed`] for anything but the
-    /// nodes of the way to `key`, all and no more.
+    /// [`Reject::WrongBlock`], [`Reject::BadTree`] or [`Reject::Malformed`] unless the nodes are exactly
+    /// those on the way to `key`.
     pub fn verify(
         &self,
         hasher: &Hasher,

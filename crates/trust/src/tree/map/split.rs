@@ -1,16 +1,16 @@
-//! Where a level is cut into nodes (design `trees.md`, docs/decisions/0004). The cuts depend on the
-//! level's entries alone, and each on its neighbourhood alone: one set of entries has one tree, and
-//! an edit changes few nodes.
+//! The rules by which a level is cut into nodes (design `trees.md`, docs/decisions/0004). The cuts depend
+//! only on the level's entries, and each cut only on the entries near it. So one set of entries has one tree,
+//! and an edit changes few nodes.
 //!
 //! 1. An entry is a *candidate* when its keyed hash, as a fraction of 2⁶⁴, is below its size over
 //!    [`TARGET_NODE_BYTES`].
-//! 2. A candidate *counts* when four entries or more lie before it, four or more from it on, and
-//!    none of the three entries before it is a candidate. Between counted candidates lie *runs*.
+//! 2. A candidate *counts* when at least four entries lie before it, at least four from it on, and none of
+//!    the three entries before it is a candidate. The entries between counted candidates are *runs*.
 //! 3. While a run is longer than [`MAX_BODY_BYTES`], it is cut at the entry of lowest hash in the
-//!    middle half of its first `MAX_BODY_BYTES`; the rest is a run again.
+//!    middle half of its first `MAX_BODY_BYTES`; the rest is again a run.
 //!
-//! Rule 3 looks at a window instead of the whole run, so that a run of keys ground to hold no
-//! candidate takes no more memory than one node.
+//! Rule 3 looks at a window instead of the whole run. So keys that were chosen to avoid candidates need no
+//! more memory than one node.
 
 use bytes::Bytes;
 
@@ -18,16 +18,16 @@ use super::{FORMAT, MAX_NODE_BYTES, MIN_ENTRIES, Salt, TARGET_NODE_BYTES};
 use crate::encode::Encoder;
 use crate::handle::{Handle, MapNode};
 
-/// Longest sequence of entries that the rules put into one node, bytes: a node less its header.
+/// Longest sequence of entries that the rules put into one node, bytes: a node without its header.
 pub(super) const MAX_BODY_BYTES: usize = MAX_NODE_BYTES - 16;
 
-/// The sizes that the rules aim at. Fixed for every tree that leaves the crate; tests make deep
-/// trees of few entries with smaller ones. The verifier knows nothing of them.
+/// The sizes that the rules aim at. Every tree that leaves the crate uses the same; tests use smaller ones to
+/// make deep trees of few entries. The verifier does not depend on them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub target: usize,
-    /// A quarter of it must exceed three of the largest entries: then no piece of a run that is cut
-    /// has fewer than four entries, and the middle half of a window is never empty.
+    /// A quarter of it must be larger than three of the largest entries. Then each piece of a cut run has at
+    /// least four entries, and the middle half of a window is never empty.
     pub max_body: usize,
 }
 
@@ -38,7 +38,7 @@ impl Sizes {
     };
 }
 
-/// What an entry says beside its key.
+/// The part of an entry beside its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Payload<'a> {
     Value(&'a [u8]),
@@ -83,10 +83,10 @@ impl Chooser {
     }
 }
 
-/// What the rules must know of the entries before the first one that they see.
+/// What the rules need to know about the entries before the first one that they see.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Context {
-    /// How many there are; counts above four make no difference.
+    /// Number of such entries; above four, the exact number does not matter.
     pub seen: u64,
     /// Which of the last three are candidates; bit 0 is the last.
     pub recent: u8,
@@ -99,11 +99,11 @@ pub(super) struct Level {
     sizes: Sizes,
     chooser: Chooser,
     context: Context,
-    /// The entry from which the next node starts if four entries come from it on.
+    /// The entry at which the next node starts, if at least four entries come from it on.
     tentative: Option<usize>,
     body: Vec<u8>,
     entries: Vec<Pending>,
-    /// Nodes finished and not yet taken.
+    /// Finished nodes that have not been taken.
     pub done: Vec<Finished>,
 }
 
@@ -121,7 +121,7 @@ impl Level {
         Level::resume(salt, level, sizes, Context::default())
     }
 
-    /// Begins where a node begins, in the middle of a level.
+    /// Starts in the middle of a level, at the beginning of a node.
     pub fn resume(salt: &Salt, level: u8, sizes: Sizes, context: Context) -> Self {
         Level {
             level,
@@ -158,27 +158,27 @@ impl Level {
                 self.tentative = None;
                 self.close_run(at);
             }
-            // Whether the run ends at the tentative boundary is not known yet.
+            // It is not known yet whether the run ends at the tentative boundary.
             Some(_) => {}
             None if self.body.len() > self.sizes.max_body => self.cut(),
             None => {}
         }
     }
 
-    /// Ends the level: a tentative boundary has fewer than four entries after it and does not count.
+    /// Ends the level. A tentative boundary has fewer than four entries after it, so it does not count.
     pub fn finish(&mut self) {
         self.tentative = None;
         self.close_run(self.entries.len());
     }
 
-    /// Where the node begins that is not finished yet.
+    /// The first key of the node that is not finished.
     pub fn pending_key(&self) -> Option<&[u8]> {
         let entry = self.entries.first()?;
         self.body
             .get(entry.key_start..entry.key_start + entry.key_len)
     }
 
-    /// The only entry of a level that has had one: the root of the tree below it.
+    /// The only entry of a level that has had one entry: the root of the tree below it.
     pub fn only_child(&self) -> Option<(Handle<MapNode>, u64)> {
         let entry = self.entries.first()?;
         let from = entry.key_start + entry.key_len;
@@ -204,7 +204,7 @@ impl Level {
         }
     }
 
-    /// Writes the first `end` entries as nodes: a run is complete.
+    /// Writes the first `end` entries as nodes. They are a complete run.
     fn close_run(&mut self, end: usize) {
         let rest = self.entries.len() - end;
         while self.start_of(self.entries.len() - rest) > self.sizes.max_body {
@@ -215,7 +215,7 @@ impl Level {
         }
     }
 
-    /// Rule 3: one cut of a run known to be longer than the longest body.
+    /// Rule 3: makes one cut in a run that is known to be longer than the longest body.
     fn cut(&mut self) {
         let window = self.sizes.max_body / 4..=self.sizes.max_body / 4 * 3;
         let inside = |(_, entry): &(usize, &Pending)| window.contains(&entry.start);

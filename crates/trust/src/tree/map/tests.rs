@@ -1,4 +1,4 @@
-//! The map tree against its reference model, a `BTreeMap`, and against liars.
+//! The map tree against its reference model, a `BTreeMap`, and against malformed trees.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,19 +11,19 @@ use crate::handle::{Block, Hasher};
 
 mod attacks;
 
-/// Deep trees from few entries: nodes of some hundred bytes.
+/// Deep trees from few entries: nodes of a few hundred bytes.
 pub(super) const TINY: Sizes = Sizes {
     target: 200,
     max_body: 1200,
 };
 
-/// Hardly a candidate: nearly every cut is one of an over-long run.
+/// Almost no candidates: nearly every cut is in an over-long run.
 pub(super) const LONG_RUNS: Sizes = Sizes {
     target: 6000,
     max_body: 1200,
 };
 
-/// Nearly every entry a candidate: nearly no candidate counts.
+/// Nearly every entry is a candidate, so nearly no candidate counts.
 pub(super) const CROWDED: Sizes = Sizes {
     target: 60,
     max_body: 1200,
@@ -34,7 +34,7 @@ pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Default, Clone)]
 pub(super) struct Blocks {
     pub map: HashMap<Handle<MapNode>, Bytes>,
-    /// Nodes asked for through [`Nodes`].
+    /// Number of nodes loaded through [`Nodes`].
     pub loads: std::cell::Cell<usize>,
 }
 
@@ -109,7 +109,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_tree_holds_what_was_put_into_it(model in models(600), probe in models(20)) {
+    fn map_returns_the_entries_that_were_added(model in models(600), probe in models(20)) {
         let mut blocks = Blocks::default();
         let root = blocks.build(TINY, Salt::default(), &model);
         let Some(root) = root else {
@@ -142,7 +142,7 @@ pub(super) fn apply(model: &mut Model, edits: &Edits) {
     }
 }
 
-/// Edits that hit existing keys as often as not.
+/// Edits of which about half hit existing keys.
 fn edits(model: &Model, picks: &[(prop::sample::Index, u8, Vec<u8>)]) -> Edits {
     let keys: Vec<&Vec<u8>> = model.keys().collect();
     let mut edits = Edits::new();
@@ -190,7 +190,7 @@ proptest! {
         for (round, picks) in rounds.iter().enumerate() {
             let mut edits = edits(&model, picks);
             if round == 1 {
-                // A whole stretch goes at once.
+                // Removes a whole stretch at once.
                 let keep = cut.index(model.len().max(1));
                 edits.extend(model.keys().skip(keep).map(|key| (key.clone(), None)));
             }
@@ -217,7 +217,7 @@ fn diff(blocks: &Blocks, old: Option<&MapRoot>, new: Option<&MapRoot>) -> (Vec<C
     let (mut changes, mut fetched) = (Vec::new(), 0);
     while !diff.is_done() {
         let mut wants = diff.wants();
-        // Answers come in any order.
+        // Answers come in reverse order.
         wants.reverse();
         assert!(!wants.is_empty());
         for handle in wants {
@@ -249,7 +249,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_diff_is_what_the_models_differ_in(
+    fn diff_equals_the_difference_of_the_models(
         model in models(700),
         other in models(30),
         picks in prop::collection::vec(
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn a_proof_shows_presence_and_absence_and_nothing_else(
+    fn map_proof_shows_only_presence_or_absence(
         model in models(300),
         probe in models(10),
         at in any::<prop::sample::Index>(),
@@ -312,7 +312,7 @@ proptest! {
             if let Ok(bad) = Proof::decode(&mut Decoder::new(&damaged, "proof")) {
                 prop_assert!(bad.verify(&hasher(), &root, key).is_err() || bad == proof);
             }
-            // A node too few, a node too many.
+            // One node too few, one node too many.
             let mut short = bytes.clone();
             short[0] -= 1;
             if let Ok(short) = Proof::decode(&mut Decoder::new(&short, "proof")) {
@@ -327,7 +327,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_one_node_or_refused(
+    fn arbitrary_node_bytes_are_refused_or_canonical(
         model in models(40), at in any::<prop::sample::Index>(), mask in 1..=255u8,
         noise in prop::collection::vec(any::<u8>(), 0..100),
     ) {
@@ -347,9 +347,9 @@ proptest! {
     }
 }
 
-/// Regions that end and begin in one another's reach.
+/// Regions that end and begin close to each other.
 #[test]
-fn changes_close_together() {
+fn changes_close_together_give_the_root_of_building_anew() {
     let model: Model = (0..300u32)
         .map(|i| {
             (
@@ -389,7 +389,7 @@ fn changes_close_together() {
 
 /// Cost with the sizes of real trees.
 #[test]
-fn edits_and_diffs_cost_what_changes() {
+fn edits_and_diffs_cost_only_the_changed_nodes() {
     let mut model: Model = (0..60_000u32)
         .map(|i| {
             let name = format!("file-{:08x}", i.wrapping_mul(2_654_435_761));
@@ -435,9 +435,9 @@ fn edits_and_diffs_cost_what_changes() {
     assert_eq!((none.len(), cost), (0, 0));
 }
 
-/// Keys ground against the hash cost more, within bounds, and change nothing else.
+/// Keys chosen to attack the hash cost more, within bounds, and have no other effect.
 #[test]
-fn ground_keys_give_a_sound_tree() {
+fn keys_chosen_to_attack_the_hash_give_a_sound_tree() {
     let chooser = split::Chooser::new(&Salt::default(), 1, Sizes::FIXED);
     let value = [7; 60];
     let candidate = |key: &[u8]| chooser.is_candidate(chooser.hash(key), 1 + key.len() + 61);
@@ -463,7 +463,7 @@ fn ground_keys_give_a_sound_tree() {
         assert_eq!(edited.unwrap(), anew);
         assert!(blocks.loads.get() <= 20, "{} loads", blocks.loads.get());
         assert!(written <= 6, "{written} nodes");
-        // A salt of one's own is the way out.
+        // Another salt restores the normal shape.
         let mut salted = Blocks::default();
         salted.build(Sizes::FIXED, [9; 16], &model);
         assert!(salted.map.len() > 20);

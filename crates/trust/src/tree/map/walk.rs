@@ -1,24 +1,24 @@
-//! Moving along one level of a stored tree, node by node. Relies on `node` for what each node must
-//! be; every node that is loaded is checked against its parent's promise.
+//! Moves along one level of a stored tree, node by node. Relies on `node` for the rules; every loaded node is
+//! checked against its parent's claims.
 
 use super::MapRoot;
 use super::node::{ChildRef, Item, Node};
 use crate::error::Reject;
 use crate::handle::{Block, Handle, MapNode};
 
-/// Where the nodes of a tree come from, for those who hold them nearby.
+/// The source of a tree's nodes, for callers that have them locally.
 pub trait Nodes {
-    /// What can go wrong, beside a malformed tree.
+    /// An error of the source, or a malformed tree.
     type Error: From<Reject>;
 
-    /// The node of this name.
+    /// The node with this handle.
     ///
     /// # Errors
-    /// Whatever the source says.
+    /// Any error of the source.
     fn node(&self, handle: &Handle<MapNode>) -> Result<Block<MapNode>, Self::Error>;
 }
 
-/// A node and what its parent promised of it.
+/// A node and its parent's claims about it.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub child: ChildRef,
@@ -36,7 +36,7 @@ pub(super) fn load<N: Nodes>(nodes: &N, child: ChildRef) -> Result<Place, N::Err
 pub(super) struct Cursor<'a, N> {
     nodes: &'a N,
     level: u8,
-    /// Ancestors with the index of the child taken, the root first.
+    /// Ancestors, each with the index of the child taken; the root first.
     above: Vec<(Place, usize)>,
     here: Place,
 }
@@ -53,7 +53,7 @@ impl<N> Clone for Cursor<'_, N> {
 }
 
 impl<'a, N: Nodes> Cursor<'a, N> {
-    /// At the node of `level` in whose range `key` falls; at the first node for keys before all.
+    /// At the node of `level` whose range contains `key`; at the first node for keys before all.
     pub fn seek(nodes: &'a N, root: &MapRoot, level: u8, key: &[u8]) -> Result<Self, N::Error> {
         let mut cursor = Cursor {
             nodes,
@@ -68,7 +68,7 @@ impl<'a, N: Nodes> Cursor<'a, N> {
         Ok(cursor)
     }
 
-    /// Moves to where `key` falls, keeping the ancestors that cover it.
+    /// Moves to the node that contains `key`. Keeps the ancestors that contain it too.
     pub fn reseek(mut self, key: &[u8]) -> Result<Self, N::Error> {
         while !self.here.child.interval.contains(key) {
             match self.above.pop() {
@@ -87,7 +87,7 @@ impl<'a, N: Nodes> Cursor<'a, N> {
         &self.here
     }
 
-    /// Moves to the next node of the level; `false`, without moving, at the last.
+    /// Moves to the next node of the level; `false`, without moving, when there is none.
     pub fn next(&mut self) -> Result<bool, N::Error> {
         self.step(
             |node, index| Some(index + 1).filter(|i| *i < node.count()),
@@ -95,7 +95,7 @@ impl<'a, N: Nodes> Cursor<'a, N> {
         )
     }
 
-    /// Moves to the node before; `false`, without moving, at the first.
+    /// Moves to the previous node; `false`, without moving, when there is none.
     pub fn prev(&mut self) -> Result<bool, N::Error> {
         self.step(
             |_, index| index.checked_sub(1),

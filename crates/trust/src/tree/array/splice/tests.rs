@@ -1,5 +1,5 @@
-//! Array trees that are edited in place against their model, a vector of bytes; what an edit costs; and
-//! hostile trees.
+//! Array trees that are edited in place, against their model, a vector of bytes. Also the cost of an edit,
+//! and malformed trees.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ enum Cut {
     ByContent,
 }
 
-/// Level of a node, number of its entries, its name.
+/// A node's level, number of entries and handle.
 type Row = (u8, usize, Handle<ArrayNode>);
 
 #[derive(Default, Clone)]
@@ -94,7 +94,7 @@ impl Store {
         (root, names)
     }
 
-    /// What a caller does to write: reads the leftover pieces, cuts, stores, splices.
+    /// Writes as a caller does: reads the leftover pieces, cuts, stores, splices.
     fn write(
         &mut self,
         root: Option<&ArrayRoot>,
@@ -119,7 +119,7 @@ impl Store {
         self.splice(root, edges.range, &extents, fan_out)
     }
 
-    /// Replaces a range by extents, between blocks of their own for the leftover pieces.
+    /// Replaces a range by extents; leftover pieces get blocks of their own.
     fn replace(
         &mut self,
         root: Option<&ArrayRoot>,
@@ -136,8 +136,8 @@ impl Store {
         self.splice(root, edges.range, &extents, fan_out)
     }
 
-    /// Reads all of a tree with the checks of every reader. Nodes with their level and number of
-    /// entries, in order; and the extents.
+    /// Reads the whole tree with all checks of a reader. Returns the nodes with their level and number of
+    /// entries, in order, and the extents.
     fn read(&self, root: Option<&ArrayRoot>) -> (Vec<Row>, Vec<Extent>) {
         let (mut nodes, mut extents) = (Vec::new(), Vec::new());
         let Some(root) = root else {
@@ -284,7 +284,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn edited_tree_is_a_vector_of_bytes(
+    fn edited_tree_equals_the_model(
         edits in prop::collection::vec(edit(), 1..40),
         cut in prop_oneof![Just(Cut::Fixed(16)), Just(Cut::Fixed(3)), Just(Cut::ByContent)],
         fan_out in prop::sample::select(vec![4usize, 8, 16, FAN_OUT]),
@@ -363,7 +363,7 @@ proptest! {
     }
 }
 
-/// Gives one node with a byte flipped, as if it bore its handle.
+/// Returns one node with a byte flipped, as if it matched its handle.
 struct Liar {
     honest: Store,
     victim: Handle<ArrayNode>,
@@ -413,7 +413,7 @@ fn edit_touches_one_path() {
         };
         let (new_root, made) = store.splice(Some(&root), range, &new, FAN_OUT);
         root = new_root.unwrap();
-        // A hole at the edge of a node looks at its neighbours.
+        // For a hole at the edge of a node its neighbours are loaded too.
         assert!(
             store.loads.get() <= 4 * 3 + 3,
             "{} loads",
@@ -461,7 +461,7 @@ fn range_that_cuts_a_block_or_leaves_the_content_is_refused() {
         len: (1 << 20) + 1,
     };
     assert!(try_it(0..0, &[block]).is_err());
-    // Holes may be cut; what is left of them meets the new hole.
+    // Holes may be cut. The rest of a cut hole merges with the new one.
     let hole = [Extent::Hole { len: 5 }];
     let (cut, _) = store.splice(Some(&root), 65_540..65_550, &hole, FAN_OUT);
     let expected = [data(1), Extent::Hole { len: 95 }, data(2)];

@@ -1,4 +1,4 @@
-//! Trees that no honest builder makes, signed all the same: each lie is refused by one check.
+//! Malformed trees with valid signatures: one check refuses each of them.
 
 use super::*;
 use crate::encode::varint_len;
@@ -96,7 +96,7 @@ const FIRST: [&str; 4] = ["a", "b", "c", "d"];
 const SECOND: [&str; 4] = ["m", "n", "o", "p"];
 
 #[test]
-fn malformed_nodes() {
+fn malformed_map_nodes_are_refused() {
     assert!(decode(raw(1, &values(&FIRST))).is_ok());
     assert_eq!(refused(decode(raw(1, &[]))), "no entries");
     let unsorted = values(&["b", "a", "c", "d"]);
@@ -138,7 +138,7 @@ fn malformed_nodes() {
 }
 
 #[test]
-fn children_that_are_not_what_their_parent_says() {
+fn children_that_contradict_their_parent_are_refused() {
     let mut blocks = Blocks::default();
     let (first, second) = (blocks.leaf(&FIRST), blocks.leaf(&SECOND));
     let Payload::Child(second_handle, _) = second.1.clone() else {
@@ -183,7 +183,7 @@ fn children_that_are_not_what_their_parent_says() {
     assert_eq!(refused(says(&nested, 2, 12)), level);
 }
 
-/// Without the interval check this tree would list a name that a lookup denies.
+/// Without the interval check this tree would list a name that a lookup reports as absent.
 #[test]
 fn one_name_is_never_both_present_and_absent() {
     let mut blocks = Blocks::default();
@@ -191,10 +191,10 @@ fn one_name_is_never_both_present_and_absent() {
     let second = blocks.leaf(&SECOND);
     let top = blocks.put(raw(2, &[lying, second]));
     let root = root(top, 2, 8);
-    // The honest way to `x` leads through the second leaf, which does not hold it.
+    // The valid path to `x` leads through the second leaf, which does not hold it.
     let shown = prove(&root, b"x", &blocks).unwrap();
     assert_eq!(shown.verify(&hasher(), &root, b"x"), Ok(None));
-    // Whoever meets the stray entry, by scan, diff or lookup of its neighbour, refuses the tree.
+    // A scan, a diff or a lookup that reads the stray entry refuses the tree.
     assert!(blocks.verify(&root.child_ref()).is_err());
     assert!(prove(&root, b"a", &blocks).is_err());
     let mut diff = Diff::new(None, Some(&root));
@@ -246,7 +246,7 @@ fn impossible_roots_are_refused() {
 }
 
 #[test]
-fn what_no_map_holds_is_refused_when_built_and_edited() {
+fn impossible_map_entries_are_refused_when_built_and_edited() {
     let mut builder = Builder::new(&hasher(), Salt::default(), |_, _: &Bytes| {});
     builder.push(b"b", b"").unwrap();
     assert!(builder.push(b"b", b"").is_err());
