@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{self, Home, Tmpfs, noise, skipped, wait};
+use crate::support::{self, Home, Tmpfs, noise, skipped, wait_until};
 
 /// A published volume whose tree has some more files, and SOURCE of its server.
 fn served(home: &Home) -> (String, support::Server) {
@@ -18,7 +18,7 @@ fn served(home: &Home) -> (String, support::Server) {
 /// Waits until a server has seen a version. The state of this reader is its own, so that the other
 /// commands of the test do not know the version yet.
 fn wait_for_version(home: &Home, source: &str, version: u64) {
-    wait("the server sees the version", || {
+    wait_until("the server sees the version", || {
         let mut stat = home.command(&["--json", "stat", source]);
         stat.env("BULLA_STATE_DIR", home.path("observer"));
         let ran = support::Ran::of(stat.output().unwrap());
@@ -32,7 +32,7 @@ fn grow(home: &Home, round: u64) {
     for file in 0..30 {
         std::fs::write(
             dir.join(format!("f{file}")),
-            noise(40_000, round * 100 + file),
+            noise(round * 100 + file, 40_000),
         )
         .unwrap();
     }
@@ -229,7 +229,7 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     let server = home.serve("repo");
     home.run(&["verify", &server.source]).ends(0);
     let dry_run = || home.run(&["--json", "prune", "repo", "--dry-run"]).ends(0);
-    wait("only the newest version is valid", || {
+    wait_until("only the newest version is valid", || {
         dry_run().field("kept").as_array().unwrap().len() == 1
     });
     let would = dry_run();

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Home, Mounted, Ran, skipped};
+use crate::support::{Home, Mounted, Ran, skipped, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A service that is ended whatever happens.
@@ -178,17 +178,11 @@ fn systemds_own_program_activates_it() {
     command.args(["serve", repo.to_str().unwrap()]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut service = Service(command.spawn().unwrap());
-    let begin = Instant::now();
-    while !fs::read_to_string("/proc/net/tcp")
-        .unwrap()
-        .contains(&format!(":{:04X} 00000000:0000 0A", http.port()))
-    {
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "it does not listen"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let listening = format!(":{:04X} 00000000:0000 0A", http.port());
+    wait_until("the service listens", || {
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+        sockets.contains(&listening)
+    });
     for source in [
         format!("{volume}@http://{http}"),
         format!("{volume}@bulla://{bulla}"),

@@ -10,7 +10,7 @@ use rustix::fs::{Dir, Mode, OFlags};
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 
-use crate::fixture::{TestMount, World, errno, eventually, noise, now, quick};
+use crate::fixture::{TestMount, World, errno, noise, now, quick, wait_until};
 
 /// Names that fill several nodes of a directory's tree.
 const MANY: usize = 4000;
@@ -71,7 +71,7 @@ async fn open_files_and_directories_outlive_their_statement() {
     let open = File::open(m.path("f")).unwrap();
     let before = open.metadata().unwrap();
     let mut dir = opendir(&m, "many");
-    eventually("the end", || fs::metadata(m.path("f")).is_err());
+    wait_until("the end", || fs::metadata(m.path("f")).is_err());
 
     assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO, "names");
     assert_eq!(errno(File::open(m.path("many/n00001"))), libc::EIO);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mount::{MountOptions, NameCaching};
 
-use crate::fixture::{TestMount, World, errno, eventually, noise, quick};
+use crate::fixture::{TestMount, World, errno, noise, quick, wait_until};
 
 async fn expires_and_comes_back(caching: NameCaching) {
     let mut world = World::new();
@@ -26,7 +26,7 @@ async fn expires_and_comes_back(caching: NameCaching) {
     assert_eq!(errno(fs::metadata(m.path("nothing"))), libc::ENOENT);
     fs::metadata(m.path("g")).unwrap();
 
-    eventually("the end", || fs::metadata(m.path("g")).is_err());
+    wait_until("the end", || fs::metadata(m.path("g")).is_err());
     assert!(
         published.elapsed() < Duration::from_millis(3600),
         "{:?}",
@@ -49,7 +49,7 @@ async fn expires_and_comes_back(caching: NameCaching) {
     assert_eq!(whole, content);
 
     world.publish_root(&root, 3600);
-    eventually("the renewal", || fs::metadata(m.path("g")).is_ok());
+    wait_until("the renewal", || fs::metadata(m.path("g")).is_ok());
     assert_eq!(errno(fs::metadata(m.path("nothing"))), libc::ENOENT);
     assert_eq!(m.read("g"), content);
 }
@@ -99,7 +99,7 @@ async fn names_end_when_the_owners_revoke_the_volume() {
 
     let revoked = world.model.succeed(&head, &head, true).unwrap();
     world.supply(revoked);
-    eventually("the end", || fs::metadata(m.path("f")).is_err());
+    wait_until("the end", || fs::metadata(m.path("f")).is_err());
     assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO);
     assert_eq!(errno(fs::read_dir(m.path(""))), libc::EIO);
     open.metadata().unwrap();

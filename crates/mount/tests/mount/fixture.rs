@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
 use rustix::mount::UnmountFlags;
-pub use sim::model::noise;
 use sim::model::{Model, inode};
+pub use sim::random::noise;
+use sim::time::now;
+pub use sim::time::wait_until;
 use store::Replica;
 use store::memory::MemoryStore;
 use store::object::ObjectName;
@@ -115,13 +117,6 @@ pub fn quick() -> MountOptions {
     }
 }
 
-pub fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs()
-}
-
 pub fn symlink(target: &'static str) -> Inode {
     inode(
         0o777,
@@ -135,18 +130,6 @@ pub fn is_mounted(directory: &Path) -> bool {
     table
         .lines()
         .any(|line| line.split(' ').nth(4) == directory.to_str())
-}
-
-/// Waits until `done` says so; fails after ten seconds.
-pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "not in ten seconds: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Ends a mount that hangs: if it is not dropped in time, the kernel's connection to the mount is aborted,
@@ -216,12 +199,12 @@ impl TestMount {
         let refreshes = || self.mounted().reporter().report().refreshes.0;
         // The first to end may have begun before.
         let last = refreshes() + 1 + count;
-        eventually("refreshes", || refreshes() >= last);
+        wait_until("refreshes", || refreshes() >= last);
     }
 
     /// Waits until programs see version `version`.
     pub fn wait_for(&self, version: u64) {
-        eventually("the update", || self.mounted().version() >= version);
+        wait_until("the update", || self.mounted().version() >= version);
     }
 }
 

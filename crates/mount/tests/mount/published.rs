@@ -16,7 +16,7 @@ use trust::root::{RootRecord, Totals};
 use trust::statement::VolumeId;
 use volume::{Volume, VolumeOptions};
 
-use crate::fixture::{TestMount, World, errno, eventually, noise, now, quick};
+use crate::fixture::{TestMount, World, errno, noise, now, quick, wait_until};
 
 pub struct Publisher {
     pub tree: tempfile::TempDir,
@@ -155,7 +155,7 @@ async fn publishing_again_reaches_the_mount_and_open_files_do_not_move() {
     fs::remove_dir_all(tree.join("dir4")).unwrap();
     publisher.publish();
     m.wait_for(2);
-    eventually("the new name", || fs::metadata(m.path("new")).is_ok());
+    wait_until("the new name", || fs::metadata(m.path("new")).is_ok());
     let diff = Command::new("diff")
         .args(["-r", "--no-dereference"])
         .arg(tree)

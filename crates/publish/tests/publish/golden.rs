@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::Read;
 use publish::progress::{Published, Silent};
 use publish::{PublishOptions, publish};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
-use sim::model::noise;
+use sim::random::noise;
 use store::repository::Repository;
 use trust::inode::{Content, FileContent, Xattrs};
 use trust::judge::Freshness;
 use trust::key::SecretKey;
 use trust::statement::VolumeId;
 use volume::{Fetch, Volume, VolumeOptions};
+
+use crate::support::Read;
 
 /// When the golden volume was signed, unix seconds.
 const SIGNED: u64 = 1_800_000_000;

@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{TestReader, VOLUME, record};
 use bytes::BytesMut;
 use serve::mirror::{Options, RepositoryReader, Server};
 use serve::net::Limits;
@@ -15,6 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::frame::HELLO;
 use wire::mirror::put_get_data;
+
+use crate::support::{TestReader, VOLUME, record};
 
 /// Set in the process that plays the server.
 const ROLE: &str = "BULLA_TEST_CROWD_SERVER";

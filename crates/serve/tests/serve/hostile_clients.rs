@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::support::{Running, TestReader, VOLUME, eventually, noise, record};
 use bytes::BytesMut;
 use serve::mirror::Options;
 use serve::net::Limits;
+use sim::random::noise;
+use sim::time::eventually;
 use store::{BlockStore, Replica};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use wire::frame::{HELLO, Header, take};
 use wire::mirror::{MAX_HANDLES, Request, kind, put_get_data};
 use wire::refusal::{ErrorCode, Refusal};
+
+use crate::support::{Running, TestReader, VOLUME, record};
 
 fn quick() -> Limits {
     Limits {

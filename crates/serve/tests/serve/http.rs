@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{eventually, record};
 use bytes::Bytes;
 use serve::mirror::{Counters, Options, RepositoryReader, Server};
 use serve::net::Limits;
+use sim::time::eventually;
 use store::conformance::{Content, suite};
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +20,8 @@ use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::ObjectName;
 use wire::http::{HttpOptions, HttpStore};
+
+use crate::support::record;
 
 const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
 

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use crate::support::{eventually, noise, record};
 use serve::mirror::{Options, ServeError, Server};
 use serve::net::Limits;
+use sim::random::noise;
+use sim::time::eventually;
 use store::{BlockStore, Replica, Repository, Writer};
 use trust::inode::Content;
 use trust::statement::VolumeId;
 use trust::{Handle, Kind};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
+
+use crate::support::record;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unpublished_or_foreign_head_is_refused_at_the_start() {

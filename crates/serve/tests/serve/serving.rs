@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::support::{Running, SEGMENT, TestReader, VOLUME, eventually, noise, record};
 use serve::mirror::Options;
 use serve::net::Limits;
+use sim::random::noise;
+use sim::time::eventually;
 use store::{BlockStore, Replica, StoreError};
 use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
+
+use crate::support::{Running, SEGMENT, TestReader, VOLUME, record};
 
 fn some_records(count: u64, len: usize) -> Vec<Record> {
     (0..count).map(|n| record(n, len)).collect()

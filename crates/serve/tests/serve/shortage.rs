@@ -7,13 +7,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{TestReader, VOLUME};
 use bytes::BytesMut;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serve::mirror::{Options, RepositoryReader, Server};
 use serve::net::Limits;
 use wire::frame::HELLO;
 use wire::mirror::Request;
+
+use crate::support::{TestReader, VOLUME};
 
 /// Set in the process that plays the server.
 const ROLE: &str = "BULLA_TEST_SHORTAGE_SERVER";

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use serve::mirror::{Counters, Options, RepositoryReader, Server};
 use serve::net::Limits;
+use sim::random::noise;
 use store::StoreError;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -20,18 +21,6 @@ use wire::{ObjectName, RemoteOptions, RemoteStore};
 
 pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([7; 32]);
 pub const SEGMENT: ObjectName = ObjectName::Segment([5; 16]);
-
-/// Bytes that do not compress.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 pub fn hasher() -> Hasher {
     Hasher::new(&[3; 32])
@@ -206,15 +195,4 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Waits for something that other tasks bring about; fails after five seconds.
-pub async fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    for _ in 0..500 {
-        if is() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {what}");
 }

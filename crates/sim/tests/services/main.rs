@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use echo::{UNKNOWN, kind};
 use serve::net::Limits;
-use support::{Client, Running, eventually};
+use sim::time::eventually;
+use support::{Client, Running};
 use tokio::io::{AsyncRead, AsyncWrite};
 use wire::refusal::ErrorCode;
 
