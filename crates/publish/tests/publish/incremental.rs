@@ -3,65 +3,29 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use crate::support::Read;
-use publish::progress::{Published, Silent};
-use publish::{PublishOptions, publish};
+use publish::PublishOptions;
 use trust::change::Difference::{Added, Changed, Removed};
-use trust::key::SecretKey;
 
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap().as_secs()
+use crate::place::{Place, key};
+
+/// The file of the cache.
+fn cache(place: &Place) -> PathBuf {
+    let mut files = fs::read_dir(place.path("cache")).unwrap();
+    let file = files.next().unwrap().unwrap().path();
+    assert!(files.next().is_none(), "nothing temporary is left");
+    file
 }
 
-struct Place {
-    dir: tempfile::TempDir,
-}
-
-impl Place {
-    fn tree(&self) -> PathBuf {
-        self.dir.path().join("tree")
-    }
-    fn options(&self) -> PublishOptions {
-        PublishOptions {
-            cache_dir: Some(self.dir.path().join("cache")),
-            ..PublishOptions::default()
-        }
-    }
-    fn publish(&self, options: &PublishOptions) -> Published {
-        let key = SecretKey::from_seed(&[7; 32]);
-        publish(
-            &self.tree(),
-            &self.dir.path().join("repo"),
-            &key,
-            options,
-            &Silent,
-        )
-        .unwrap()
-    }
-    fn read(&self) -> Read {
-        Read::newest(&self.dir.path().join("repo"), now())
-    }
-    fn write(&self, path: &str, content: &[u8]) {
-        let path = self.tree().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-    fn cache(&self) -> PathBuf {
-        let mut files = fs::read_dir(self.dir.path().join("cache")).unwrap();
-        let file = files.next().unwrap().unwrap().path();
-        assert!(files.next().is_none(), "nothing temporary is left");
-        file
-    }
+/// Lets so much time pass that files count as unchanged since.
+fn pass_time(place: &Place) {
+    place.clock.advance(Duration::from_secs(10));
 }
 
 /// A tree whose files are old enough to be remembered, published once.
 fn settled() -> Place {
-    let place = Place {
-        dir: tempfile::tempdir().unwrap(),
-    };
+    let place = Place::new();
     for d in 0..5 {
         for f in 0..20 {
             place.write(
@@ -73,9 +37,8 @@ fn settled() -> Place {
     place.write("long", &vec![b'l'; 2_000_000]);
     std::os::unix::fs::symlink("long", place.tree().join("link")).unwrap();
     fs::hard_link(place.tree().join("d1/f1"), place.tree().join("d2/one")).unwrap();
-    // The change time cannot be set, only waited for.
-    std::thread::sleep(Duration::from_millis(4100));
-    place.publish(&place.options());
+    pass_time(&place);
+    place.publish_with(&place.remembering());
     place
 }
 
@@ -89,7 +52,7 @@ fn opened<'a>(place: &Place, paths: &[&'a str], options: &PublishOptions) -> Vec
             inotify::add_watch(&watch, place.tree().join(p), inotify::WatchFlags::OPEN).unwrap()
         })
         .collect();
-    place.publish(options);
+    place.publish_with(options);
     let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(&watch, &mut buffer);
     let mut seen = std::collections::BTreeSet::new();
@@ -104,7 +67,7 @@ fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
     let place = settled();
     let all = ["d0/f3", "d1/f1", "d4/f19", "long"];
     let before = place.read();
-    assert_eq!(opened(&place, &all, &place.options()), [""; 0]);
+    assert_eq!(opened(&place, &all, &place.remembering()), [""; 0]);
     assert_eq!(place.read().offer.record.root, before.offer.record.root);
 
     place.write("d4/f19", b"other");
@@ -114,7 +77,7 @@ fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
         .unwrap()
         .write_all_at(b"x", 77)
         .unwrap();
-    let now = place.options();
+    let now = place.remembering();
     assert_eq!(opened(&place, &all, &now), ["d4/f19", "long"]);
     let incremental = place.read();
     assert_eq!(incremental.content("d4/f19"), b"other");
@@ -122,14 +85,14 @@ fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
 
     let paranoid = PublishOptions {
         paranoid: true,
-        ..place.options()
+        ..place.remembering()
     };
     assert_eq!(opened(&place, &all, &paranoid), all);
     assert_eq!(
         place.read().offer.record.root,
         incremental.offer.record.root
     );
-    let without = PublishOptions::default();
+    let without = place.options();
     assert_eq!(opened(&place, &all, &without), all);
     assert_eq!(
         place.read().offer.record.root,
@@ -138,16 +101,27 @@ fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
     // One that leaves the cache of another tree behind: that must not be used.
     place.write("d0/f4", b"another");
     assert_eq!(opened(&place, &all, &without), all);
-    assert_eq!(opened(&place, &all, &place.options()), all);
+    assert_eq!(opened(&place, &all, &place.remembering()), all);
+}
+
+#[test]
+fn file_changed_shortly_before_a_publication_is_read_again() {
+    let place = Place::new();
+    place.write("f", b"content");
+    let opened = || opened(&place, &["f"], &place.remembering());
+    assert_eq!(opened(), ["f"]);
+    // A second change within the same step of the file system's clock would look like none.
+    assert_eq!(opened(), ["f"]);
+    pass_time(&place);
+    assert_eq!(opened(), ["f"], "remembered now");
+    assert_eq!(opened(), [""; 0]);
 }
 
 #[test]
 fn a_renewed_version_is_the_same_tree() {
     let place = settled();
-    let options = place.options();
-    let key = SecretKey::from_seed(&[7; 32]);
-    let repo = place.dir.path().join("repo");
-    let renewed = publish::renewal::renew(&repo, &key, &options).unwrap();
+    let options = place.remembering();
+    let renewed = publish::renewal::renew(&place.repo(), &key(), &options).unwrap();
     assert_eq!(renewed.version, 2);
     assert_eq!(opened(&place, &["d0/f3", "long"], &options), [""; 0]);
     assert_eq!(place.read().offer.record.version, 3);
@@ -158,11 +132,11 @@ fn names_that_come_and_go() {
     let place = settled();
     let tree = place.tree();
     let same_as_anew = || {
-        place.publish(&place.options());
+        place.publish_with(&place.remembering());
         let incremental = place.read();
-        place.publish(&PublishOptions {
+        place.publish_with(&PublishOptions {
             paranoid: true,
-            ..place.options()
+            ..place.remembering()
         });
         assert_eq!(
             incremental.offer.record.root,
@@ -200,7 +174,7 @@ fn a_damaged_or_lost_cache_costs_time_only() {
     let place = settled();
     let root = place.read().offer.record.root;
     let all = ["d0/f3", "long"];
-    let good = fs::read(place.cache()).unwrap();
+    let good = fs::read(cache(&place)).unwrap();
     for damage in [
         |_: &Path| {},
         |path: &Path| fs::remove_file(path).unwrap(),
@@ -211,26 +185,26 @@ fn a_damaged_or_lost_cache_costs_time_only() {
             fs::write(path, bytes).unwrap();
         },
     ] {
-        damage(&place.cache());
-        opened(&place, &all, &place.options());
+        damage(&cache(&place));
+        opened(&place, &all, &place.remembering());
         assert_eq!(place.read().offer.record.root, root);
     }
     // A cache of an older tree does not count, however whole it is.
     place.write("d0/f4", b"another");
-    place.publish(&place.options());
-    fs::write(place.cache(), good).unwrap();
-    assert_eq!(opened(&place, &all, &place.options()), all);
+    place.publish_with(&place.remembering());
+    fs::write(cache(&place), good).unwrap();
+    assert_eq!(opened(&place, &all, &place.remembering()), all);
 }
 
 #[test]
 fn names_outside_of_the_tree_do_not_make_it_read_twice() {
     let place = settled();
-    fs::hard_link(place.tree().join("d1/f1"), place.dir.path().join("outside")).unwrap();
-    place.publish(&place.options());
-    std::thread::sleep(Duration::from_millis(4100));
-    place.publish(&place.options());
+    fs::hard_link(place.tree().join("d1/f1"), place.path("outside")).unwrap();
+    place.publish_with(&place.remembering());
+    pass_time(&place);
+    place.publish_with(&place.remembering());
     assert_eq!(
-        opened(&place, &["d1/f1", "d0/f3", "long"], &place.options()),
+        opened(&place, &["d1/f1", "d0/f3", "long"], &place.remembering()),
         [""; 0]
     );
     assert_eq!(place.read().at("d1/f1").links, 2);
@@ -243,9 +217,9 @@ fn a_dry_run_tells_the_difference() {
     let difference = || {
         let dry = PublishOptions {
             dry_run: true,
-            ..place.options()
+            ..place.remembering()
         };
-        let mut changes = place.publish(&dry).changes;
+        let mut changes = place.publish_with(&dry).changes;
         changes.sort();
         let path = |p: PathBuf| p.to_str().unwrap().to_owned();
         let row = |c: trust::change::Change| (path(c.path), c.difference, c.is_directory);
@@ -279,8 +253,8 @@ fn a_dry_run_tells_the_difference() {
     ];
     assert_eq!(difference(), expected);
     // With names elsewhere the tree is gone through twice; it is told once, and rightly.
-    fs::hard_link(tree.join("link"), place.dir.path().join("outside")).unwrap();
+    fs::hard_link(tree.join("link"), place.path("outside")).unwrap();
     assert_eq!(difference(), expected);
-    place.publish(&place.options());
+    place.publish_with(&place.remembering());
     assert_eq!(difference(), []);
 }

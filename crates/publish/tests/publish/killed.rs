@@ -4,12 +4,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use crate::support::Read;
 use publish::progress::Silent;
 use publish::{PublishOptions, publish};
+use sim::random::noise;
+use sim::time::now;
 use trust::key::SecretKey;
+
+use crate::support::Read;
 
 const PLACE: &str = "BULLA_TEST_KILLED_PLACE";
 const FILES: usize = 150;
@@ -40,14 +43,7 @@ fn child() {
 
 /// Content of a file in a turn: long enough that a publication takes a while, no two alike.
 fn content(turn: u64, file: usize) -> Vec<u8> {
-    let mut x = turn * 1000 + file as u64 + 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    };
-    (0..20_000).map(|_| next()).collect()
+    noise(turn * 1000 + file as u64 + 1, 20_000)
 }
 
 fn write_turn(tree: &Path, turn: u64) {
@@ -60,8 +56,7 @@ fn write_turn(tree: &Path, turn: u64) {
 
 /// Which turn the newest version holds; it must hold all of it.
 fn turn_of(repo: &Path, turns: u64) -> (u64, u64) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let read = Read::newest(repo, now.as_secs());
+    let read = Read::newest(repo, now());
     let first = read.content("d0/f0");
     let turn = (0..=turns).find(|turn| content(*turn, 0) == first);
     let turn = turn.expect("of no turn at all");

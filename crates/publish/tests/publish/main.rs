@@ -6,6 +6,7 @@
 mod golden;
 mod incremental;
 mod killed;
+mod place;
 mod renewal;
 mod restored;
 mod support;

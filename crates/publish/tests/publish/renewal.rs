@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use publish::pipeline::PublishOptions;
 use publish::publish_error::PublishError;
 use publish::renewal::{What, renew};
+use sim::time::now;
 use store::cache::{CacheLimits, DiskCache};
 use store::repository::Repository;
 use store::writer::Writer;
@@ -170,8 +171,7 @@ fn an_older_version_is_not_vouched_for_again() {
 async fn a_longer_time_is_kept_for_a_start_without_any_place() {
     let dir = tempfile::tempdir().unwrap();
     let (repo, state) = (dir.path().join("repo"), dir.path().join("state"));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let volume = volume_from(&repo, 1, now.as_secs() - 10);
+    let volume = volume_from(&repo, 1, now() - 10);
     let stamp = |seconds: u64| {
         let options = PublishOptions {
             state_dir: Some(state.clone()),

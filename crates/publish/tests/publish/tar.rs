@@ -3,52 +3,28 @@
 use std::fs;
 use std::io::{Cursor, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
-use crate::support::Read as Volume;
-use publish::pipeline::{Input, PublishOptions, publish};
-use publish::progress::{Published, Silent};
+use publish::pipeline::{Input, PublishOptions};
+use publish::progress::Published;
 use publish::publish_error::PublishError;
-use trust::key::SecretKey;
+use sim::random::noise;
 
-struct Place {
-    dir: tempfile::TempDir,
-}
+use crate::place::Place;
 
 impl Place {
-    fn new() -> Place {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("tree")).unwrap();
-        Place { dir }
-    }
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-    fn tree(&self) -> PathBuf {
-        self.path("tree")
-    }
-    fn publish<'a>(&self, input: impl Into<Input<'a>>) -> Result<Published, PublishError> {
-        self.publish_with(input, &PublishOptions::default())
-    }
-    fn publish_with<'a>(
-        &self,
-        input: impl Into<Input<'a>>,
-        options: &PublishOptions,
-    ) -> Result<Published, PublishError> {
-        let key = SecretKey::from_seed(&[7; 32]);
-        publish(input, &self.path("repo"), &key, options, &Silent)
-    }
     fn archive(&self, bytes: &[u8]) -> Result<Published, PublishError> {
-        let bytes = bytes.to_vec();
-        let open = || -> Box<dyn Read> { Box::new(Cursor::new(bytes.clone())) };
-        self.publish(Input::Tar(&open))
+        let open = || -> Box<dyn Read> { Box::new(Cursor::new(bytes.to_vec())) };
+        self.publish_input(Input::Tar(&open), &self.options())
     }
-    fn read(&self) -> Volume {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Volume::newest(&self.path("repo"), now.as_secs())
+
+    /// Whether nothing was published, and no repository left behind.
+    fn read_nothing(&self) -> bool {
+        !self.repo().exists()
     }
+
     /// What GNU tar makes of the tree.
     fn tar(&self, args: &[&str]) -> Vec<u8> {
         let mut command = Command::new("tar");
@@ -61,32 +37,16 @@ impl Place {
     }
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        ((x >> 32) as u8) | 1
-    };
-    (0..len).map(|_| next()).collect()
-}
-
 /// A tree with everything that an archive can carry.
 fn full(place: &Place) {
     let tree = place.tree();
-    let write = |path: &str, bytes: &[u8]| {
-        let path = tree.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, bytes).unwrap();
-    };
-    write("empty", b"");
-    write("inline", b"short");
-    write("whole", &noise(1, 900_000));
-    write("long", &noise(2, 3_000_000));
-    write("b/c/deep", b"deep");
-    write("b.txt", &noise(3, 5000));
-    write(
+    place.write("empty", b"");
+    place.write("inline", b"short");
+    place.write("whole", &noise(1, 900_000));
+    place.write("long", &noise(2, 3_000_000));
+    place.write("b/c/deep", b"deep");
+    place.write("b.txt", &noise(3, 5000));
+    place.write(
         &format!("long name {}/{}", "n".repeat(150), "m".repeat(200)),
         b"x",
     );
@@ -131,7 +91,7 @@ fn an_archive_has_the_root_of_its_tree() {
     let place = Place::new();
     full(&place);
     let tree = place.tree();
-    let made = place.publish(&tree).unwrap();
+    let made = place.publish();
     let root = place.read().offer.record.root;
     let pax = ["--format=pax", "--xattrs", "--xattrs-include=*"];
     for more in [&[][..], &["--sparse"], &["--sort=name"]] {
@@ -358,13 +318,6 @@ fn hostile_archives_are_refused_with_the_name() {
     }
 }
 
-impl Place {
-    /// Whether nothing was published, and no repository left behind.
-    fn read_nothing(&self) -> bool {
-        !self.path("repo").exists()
-    }
-}
-
 #[test]
 fn an_archive_that_is_cut_off_is_none() {
     let place = Place::new();
@@ -399,7 +352,7 @@ fn a_dry_run_and_patterns_work_as_for_a_tree() {
     let place = Place::new();
     let options = PublishOptions {
         exclude: publish::exclude::Exclude::new(&["*.o", "build/"]).unwrap(),
-        ..PublishOptions::default()
+        ..place.options()
     };
     let bytes = whole(&[
         file("a.o", b"x"),
@@ -407,14 +360,14 @@ fn a_dry_run_and_patterns_work_as_for_a_tree() {
         file("src/a", b"x"),
     ]);
     let open = || -> Box<dyn Read> { Box::new(Cursor::new(bytes.clone())) };
-    place.publish_with(Input::Tar(&open), &options).unwrap();
+    place.publish_input(Input::Tar(&open), &options).unwrap();
     let names: Vec<Vec<u8>> = place.read().inodes.keys().cloned().collect();
     assert_eq!(names, [&b""[..], b"src", b"src/a"]);
     let dry = PublishOptions {
         dry_run: true,
-        ..PublishOptions::default()
+        ..place.options()
     };
-    let told = place.publish_with(Input::Tar(&open), &dry).unwrap();
+    let told = place.publish_input(Input::Tar(&open), &dry).unwrap();
     let mut changes: Vec<_> = told.changes.iter().map(|c| c.path.clone()).collect();
     changes.sort();
     assert_eq!(

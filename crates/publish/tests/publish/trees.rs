@@ -4,73 +4,21 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use crate::support::Read;
 use publish::exclude::Exclude;
-use publish::progress::{Published, Silent};
+use publish::progress::Silent;
 use publish::publish_error::{PublishError, Unreadable};
 use publish::{PublishOptions, publish};
+use sim::random::noise;
+use sim::time::now;
 use trust::inode::{Content, FileContent, Mtime};
 use trust::key::SecretKey;
 
-fn key() -> SecretKey {
-    SecretKey::from_seed(&[7; 32])
-}
-
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap().as_secs()
-}
-
-fn run(tree: &Path, repo: &Path, options: &PublishOptions) -> Result<Published, PublishError> {
-    publish(tree, repo, &key(), options, &Silent)
-}
-
-/// A directory with a tree and a repository in it.
-struct Place {
-    dir: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Place {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("tree")).unwrap();
-        Place { dir }
-    }
-    fn tree(&self) -> PathBuf {
-        self.dir.path().join("tree")
-    }
-    fn repo(&self) -> PathBuf {
-        self.dir.path().join("repo")
-    }
-    fn write(&self, path: &str, content: &[u8]) {
-        let path = self.tree().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-    fn publish(&self) -> Published {
-        run(&self.tree(), &self.repo(), &PublishOptions::default()).unwrap()
-    }
-    fn read(&self) -> Read {
-        Read::newest(&self.repo(), now())
-    }
-}
-
-/// Bytes that do not repeat.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        ((x >> 32) as u8) | 1
-    };
-    (0..len).map(|_| next()).collect()
-}
+use crate::place::{Place, key};
 
 #[test]
 fn every_kind_and_attribute_comes_back() {
@@ -178,9 +126,9 @@ fn owners_and_extended_attributes() {
     }
     let options = PublishOptions {
         with_owner: true,
-        ..PublishOptions::default()
+        ..place.options()
     };
-    run(&tree, &place.repo(), &options).unwrap();
+    place.publish_with(&options);
     let read = place.read();
     let list = read.xattrs("file");
     assert_eq!(
@@ -199,7 +147,7 @@ fn owners_and_extended_attributes() {
     assert_eq!((owner.uid, owner.gid), (metadata.uid(), metadata.gid()));
 
     set("file", "user.bulla.volume", b"forged");
-    let error = run(&tree, &place.repo(), &options).unwrap_err();
+    let error = place.try_publish(&options).unwrap_err();
     let PublishError::Unreadable { path, why } = error else {
         panic!("{error}");
     };
@@ -247,9 +195,9 @@ fn one_root_whatever_the_threads() {
     for readers in [1, 2, 7] {
         let options = PublishOptions {
             readers: Some(readers),
-            ..PublishOptions::default()
+            ..place.options()
         };
-        let published = run(&place.tree(), &place.repo(), &options).unwrap();
+        let published = place.publish_with(&options);
         assert_eq!(published.unchanged, readers != 1);
         roots.push(place.read().offer.record.root);
     }
@@ -290,7 +238,7 @@ fn names_outside_of_the_tree_do_not_count() {
     let place = Place::new();
     place.write("a/one", &noise(1, 1000));
     place.write("two", &noise(2, 1000));
-    let outside = |name: &str| place.dir.path().join(name);
+    let outside = |name: &str| place.path(name);
     place.publish();
     let before = place.read();
     fs::hard_link(place.tree().join("a/one"), outside("one")).unwrap();
@@ -318,14 +266,14 @@ fn versions_follow_one_another_under_one_key() {
     assert!(!second.unchanged && !second.new_volume);
     assert_eq!(place.read().content("f"), b"2");
     let other = SecretKey::from_seed(&[8; 32]);
-    let options = PublishOptions::default();
+    let options = place.options();
     let refused = publish(&place.tree(), &place.repo(), &other, &options, &Silent);
     assert!(matches!(refused, Err(PublishError::WrongKey { .. })));
     let behind = PublishOptions {
         clock: state::Clock::fixed(now() - 1000),
-        ..PublishOptions::default()
+        ..place.options()
     };
-    let refused = run(&place.tree(), &place.repo(), &behind);
+    let refused = place.try_publish(&behind);
     assert!(matches!(refused, Err(PublishError::ClockBehind { .. })));
     assert_eq!(place.read().offer.record.version, 2);
 }
@@ -336,7 +284,7 @@ fn a_second_publisher_is_kept_out() {
     place.publish();
     let repository = store::repository::Repository::open(place.repo()).unwrap();
     let _writer = store::writer::Writer::begin(&repository).unwrap();
-    let refused = run(&place.tree(), &place.repo(), &PublishOptions::default());
+    let refused = place.try_publish(&place.options());
     assert!(matches!(refused, Err(PublishError::Locked { .. })));
 }
 
@@ -348,9 +296,9 @@ fn left_out_is_what_was_asked() {
     }
     let options = PublishOptions {
         exclude: Exclude::new(&["*.o", ".git/", "b/target"]).unwrap(),
-        ..PublishOptions::default()
+        ..place.options()
     };
-    let published = run(&place.tree(), &place.repo(), &options).unwrap();
+    let published = place.publish_with(&options);
     assert_eq!(published.totals.files, 2);
     let paths: Vec<_> = place.read().inodes.into_keys().collect();
     assert_eq!(paths, [&b""[..], b"a", b"a/keep.c", b"b", b"keep"]);
@@ -367,15 +315,15 @@ fn what_cannot_be_read_is_told_and_left_out_only_when_asked() {
     let (bad, directory) = (place.tree().join("a/bad"), place.tree().join("a"));
     rustix::fs::setxattr(&bad, "user.bulla.x", b"", flags).unwrap();
     fs::hard_link(&bad, place.tree().join("b")).unwrap();
-    let refused = run(&place.tree(), &place.repo(), &PublishOptions::default()).unwrap_err();
+    let refused = place.try_publish(&place.options()).unwrap_err();
     assert!(matches!(refused, PublishError::Unreadable { path, .. } if path == Path::new("a/bad")));
     assert!(!place.repo().exists(), "it was made for nothing");
 
     let skipping = PublishOptions {
         skip_unreadable: true,
-        ..PublishOptions::default()
+        ..place.options()
     };
-    let published = run(&place.tree(), &place.repo(), &skipping).unwrap();
+    let published = place.publish_with(&skipping);
     assert_eq!((published.totals.files, published.skipped_count), (2, 2));
     let skipped: Vec<_> = published.skipped.iter().map(|s| s.path.as_path()).collect();
     assert_eq!(skipped, [Path::new("a/bad"), Path::new("b")]);
@@ -383,8 +331,8 @@ fn what_cannot_be_read_is_told_and_left_out_only_when_asked() {
     assert_eq!(paths, [&b""[..], b"a", b"a/good", b"z"]);
     // A directory stays, with what is in it, without the attributes that could not be had.
     rustix::fs::setxattr(&directory, "user.bulla.x", b"", flags).unwrap();
-    assert!(run(&place.tree(), &place.repo(), &PublishOptions::default()).is_err());
-    let published = run(&place.tree(), &place.repo(), &skipping).unwrap();
+    assert!(place.try_publish(&place.options()).is_err());
+    let published = place.publish_with(&skipping);
     assert_eq!((published.totals.files, published.skipped_count), (2, 3));
 }
 
@@ -393,17 +341,20 @@ fn the_repository_is_not_published_into_itself() {
     let place = Place::new();
     place.write("f", b"content");
     let inside = place.tree().join("repo");
-    let refused = run(&place.tree(), &inside, &PublishOptions::default());
+    let refused = publish(&place.tree(), &inside, &key(), &place.options(), &Silent);
     assert!(matches!(
         refused,
         Err(PublishError::RepositoryInside { .. })
     ));
     let options = PublishOptions {
         exclude: Exclude::new(&["/repo/"]).unwrap(),
-        ..PublishOptions::default()
+        ..place.options()
     };
     assert_eq!(
-        run(&place.tree(), &inside, &options).unwrap().totals.files,
+        publish(&place.tree(), &inside, &key(), &options, &Silent)
+            .unwrap()
+            .totals
+            .files,
         1
     );
 }
@@ -414,15 +365,15 @@ fn a_dry_run_writes_nothing() {
     place.write("f", &noise(1, 100_000));
     let dry = PublishOptions {
         dry_run: true,
-        ..PublishOptions::default()
+        ..place.options()
     };
-    let told = run(&place.tree(), &place.repo(), &dry).unwrap();
+    let told = place.publish_with(&dry);
     assert!(!place.repo().exists());
     assert!(told.new_bytes > 80_000 && told.record_hash.is_none());
     place.publish();
     let before = place.read().offer.record_hash;
     place.write("g", &noise(2, 100_000));
-    let told = run(&place.tree(), &place.repo(), &dry).unwrap();
+    let told = place.publish_with(&dry);
     assert!(
         (80_000..110_000).contains(&told.new_bytes),
         "{}",
@@ -462,7 +413,7 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
             if turn >= 4 && told > 0 {
                 break;
             }
-            match run(&place.tree(), &place.repo(), &PublishOptions::default()) {
+            match place.try_publish(&place.options()) {
                 Ok(_) => {
                     let content = place.read().content("restless");
                     // At any one moment the file holds this turn up to somewhere, then the last.
@@ -480,9 +431,9 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
         }
         let options = PublishOptions {
             skip_unreadable: true,
-            ..PublishOptions::default()
+            ..place.options()
         };
-        let published = run(&place.tree(), &place.repo(), &options).unwrap();
+        let published = place.publish_with(&options);
         assert_eq!(published.totals.files + published.skipped_count, 2);
         stop.store(true, Ordering::Relaxed);
         thread.join().unwrap();
@@ -499,9 +450,9 @@ fn asked_to_stop_it_stops_and_the_old_version_stands() {
     place.write("f", b"1");
     place.publish();
     place.write("f", b"2");
-    let options = PublishOptions::default();
+    let options = place.options();
     options.cancel.store(true, Ordering::Relaxed);
-    let stopped = run(&place.tree(), &place.repo(), &options);
+    let stopped = place.try_publish(&options);
     assert!(matches!(stopped, Err(PublishError::Interrupted)));
     assert_eq!(place.read().content("f"), b"1");
 }
