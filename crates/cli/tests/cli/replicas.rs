@@ -4,6 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::metrics;
 use crate::support::{self, Home, Tmpfs, noise, skipped, wait_until};
 
 /// A published volume whose tree has some more files, and SOURCE of its server.
@@ -123,7 +124,10 @@ fn what_goes_wrong_has_its_exit_code() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until("the first block is written", || {
+        let segments = std::fs::read_dir(home.path("slow/segments"));
+        segments.is_ok_and(|mut files| files.next().is_some())
+    });
     home.run(&["pull", &server.source, "slow"]).ends(11);
     // The source vanishes half way; what arrived is kept.
     server.kill();
@@ -226,8 +230,11 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     }
     let last = ["--json", "publish", "tree", "repo", "--key", "key"];
     home.run(&last).ends(0);
-    let server = home.serve("repo");
-    home.run(&["verify", &server.source]).ends(0);
+    let serve = ["--json", "serve", "repo", "--listen", "127.0.0.1:0"];
+    let (_server, told) = metrics::start(&home, &[&serve[..], &metrics::ANY_PORT].concat(), 2);
+    let metrics_at = told[0]["address"].as_str().unwrap();
+    let source = told[1]["source"].as_str().unwrap();
+    home.run(&["verify", source]).ends(0);
     let dry_run = || home.run(&["--json", "prune", "repo", "--dry-run"]).ends(0);
     wait_until("only the newest version is valid", || {
         dry_run().field("kept").as_array().unwrap().len() == 1
@@ -244,15 +251,17 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     let before = size();
     home.run(&["prune", "repo", "--grace", "1s"]).ends(0);
     // Before and after the server has seen it, and when the files are gone.
-    home.run(&["verify", &server.source]).ends(0);
-    std::thread::sleep(Duration::from_millis(2500));
-    home.run(&["verify", &server.source]).ends(0);
+    home.run(&["verify", source]).ends(0);
+    wait_until("the server has seen it", || {
+        !metrics::get(metrics_at).contains("\nbulla_serve_new_heads_total 0\n")
+    });
+    home.run(&["verify", source]).ends(0);
     let again = home
         .run(&["--json", "prune", "repo", "--grace", "0s"])
         .ends(0);
     assert_eq!(again.field("freed_bytes"), 0);
     assert!(size() + freed / 2 < before, "{} of {before}", size());
-    home.run(&["verify", &server.source]).ends(0);
+    home.run(&["verify", source]).ends(0);
     home.run(&last).ends(0);
     home.run(&["prune", "nowhere"]).ends(10);
 }

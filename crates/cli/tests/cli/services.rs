@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::metrics;
 use crate::support::{Home, Mounted, Ran, skipped, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -69,17 +70,6 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn get(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let patience = Some(Duration::from_secs(10));
-    stream.set_read_timeout(patience).unwrap();
-    let request = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
-    stream.write_all(request).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 #[test]
 fn sockets_are_served_by_their_names_and_outlive_the_service() {
     let home = Home::new();
@@ -104,7 +94,7 @@ fn sockets_are_served_by_their_names_and_outlive_the_service() {
         assert_eq!(early.out, "hello\n");
         let late = home.run(&["cat", &by_http, "sub/again"]).ends(0);
         assert_eq!(late.out, "hello\n");
-        let page = get(metrics_at);
+        let page = metrics::get(&metrics_at.to_string());
         assert!(page.contains("bulla_serve_accepted_total "), "{page}");
         assert!(!page.contains("bulla_serve_accepted_total 0\n"), "{page}");
         service.signal(Signal::TERM);

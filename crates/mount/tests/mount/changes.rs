@@ -10,7 +10,7 @@ use rustix::fs::{Dir, Mode, OFlags};
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 
-use crate::fixture::{TestMount, World, errno, noise, now, quick, wait_until};
+use crate::fixture::{TestMount, World, errno, noise, quick, wait_until};
 
 /// Names that fill several nodes of a directory's tree.
 const MANY: usize = 4000;
@@ -71,6 +71,7 @@ async fn open_files_and_directories_outlive_their_statement() {
     let open = File::open(m.path("f")).unwrap();
     let before = open.metadata().unwrap();
     let mut dir = opendir(&m, "many");
+    world.clock.advance(Duration::from_secs(2));
     wait_until("the end", || fs::metadata(m.path("f")).is_err());
 
     assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO, "names");
@@ -170,7 +171,8 @@ async fn a_withheld_version_leaves_what_is_open_alone() {
     // Announced, and never given to the replica.
     let file = world.file(b"newer");
     let root = world.directory(vec![("f", file)]);
-    let head = world.model.publish(&root, now(), 3600).unwrap();
+    let now = world.now();
+    let head = world.model.publish(&root, now, 3600).unwrap();
     liar.tell(Lie::Head(head));
     m.wait_for_refreshes(2);
     assert_eq!(m.mounted().version(), 1);

@@ -156,6 +156,7 @@ async fn the_end_of_a_statement_is_told_once() {
     world.publish(vec![("f", file)], 1);
     let m = world.mount().await;
     let id = world.model.id().to_string();
+    world.clock.advance(Duration::from_secs(1));
     wait_until("the end", || fs::metadata(m.path("f")).is_err());
     wait_until("word of it", || !log.lines(&id).is_empty());
     m.wait_for_refreshes(5);

@@ -12,11 +12,11 @@ use sim::model::{Model, inode};
 pub use sim::random::noise;
 use sim::time::now;
 pub use sim::time::wait_until;
+use state::ManualClock;
 use store::Replica;
 use store::memory::MemoryStore;
 use store::object::ObjectName;
 use trust::inode::{Content, Inode};
-use trust::statement::VolumeId;
 use volume::{Volume, VolumeOptions};
 
 /// A publisher and the replica that it fills.
@@ -24,6 +24,8 @@ pub struct World {
     pub model: Model,
     pub store: Arc<MemoryStore>,
     pub state: tempfile::TempDir,
+    /// The clock of the publisher and of the readers. It stands still until a test moves it.
+    pub clock: ManualClock,
     sent: usize,
 }
 
@@ -33,8 +35,14 @@ impl World {
             model: Model::new(9).unwrap(),
             store: Arc::new(MemoryStore::new("memory")),
             state: tempfile::tempdir().unwrap(),
+            clock: ManualClock::at(now()),
             sent: 0,
         }
+    }
+
+    /// The time of the clock, unix seconds.
+    pub fn now(&self) -> u64 {
+        self.clock.clock().now()
     }
 
     pub fn file(&mut self, content: &[u8]) -> Inode {
@@ -80,7 +88,7 @@ impl World {
 
     /// As [`World::publish_root`], without telling the replica's head.
     pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
-        let head = self.model.publish(root, now(), seconds).unwrap();
+        let head = self.model.publish(root, self.now(), seconds).unwrap();
         self.send();
         head
     }
@@ -90,23 +98,21 @@ impl World {
     }
 
     pub async fn open_over(&self, replicas: Vec<Arc<dyn Replica>>) -> Arc<Volume> {
-        open(self.model.id(), replicas, self.state.path()).await
+        let options = VolumeOptions {
+            state_directory: self.state.path().to_owned(),
+            cache_bytes: 64 << 20,
+            deadline: Duration::from_millis(800),
+            clock: self.clock.clock(),
+            ..VolumeOptions::default()
+        };
+        let volume = Volume::open(self.model.id(), replicas, options).await;
+        volume.unwrap()
     }
 
     /// Mounts what is published, refreshing often.
     pub async fn mount(&self) -> TestMount {
         TestMount::new(self.open().await, quick()).await
     }
-}
-
-pub async fn open(id: VolumeId, replicas: Vec<Arc<dyn Replica>>, state: &Path) -> Arc<Volume> {
-    let options = VolumeOptions {
-        state_directory: state.to_owned(),
-        cache_bytes: 64 << 20,
-        deadline: Duration::from_millis(800),
-        ..VolumeOptions::default()
-    };
-    Volume::open(id, replicas, options).await.unwrap()
 }
 
 /// Options under which an update is seen within a test's patience.

@@ -16,7 +16,7 @@ use trust::root::{RootRecord, Totals};
 use trust::statement::VolumeId;
 use volume::{Volume, VolumeOptions};
 
-use crate::fixture::{TestMount, World, errno, noise, now, quick, wait_until};
+use crate::fixture::{TestMount, World, errno, noise, quick, wait_until};
 
 pub struct Publisher {
     pub tree: tempfile::TempDir,
@@ -206,7 +206,8 @@ async fn df_survives_whatever_was_signed() {
         let root = world.directory(vec![("file", file)]);
         let root = world.model.block(&root.encode()).unwrap();
         let spoil = |record: &mut RootRecord| record.totals = totals;
-        let head = world.model.publish_handle(root, now(), 3600, spoil);
+        let now = world.now();
+        let head = world.model.publish_handle(root, now, 3600, spoil);
         world.supply(head.unwrap());
         let mount = world.mount().await;
         let told = rustix::fs::statvfs(mount.path("")).unwrap();

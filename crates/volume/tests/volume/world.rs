@@ -8,7 +8,7 @@ use reader::ReadError;
 use sim::liar::{Liar, Lie};
 use sim::model::{Model, inode};
 pub use sim::random::noise;
-pub use sim::time::now;
+pub use sim::time::{eventually, now};
 use state::ManualClock;
 use store::Replica;
 use store::memory::MemoryStore;
@@ -102,6 +102,12 @@ impl World {
 
 pub fn soon() -> Fetch {
     Fetch::Until(Instant::now() + Duration::from_millis(400))
+}
+
+/// Waits until every task of this runtime has ended: nothing that a read started is in progress.
+pub async fn settle() {
+    let tasks = tokio::runtime::Handle::current().metrics();
+    eventually("all tasks have ended", || tasks.num_alive_tasks() == 0).await;
 }
 
 /// Reads a whole file by path.
