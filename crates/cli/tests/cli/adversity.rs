@@ -1,12 +1,12 @@
-//! What befalls an honest user of the real binary: clocks that are wrong, files that cannot be read, a
-//! key that signs two histories, a rehearsal before the real thing. quality.md, *Adversaries*.
+//! Mistakes and accidents of honest users, with the real binary: wrong clocks, unreadable files, a key that
+//! signs two histories, dry runs. Design: quality.md, *Adversaries*.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::support::{Home, Ran, copy, noise, skipped};
 
-/// Runs the binary through another program, where that is installed.
+/// Runs the binary by another program, if that is installed.
 fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
     let mut command = Command::new(program);
     command
@@ -30,7 +30,7 @@ fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
     }
 }
 
-/// Runs the binary under a clock that is wrong by so much; `None` where that cannot be done.
+/// Runs the binary with a clock that is wrong by `shift`; `None` if faketime is not installed.
 fn at(home: &Home, shift: &str, args: &[&str]) -> Option<Ran> {
     let words = ["--exclude-monotonic", "-f", shift];
     through("faketime", &words, &home.command(args))
@@ -48,7 +48,7 @@ fn a_reader_with_a_wrong_clock_is_refused_and_told_why() {
         assert!(ran.err.contains("clock"), "{shift}: {}", ran.err);
         assert_eq!(ran.out, "", "nothing is read");
     }
-    // The clock is mended, and nothing else has to be.
+    // With the right clock it works again.
     home.run(&["ls", &source]).ends(0);
     let within = at(&home, "+6d", &["ls", &source]).unwrap();
     within.ends(0);
@@ -64,9 +64,9 @@ fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
         return;
     };
     ran.ends(0);
-    // Not valid yet: a reader whose clock is right does not believe it.
+    // Not valid yet: a reader with the right clock refuses it.
     home.run(&["ls", &source]).ends(24);
-    // And the publisher is told that a new version would be no newer.
+    // The next publication fails too, because a new version would not be newer.
     let behind = home.publish().ends(1);
     assert!(behind.err.contains("the clock says"), "{}", behind.err);
     assert!(
@@ -76,7 +76,7 @@ fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
     );
 }
 
-/// Runs the binary without root's right to read everything.
+/// Runs the binary without root's permission to read everything.
 fn unprivileged(home: &Home, args: &[&str]) -> Option<Ran> {
     if !rustix::process::geteuid().is_root() {
         return Some(home.run(args));
@@ -135,7 +135,7 @@ fn one_key_that_signs_two_histories_is_a_fork() {
     copy(&home.path("repo"), &home.path("twin"));
     for (repo, seed) in [("repo", 5), ("twin", 6)] {
         std::fs::write(home.path("tree/news"), noise(10_000, seed)).unwrap();
-        // Another machine with the same key: it does not remember what the first one has signed.
+        // Another machine with the same key does not know what the first one has signed.
         let words = ["--json", "publish", "tree", repo, "--key", "key"];
         let mut machine = home.command(&words);
         machine.env("BULLA_STATE_DIR", home.path(&format!("state-of-{repo}")));
@@ -149,7 +149,7 @@ fn one_key_that_signs_two_histories_is_a_fork() {
         assert_eq!(forked.field("error")["kind"], "fork");
         assert_eq!(forked.records("entry").len(), 0, "nothing is read");
     }
-    // A fork is no outage that a mirror makes up for, and the one that was seen first stays good.
+    // A fork is not an outage that a mirror can hide. The version that was seen first stays valid.
     home.run(&[
         "ls",
         &home.source(&volume, "repo"),
@@ -193,7 +193,7 @@ fn a_rehearsal_tells_the_difference_and_writes_nothing() {
     assert_eq!(told.field("removed"), 1);
     let source = home.source(&volume, "repo");
     assert_eq!(home.run(&["--json", "stat", &source]).field("version"), 1);
-    // A rehearsal of a volume that does not exist yet leaves no repository behind.
+    // A dry run for a new volume creates no repository.
     home.run(&["publish", "tree", "r2", "--key", "key", "--dry-run"])
         .ends(0);
     assert!(!home.path("r2").exists());

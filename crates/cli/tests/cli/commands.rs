@@ -1,4 +1,4 @@
-//! The real binary from end to end: what it does, and with which exit code and hint it says no.
+//! The real binary from end to end: results, exit codes and hints.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -84,7 +84,7 @@ fn extract_gives_back_every_attribute_and_nothing_else() {
         0,
         "a hole stays a hole"
     );
-    // Into a pipe a name goes as it is, one a line; in a record it is lossless.
+    // In a pipe a name is written unchanged, one per line; in a record it is lossless.
     let listed = home.command(&["ls", &source]).output().unwrap().stdout;
     assert!(
         listed
@@ -93,7 +93,7 @@ fn extract_gives_back_every_attribute_and_nothing_else() {
     );
     let records = home.run(&["--json", "ls", &source]).ends(0).out;
     assert!(records.contains("path_base64"), "{records}");
-    // A directory that holds something is never filled.
+    // `extract` refuses a directory that is not empty.
     home.run(&["extract", &source, "out"]).ends(1);
 }
 
@@ -153,7 +153,7 @@ fn a_server_outlives_a_hangup_and_then_has_the_new_version() {
         assert!(std::time::Instant::now() < until, "still the old version");
     }
     assert!(server.lives());
-    // Where there is nothing, the server's word is not enough: absence is proved.
+    // Absence is proved; the server's claim is not enough.
     home.run(&["stat", &server.source, "sub/nothing"]).ends(10);
 }
 
@@ -176,7 +176,7 @@ fn nothing_is_read_without_the_right_volume_id() {
     mistyped[10] = if mistyped[10] == b'q' { b'p' } else { b'q' };
     let mistyped = String::from_utf8(mistyped).unwrap();
     home.run(&["ls", &format!("{mistyped}@{repo}")]).ends(2);
-    // Another volume's id, well written: the place is no place of it.
+    // A valid id of another volume: the location does not have it.
     let other = Home::new();
     let stranger = other.published();
     assert_ne!(stranger, volume);
@@ -203,12 +203,12 @@ fn liars_are_told_from_outages() {
     let bad = home.serve("bad");
     let mut honest = home.serve("repo");
     home.run(&["verify", &bad.source]).ends(20);
-    // One honest mirror is enough, whoever is asked first.
+    // One honest mirror is enough, in any order.
     home.run(&["verify", &bad.source, "--mirror", honest.location()])
         .ends(0);
     home.run(&["verify", &honest.source, "--mirror", bad.location()])
         .ends(0);
-    // Evidence beats outage.
+    // Evidence takes precedence over an outage.
     honest.kill();
     home.run(&[
         "verify",
@@ -291,7 +291,7 @@ fn a_second_publisher_waits_for_nobody() {
     let lock = std::fs::File::open(home.path("repo/lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
     home.publish().ends(11);
-    // Not by closing alone: a process that another test is just starting may still have it open.
+    // Closing alone does not unlock it: a process that another test is starting may still have it open.
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
     home.publish().ends(0);
 }
@@ -334,7 +334,7 @@ fn none_is_no_number_of_things() {
         &["log", &source, "--max", "0"],
     ] {
         let mut command = home.command(args);
-        // A server that starts after all must not be waited for.
+        // If the server starts by mistake, it must end at once.
         let ran = command.env("BULLA_LISTEN", "nowhere").output().unwrap();
         let ran = Ran::of(ran).ends(2);
         assert!(ran.err.contains("`0` is not a number"), "{}", ran.err);
@@ -433,8 +433,7 @@ fn a_name_that_comes_too_late_is_not_passed_over_in_silence() {
     assert!(!plain.err.contains("--name"), "{}", plain.err);
 }
 
-/// Whatever goes wrong, JSON ends with a result that agrees with the exit code; `ends` sees to error
-/// and hint.
+/// After any failure, JSON ends with a result that agrees with the exit code; `ends` checks error and hint.
 #[test]
 fn every_failure_closes_its_json_with_a_result() {
     let home = Home::new();

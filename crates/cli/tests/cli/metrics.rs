@@ -1,5 +1,5 @@
-//! docs/metrics.md and what the daemons hand out, held to be the same, both ways: every metric is in the
-//! document with its type and labels, and everything in the document is handed out.
+//! Compares docs/metrics.md with the output of the daemons: every metric is in the document with its type and
+//! labels, and every metric of the document is served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -116,7 +116,7 @@ fn get(address: &str) -> String {
     page.to_owned()
 }
 
-/// A daemon that is ended whatever happens.
+/// A daemon that is killed on drop.
 struct Daemon(Child);
 
 impl Drop for Daemon {
@@ -126,7 +126,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Starts a daemon and gives its first records, as many as `records`.
+/// Starts a daemon and returns its first `records` records.
 fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>) {
     let mut command = home.command(args);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -210,7 +210,7 @@ fn the_document_and_the_daemons_say_the_same() {
         );
     }
 
-    // And the numbers are those of what happened.
+    // The values agree with what happened.
     let of_volume = |name: &str| mounted[&format!("{name}{{volume=\"{volume}\"}}")];
     assert_eq!(of_volume("bulla_mount_version"), 1.0);
     assert!(of_volume("bulla_mount_blocks_fetched_total") > 0.0);

@@ -1,5 +1,5 @@
-//! A publication that is refused leaves nothing behind: no half-made repository that the next one would
-//! publish, or go on with.
+//! A refused publication leaves nothing behind: no incomplete repository that the next one would publish or
+//! continue with.
 
 use std::fs;
 
@@ -14,15 +14,15 @@ fn a_repository_inside_the_tree_is_not_even_begun() {
     let refused = home.run(&publish).ends(2);
     assert!(refused.err.contains("lies in the tree"), "{}", refused.err);
     assert!(!tree.join("sub/new").exists());
-    // A directory that was there stays, as empty as it was.
+    // An existing directory stays, and stays empty.
     fs::create_dir(tree.join("sub/mine")).unwrap();
     home.run(&["publish", "tree", "tree/sub/mine", "--key", "key"])
         .ends(2);
     assert_eq!(fs::read_dir(tree.join("sub/mine")).unwrap().count(), 0);
-    // The hint's other way works.
+    // The other solution of the hint works.
     let exclude = [&publish[..], &["--exclude", "/sub/new/"]].concat();
     home.run(&exclude).ends(0);
-    // And what was published there is not taken away by a refusal.
+    // A refusal does not remove a volume that was published there.
     home.run(&publish).ends(2);
     assert!(tree.join("sub/new/repo/head").exists());
 }
