@@ -37,7 +37,7 @@ fn at(home: &Home, shift: &str, args: &[&str]) -> Option<Ran> {
 }
 
 #[test]
-fn a_reader_with_a_wrong_clock_is_refused_and_told_why() {
+fn reader_with_a_wrong_clock_fails_with_the_reason() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     for shift in ["+30d", "-30d"] {
@@ -55,7 +55,7 @@ fn a_reader_with_a_wrong_clock_is_refused_and_told_why() {
 }
 
 #[test]
-fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
+fn version_from_a_fast_clock_is_refused_until_it_is_valid() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
@@ -86,7 +86,7 @@ fn unprivileged(home: &Home, args: &[&str]) -> Option<Ran> {
 }
 
 #[test]
-fn an_unreadable_file_stops_the_publication_unless_it_may_be_left_out() {
+fn unreadable_file_stops_the_publication_unless_it_is_skipped() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     std::fs::write(home.path("tree/secret"), b"not for you").unwrap();
@@ -161,7 +161,7 @@ fn one_key_that_signs_two_histories_is_a_fork() {
 }
 
 #[test]
-fn a_rehearsal_tells_the_difference_and_writes_nothing() {
+fn dry_run_shows_the_difference_and_writes_nothing() {
     let home = Home::new();
     let volume = home.published();
     std::fs::remove_dir_all(home.path("tree/sub/deep")).unwrap();
@@ -200,7 +200,7 @@ fn a_rehearsal_tells_the_difference_and_writes_nothing() {
 }
 
 #[test]
-fn a_missing_key_is_told_apart_from_a_missing_tree() {
+fn missing_key_and_missing_tree_have_different_errors() {
     let home = Home::new();
     home.published();
     for words in [
@@ -220,7 +220,7 @@ fn a_missing_key_is_told_apart_from_a_missing_tree() {
 }
 
 #[test]
-fn a_time_is_one_exact_field() {
+fn mtime_is_one_exact_field() {
     let home = Home::new();
     home.published();
     let odd = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);

@@ -37,7 +37,7 @@ fn bytes_of(home: &Home, args: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_read_once_is_read_again_without_the_servers_blocks() {
+fn cached_blocks_are_read_when_the_server_has_lost_them() {
     let home = Home::new();
     home.published();
     let mut server = home.serve("repo");
@@ -69,7 +69,7 @@ fn what_was_read_once_is_read_again_without_the_servers_blocks() {
 }
 
 #[test]
-fn what_was_read_once_is_read_again_while_no_server_answers() {
+fn cached_files_are_read_while_no_server_answers() {
     let home = Home::new();
     home.published();
     let mut server = home.serve("repo");
@@ -96,7 +96,7 @@ fn what_was_read_once_is_read_again_while_no_server_answers() {
 }
 
 #[test]
-fn a_cache_is_believed_in_nothing() {
+fn damaged_blocks_of_the_cache_are_fetched_again() {
     let home = Home::new();
     home.published();
     let server = home.serve("repo");
@@ -116,7 +116,7 @@ fn a_cache_is_believed_in_nothing() {
 }
 
 #[test]
-fn the_bounds_of_a_cache_hold() {
+fn cache_keeps_its_size_limits() {
     let home = Home::new();
     home.published();
     let server = home.serve("repo");
@@ -144,7 +144,7 @@ fn the_bounds_of_a_cache_hold() {
 }
 
 #[test]
-fn a_cache_on_a_full_disk_costs_nobody_a_byte() {
+fn full_cache_disk_does_not_affect_reads() {
     let home = Home::new();
     home.published();
     let server = home.serve("repo");
@@ -181,7 +181,7 @@ fn a_cache_on_a_full_disk_costs_nobody_a_byte() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_told_at_once() {
+fn unwritable_cache_is_reported_at_once() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     fs::write(home.path("file"), b"no directory").unwrap();

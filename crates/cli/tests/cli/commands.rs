@@ -98,7 +98,7 @@ fn extract_gives_back_every_attribute_and_nothing_else() {
 }
 
 #[test]
-fn cat_stat_ls_and_verify_tell_what_was_published() {
+fn cat_stat_ls_and_verify_show_the_published_tree() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
@@ -187,7 +187,7 @@ fn nothing_is_read_without_the_right_volume_id() {
 }
 
 #[test]
-fn liars_are_told_from_outages() {
+fn lies_and_outages_have_different_exit_codes() {
     let home = Home::new();
     let volume = home.published();
     copy(&home.path("repo"), &home.path("old"));
@@ -238,7 +238,7 @@ fn an_expired_version_is_refused() {
 }
 
 #[test]
-fn keys_are_guarded() {
+fn unusable_and_wrong_keys_are_refused() {
     let home = Home::new();
     home.published();
     home.run(&["key", "new", "--out", "key", "--no-passphrase"])
@@ -285,7 +285,7 @@ fn keys_are_guarded() {
 }
 
 #[test]
-fn a_second_publisher_waits_for_nobody() {
+fn second_publisher_fails_at_once() {
     let home = Home::new();
     home.published();
     let lock = std::fs::File::open(home.path("repo/lock")).unwrap();
@@ -297,7 +297,7 @@ fn a_second_publisher_waits_for_nobody() {
 }
 
 #[test]
-fn wrong_words_are_usage_errors_in_text_and_in_records() {
+fn wrong_arguments_are_usage_errors_in_text_and_in_records() {
     let home = Home::new();
     for words in [
         &["nonsense"][..],
@@ -323,7 +323,7 @@ fn wrong_words_are_usage_errors_in_text_and_in_records() {
 }
 
 #[test]
-fn none_is_no_number_of_things() {
+fn zero_is_refused_as_a_count() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     for args in [
@@ -342,7 +342,7 @@ fn none_is_no_number_of_things() {
 }
 
 #[test]
-fn an_empty_variable_names_no_configuration() {
+fn empty_config_variable_counts_as_unset() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let with = |value: &str| {
@@ -379,7 +379,7 @@ fn a_name_from_the_configuration_stands_for_a_source() {
 }
 
 #[test]
-fn the_manual_and_the_completions_tell_every_command() {
+fn manual_and_completions_have_every_command() {
     let home = Home::new();
     home.run(&["man", "--out", "pages"]).ends(0);
     for page in [
@@ -423,7 +423,7 @@ fn an_error_about_a_path_names_the_path() {
 }
 
 #[test]
-fn a_name_that_comes_too_late_is_not_passed_over_in_silence() {
+fn unused_name_of_an_existing_volume_is_reported() {
     let home = Home::new();
     home.published();
     let words = ["publish", "tree", "repo", "--key", "key", "--name", "other"];
@@ -435,7 +435,7 @@ fn a_name_that_comes_too_late_is_not_passed_over_in_silence() {
 
 /// After any failure, JSON ends with a result that agrees with the exit code; `ends` checks error and hint.
 #[test]
-fn every_failure_closes_its_json_with_a_result() {
+fn every_failure_ends_its_json_with_a_result() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     std::fs::write(home.path("bad.toml"), "x = 1\n").unwrap();

@@ -58,7 +58,7 @@ fn a_killed_publisher_leaves_the_last_version_whole() {
 
 /// The disk becomes full at many different points of a publication.
 #[test]
-fn a_full_disk_is_told_and_costs_nothing() {
+fn publication_on_a_full_disk_keeps_the_last_version() {
     let home = Home::new();
     let volume = home.published();
     let Some(small) = Tmpfs::of(&home, "small", 4 << 20) else {

@@ -110,7 +110,7 @@ fn publish_on(home: &Home, lasting: Duration) -> u64 {
 }
 
 #[test]
-fn a_crowd_follows_a_publisher_that_never_rests() {
+fn many_readers_follow_a_busy_publisher() {
     let long = std::env::var_os("BULLA_LONG").is_some();
     let (readers, seconds) = if long { (1000, 60) } else { (40, 6) };
     let home = Home::new();

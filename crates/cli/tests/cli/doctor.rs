@@ -79,7 +79,7 @@ fn private(path: &Path) {
 }
 
 #[test]
-fn all_is_well_where_nothing_is_wrong() {
+fn healthy_machine_has_no_problems() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     home.run(&["ls", &source]).ends(0);
@@ -198,7 +198,7 @@ fn a_cache_that_cannot_be_used_is_found() {
 }
 
 #[test]
-fn leftover_sockets_are_found_and_removed_when_told() {
+fn leftover_sockets_are_found_and_removed_with_fix() {
     let home = Home::new();
     private(&home.path("run/bulla"));
     let socket = home.path("run/bulla/1.sock");
@@ -215,7 +215,7 @@ fn leftover_sockets_are_found_and_removed_when_told() {
 }
 
 #[test]
-fn a_dead_mount_is_found_and_cleared_when_told() {
+fn dead_mount_is_found_and_cleared_with_fix() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("a dead mount", "no /dev/fuse");
     }

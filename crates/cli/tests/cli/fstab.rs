@@ -92,7 +92,7 @@ fn a_line_of_fstab_is_mounted_by_mount() {
 }
 
 #[test]
-fn mount_is_told_what_is_wrong_with_a_line() {
+fn wrong_lines_are_refused_with_a_reason() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let wrong = line(&home, &source, "sunshine");
@@ -114,7 +114,7 @@ fn mount_is_told_what_is_wrong_with_a_line() {
 }
 
 #[test]
-fn noexec_is_minded_and_what_cannot_be_had_is_refused() {
+fn noexec_is_applied_and_unsupported_options_are_refused() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let program = home.path("tree/program");

@@ -23,7 +23,7 @@ fn make(home: &Home, file: &str) -> String {
 }
 
 #[test]
-fn a_directory_is_listed_and_what_cannot_be_read_is_named() {
+fn directory_is_listed_with_its_unreadable_files() {
     let home = Home::new();
     let keys = home.path("keys");
     std::fs::create_dir_all(keys.join("below")).unwrap();
@@ -91,7 +91,7 @@ fn without_a_path_the_users_own_keys_are_listed() {
 }
 
 #[test]
-fn ctrl_c_at_the_prompt_leaves_the_terminal_its_echo() {
+fn ctrl_c_at_the_prompt_restores_the_echo() {
     let home = Home::new();
     // The shell survives the Ctrl-C of its terminal.
     let inside = format!(

@@ -142,7 +142,7 @@ fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>) {
 const ANY_PORT: [&str; 2] = ["--metrics", "127.0.0.1:0"];
 
 #[test]
-fn the_document_and_the_daemons_say_the_same() {
+fn document_and_daemons_have_the_same_metrics() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("metrics of a mount", "no /dev/fuse");
     }
@@ -225,7 +225,7 @@ fn the_document_and_the_daemons_say_the_same() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told() {
+fn address_in_use_is_reported() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

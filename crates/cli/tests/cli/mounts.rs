@@ -130,7 +130,7 @@ fn a_directory_of_a_million_names_is_read_in_bounded_memory() {
 }
 
 #[test]
-fn a_mount_goes_dark_when_the_statement_ends_and_comes_back_with_the_next() {
+fn mount_fails_when_the_statement_expires_and_recovers_with_a_new_one() {
     if !can_mount() {
         return;
     }

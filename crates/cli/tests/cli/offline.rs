@@ -69,7 +69,7 @@ impl Machines {
 }
 
 #[test]
-fn the_key_never_meets_the_tree() {
+fn key_and_tree_can_be_on_two_machines() {
     let two = Machines::new();
     // A new volume needs --publisher; a key is neither needed nor accepted.
     let nobody = ["publish", "tree", "repo", "--unsigned", "--out", "r"];
@@ -129,7 +129,7 @@ fn the_key_never_meets_the_tree() {
 }
 
 #[test]
-fn a_signer_makes_no_fork() {
+fn signer_refuses_to_make_a_fork() {
     let two = Machines::new();
     two.version("r1");
     two.write(b'2');
@@ -161,7 +161,7 @@ fn a_signer_makes_no_fork() {
 }
 
 #[test]
-fn what_was_changed_on_its_way_is_refused() {
+fn changed_or_unsigned_files_are_refused() {
     let two = Machines::new();
     two.request("r1").ends(0);
     two.to_key("r1");
@@ -211,7 +211,7 @@ fn what_was_changed_on_its_way_is_refused() {
 }
 
 #[test]
-fn a_signed_version_that_lay_about_too_long_is_refused() {
+fn expired_signed_version_is_not_installed() {
     let two = Machines::new();
     two.request("r1").ends(0);
     two.to_key("r1");
@@ -226,7 +226,7 @@ fn a_signed_version_that_lay_about_too_long_is_refused() {
 
 /// A USB stick that is not plugged in, or a directory that is not a repository, beside a good location.
 #[test]
-fn a_mirror_on_disk_that_is_not_there_is_one_that_does_not_answer() {
+fn missing_local_mirror_counts_as_unavailable() {
     let home = Home::new();
     let volume = home.published();
     std::fs::create_dir(home.path("empty")).unwrap();

@@ -96,7 +96,7 @@ fn check_documents(home: &Home, share: &Path, man_ending: &str) {
 }
 
 #[test]
-fn make_install_puts_everything_in_place() {
+fn make_install_installs_all_files() {
     let home = Home::new();
     script(&home, "install.sh", "/opt/bulla", &[]).ends(0);
     let stage = home.path("stage");
@@ -132,7 +132,7 @@ fn make_install_puts_everything_in_place() {
 }
 
 #[test]
-fn what_cannot_be_installed_is_told() {
+fn failed_installation_is_reported() {
     let home = Home::new();
     script(&home, "install.sh", "opt", &[]).ends(2);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install.sh");

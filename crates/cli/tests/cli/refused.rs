@@ -6,7 +6,7 @@ use std::fs;
 use crate::support::Home;
 
 #[test]
-fn a_repository_inside_the_tree_is_not_even_begun() {
+fn repository_inside_the_tree_is_not_created() {
     let home = Home::new();
     let tree = home.path("tree");
     home.published();
@@ -28,7 +28,7 @@ fn a_repository_inside_the_tree_is_not_even_begun() {
 }
 
 #[test]
-fn a_new_volume_of_nobody_makes_no_repository() {
+fn new_volume_without_a_publisher_makes_no_repository() {
     let home = Home::new();
     fs::create_dir(home.path("tree")).unwrap();
     let unsigned = ["publish", "tree", "repo", "--unsigned", "--out", "request"];
@@ -39,7 +39,7 @@ fn a_new_volume_of_nobody_makes_no_repository() {
 }
 
 #[test]
-fn a_name_that_is_none_leaves_no_repository() {
+fn invalid_name_leaves_no_repository() {
     let home = Home::new();
     home.run(&["key", "new", "--out", "key", "--no-passphrase"])
         .ends(0);

@@ -96,7 +96,7 @@ fn a_replica_of_a_path_says_so_and_denies_the_rest() {
 }
 
 #[test]
-fn what_goes_wrong_has_its_exit_code() {
+fn failures_of_pull_have_their_exit_codes() {
     let home = Home::new();
     let (volume, mut server) = served(&home);
     home.run(&["pull", &server.source, "tree"]).ends(1);
@@ -183,7 +183,7 @@ fn a_killed_pull_leaves_the_last_version_whole() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_costs_nothing() {
+fn pull_on_a_full_disk_keeps_the_last_version() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");

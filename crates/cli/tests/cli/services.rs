@@ -119,7 +119,7 @@ fn sockets_are_served_by_their_names_and_outlive_the_service() {
 }
 
 #[test]
-fn a_socket_of_no_use_is_refused() {
+fn unusable_socket_is_refused() {
     let home = Home::new();
     home.published();
     let datagrams = || UdpSocket::bind("127.0.0.1:0").unwrap().into();
@@ -153,7 +153,7 @@ fn a_socket_of_no_use_is_refused() {
 }
 
 #[test]
-fn systemds_own_program_activates_it() {
+fn systemd_socket_activate_starts_the_server() {
     let program = "/usr/bin/systemd-socket-activate";
     if !Path::new(program).exists() {
         return skipped("systemd-socket-activate", "it is not installed");
@@ -232,7 +232,7 @@ fn a_server_says_when_it_is_ready_and_when_it_ends() {
 }
 
 #[test]
-fn a_mount_in_the_foreground_says_when_it_stands() {
+fn foreground_mount_reports_when_it_is_ready() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("mount", "no /dev/fuse");
     }

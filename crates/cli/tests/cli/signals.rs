@@ -15,7 +15,7 @@ fn is_mounted(directory: &Path) -> bool {
 }
 
 #[test]
-fn a_signal_as_soon_as_the_mount_stands_takes_it_away() {
+fn signal_right_after_mounting_unmounts() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     if !Path::new("/dev/fuse").exists() {

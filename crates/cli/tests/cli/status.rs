@@ -56,7 +56,7 @@ fn record(home: &Home) -> Value {
 }
 
 #[test]
-fn a_mount_tells_how_it_does() {
+fn mount_reports_its_state() {
     if !can_mount() {
         return;
     }
@@ -150,7 +150,7 @@ fn a_mount_tells_how_it_does() {
 }
 
 #[test]
-fn the_dead_are_told_and_their_sockets_cleared() {
+fn dead_mounts_are_reported_and_their_sockets_removed() {
     if !can_mount() {
         return;
     }
@@ -181,7 +181,7 @@ fn the_dead_are_told_and_their_sockets_cleared() {
 }
 
 #[test]
-fn whoever_talks_without_end_or_not_at_all_is_mute() {
+fn endless_or_silent_daemons_are_mute() {
     let home = Home::new();
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);

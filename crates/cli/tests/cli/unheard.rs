@@ -37,7 +37,7 @@ fn ends(home: &Home, args: &[&str], code: i32) {
 }
 
 #[test]
-fn a_failure_keeps_its_exit_code() {
+fn failure_keeps_its_exit_code() {
     let home = Home::new();
     ends(&home, &[], 2);
     ends(&home, &["ls", "nosuch"], 2);
@@ -56,7 +56,7 @@ fn a_failure_keeps_its_exit_code() {
 }
 
 #[test]
-fn what_ends_well_ends_well() {
+fn successful_commands_still_succeed() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     for which in 0..2 {
@@ -74,7 +74,7 @@ fn what_ends_well_ends_well() {
 }
 
 #[test]
-fn a_mount_is_made_and_taken_away() {
+fn mount_and_umount_still_work() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("mount", "no /dev/fuse");
     }

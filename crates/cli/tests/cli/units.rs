@@ -55,7 +55,7 @@ fn analyze() -> Option<Command> {
 /// A socket that is enabled while its service runs is opened when the service starts again, because only then
 /// can the service get it.
 #[test]
-fn a_further_socket_opens_with_the_service_that_it_is_for() {
+fn additional_socket_opens_with_its_service() {
     let mut further = Vec::new();
     for entry in fs::read_dir(contrib()).unwrap() {
         let path = entry.unwrap().path();
@@ -101,7 +101,7 @@ fn systemd_understands_every_unit() {
 }
 
 #[test]
-fn services_are_closed_to_all_that_they_do_not_need() {
+fn services_stay_below_the_exposure_limit() {
     let home = Home::new();
     let exposed = |unit: &Path| {
         let mut command = analyze()?;

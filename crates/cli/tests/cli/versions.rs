@@ -33,7 +33,7 @@ fn cat(home: &Home, source: &str, freshness: &str) -> Ran {
 }
 
 #[test]
-fn a_version_that_is_over_is_read_under_grace_or_a_pin_only() {
+fn expired_version_is_read_only_with_grace_or_a_pin() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     std::fs::write(home.path("tree/a"), "second\n").unwrap();
@@ -60,7 +60,7 @@ fn a_version_that_is_over_is_read_under_grace_or_a_pin_only() {
 }
 
 #[test]
-fn a_publication_that_shortens_the_validity_says_so() {
+fn publication_that_shortens_the_validity_prints_a_note() {
     let home = Home::new();
     home.published();
     let renew = ["--json", "renew", "repo", "--key", "key", "--valid", "30d"];
@@ -127,7 +127,7 @@ fn a_pin_reads_an_older_version_and_moves_no_floor() {
 }
 
 #[test]
-fn a_mount_under_grace_reads_on_and_says_so_once() {
+fn mount_under_grace_works_and_logs_it_once() {
     if !std::path::Path::new("/dev/fuse").exists() {
         return skipped("mount", "no /dev/fuse");
     }
@@ -196,7 +196,7 @@ fn a_mount_under_grace_reads_on_and_says_so_once() {
 }
 
 #[test]
-fn renew_gives_the_same_tree_more_time() {
+fn renew_extends_the_validity_of_the_same_tree() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let before = home.run(&["--json", "stat", &source]).ends(0);
@@ -225,7 +225,7 @@ fn renew_gives_the_same_tree_more_time() {
 }
 
 #[test]
-fn log_tells_every_version_and_nothing_false() {
+fn log_lists_every_version_and_no_false_content() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
@@ -302,7 +302,7 @@ fn log_tells_every_version_and_nothing_false() {
 }
 
 #[test]
-fn diff_tells_what_a_rehearsal_told() {
+fn diff_shows_the_same_as_a_dry_run() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let refused = home.run(&["diff", &source]).ends(10);

@@ -37,7 +37,7 @@ fn serve(home: &Home, volume: &str) -> Serving {
 }
 
 #[test]
-fn what_is_served_over_http_is_read_like_anything_else() {
+fn volumes_over_http_are_read_like_others() {
     let home = Home::new();
     let volume = home.published();
     let serving = serve(&home, &volume);
@@ -87,7 +87,7 @@ fn authority(home: &Home) -> Identity {
 }
 
 #[test]
-fn tls_is_believed_by_authority_or_not_needed() {
+fn tls_is_verified_by_an_authority_or_not_at_all() {
     let home = Home::new();
     let volume = home.published();
     let setup = Setup {
@@ -123,7 +123,7 @@ fn tls_is_believed_by_authority_or_not_needed() {
 }
 
 #[test]
-fn a_web_server_that_is_none_for_this_is_told_from_one_that_lies() {
+fn unusable_and_lying_web_servers_have_different_errors() {
     let home = Home::new();
     let volume = home.published();
     let Some(nginx) = Nginx::start(&home.path("repo"), Setup::default()) else {
