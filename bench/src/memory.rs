@@ -8,35 +8,35 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How often something is looked at that may go up and down.
+/// Sampling period of values that go up and down.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Bytes of a process that are in memory now.
+/// Resident memory of a process, bytes.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))
         .with_context(|| format!("process {pid} is gone"))?;
     field_bytes(&status, "VmRSS").with_context(|| format!("process {pid} has ended"))
 }
 
-/// Most bytes of a process that were in memory at a time; none once it has ended.
+/// Peak resident memory of a process, bytes; none once it has ended.
 pub fn peak_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     field_bytes(&status, "VmHWM")
 }
 
-/// Pages that the kernel holds for all TCP sockets of this machine, both ends of local ones.
+/// Pages that the kernel uses for all TCP sockets of this machine, both ends of local ones.
 pub fn socket_pages() -> Result<u64> {
     let sockets = fs::read_to_string("/proc/net/sockstat").context("reading /proc/net/sockstat")?;
     tcp_pages(&sockets).context("/proc/net/sockstat has an unknown format")
 }
 
-/// Bytes of a page. It is dear to ask: the kernel walks through all memory of this process.
+/// Bytes of a page. The call is expensive: the kernel walks through all memory of this process.
 pub fn page_bytes() -> Result<u64> {
     let maps = fs::read_to_string("/proc/self/smaps").context("reading /proc/self/smaps")?;
     field_bytes(&maps, "KernelPageSize").context("/proc/self/smaps has no page size")
 }
 
-/// Runs something while another thread looks at `sample`; what came out, and the most that was seen.
+/// Runs something while another thread calls `sample`. Returns the result and the largest sample.
 pub fn most<T>(sample: impl Fn() -> u64 + Send, run: impl FnOnce() -> T) -> (T, u64) {
     let (over, wait) = channel::<()>();
     thread::scope(|scope| {
@@ -104,7 +104,7 @@ mod tests {
         });
         assert_eq!(sum, held_bytes);
         assert!(most > before + held_bytes as u64 / 2, "{before} {most}");
-        // The kernel counts the two a little apart.
+        // The kernel's two counters differ a little.
         assert!(peak_bytes(own).unwrap() > before + held_bytes as u64 / 2);
     }
 }
