@@ -28,12 +28,12 @@ const FLAGS: &[&str] = &[
     "-Ccodegen-units=1",
 ];
 
-/// Largest resident set of a target, MiB: a decoder that believes a stated length passes this.
+/// Memory limit of a target, MiB. A decoder that allocates an unchecked length exceeds it.
 const MEMORY_MIB: u32 = 512;
 /// Longest time for one input, seconds.
 const INPUT_S: u32 = 5;
 
-/// The target that must find something, and how long it may take, seconds.
+/// The control target, which must find its planted defect, and its time limit, seconds.
 const CONTROL: &str = "control";
 const CONTROL_S: u32 = 30;
 
@@ -137,8 +137,8 @@ fn build(root: &Path, targets: &[String]) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 /// Writes the compiler wrapper, which adds the flags. Cargo calls it for packages of the workspace only, so
-/// dependencies are those of the tests, as they are. Cargo keeps what different wrappers build apart by
-/// their paths: the path changes with the flags.
+/// dependencies are shared with the tests. Cargo keeps builds with different wrappers apart by the path of
+/// the wrapper, so the path changes with the flags.
 fn wrapper(directory: &Path) -> Result<PathBuf> {
     let text = format!("#!/bin/sh\nexec \"$@\" {}\n", FLAGS.join(" "));
     let mut hasher = DefaultHasher::new();

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-/// What `test result:` lines count.
+/// The counts of `test result:` lines.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
     pub passed: u64,
