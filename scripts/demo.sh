@@ -32,7 +32,7 @@ cleanup() {
     rm -rf --one-file-system "$work"
     exit "$code"
 }
-# A test may bring a program that is already built.
+# A test can set BULLA_PROGRAM to a program that is already built.
 bulla="${BULLA_PROGRAM:-$PWD/target/release/bulla}"
 trap cleanup EXIT
 trap 'exit 130' INT TERM
@@ -46,7 +46,7 @@ export BULLA_CONFIG="$work/config.toml"
 : >"$BULLA_CONFIG"
 began="$(now)"
 
-# A tree that every machine has, of some thousand files and no more than a gigabyte.
+# A tree that every machine has, with some thousand files and at most a gigabyte.
 choose() {
     for candidate in /usr/share/doc /usr/include /usr/share/perl /usr/lib/python3 /usr/share/zoneinfo /usr/share /etc; do
         [ -d "$candidate" ] || continue
@@ -114,8 +114,8 @@ if [ "$code" -eq 31 ]; then
 fi
 [ "$code" -eq 0 ] || exit "$code"
 
-# Kind, mode, size, time to the nanosecond, link count and target of everything; a directory's size
-# and link count are the file system's own business.
+# Kind, mode, size, time to the nanosecond, link count and target of each file. Sizes and link counts of
+# directories are left out, because they depend on the file system.
 listing() {
     (cd "$1" && find . \( -type d -printf '%P|%y|%m|%T@\n' \) -o -printf '%P|%y|%m|%s|%T@|%n|%l\n' | sort)
 }
@@ -151,7 +151,7 @@ arrive_s="$(since "$t")"
 echo "the mount shows it after $arrive_s s: $(cat "$mnt/NEWS.demo")"
 "$bulla" -q umount "$mnt"
 
-# expect CODE WHAT COMMAND...: runs a command that must fail with just this exit code.
+# expect CODE WHAT COMMAND...: runs a command that must fail with exactly this exit code.
 expect() {
     wanted="$1"
     shift
