@@ -128,13 +128,13 @@ cmp "$work/tree.list" "$work/mnt.list" || fail "attributes differ" "diff $work/t
 diff -r --no-dereference "$tree" "$mnt" || fail "contents differ" "this is a defect of bulla"
 echo "equal: $(wc -l <"$work/mnt.list") entries, in $(since "$t") s"
 
-say "Read it all again, by tar"
+say "Read everything again with tar"
 t="$(now)"
 (cd "$mnt" && tar cf - .) | wc -c >/dev/null
 read_s="$(since "$t")"
 echo "$files files in $read_s s: $(rate "$files" "$read_s") files/s, $(rate "$((bytes / 1048576))" "$read_s") MiB/s"
 
-say "Publish a change, and see it arrive"
+say "Publish a change, and wait until the mount shows it"
 cp -a "$work/repo" "$work/old-repo" # for the liar below
 echo "hello from version 2" >"$tree/NEWS.demo"
 show "bulla publish tree repo --key key"
@@ -179,12 +179,12 @@ serve "$work/bad-repo" bad
 bad="$address"
 expect 20 verify "$volume@$bad"
 
-say "The same liar, with an honest mirror beside it: the lie costs nothing but a log line"
+say "The same server with an honest mirror: the lie causes only a line in the log"
 show "bulla verify VOLUMEID@$bad --mirror $honest"
 "$bulla" verify "$volume@$bad" --mirror "$honest" 2>"$work/err"
 grep -c . "$work/err" | sed 's/$/ lines of evidence in the log/'
 
-say "A server that is simply gone: an outage, not an attack"
+say "A server that has stopped: an outage, not an attack"
 kill "${servers[-1]}"
 wait "${servers[-1]}" 2>/dev/null || true
 expect 30 ls "$volume@$bad" --deadline 2s

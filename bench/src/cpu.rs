@@ -145,7 +145,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_name_full_of_parentheses_does_not_shift_the_fields() {
+    fn parentheses_in_a_name_do_not_shift_the_fields() {
         let line = "7 (a) (b c) S 3 7 7 0 -1 4194304 104 0 0 0 150 50 700 300 20 0 1 0 1311 31 384";
         assert_eq!(
             parse_stat(line),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_is_inherited_and_given_back() {
+    fn pin_is_inherited_and_undone() {
         let allowed = |list: &str| -> String {
             list.lines()
                 .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))

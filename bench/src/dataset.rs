@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dice_are_repeatable_and_a_shuffle_loses_nothing() {
+    fn random_numbers_are_repeatable_and_a_shuffle_keeps_all_items() {
         let order = |seed| {
             let mut list: Vec<u32> = (0..100).collect();
             Dice::new(seed).shuffle(&mut list);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_of_growing_size_hold_what_they_say() {
+    fn trees_of_growing_size_have_their_number_of_files() {
         let dir = tempfile::tempdir().unwrap();
         let field = Field::new(dir.path(), crate::field::Scale::Quick, Path::new("none")).unwrap();
         let tree = many_files(&field).unwrap();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_described_and_an_absent_binary_told() {
+    fn machine_is_described_and_missing_binary_reported() {
         let here = Environment::of(Path::new("/nonexistent"), None, Path::new("/tmp")).unwrap();
         assert!(here.processors > 0 && here.memory_bytes > 1 << 20);
         assert!(here.kernel.starts_with("Linux"), "{}", here.kernel);

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_run_is_kept_out_and_a_later_one_finds_a_clean_place() {
+    fn second_run_is_refused_and_a_later_one_starts_clean() {
         let dir = tempfile::tempdir().unwrap();
         let field = Field::new(dir.path(), Scale::Quick, Path::new("bulla")).unwrap();
         let claim = field.claim().unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_takes_no_bytes() {
+    fn hole_uses_no_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let before = disk_bytes(dir.path()).unwrap();
         let file = File::create(dir.path().join("hole")).unwrap();

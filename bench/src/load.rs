@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_complete_at_its_end_however_it_is_cut() {
+    fn answer_is_complete_at_its_end_for_any_split() {
         let parts = [
             message(kind::RECORDS, &[7; 100]),
             message(kind::RECORDS, &[8; 3]),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error_and_a_head_an_end() {
+    fn refusal_is_an_error_and_head_ends_an_answer() {
         let mut answer = Answer::default();
         answer.take(&message(kind::HEAD, &[1; 10])).unwrap();
         assert!(answer.complete);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_and_absent_ones_told() {
+    fn fields_are_read_and_missing_ones_reported() {
         let status = "Name:\tVmRSS\nVmHWM:\t    2048 kB\nVmRSS:\t     16 kB\n";
         assert_eq!(field_bytes(status, "VmRSS"), Some(16 << 10));
         assert_eq!(field_bytes(status, "VmHWM"), Some(2 << 20));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_for_a_while_is_seen() {
+    fn temporary_memory_is_counted() {
         let own = std::process::id();
         let before = resident_bytes(own).unwrap();
         let held_bytes = 64 << 20;

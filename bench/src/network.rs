@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_cross_whole_and_no_earlier_than_they_may() {
+    fn bytes_arrive_unchanged_and_not_too_early() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || {

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_command_is_quoted() {
+    fn error_of_a_command_has_its_output() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo no space >&2; exit 3"]);
         let error = run(&mut command, Path::new("/tmp"))
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_command_is_seen() {
+    fn memory_of_a_command_is_measured() {
         // The shell keeps its input in a variable, in memory.
         let bytes = 32 << 20;
         let script =
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_ends_early_is_told_with_its_words() {
+    fn daemon_that_ends_early_is_reported_with_its_output() {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo port taken; exit 1"]);

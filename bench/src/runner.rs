@@ -196,7 +196,7 @@ mod tests {
     };
 
     #[test]
-    fn every_contestant_runs_as_often_before_another_as_after_it() {
+    fn each_contestant_runs_as_often_before_another_as_after_it() {
         for count in [2, 3, 12] {
             let mut first_wins = 0;
             for round in 0..2 * count {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_interleave_failures_are_told_and_reaches_judged() {
+    fn rounds_interleave_failures_are_reported_and_goals_judged() {
         let dir = tempfile::tempdir().unwrap();
         let field = Field::new(dir.path(), Scale::Quick, dir.path()).unwrap();
         let outcome = run(&FIGURE, &field, Environment::default()).unwrap();

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_leaves_out_what_a_table_of_the_sign_test_does() {
+    fn interval_agrees_with_a_table_of_the_sign_test() {
         let first = |count: u32| (1..=count).map(f64::from).collect::<Vec<_>>();
         assert_eq!(interval(&[]), None);
         assert_eq!(interval(&first(5)), None);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_chosen_round_by_round() {
+    fn worst_sample_is_chosen_round_by_round() {
         let series: [&[f64]; 2] = [&[1.0, 5.0, 3.0], &[2.0, 4.0, 9.0]];
         assert_eq!(round_by_round(&series, f64::max), [2.0, 5.0, 9.0]);
         assert_eq!(round_by_round(&series, f64::min), [1.0, 4.0, 3.0]);

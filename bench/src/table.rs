@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_without_a_peer_is_never_met() {
+    fn goal_without_a_peer_is_never_met() {
         let verdict = Verdict {
             metric: "wall".to_owned(),
             placement: Placement::Unpinned,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn even_is_only_what_the_rounds_leave_open() {
+    fn even_needs_rounds_that_prove_no_difference() {
         let shown = |interval| {
             judged(&Verdict {
                 metric: "warm".to_owned(),

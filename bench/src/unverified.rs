@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_stands_once_in_the_product_and_not_in_the_copy() {
+    fn check_occurs_once_in_the_product_and_not_in_the_copy() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FILE);
         let text = fs::read_to_string(source).unwrap();
         let without = patched(&text).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_follows_the_source_and_leaves_the_rest_alone() {
+    fn copy_follows_the_source_and_keeps_unchanged_files() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir_all(from.join("work")).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bit_is_flipped_where_the_content_lies() {
+    fn one_bit_of_the_content_is_flipped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("segment"), b"headcontenttail").unwrap();
         flip(dir.path(), b"content").unwrap();

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_that_is_no_positive_number_is_refused() {
+    fn factor_must_be_a_positive_number() {
         assert_eq!(factor("2.5").unwrap(), 2.5);
         for bad in ["", "0", "-1", "inf", "NaN", "off"] {
             assert!(factor(bad).is_err(), "{bad}");

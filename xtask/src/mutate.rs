@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutant_is_of_another_version_than_the_product() {
+    fn mutant_has_another_version_than_the_product() {
         let root = crate::workspace_root();
         let read = |name: &str| std::fs::read(root.join(name)).unwrap();
         let table =
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noticed_is_kept_until_it_is_not() {
+    fn noticed_mutations_are_stored_until_they_are_missed() {
         let directory = tempfile::tempdir().unwrap();
         let noticed = Noticed::in_directory(directory.path());
         assert!(noticed.read().is_empty());

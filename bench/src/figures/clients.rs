@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn both_scales_have_the_row_that_others_are_compared_with() {
+    fn both_scales_have_the_reference_row() {
         for scale in [Scale::Full, Scale::Quick] {
             assert_eq!(clients(scale).get(1).copied().map(name_of).unwrap(), FEW);
         }

@@ -321,7 +321,7 @@ mod tests {
     use crate::runner;
 
     #[test]
-    fn rows_are_named_as_people_write_numbers() {
+    fn rows_have_readable_numbers() {
         assert_eq!(name_of(1_000, "names"), SMALLEST);
         assert_eq!(name_of(10_000_000, "blocks"), "10,000,000 blocks");
         assert_eq!(name_of(100, "files"), "100 files");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_has_a_fixed_part_and_one_of_the_blocks() {
+    fn budget_has_a_fixed_part_and_a_part_per_block() {
         assert_eq!(share(256 << 20, 0), 1.0);
         assert_eq!(share(256 << 20, 4 << 20), 0.5);
     }

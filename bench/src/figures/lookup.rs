@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_timer_is_read_and_an_answer_without_the_file_refused() {
+    fn timer_is_read_and_an_answer_without_the_file_refused() {
         let line = |bytes| {
             format!(
                 "\n\n12 connections in 0.9s\n34 connections in 2 real seconds, {bytes} bytes read per connection\n"

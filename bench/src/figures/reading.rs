@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_refuse_what_is_short() {
+    fn readers_refuse_short_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, vec![7; 10_000]).unwrap();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hundredth_slowest_is_found() {
+    fn percentile_99_is_the_slowest_hundredth() {
         let times: Vec<f64> = (0..1000).map(f64::from).collect();
         assert_eq!(percentile(&times, 99), 989.0);
         assert_eq!(percentile(&[], 99), 0.0);

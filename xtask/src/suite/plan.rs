@@ -197,7 +197,7 @@ mod tests {
 
     /// Divides this binary: each test runs once.
     #[test]
-    fn the_parts_of_a_binary_are_all_of_it() {
+    fn parts_of_a_binary_have_all_its_tests() {
         let own = Executable {
             path: std::env::current_exe().unwrap(),
             directory: crate::workspace_root().join("xtask"),

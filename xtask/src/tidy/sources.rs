@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_no_longer_needed_fires() {
+    fn unneeded_entry_fires() {
         let root = crate::workspace_root();
         let long = LongFiles::parse("xtask/src/main.rs: was long\nnowhere.rs: gone\n");
         assert_eq!(long.unused(&root).len(), 2);
