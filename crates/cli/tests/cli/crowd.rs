@@ -91,7 +91,7 @@ async fn read_on(source: Source, state: std::path::PathBuf, first: u64, storm: A
             let before = format!("d{place}/inner/only-{}", version.wrapping_sub(1));
             let how = Fetch::Until(volume.deadline());
             let before = snapshot.resolve(before.as_bytes(), how).await.unwrap();
-            assert!(before.is_none(), "a name of the version before");
+            assert!(before.is_none(), "a name of the previous version");
         }
     }
 }

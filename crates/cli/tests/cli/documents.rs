@@ -49,7 +49,7 @@ fn blocks(document: &str) -> Vec<Block> {
             });
         }
     }
-    assert!(open.is_none(), "a block without end");
+    assert!(open.is_none(), "a block has no end");
     blocks
 }
 
@@ -125,7 +125,7 @@ fn run(name: &str, least_blocks: usize) {
     let blocks = blocks(&document);
     assert!(
         blocks.len() >= least_blocks,
-        "the document has lost its tour"
+        "the document has fewer marked blocks than expected"
     );
     let can_mount = Path::new("/dev/fuse").exists();
     let mut script = script(&blocks, can_mount);

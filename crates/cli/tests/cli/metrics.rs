@@ -206,7 +206,7 @@ fn document_and_daemons_have_the_same_metrics() {
     for name in documented.keys() {
         assert!(
             metrics.contains_key(name),
-            "docs/metrics.md has {name}, which nobody tells"
+            "docs/metrics.md has {name}, which no daemon serves"
         );
     }
 

@@ -137,7 +137,7 @@ impl Mirrors<'_> {
             .copied()
             .max_by_key(|at| since(*at))
             .unwrap();
-        assert!(since(busiest) > 0, "nobody near was asked: {told}");
+        assert!(since(busiest) > 0, "no near mirror was asked: {told}");
         self.good.retain(|at| *at != busiest);
         let repo = self.home.path(self.names[busiest]);
         match turn {

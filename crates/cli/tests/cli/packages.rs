@@ -128,7 +128,7 @@ fn make_install_installs_all_files() {
     let left = files(&home.path(""))
         .into_iter()
         .find(|name| name.starts_with("tmp."));
-    assert_eq!(left, None, "work is left behind");
+    assert_eq!(left, None, "temporary files are left");
 }
 
 #[test]

@@ -202,7 +202,7 @@ fn systemd_socket_activate_starts_the_server() {
 /// The next message to the manager.
 fn told(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 4096];
-    let n = socket.recv(&mut bytes).expect("the manager is told");
+    let n = socket.recv(&mut bytes).expect("a message to the manager");
     String::from_utf8(bytes[..n].to_vec()).unwrap()
 }
 

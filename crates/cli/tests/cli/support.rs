@@ -273,7 +273,7 @@ pub fn copy(from: &Path, to: &Path) {
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
+        assert!(begin.elapsed() < Duration::from_secs(60), "too late: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -117,7 +117,7 @@ fn services_stay_below_the_exposure_limit() {
     }
     let open = home.path("units/open.service");
     fs::write(&open, "[Service]\nExecStart=/bin/true\n").unwrap();
-    assert_ne!(exposed(&open).unwrap().code, 0, "anything passes");
+    assert_ne!(exposed(&open).unwrap().code, 0, "every unit passes");
 }
 
 #[test]
@@ -154,13 +154,13 @@ fn command_of(unit: &Path, home: &Home, variables: &HashMap<&str, String>) -> Co
         word.replace("/etc/bulla", &settings)
     };
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
-    let line = value("ExecStart=").expect("something is started");
+    let line = value("ExecStart=").expect("an ExecStart line");
     let mut words = Vec::new();
     for word in line.split_whitespace() {
         match word.strip_prefix('$') {
             // Without braces a variable becomes as many words as it has.
             Some(name) => {
-                let value = variables.get(name).expect("a variable that is documented");
+                let value = variables.get(name).expect("a documented variable");
                 words.extend(value.split_whitespace().map(str::to_owned));
             }
             None => words.push(expand(word)),
