@@ -273,7 +273,10 @@ pub fn copy(from: &Path, to: &Path) {
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "too late: {what}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "timed out: {what}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
