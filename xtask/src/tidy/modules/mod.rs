@@ -1,5 +1,6 @@
-//! No module cycles inside a crate: modules of one directory, each with its submodules, depend on one
-//! another in one direction. `xtask/known-cycles.txt` lists tolerated cycles. Code for tests does not count. Design: *The house*.
+//! No module cycles inside a crate: modules of one directory, each with its submodules, depend on one another
+//! in one direction. `xtask/known-cycles.txt` lists tolerated cycles. Code for tests does not count. Design:
+//! *The house*.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
