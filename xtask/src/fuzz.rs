@@ -54,7 +54,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
                 seconds = text.parse().context("--seconds wants a number")?;
             }
             name if all.iter().any(|target| target == name) => chosen.push(name.to_owned()),
-            other => bail!("no fuzz target is called {other}; --list tells which there are"),
+            other => bail!("there is no fuzz target {other}; --list prints all"),
         }
     }
     if chosen.is_empty() {
@@ -85,7 +85,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
             };
             if let Some(report) = feed(target, seconds)? {
                 eprintln!("{report}");
-                bail!("{target} found something; the input lies in target/fuzz/runs/{target}");
+                bail!("{target} found a failure; the input is in target/fuzz/runs/{target}");
             }
         }
     };
