@@ -75,7 +75,8 @@ fn an_interrupted_extraction_says_what_to_do() {
     kill_process(Pid::from_child(&extract), Signal::INT).unwrap();
     let ran = Ran::of(extract.wait_with_output().unwrap()).ends(130);
     assert!(
-        ran.err.contains("are in out; remove this directory and run"),
+        ran.err
+            .contains("are in out; remove this directory and run"),
         "{}",
         ran.err
     );
