@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lacking_block_is_counted_once() {
+    fn each_missing_block_is_counted_once() {
         let mut model = Model::new(1).unwrap();
         let (old, new, first) = versions(&mut model);
         let hasher = model.hasher().clone();

@@ -98,6 +98,6 @@ async fn a_repository_that_was_set_back_far_has_its_whole_log_again() {
     for index in 0..=7 {
         assert!(log.log_leaf(0, index).unwrap().is_some(), "leaf {index}");
     }
-    // Whoever has seen the first version skips five, and is shown that the log only grew.
+    // A reader of the first version skips to the sixth and gets the proof that the log only grew.
     assert_eq!(read(&repo, id, &reader, b"a").await, vec![b'6'; 5000]);
 }

@@ -74,7 +74,7 @@ struct Pax {
     sparse_major: Option<u64>,
     sparse_name: Option<Vec<u8>>,
     sparse_size: Option<u64>,
-    /// Of the older pax forms, which this does not read.
+    /// Whether it has keys of the older pax forms of sparse files, which are not supported.
     sparse_other: bool,
 }
 
@@ -106,7 +106,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// The next member; what was not read of the one before is passed over.
+    /// The next member; skips what was not read of the one before.
     pub(crate) fn next(&mut self) -> Result<Option<Member>, PublishError> {
         self.skip()?;
         let mut pax = self.global.clone();
@@ -249,7 +249,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// Reads what is left of the stream, so that whoever writes it can end.
+    /// Reads what is left of the stream, so that the program that writes it can end.
     pub(crate) fn drain(&mut self) -> Result<(), PublishError> {
         let drained = std::io::copy(&mut self.input, &mut std::io::sink());
         drained.map(drop).map_err(PublishError::Input)
@@ -292,7 +292,7 @@ impl<R: Read> Archive<R> {
     /// Reads stored bytes of the present member.
     fn read(&mut self, target: &mut [u8]) -> Result<(), PublishError> {
         let left = self.left.checked_sub(target.len() as u64);
-        self.left = left.ok_or_else(|| self.bad("its map has more data than it"))?;
+        self.left = left.ok_or_else(|| self.bad("a map with more data than the file has"))?;
         self.exact(target)
     }
 
@@ -434,7 +434,7 @@ impl<R: Read> Archive<R> {
             data = data.saturating_add(*len);
         }
         if data != self.left {
-            return Err(self.bad("a sparse file with other data than its map"));
+            return Err(self.bad("a sparse file whose data does not match its map"));
         }
         self.map = Some(map);
         self.size = size;
