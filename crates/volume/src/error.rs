@@ -38,7 +38,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// The product-wide name of the error, where it has one.
+    /// The product-wide name of the error, if it has one.
     pub fn class(&self) -> Option<Class> {
         match self {
             VolumeError::Read(error) => error.class(),
@@ -86,7 +86,7 @@ pub fn is_old(why: &Reject) -> bool {
 }
 
 /// Whether a refused head is evidence to be kept. A fork always is. A rollback is evidence only if no
-/// replica sent anything better: one that lags beside others attacks nobody.
+/// replica sent anything better: one that lags while others do not is no attack.
 pub fn is_evidence(why: &Reject, nobody_better: bool) -> bool {
     match why.class() {
         Class::Fork => true,

@@ -20,7 +20,7 @@ use trust::signatures::Signatures;
 
 use crate::error::{VolumeError, gravest, is_evidence, is_old};
 
-/// How long the state may take when the replicas have used up the time. A write takes milliseconds,
+/// Time for access to the state when the replicas have used up the deadline. A write takes milliseconds,
 /// unless the disk or the holder of the lock hangs.
 const STATE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -45,7 +45,7 @@ pub struct HeadRound<'a> {
     pub patience: Duration,
 }
 
-/// A head as a replica sent it. Nothing is believed of it.
+/// A head as a replica sent it, not verified.
 #[derive(Debug, Clone)]
 pub struct FetchedHead {
     /// The replica's number; `None` for the caller's own head.
@@ -91,7 +91,7 @@ impl VerifiedHead {
     }
 }
 
-/// What is judged under the lock, and what comes of it.
+/// What is judged under the lock, and the results.
 struct Judgement {
     fetched: Vec<FetchedHead>,
     heads: Vec<Head>,
@@ -104,7 +104,7 @@ impl HeadRound<'_> {
         let places: Vec<&str> = self.mirrors.replicas().map(|r| r.place()).collect();
         let place = |mirror: usize| places.get(mirror).copied().unwrap_or_default().to_owned();
         let mut fetched = Fetched::default();
-        // Not so long that the deadline takes away the heads that have come.
+        // At most half of the time that is left: heads that have come would be lost at the deadline.
         let left = deadline.saturating_duration_since(Instant::now());
         let patience = self.patience.min(left / 2);
         let asked = self.mirrors.heads(self.toward, patience);
@@ -258,7 +258,7 @@ impl HeadRound<'_> {
             match (told.mirror, why.class()) {
                 // The caller's own head may have expired: that is why it asks for others.
                 (None, class) if class != Class::Fork => continue,
-                // A replica that lags has old blocks all the same. Where all have expired, none lags.
+                // A replica that lags still has old blocks. If all heads have expired, none lags.
                 (Some(mirror), Class::Rollback) => self.mirrors.set_behind(mirror, true),
                 (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
                 (mirror, _) => self.blame(mirror, &why),
@@ -312,8 +312,8 @@ impl HeadRound<'_> {
         }
     }
 
-    /// Stores a version as adopted. Its head is kept too, for a start without any replica and as
-    /// evidence should another contradict it; a failure of that is only logged.
+    /// Stores a version as adopted. Its head is kept too: for a start without any replica, and as
+    /// evidence if another head contradicts it. A failure to keep the head is only logged.
     ///
     /// # Errors
     /// [`VolumeError::Statement`] when another process has adopted something newer meanwhile;

@@ -1,6 +1,6 @@
 //! Opening a volume while no replica answers: with the head that was adopted last, which is kept beside
-//! the floor. Only readers with a disk cache use it. For the others it is one half of the evidence should
-//! a replica contradict it.
+//! the floor. Only readers with a disk cache use it. Without one, it is kept only as half of the evidence
+//! if a replica contradicts it.
 //!
 //! The kept head is not trusted. The floor and the clock judge it like a head from a replica, so one that
 //! is damaged, foreign, older than the floor or expired is refused. It is used only when no replica has a
@@ -21,7 +21,7 @@ impl Search<'_> {
     /// The version to open with, and whether it is the kept one.
     ///
     /// # Errors
-    /// The error of the replicas, when the kept head is of no use either.
+    /// The error of the replicas, if the kept head cannot be used either.
     pub(crate) async fn begin(&self, deadline: Instant) -> Result<(Candidate, bool), VolumeError> {
         if self.kept(deadline).await?.is_none() {
             let candidate = self.newest(deadline).await?;
@@ -70,7 +70,7 @@ impl Search<'_> {
             return Ok(None);
         }
         let read = self.round.update(deadline, |locked| {
-            // A kept head that cannot be read is as good as none: nothing depends on it.
+            // A kept head that cannot be read counts as none: nothing depends on it.
             Ok((locked.load()?, locked.adopted_head().ok().flatten()))
         });
         let (floor, Some(bytes)) = read.await? else {

@@ -50,7 +50,7 @@ pub trait Demands: Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentVersion<'a> {
     pub snapshot: &'a Snapshot,
-    /// Its statement has expired: the next version need not meet the demands.
+    /// Whether its statement has expired; then the next version need not meet the demands.
     pub is_over: bool,
     pub demands: &'a dyn Demands,
 }
@@ -158,7 +158,7 @@ impl Search<'_> {
         for teller in tellers {
             let (replica, version) = (&teller.place, teller.offer.record.version);
             if matches!(error, VolumeError::Read(ReadError::Malformed(_))) {
-                // It is what was signed: no replica is to blame.
+                // The publisher signed it: no replica is to blame.
                 tracing::error!(%replica, version, %error, "announces a version that is malformed");
                 continue;
             }
