@@ -64,7 +64,7 @@ impl ReadError {
         }
     }
 
-    /// The product-wide name of the error, where it has one.
+    /// The product-wide name of the error, if it has one.
     pub fn class(&self) -> Option<Class> {
         match self {
             ReadError::Unavailable { .. } => Some(Class::Unavailable),

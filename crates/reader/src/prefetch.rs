@@ -41,7 +41,7 @@ pub use spawner::Spawner;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Entries that are looked through for one request.
 const MAX_ENTRIES: usize = 1024;
-/// Directory nodes that are fetched one by one, each with the blocks that lie behind it.
+/// Directory nodes that are fetched one by one, each with the blocks that follow it in the store.
 const NEAREST_NODES: usize = 32;
 /// Directory nodes of one further request.
 const NODES: usize = 32;
@@ -267,7 +267,7 @@ impl SiblingTask {
         }
         let mut batch = self.prefetcher.directories().batch(&self.request);
         for (name, inode) in listed {
-            // All that follows may be found in memory, without ever waiting.
+            // The following look-ups may all be in memory, so the task would never yield.
             tokio::task::consume_budget().await;
             let Some(candidate) = batch.candidate(&inode) else {
                 continue;
@@ -294,7 +294,7 @@ impl SiblingTask {
         })
     }
 
-    /// Fetches the nearest nodes one by one, each with what its files begin with, and the others
+    /// Fetches the nearest nodes one by one, each with the first nodes of its files, and the others
     /// together.
     async fn fetch_nodes(&self, batch: &Batch, how: Fetch) {
         let blocks = &self.prefetcher.blocks;

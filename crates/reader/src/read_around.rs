@@ -21,7 +21,7 @@ const WORTHWHILE: u64 = 8;
 const MOST_BYTES: usize = 256 << 10;
 /// Requested before anything is known, bytes.
 const FIRST_BYTES: usize = 8 << 10;
-/// While little is wanted, one request in this many asks.
+/// While little is wanted, one request in this many asks for neighbours.
 const PROBE_EVERY: u64 = 16;
 /// What such a request asks for, bytes.
 const PROBE_BYTES: usize = 64 << 10;

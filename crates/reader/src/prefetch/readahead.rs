@@ -61,7 +61,7 @@ struct Stream {
     window_bytes: u64,
     /// Whether the last request was quick.
     quick: bool,
-    /// Blocks behind the reader that are still in memory, oldest first, with their lengths.
+    /// Blocks behind the reader that are still in memory, oldest first, with their lengths in bytes.
     passed: VecDeque<(Handle, u64)>,
     passed_bytes: u64,
 }

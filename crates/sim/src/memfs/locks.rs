@@ -1,5 +1,5 @@
 //! Locks over ranges of bytes with the semantics of `fcntl`: an owner's locks replace each other, read
-//! locks share, and a wait that would close a circle is refused. Waiting itself is the caller's.
+//! locks are shared, and a wait that would be a deadlock is refused. The caller does the waiting.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_waits_is_refused() {
+    fn a_circular_wait_is_refused() {
         let mut table = LockTable::default();
         assert!(table.set(&request(1, 1..=1, LockKind::Write)));
         assert!(table.set(&request(2, 2..=2, LockKind::Write)));

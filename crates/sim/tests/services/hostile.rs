@@ -34,7 +34,7 @@ async fn is_served(server: &Running) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watcher_that_never_reads_is_dropped_and_others_get_every_push() {
     let limits = Limits {
-        // Its pushes drop it, not the deadline of a write.
+        // The bound of queued pushes drops it, not the deadline of a write.
         write_timeout: Duration::from_secs(60),
         ..quick()
     };
