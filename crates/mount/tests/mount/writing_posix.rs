@@ -115,7 +115,7 @@ async fn hard_links_are_one_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_without_names_lives_as_long_as_it_is_open() {
+async fn a_file_without_names_exists_as_long_as_it_is_open() {
     let m = WritableMount::plain().await;
     let begin = m.fs.counts();
     let mut file = OpenOptions::new()
@@ -359,7 +359,7 @@ async fn holes_are_made_found_and_take_no_space() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_file_system_is_enospc_and_works_on_when_space_is_freed() {
+async fn a_full_file_system_is_enospc_until_space_is_freed() {
     for writeback_cache in [false, true] {
         let options = MemFsOptions {
             capacity_bytes: 1 << 20,
