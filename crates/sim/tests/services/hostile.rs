@@ -199,7 +199,7 @@ async fn tls_garbage_and_silent_handshakes_are_cut_off() {
     for bytes in [&hello(PROTOCOL)[..], &noise, &record, b""] {
         let mut stream = TcpStream::connect(server.tls).await.unwrap();
         let began = Instant::now();
-        // The server may hang up in the middle.
+        // The server may close the connection in the middle.
         let _ = stream.write_all(bytes).await;
         let mut got = Vec::new();
         let read = timeout(Duration::from_secs(5), stream.read_to_end(&mut got)).await;
