@@ -14,7 +14,7 @@ pub enum ReadError {
     #[error("not in memory")]
     NotCached,
     /// No replica gave a block in time.
-    #[error("{what} cannot be had: {cause}")]
+    #[error("{what} is not available: {cause}")]
     Unavailable {
         /// What was wanted.
         what: String,

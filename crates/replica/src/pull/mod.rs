@@ -330,7 +330,7 @@ impl Pull<'_> {
                     self.keep();
                     let replica = place.place();
                     let version = offered.offer.record.version;
-                    tracing::error!(replica, version, %error, "announces a version that cannot be had");
+                    tracing::error!(replica, version, %error, "announces a version that cannot be fetched");
                     errors.push(error);
                 }
                 Err(error) => {
