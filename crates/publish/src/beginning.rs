@@ -47,7 +47,7 @@ impl Beginning {
             Ok(()) => {}
             Err(error) => {
                 let repository = self.repository.display();
-                tracing::debug!(%repository, %error, "the repository that was made stays");
+                tracing::debug!(%repository, %error, "cannot remove the new repository");
             }
         }
     }

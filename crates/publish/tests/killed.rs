@@ -69,7 +69,7 @@ fn turn_of(repo: &Path, turns: u64) -> (u64, u64) {
     let read = Read::newest(repo, now.as_secs());
     let first = read.content("d0/f0");
     let turn = (0..=turns).find(|turn| content(*turn, 0) == first);
-    let turn = turn.expect("of no turn at all");
+    let turn = turn.expect("the content is of no turn");
     for file in 0..FILES {
         let path = format!("d{}/f{file}", file % 7);
         assert!(

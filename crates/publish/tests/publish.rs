@@ -374,7 +374,7 @@ fn unreadable_files_are_errors_unless_skipping_is_asked_for() {
     fs::hard_link(&bad, place.tree().join("b")).unwrap();
     let refused = run(&place.tree(), &place.repo(), &PublishOptions::default()).unwrap_err();
     assert!(matches!(refused, PublishError::Unreadable { path, .. } if path == Path::new("a/bad")));
-    assert!(!place.repo().exists(), "it was made for nothing");
+    assert!(!place.repo().exists(), "the repository was left");
 
     let skipping = PublishOptions {
         skip_unreadable: true,
@@ -386,7 +386,7 @@ fn unreadable_files_are_errors_unless_skipping_is_asked_for() {
     assert_eq!(skipped, [Path::new("a/bad"), Path::new("b")]);
     let paths: Vec<_> = place.read().inodes.into_keys().collect();
     assert_eq!(paths, [&b""[..], b"a", b"a/good", b"z"]);
-    // A directory stays, with what is in it, without the attributes that could not be had.
+    // A directory stays, with its entries and without the attributes that cannot be published.
     rustix::fs::setxattr(&directory, "user.bulla.x", b"", flags).unwrap();
     assert!(run(&place.tree(), &place.repo(), &PublishOptions::default()).is_err());
     let published = run(&place.tree(), &place.repo(), &skipping).unwrap();

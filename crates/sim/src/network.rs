@@ -144,7 +144,7 @@ impl Host {
                 move_into_link_name_space(self.namespace.as_fd(), network).expect("setns");
                 act()
             });
-            there.join().expect("what is done on a host")
+            there.join().expect("the work on a host panicked")
         })
     }
 }

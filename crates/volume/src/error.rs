@@ -77,7 +77,7 @@ pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
     errors
         .into_iter()
         .max_by_key(VolumeError::class)
-        .unwrap_or_else(|| VolumeError::unavailable("the head", "no place to ask"))
+        .unwrap_or_else(|| VolumeError::unavailable("the head", "there is no replica to ask"))
 }
 
 /// Whether a refused head is only old.

@@ -284,7 +284,7 @@ impl HeadRound<'_> {
             if matches!(error, VolumeError::Statement { why, .. } if is_old(why)) {
                 tracing::info!(%error, "a replica is behind: it is asked for blocks only");
             } else {
-                tracing::warn!(%error, "a replica was set aside");
+                tracing::warn!(%error, "a replica brings no usable head");
             }
         }
         for head in verified {
@@ -334,7 +334,7 @@ impl HeadRound<'_> {
             if let Some(head) = &head
                 && let Err(error) = locked.keep_adopted_head(head)
             {
-                tracing::warn!(%error, "the adopted head is not kept");
+                tracing::warn!(%error, "cannot keep the adopted head");
             }
             Ok(())
         })

@@ -46,7 +46,7 @@ impl Search<'_> {
         match self.open_offer(&offer, None, deadline).await {
             Ok(snapshot) => {
                 let version = offer.record.version;
-                tracing::warn!(version, %error, "no replica has a version: opens with the kept one");
+                tracing::warn!(version, %error, "no replica has a usable version: opens with the kept one");
                 let head = Some(head);
                 Ok((
                     Candidate {
@@ -83,7 +83,7 @@ impl Search<'_> {
         match judge(&bytes) {
             Ok(offer) => Ok(Some((Bytes::from(bytes), offer))),
             Err(why) => {
-                tracing::info!(%why, "the kept head is of no use");
+                tracing::info!(%why, "the kept head is refused");
                 Ok(None)
             }
         }

@@ -108,7 +108,7 @@ impl Search<'_> {
                 Ok(()) => {}
                 Err(error) if is_fork(&error) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(version = offer.record.version, %error, "is not adopted");
+                    tracing::warn!(version = offer.record.version, %error, "a version cannot be adopted");
                     errors.push(error);
                     continue;
                 }
@@ -138,7 +138,7 @@ impl Search<'_> {
                     return Ok(candidate);
                 }
                 Err(error) => {
-                    tracing::error!(version, %error, "a version is announced, but what is in use of it cannot be fetched");
+                    tracing::error!(version, %error, "a version is announced, but its blocks for files in use cannot be fetched");
                     errors.push(error);
                     incomplete.get_or_insert(candidate);
                 }

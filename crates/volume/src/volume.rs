@@ -261,7 +261,7 @@ impl Volume {
         };
         let kept = self.round().keep(bytes, offer.record_hash, deadline).await;
         if let Err(error) = kept {
-            tracing::warn!(%error, "the renewed head is not kept");
+            tracing::warn!(%error, "cannot keep the renewed head");
         }
     }
 

@@ -168,7 +168,7 @@ async fn without_ranges_a_large_repository_is_refused_with_a_reason() {
     let got = store.get_many(&[content.records[900].handle], 0).await;
     unavailable(got, "ignores range requests");
     let read = store.counters().received_bytes.load(Ordering::Relaxed);
-    assert!(read < 256 << 10, "{read} bytes for nothing");
+    assert!(read < 256 << 10, "{read} bytes were read");
 }
 
 #[tokio::test]

@@ -120,7 +120,7 @@ impl Keeper {
             volume = %self.core.volume.id(),
             ended = fresh_until,
             until = self.core.view().snapshot.valid_until(),
-            "the statement has ended and nothing newer was found: the grace period keeps the volume readable"
+            "the statement expired and nothing newer was found: the grace period keeps the volume readable"
         );
     }
 

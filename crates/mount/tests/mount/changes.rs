@@ -139,7 +139,7 @@ async fn cached_files_are_served_while_every_replica_stalls() {
         assert_eq!(errno(fs::metadata(m.path("known/absent"))), libc::ENOENT);
         assert_eq!(m.read("f"), noise(52, 200_000), "known pages");
         dir.rewind();
-        assert_eq!(read_some(&mut dir, 2 * MANY), MANY + 2, "known parts");
+        assert_eq!(read_some(&mut dir, 2 * MANY), MANY + 2, "cached parts");
     }
     let served = begin.elapsed();
     assert!(served < Duration::from_millis(700), "{served:?}");

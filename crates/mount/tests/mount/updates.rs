@@ -41,7 +41,7 @@ async fn open_files_keep_their_bytes_and_new_opens_see_the_new() {
     assert_eq!(errno(fs::metadata(m.path("sub/gone"))), libc::ENOENT);
     let mut whole = vec![0; old.len()];
     open.read_exact_at(&mut whole, 0).unwrap();
-    assert_eq!(whole, old, "read after the update, from where no page was");
+    assert_eq!(whole, old, "read after the update, without cached pages");
     let after = |name: &str| fs::metadata(m.path(name)).unwrap().ino();
     assert_ne!(after("sub/changing"), changing_number);
     assert_eq!(open.metadata().unwrap().ino(), changing_number);
@@ -121,7 +121,7 @@ async fn readers_see_whole_files_through_many_updates_and_memory_is_bounded() {
                     let first = content[0];
                     assert_eq!(content.len(), 200_000);
                     assert!(content.iter().all(|b| *b == first), "bytes of two versions");
-                    assert!(first >= newest || newest - first <= 1, "went back");
+                    assert!(first >= newest || newest - first <= 1, "the version fell");
                     newest = newest.max(first);
                     reads += 1;
                 }

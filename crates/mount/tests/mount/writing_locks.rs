@@ -81,7 +81,7 @@ async fn two(options: MemFsOptions) -> (WritableMount, Locker, Locker) {
 async fn ranges_conflict_between_processes_and_the_holder_is_named() {
     let (m, mut a, mut b) = two(MemFsOptions::default()).await;
     assert_eq!(a.run("set w 10 10"), "ok");
-    assert_eq!(b.run("set w 20 10"), "ok", "neighbours do not meet");
+    assert_eq!(b.run("set w 20 10"), "ok", "neighbours do not conflict");
     assert_eq!(b.run("set r 19 1"), "EAGAIN");
     let holder = a.child.id();
     assert_eq!(b.run("get r 0 0"), format!("w 10 10 by {holder}"));

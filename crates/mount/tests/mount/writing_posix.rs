@@ -309,7 +309,7 @@ async fn times_follow_the_operation() {
         let directory = modified(m.root());
         std::thread::sleep(Duration::from_millis(20));
         fs::rename(&path, m.path("g")).unwrap();
-        assert!(modified(m.root()) > directory, "a name came");
+        assert!(modified(m.root()) > directory, "a name was added");
         let before_1970 = SystemTime::UNIX_EPOCH - Duration::new(5, 500_000_000);
         let file = File::options().write(true).open(m.path("g")).unwrap();
         file.set_modified(before_1970).unwrap();

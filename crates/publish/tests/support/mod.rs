@@ -54,7 +54,7 @@ impl Read {
         let want = [handle];
         let get = store::BlockStore::get_many(&self.repository, &want, around);
         let records = futures_util::future::FutureExt::now_or_never(get);
-        records.expect("a local repository makes us wait").unwrap()
+        records.expect("a local repository waited").unwrap()
     }
 
     /// What one answer brings with the first node of a directory, for this much read-around in bytes.

@@ -48,7 +48,7 @@ pub(crate) async fn carry(
         return (vec![own], true);
     }
     if log.size.saturating_sub(start.size()) > MAX_LEAVES {
-        tracing::warn!(leaves = log.size, "the log is too long to be carried along");
+        tracing::warn!(leaves = log.size, "the log is too long to be copied");
         return (vec![own], false);
     }
     for place in sources.order() {
@@ -69,7 +69,7 @@ pub(crate) async fn carry(
             }
             Err(why) => {
                 let replica = place.replica.place();
-                tracing::warn!(replica, %why, "the log cannot be taken from here");
+                tracing::warn!(replica, %why, "cannot copy the log from this source");
             }
         }
     }

@@ -355,7 +355,7 @@ impl Pull<'_> {
         if self.writer.pending_bytes() > 0
             && let Err(error) = self.writer.checkpoint()
         {
-            tracing::warn!(%error, "what arrived cannot be kept");
+            tracing::warn!(%error, "cannot keep the blocks that arrived");
         }
     }
 
@@ -409,7 +409,7 @@ impl Pull<'_> {
         self.written_bytes += done.written_bytes;
         self.commit(offered).await?;
         if let Err(error) = done.followed.store(&mut self.writer) {
-            tracing::debug!(%error, "the source's files will be asked for again");
+            tracing::debug!(%error, "cannot remember the source's files: they will be fetched again");
         }
         let pruned = self.collect();
         let received_bytes = sources.received_bytes.load(Ordering::Relaxed);

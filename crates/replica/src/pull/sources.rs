@@ -237,7 +237,7 @@ impl Sources {
         if let Some(wanted) = got.missing.first() {
             place.denied.fetch_add(1, Ordering::Relaxed);
             let cause = format!(
-                "{} does not give out {} block(s)",
+                "{} does not have {} block(s)",
                 place.replica.place(),
                 got.missing.len()
             );

@@ -138,7 +138,7 @@ async fn an_interrupted_pull_resumes() {
     let kept = follower.repository().index_entries();
     assert!(kept > 0, "what arrived is kept");
     let root = follower.repository().contains(&publisher.root()).unwrap();
-    assert!(!root, "a root is here before all that it reaches");
+    assert!(!root, "the root came before blocks below it");
     let whole = Follower::new()
         .pull(&publisher, &[publisher.source()])
         .await

@@ -189,7 +189,7 @@ async fn stopping_a_committed_pull_reports_success() {
     let place = [Silent::new(&publisher, None) as Arc<dyn Replica>];
     let pull = async { tokio::join!(follower.pull(&publisher, &place), stop).0 };
     let ended = tokio::time::timeout(SOON, pull).await;
-    let pulled = ended.expect("waits for what is owed").unwrap();
+    let pulled = ended.expect("waits for the bandwidth limit").unwrap();
     assert_eq!((pulled.version, pulled.log_whole), (3, true));
     assert!(pulled.received_bytes > 100, "{pulled:?}");
 }

@@ -162,7 +162,7 @@ pub(super) async fn finish(mut connections: JoinSet<()>, orderly: bool, resource
     let all = async { while connections.join_next().await.is_some() {} };
     if orderly && timeout(resources.limits().grace, all).await.is_err() {
         let connections = connections.len();
-        tracing::warn!(connections, "cut off: the grace is over");
+        tracing::warn!(connections, "cut off at the end of the grace period");
     }
 }
 

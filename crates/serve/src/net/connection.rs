@@ -207,7 +207,7 @@ impl<S: Service> Connection<S> {
         let most = self.host.resources.limits().gather_bytes;
         while let Some(mailbox) = self.mail.expected() {
             if mailbox.is_overrun() {
-                return Err(End::TooSlow("does not take what is pushed to it"));
+                return Err(End::TooSlow("does not read its pushes"));
             }
             if self.outbox.left_bytes() >= most {
                 break;

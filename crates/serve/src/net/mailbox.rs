@@ -191,7 +191,7 @@ pub enum PushError {
     #[error("the connection is closed")]
     Closed,
     /// The client does not take its pushes; the connection ends.
-    #[error("the client does not take what is pushed to it")]
+    #[error("the client does not read its pushes")]
     Overrun,
 }
 

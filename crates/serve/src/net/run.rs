@@ -140,7 +140,7 @@ impl<S: Service> Connection<S> {
                 let written = poll_fn(|cx| poll_write(outbox, mail, stream, cx));
                 match timeout_at(deadline, written).await {
                     Ok(written) => step = Poll::Ready(written),
-                    Err(_) => return Err(End::TooSlow("does not take its answers")),
+                    Err(_) => return Err(End::TooSlow("does not read its answers")),
                 }
             }
             match step {
@@ -169,7 +169,7 @@ fn poll_write(
     if let Some(mailbox) = mail.expected()
         && mailbox.poll_overrun(cx).is_ready()
     {
-        return Poll::Ready(Err(End::TooSlow("does not take what is pushed to it")));
+        return Poll::Ready(Err(End::TooSlow("does not read its pushes")));
     }
     if outbox.left_bytes() == 0 {
         return stream.poll_flush(cx).map_ok(|()| 0).map_err(End::Broken);

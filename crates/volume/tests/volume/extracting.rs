@@ -174,7 +174,7 @@ fn a_hole_of_the_greatest_length_takes_neither_space_nor_time() {
     });
     let outcome = told.recv_timeout(Duration::from_secs(10));
     // A file system that has no files of that length reports an error.
-    if let Err(error) = outcome.expect("it takes its time") {
+    if let Err(error) = outcome.expect("the extraction does not end") {
         assert!(matches!(error, ExtractError::System { .. }), "{error}");
     }
     let vast = dir.path().join("out/vast").metadata().unwrap();

@@ -35,7 +35,7 @@ async fn read_whole(volume: &volume::Volume) -> Result<(), VolumeError> {
     let how = crate::world::soon();
     let snapshot = volume.current()?;
     let Some(bad) = snapshot.resolve(b"bad", how).await? else {
-        panic!("bad is gone")
+        panic!("there is no file `bad`")
     };
     match &bad.content {
         Content::Directory { .. } => drop(snapshot.list(&bad, None, 10_000, how).await?),

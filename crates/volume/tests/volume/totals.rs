@@ -54,7 +54,7 @@ async fn a_walk_counts_the_signed_totals() {
             bytes: 300_000 + 1000 + 4 + 500 * 600,
         }
     );
-    assert_eq!((leaves, bytes), (504, report.totals.bytes), "a full bar");
+    assert_eq!((leaves, bytes), (504, report.totals.bytes), "the tally");
 }
 
 #[tokio::test]
@@ -133,5 +133,5 @@ async fn totals_beyond_all_bounds_do_no_harm() {
     let made = extract(&volume, &snapshot, target.path(), &options, &tally).await;
     assert_eq!(made.unwrap().totals, honest());
     let bytes = tally.bytes.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(bytes, honest().bytes, "a full bar");
+    assert_eq!(bytes, honest().bytes, "the tally");
 }

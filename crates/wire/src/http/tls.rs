@@ -88,7 +88,7 @@ fn from_file(path: &Path, provider: &Arc<CryptoProvider>) -> Verified {
 fn from_system(provider: &Arc<CryptoProvider>) -> Verified {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::debug!(%error, "an authority of the system was passed over");
+        tracing::debug!(%error, "an authority of the system cannot be used");
     }
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(found.certs);

@@ -483,7 +483,7 @@ async fn a_run_that_is_fetched_whole_is_checked_as_its_pages_are() {
             Err(other) => panic!("{other}"),
         }
     }
-    assert!(refused > 0, "several pages were wanted, and no whole run");
+    assert!(refused > 0, "the run was never fetched whole");
 }
 
 #[tokio::test]
