@@ -23,7 +23,7 @@ pub(crate) struct Outgoing {
     pub handle: Handle,
     /// Its kind.
     pub kind: Kind,
-    /// What is left to do.
+    /// The block itself, as far as it has been processed.
     pub body: Body,
 }
 

@@ -2,7 +2,7 @@
 //! vectors, is `docs/formats/chunking.md`).
 //!
 //! 1. Every maximal run of at least 64 KiB of zero bytes is a hole.
-//! 2. What lies between holes is a *stretch*. A stretch of at most 64 KiB is one block; a longer one is
+//! 2. The content between holes is a *stretch*. A stretch of at most 64 KiB is one block; a longer one is
 //!    cut by FastCDC (2020, 16/64/256 KiB, normalisation 1, crate `fastcdc`), beginning anew at the
 //!    stretch's first byte.
 //!
@@ -43,7 +43,7 @@ pub fn split<'a>(content: &'a [u8], mut emit: impl FnMut(Piece<'a>)) {
     split_stretch(&content[start..], &mut emit);
 }
 
-/// Cuts content that comes piece by piece; holds at most one chunk and what was pushed last.
+/// Cuts content that comes piece by piece; holds at most one chunk and the bytes pushed last.
 #[derive(Debug, Default)]
 pub struct Chunker {
     /// The uncut end of the present stretch, without zero bytes at its end, which `zeros` counts.
@@ -178,7 +178,7 @@ fn split_stretch<'a>(stretch: &'a [u8], emit: &mut impl FnMut(Piece<'a>)) {
     }
 }
 
-/// Length of the first chunk of what is left of a stretch.
+/// Length of the first chunk of the rest of a stretch.
 fn first_cut(rest: &[u8]) -> usize {
     let (strict, loose) = select_masks(NORMAL_CHUNK_BYTES, Normalization::Level1);
     let (_, len) = cut(

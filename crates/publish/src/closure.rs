@@ -13,8 +13,8 @@ use trust::{Handle, Hasher};
 
 use crate::publish_error::PublishError;
 
-/// Counts the blocks of the version under `root` that the repository lacks. What lies below a missing
-/// directory or node is not counted. The version under `base` is known to be complete.
+/// Counts the blocks of the version under `root` that the repository lacks. Blocks below a missing
+/// directory or node are not counted. The version under `base` is known to be complete.
 ///
 /// # Errors
 /// [`PublishError`] when the repository cannot be read, or the tree is malformed.

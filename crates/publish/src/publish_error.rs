@@ -124,7 +124,7 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
-    /// What is to be installed does not continue what the repository shows.
+    /// The version to be installed does not continue the one that the repository shows.
     #[error("version {version} does not continue what {} shows: {why}", path.display())]
     NotNext {
         /// The repository.
@@ -173,7 +173,7 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
-    /// The version numbers of this volume are used up, or the validity is no time span.
+    /// The version numbers of this volume are used up, or the validity is too short.
     #[error("{0}")]
     Impossible(&'static str),
     /// Asked to stop.

@@ -49,7 +49,7 @@ pub(crate) struct Binding {
     pub with_owner: bool,
 }
 
-/// What is remembered of a file.
+/// The cached entry of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remembered {
     /// The entry as it was in its directory.
@@ -138,7 +138,7 @@ impl CacheReader {
         }
     }
 
-    /// What is remembered of `name` in the directory that was entered, if it still is that file. Names
+    /// The cached entry of `name` in the directory that was entered, if the file has not changed. Names
     /// must come in order.
     pub(crate) fn find(&mut self, name: &[u8], stamp: &Stamp) -> Option<Remembered> {
         while let Some(Item::Entry(here, ..)) = &self.next {
@@ -476,7 +476,7 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             std::fs::write(&path, &bad).unwrap();
-            // Either nothing, or what was written: never anything else.
+            // It gives either nothing or the entries that were written.
             if let Some(mut reader) = CacheReader::open(&path, &BINDING) {
                 assert!(at >= HEADER_BYTES);
                 for d in ["a/b", "a", "b", ""] {

@@ -104,7 +104,7 @@ pub(crate) fn stat_at(directory: &OwnedFd, name: &CStr) -> Result<Statx, Errno> 
     rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// Attributes of what is open.
+/// Attributes of an open file.
 pub(crate) fn stat_open(fd: &OwnedFd) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
@@ -139,7 +139,7 @@ pub(crate) fn walk(
         buffer: Vec::with_capacity(LISTING_BUFFER_BYTES),
         top_device: None,
     };
-    // Without its top there is no tree.
+    // If the top cannot be opened, there is no tree to publish.
     let entered = open_at(top, c".", OFlags::DIRECTORY).map_err(Unreadable::from);
     entered
         .and_then(|top| walk.enter(Arc::new(top)))

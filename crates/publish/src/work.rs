@@ -137,7 +137,7 @@ pub(crate) enum What {
         blocks: Vec<Outgoing>,
         link: Option<Link>,
     },
-    /// Another name of a file that has been told.
+    /// Another name of a file that came before.
     Link(Link),
     /// It is gone.
     Vanished,

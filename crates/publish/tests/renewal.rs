@@ -1,4 +1,5 @@
-//! Renewal in a volume whose policy wants timestamps: the key decides what is signed.
+//! Renewal in a volume whose policy requires timestamps: the key decides whether a record or a timestamp is
+//! signed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;

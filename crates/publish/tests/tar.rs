@@ -258,7 +258,7 @@ fn the_last_of_a_name_counts_and_links_keep_what_they_named() {
     assert_eq!(read.at("link"), read.at("chain"));
     assert_eq!((read.at("gone").links, read.at("gone2").links), (1, 1));
     assert_eq!(read.at("gone").link_group, None);
-    // A directory that is no member of the archive.
+    // A directory that is not a member of the archive.
     assert_eq!(
         (read.at("dir").mode, read.at("dir").mtime.seconds),
         (0o755, 0)

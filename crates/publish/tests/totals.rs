@@ -35,7 +35,7 @@ impl Place {
         fs::hard_link(tree.join("a/tiny"), place.0.path().join("outside")).unwrap();
         symlink("a", tree.join("link")).unwrap();
         drop(std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap());
-        // What was changed a moment ago is not remembered.
+        // Files that were changed a moment ago are not remembered.
         std::thread::sleep(Duration::from_millis(2100));
         place
     }

@@ -185,7 +185,7 @@ impl Prefetcher {
         }
     }
 
-    /// A reader wants the content of a file. True when what lies beside the file is now being
+    /// A reader wants the content of a file. True when the neighbours of the file are now being
     /// fetched.
     pub(crate) fn file_wanted(self: &Arc<Self>, root: &ArrayRoot, how: Fetch) -> bool {
         let will_wait = how != Fetch::Cached
@@ -255,7 +255,7 @@ impl SiblingTask {
     }
 
     /// Lists the directory, from behind the entry that a reader waited for and then from the
-    /// beginning, and chooses what is small and not in memory.
+    /// beginning, and chooses entries that are small and not in memory.
     async fn choose(&self, how: Fetch) -> Result<Batch, ReadError> {
         let blocks = &self.prefetcher.blocks;
         let SiblingRequest {

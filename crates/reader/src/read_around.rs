@@ -102,7 +102,7 @@ impl ReadAroundPolicy {
         recent.push_back(usage);
     }
 
-    /// Whether what came unasked was wanted.
+    /// Whether the bytes that came unasked were wanted.
     pub(crate) fn worth(&self) -> Worth {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         // The newest answer has had no time to be of use.

@@ -18,7 +18,7 @@ use store::{Repository, StoreError, Writer};
 pub const MAX_PATHS: usize = 256;
 const SECTIONS: usize = 2;
 
-/// Which part of a volume a replica holds: everything, or what lies at some paths.
+/// Which part of a volume a replica holds: everything, or the trees at some paths.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scope {
     /// Sorted; empty for everything.
@@ -81,7 +81,7 @@ impl std::fmt::Display for Scope {
 pub struct ReplicaNote {
     /// Whether it ever held less than everything: its older versions may lack blocks.
     pub partial: bool,
-    /// Hash of a record, and what is held of it.
+    /// Hash of a record, and the part of its tree that is held.
     pub proved: Vec<([u8; 32], Scope)>,
 }
 

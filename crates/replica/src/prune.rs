@@ -31,7 +31,7 @@ use state::Clock;
 /// How long files that only readers of the previous index need stay after a collection.
 pub const GRACE: Duration = Duration::from_secs(600);
 
-/// What is kept, and how.
+/// Options of `prune`.
 #[derive(Debug, Clone)]
 pub struct PruneOptions {
     /// How many of the newest versions are kept, besides those that are valid.
@@ -261,7 +261,7 @@ struct Marking<'a> {
 }
 
 impl Marking<'_> {
-    /// Marks all that a root reaches. Skips what is marked: it was walked when it was marked.
+    /// Marks all blocks that a root reaches. Skips marked ones, because they have been walked.
     fn tree(&mut self, root: &Handle<InodeBlock>) -> Result<(), PruneError> {
         let mut reach = Reach::default();
         reach.root(*root, None);

@@ -18,7 +18,7 @@ use store::disk::{Disk, DiskFile, Lock};
 
 type Syncs = dyn Fn(&str) -> bool + Send + Sync;
 
-/// A disk in memory that remembers what is durable and what is not.
+/// A disk in memory that remembers which changes are durable.
 pub struct CrashDisk {
     state: Mutex<State>,
     ignored_syncs: Box<Syncs>,

@@ -56,7 +56,7 @@ struct State {
 
 impl Network {
     /// A network without hosts. A packet takes `one_way`, and of 1,000 packets about `lost_in_1000` are
-    /// lost: which ones depends on `seed` and on what is sent.
+    /// lost; `seed` and the order of packets decide which ones.
     pub fn new(one_way: Duration, lost_in_1000: u64, seed: u64) -> Network {
         let state = State {
             devices: BTreeMap::new(),

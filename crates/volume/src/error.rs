@@ -12,7 +12,7 @@ use trust::error::Class;
 /// Cheap to clone, because one failed fetch may have many waiters.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum VolumeError {
-    /// A block or a path cannot be fetched, or is not what was signed.
+    /// A block or a path cannot be fetched, or does not match what was signed.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The head of a replica is refused.

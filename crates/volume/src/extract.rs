@@ -74,7 +74,7 @@ pub struct Extracted {
     pub skipped: Vec<(PathBuf, String)>,
 }
 
-/// Why a tree could not be extracted. What was made until then stays.
+/// Why a tree could not be extracted. Files that were made until then stay.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtractError {
     /// The bytes cannot be fetched, or cannot be proved.

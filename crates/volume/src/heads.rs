@@ -91,7 +91,7 @@ impl VerifiedHead {
     }
 }
 
-/// What is judged under the lock, and the results.
+/// The results of judging heads under the lock.
 struct Judgement {
     fetched: Vec<FetchedHead>,
     heads: Vec<Head>,
@@ -137,13 +137,13 @@ impl HeadRound<'_> {
         fetched
     }
 
-    /// The heads that pass the floor, and what is wrong with the others. Newest first, those that only
-    /// the grace keeps alive last; of heads about one record, those with most policies and then those
-    /// with the longest validity first. `own` is the caller's own head: it is judged with the others,
-    /// so a replica that contradicts it is found, and may have expired.
+    /// The heads that pass the floor, and what is wrong with the others. Newest first, those that are valid
+    /// only by the grace last; of heads about one record, those with most policies and then those with the
+    /// longest validity first. `own` is the caller's own head. It is judged with the others, so that a
+    /// replica that contradicts it is found; it may have expired.
     ///
     /// All are judged together under the lock of the floor, so that two processes see one order of
-    /// events. What the heads teach (policies, the newest start) is stored at once; adoption comes later.
+    /// events. New policies and the newest start are stored at once; adoption comes later.
     ///
     /// # Errors
     /// A fork, at once; the gravest error when no replica is left; [`VolumeError::State`].
@@ -192,7 +192,7 @@ impl HeadRound<'_> {
         Ok((verified, errors.collect()))
     }
 
-    /// Judges heads under the lock of the floor; keeps what they teach, and evidence.
+    /// Judges heads under the lock of the floor; stores their policies, the newest start, and evidence.
     async fn judge(
         &self,
         fetched: Vec<FetchedHead>,

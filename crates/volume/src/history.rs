@@ -65,7 +65,7 @@ pub struct Entry {
     pub epoch: u64,
     /// Which leaf of it.
     pub index: u64,
-    /// What is there.
+    /// What the replica has there.
     pub kept: Kept,
     /// How far it is proved.
     pub standing: Standing,

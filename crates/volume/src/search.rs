@@ -35,7 +35,7 @@ impl Candidate {
 
 /// What a reader must have of a version before it replaces the one in use.
 pub trait Demands: Send + Sync {
-    /// Fetches what is demanded.
+    /// Fetches the demanded blocks.
     ///
     /// # Errors
     /// Why it cannot be fetched.

@@ -1,8 +1,8 @@
-//! `bulla verify`: fetches and proves every block of a tree, or of what lies below one path.
+//! `bulla verify`: fetches and proves every block of a tree, or of the part below one path.
 //!
 //! Relies on [`crate::snapshot`] and [`reader::Blocks`], which check as they read. This file visits
-//! everything once and compares the totals with what was signed. Equal subtrees and equal blocks are
-//! visited once, however often they occur: the work is bounded by the blocks that exist, also if a
+//! everything once and compares the totals with the signed ones. Equal subtrees and equal blocks are
+//! visited once, however often they occur: the work is bounded by the blocks that exist, even if a
 //! publisher nests a tree in itself. Memory: at most 64 bytes a block, besides the cache.
 
 use std::collections::{HashMap, HashSet};
@@ -277,7 +277,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Visits an entry that is no directory.
+    /// Visits an entry that is not a directory.
     async fn entry(&mut self, path: &Bytes, inode: &Inode) -> Totals {
         self.attributes(path, inode).await;
         let mut totals = Totals::of(inode);

@@ -155,7 +155,7 @@ pub fn lock_kind(kind: i32) -> Option<LockKind> {
     }
 }
 
-/// The mode of `fallocate`; `None` for what is not supported (collapse, insert, unshare).
+/// The mode of `fallocate`; `None` for modes that are not supported (collapse, insert, unshare).
 pub fn allocation(mode: i32) -> Option<Allocation> {
     const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
     let keep_size = mode & KEEP != 0;

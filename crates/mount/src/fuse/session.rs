@@ -74,8 +74,8 @@ pub struct Connection<F: FileSystem> {
 }
 
 impl<F: FileSystem> Connection<F> {
-    /// Mounts `file_system` on `directory`. Must be called within a tokio runtime, which then serves
-    /// what is answered later.
+    /// Mounts `file_system` on `directory`. Must be called within a tokio runtime, which then serves the
+    /// requests that are answered later.
     ///
     /// # Errors
     /// [`MountError::Directory`], [`MountError::Stale`], [`MountError::Busy`] if the directory cannot be

@@ -59,7 +59,7 @@ impl World {
         self.store.set_head(head);
     }
 
-    /// Gives the replica what was made since, and a head of the model's own.
+    /// Gives the replica all records made since the last time, and a head that the model has made.
     pub fn supply(&mut self, head: Bytes) {
         self.send();
         self.store.set_head(head);

@@ -145,7 +145,7 @@ pub(crate) fn time(text: &[u8]) -> Option<Mtime> {
     if !negative {
         return Some(Mtime { seconds, nanos });
     }
-    // −1.25 s is 0.75 s after −2 s; what is finer than a nanosecond rounds down as well.
+    // −1.25 s is 0.75 s after −2 s; fractions of a nanosecond are rounded down as well.
     let nanos = i64::from(nanos) + i64::from(beyond);
     let (seconds, nanos) = match nanos {
         0 => (-seconds, 0),

@@ -49,7 +49,7 @@ impl Place {
         Place(key)
     }
 
-    /// The names of the directories above, and the entry's name where it is no directory.
+    /// The names of the directories above, and the entry's name if it is not a directory.
     pub(crate) fn components(&self) -> (Vec<&[u8]>, Option<&[u8]>) {
         let mut above = Vec::new();
         let mut rest = self.0.as_slice();

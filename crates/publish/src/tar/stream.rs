@@ -106,7 +106,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// The next member; skips what was not read of the one before.
+    /// The next member; skips the unread rest of the one before.
     pub(crate) fn next(&mut self) -> Result<Option<Member>, PublishError> {
         self.skip()?;
         let mut pax = self.global.clone();
@@ -249,7 +249,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// Reads what is left of the stream, so that the program that writes it can end.
+    /// Reads the rest of the stream, so that the program that writes it can end.
     pub(crate) fn drain(&mut self) -> Result<(), PublishError> {
         let drained = std::io::copy(&mut self.input, &mut std::io::sink());
         drained.map(drop).map_err(PublishError::Input)

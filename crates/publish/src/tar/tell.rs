@@ -19,7 +19,7 @@ const IMPLICIT_MODE: u16 = 0o755;
 /// Events that wait for the assembler.
 const EVENTS: usize = 16;
 
-/// Assembles what was unpacked.
+/// Assembles an unpacked archive.
 pub(crate) fn assemble<D: Destination>(
     unpacked: Unpacked,
     hasher: &Hasher,

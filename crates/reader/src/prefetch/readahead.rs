@@ -50,13 +50,13 @@ const REQUEST_BYTES: u64 = 1 << 20;
 struct Stream {
     /// The content: the top of its tree.
     top: [u8; 32],
-    /// End of what was read without a gap.
+    /// End of the part that was read without a gap.
     frontier: u64,
-    /// How much that was, bytes.
+    /// Length of that part, bytes.
     run_bytes: u64,
     /// Whether the reader had to wait since the run began.
     waited: bool,
-    /// End of what was requested.
+    /// End of the requested part.
     requested: u64,
     window_bytes: u64,
     /// Whether the last request was quick.

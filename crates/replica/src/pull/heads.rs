@@ -1,5 +1,5 @@
 //! The round of heads of a pull: `volume::heads`, with the head that the replica itself has judged among
-//! the others. A source that contradicts what was pulled before is a fork, not news.
+//! the others. A head that contradicts an earlier pull is a fork, not a newer version.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -114,7 +114,7 @@ pub struct Pulled {
     pub waves: u32,
     /// Whether the replica's log is complete.
     pub log_whole: bool,
-    /// What was collected afterwards.
+    /// The result of the collection afterwards.
     pub pruned: Option<Pruned>,
 }
 
@@ -426,8 +426,8 @@ impl Pull<'_> {
         })
     }
 
-    /// Collects what is no longer kept, if that was asked for or is worth a walk. The pull has succeeded
-    /// even if this fails.
+    /// Collects versions that are no longer kept, if that was asked for or is worth a walk. The pull has
+    /// succeeded even if this fails.
     fn collect(&mut self) -> Option<Pruned> {
         if self.options.keep.is_none() && !self.writer.has_grown() {
             return None;

@@ -120,7 +120,7 @@ impl SplitChecked for Bytes {
     }
 }
 
-/// Fetches what is new in the files of a source whose head file is `files`. Each answer may take
+/// Fetches the new segments of a source whose head file is `files`. Each answer may take
 /// `patience`. If anything fails, the walk fetches the blocks itself.
 pub(crate) async fn prefetch(
     sources: &Sources,

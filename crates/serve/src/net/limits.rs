@@ -39,7 +39,7 @@ pub struct Limits {
     /// Most bytes that all connections hold together. Beyond it new requests wait, and are refused
     /// as "busy" when waiting does not help.
     pub max_held_bytes: usize,
-    /// How long connections may finish their answers after the server was told to stop.
+    /// How long connections may finish their answers after the server was asked to stop.
     pub grace: Duration,
 }
 

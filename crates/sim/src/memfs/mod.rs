@@ -243,7 +243,7 @@ impl MemFs {
                 // Before the attempt, so that no release between the two is missed.
                 unlocked.as_mut().enable();
                 if waiting.shared.lock().locks.set(&waiting.request) {
-                    // What was a write lock may have become a read lock.
+                    // A write lock may have become a read lock.
                     waiting.shared.unlocked.notify_waiters();
                     return Ok(());
                 }

@@ -144,7 +144,7 @@ async fn a_stalled_readahead_does_not_delay_reads_from_memory() {
     long.read_cached(4 * BLOCK, 4 * BLOCK).unwrap();
     long.read(0, 8 * BLOCK).await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(300));
-    // What is not in memory is waited for until the reader's own deadline, and no longer.
+    // A read of other blocks waits until its own deadline, and no longer.
     let began = Instant::now();
     let missing = long.read(8 * BLOCK, BLOCK).await;
     assert!(matches!(

@@ -56,7 +56,7 @@ async fn blocks_read_before_are_read_without_any_replica() {
     let snapshot = volume.snapshot();
     let counters = snapshot.blocks().counters();
     assert!(counters.from_disk.load(Ordering::Relaxed) > 30);
-    // What was never read is not there.
+    // A file that was never read is not in the cache.
     assert!(read(&volume, "small").await.is_err());
 }
 

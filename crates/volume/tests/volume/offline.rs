@@ -78,7 +78,7 @@ fn state(world: &World, name: &str) -> PathBuf {
     volumes.join(world.model.id().to_string()).join(name)
 }
 
-/// The next version: `new` beside what was there.
+/// The next version: with a file `new` beside the old ones.
 fn next(world: &mut World, start: u64, duration: u64) -> Bytes {
     let old = tree(&mut world.model);
     let new = world.model.file(&noise(9, 5000), 8192).unwrap();
@@ -106,7 +106,7 @@ async fn content_read_before_is_readable_while_no_replica_answers() {
         assert!(volume.is_offline());
         assert_eq!(volume.snapshot().record().version, 1);
         assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
-        // What was never read is not there.
+        // A file that was never read is not in the cache.
         let missing = read(&volume, "small").await.unwrap_err();
         assert_eq!(missing.class(), Some(Class::Unavailable), "{missing}");
         // A reader that continues still gets an error for the outage.
