@@ -50,7 +50,7 @@ pub struct Chunker {
     stretch: Vec<u8>,
     /// Whether chunks of this stretch have gone out already.
     begun: bool,
-    /// Zero bytes after `stretch` of which it is not known yet whether they are a hole.
+    /// Number of zero bytes after `stretch` that may become a hole.
     zeros: u64,
 }
 

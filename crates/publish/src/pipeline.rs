@@ -60,7 +60,7 @@ pub struct PublishOptions {
     pub skip_unreadable: bool,
     /// Whether owner, group, ACLs and capabilities are published.
     pub with_owner: bool,
-    /// Where the stat cache lies; without it, every file is read.
+    /// Directory of the stat cache; without it, every file is read.
     pub cache_dir: Option<PathBuf>,
     /// Read every file, whatever the stat cache says.
     pub paranoid: bool,

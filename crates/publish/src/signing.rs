@@ -1,6 +1,6 @@
 //! Signing on another machine than the one that has the tree (publish.md, *Publishing*): the request
-//! file on its way there and back. `publish_unsigned` makes it, [`sign`] signs it where the key is,
-//! [`install`] completes the publication.
+//! file on its way there and back. `publish_unsigned` makes it, [`sign`] signs it on the machine with the
+//! key, [`install`] completes the publication.
 //!
 //! Neither machine trusts the other. The machine with the key signs only what continues the versions that
 //! it remembers to have signed. The machine with the tree judges the head as a reader would, and requires

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_along_the_walk() {
+    fn the_cache_is_merged_along_the_walk() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
         let mut reader = CacheReader::open(&path, &BINDING).unwrap();

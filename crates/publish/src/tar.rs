@@ -97,7 +97,7 @@ struct Taking<'a, D> {
     sorter: Sorter,
     spool: Spool,
     number: u64,
-    /// Where the inode of each name lies, by the hash of the name.
+    /// Offset in the spool of the inode of each name, by the hash of the name.
     files: HashMap<[u8; 16], u64>,
     /// Of those that were linked: how many names they have.
     names: HashMap<u64, u32>,

@@ -114,13 +114,13 @@ pub(crate) fn device(stat: &Statx) -> u64 {
     u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
 
-/// Opens for reading without following a link, waiting for a pipe, or (where that is allowed) leaving an
-/// access time.
+/// Opens for reading. Does not follow a link or wait for a pipe, and leaves the access time unchanged if
+/// that is allowed.
 pub(crate) fn open_at(directory: &OwnedFd, name: &CStr, more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
     let flags = flags | OFlags::NOCTTY;
     match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
-        // Only the owner may leave the access time unchanged.
+        // Only the owner may use `O_NOATIME`.
         Err(Errno::PERM) => rustix::fs::openat(directory, name, flags, Mode::empty()),
         other => other,
     }

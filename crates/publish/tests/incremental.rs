@@ -160,7 +160,7 @@ fn a_renewed_version_is_the_same_tree() {
 }
 
 #[test]
-fn names_that_come_and_go() {
+fn added_and_removed_names_are_published() {
     let place = settled();
     let tree = place.tree();
     let same_as_anew = || {

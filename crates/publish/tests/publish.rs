@@ -213,7 +213,7 @@ fn owners_and_extended_attributes() {
 }
 
 #[test]
-fn holes_are_by_content_and_cost_nothing() {
+fn holes_depend_on_content_and_cost_nothing() {
     let place = Place::new();
     let (sparse, dense) = (place.tree().join("sparse"), place.tree().join("dense"));
     let file = fs::File::create(&sparse).unwrap();
@@ -291,7 +291,7 @@ fn one_read_around_brings_a_directory_and_its_small_files() {
 }
 
 #[test]
-fn names_outside_of_the_tree_do_not_count() {
+fn links_outside_of_the_tree_are_not_counted() {
     let place = Place::new();
     place.write("a/one", &noise(1, 1000));
     place.write("two", &noise(2, 1000));
@@ -336,7 +336,7 @@ fn versions_follow_one_another_under_one_key() {
 }
 
 #[test]
-fn a_second_publisher_is_kept_out() {
+fn a_second_publisher_is_locked_out() {
     let place = Place::new();
     place.publish();
     let repository = store::repository::Repository::open(place.repo()).unwrap();

@@ -91,7 +91,7 @@ impl HeadRound<'_> {
 /// for the others.
 ///
 /// # Errors
-/// Why it has none, in words.
+/// The reason why it has none, as text for a message.
 async fn fetch(
     replica: &Arc<dyn Replica>,
     prefix: &Prefix,

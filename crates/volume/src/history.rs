@@ -291,7 +291,7 @@ impl History {
         Ok(None)
     }
 
-    /// The record at `index`, or the next one below down to `low`: where it is, and its version.
+    /// The record at `index`, or the next one below it, down to `low`: its index and its version.
     async fn record_from(
         &self,
         epoch: u64,

@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// One member at its place: which of several members it is, and where its inode lies.
+/// One member at its place: its number in the archive, and the offset of its inode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
     pub place: Place,

@@ -181,7 +181,7 @@ impl<R: Read> Archive<R> {
             b'6' => Kind::Fifo,
             _ => return Err(self.bad("a member of an unknown kind")),
         };
-        // Only files have content; other headers may state the size of what they stand for.
+        // Only files have content. The header of a hard link, for example, may state the size of its target.
         let stored = match kind {
             Kind::Regular => pax.size.unwrap_or(size),
             _ => 0,
@@ -359,7 +359,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// The map in a GNU header, and in the blocks that go on from it.
+    /// The map in a GNU header, and in the blocks that continue it.
     fn gnu_sparse(&mut self, header: &Header<'_>) -> Result<(), PublishError> {
         let mut map = Vec::new();
         let mut pieces = header.field(386, 96).to_vec();
@@ -387,7 +387,7 @@ impl<R: Read> Archive<R> {
         self.set_map(map, size)
     }
 
-    /// The map that stands before the data, as decimal numbers one a line, padded to a block.
+    /// The map before the data: decimal numbers, one in each line, padded to a block.
     fn pax_sparse(&mut self, size: u64) -> Result<(), PublishError> {
         let mut read = 0u64;
         let count = self.map_number(&mut read)?;

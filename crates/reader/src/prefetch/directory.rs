@@ -30,7 +30,7 @@ const MAX_DIRECTORIES: usize = 64;
 const PROVEN_WAITS: u32 = 2;
 /// A shorter wait is no reason to prefetch.
 pub(super) const LONG_WAIT: Duration = Duration::from_millis(5);
-/// Bytes in progress at most, where the cache has room for them.
+/// Most bytes in progress, if the cache has room for them.
 const MOST_IN_PROGRESS_BYTES: u64 = 16 << 20;
 /// Bytes that one request brings at most.
 const BATCH_BYTES: u64 = 4 << 20;

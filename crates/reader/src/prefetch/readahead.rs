@@ -34,9 +34,9 @@ const BEHIND_BYTES: u64 = 2 << 20;
 const DISORDER_BYTES: u64 = 2 << 20;
 /// The first window, bytes.
 const FIRST_WINDOW_BYTES: u64 = 2 << 20;
-/// The largest window of one reader, bytes, where the cache has room for it.
+/// The largest window of one reader, bytes, if the cache has room for it.
 const MOST_WINDOW_BYTES: u64 = 8 << 20;
-/// Most bytes in progress for all readers, where the cache has room for them.
+/// Most bytes in progress for all readers, if the cache has room for them.
 const MOST_IN_PROGRESS_BYTES: u64 = 16 << 20;
 /// The window does not grow after a request that takes longer than this.
 const QUICK: Duration = Duration::from_millis(200);

@@ -34,7 +34,8 @@ impl Tree {
     /// `len` bytes of `file` from `offset` (fewer at its end), in slices that share memory.
     ///
     /// # Errors
-    /// [`ReadError::WrongKind`] when it is not a regular file; else as [`Blocks::get_many`](crate::Blocks::get_many).
+    /// [`ReadError::WrongKind`] when it is not a regular file; else as
+    /// [`Blocks::get_many`](crate::Blocks::get_many).
     pub async fn read(
         &self,
         file: &Inode,

@@ -311,7 +311,7 @@ async fn the_limit_holds_over_the_whole_pull() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paranoid_pull_finds_rot_and_heals_it() {
+async fn a_paranoid_pull_replaces_damaged_blocks() {
     let publisher = Publisher::new(70);
     let mut follower = Follower::new();
     follower

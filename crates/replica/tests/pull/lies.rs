@@ -77,7 +77,7 @@ async fn every_lie_about_blocks_is_named_or_masked_by_an_honest_source() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocks_under_false_names_are_dropped() {
+async fn blocks_under_wrong_handles_are_dropped() {
     let (publisher, follower) = behind().await;
     let before = follower.repository().index_entries();
     let pulled = follower
@@ -196,7 +196,7 @@ async fn a_withheld_version_leaves_the_previous_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_that_breaks_the_rules_is_not_taken_over() {
+async fn a_tree_that_breaks_the_rules_is_refused() {
     let (mut publisher, follower) = behind().await;
     let handle: Handle<Data> = publisher.model.block(&Dice::new(1).noise(1000)).unwrap();
     let extents = [
@@ -226,7 +226,7 @@ async fn a_tree_that_breaks_the_rules_is_not_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_of_another_length_than_its_tree_is_not_taken_over() {
+async fn a_file_of_another_length_than_its_tree_is_refused() {
     let (mut publisher, follower) = behind().await;
     let content = Dice::new(2).noise(100_000);
     let root = publisher.model.array(&content, 8192).unwrap().unwrap();
@@ -444,7 +444,7 @@ async fn wrong_files_cost_only_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_was_not_signed_is_not_carried() {
+async fn an_unsigned_log_is_not_copied() {
     let (publisher, follower) = behind().await;
     let right = publisher.repository.log_leaf(0, 1).unwrap().unwrap();
     // The last byte belongs to a signature.

@@ -244,7 +244,7 @@ impl Completion {
         self.id
     }
 
-    /// Whether the connection is over, so that an answer is of no use.
+    /// Whether the connection is over, so that an answer is not needed.
     pub fn is_closed(&self) -> bool {
         self.mailbox.is_closed()
     }

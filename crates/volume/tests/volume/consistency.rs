@@ -86,7 +86,7 @@ async fn a_wrong_tile_is_masked_by_another_mirror_and_its_sender_blamed() {
 }
 
 #[tokio::test]
-async fn a_mirror_without_a_log_is_passed_over() {
+async fn a_mirror_without_a_log_is_skipped() {
     let world = skipped().await;
     let volume = world
         .open(vec![

@@ -98,7 +98,7 @@ async fn a_valid_version_is_not_replaced_by_an_expired_newer_one() {
 }
 
 #[tokio::test]
-async fn a_pin_is_found_as_a_head_and_looks_for_nothing_newer() {
+async fn a_pinned_version_is_found_and_not_updated() {
     let mut world = World::new();
     let over = version(&mut world, "over", now() - 100, 50);
     let head = trust::head::Head::decode(&over).unwrap();

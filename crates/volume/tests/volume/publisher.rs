@@ -140,7 +140,7 @@ async fn a_single_block_of_another_length_is_refused() {
 }
 
 #[tokio::test]
-async fn a_data_block_in_the_place_of_a_node_is_the_publishers_fault() {
+async fn a_data_block_instead_of_a_node_is_blamed_on_the_publisher() {
     is_malformed(
         &read_bad(|model| {
             let root = model.array(&noise(3, 100_000), 8192).unwrap().unwrap();

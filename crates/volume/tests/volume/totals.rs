@@ -113,7 +113,7 @@ async fn a_file_with_several_names_counts_its_content_once_wherever_they_are() {
 }
 
 #[tokio::test]
-async fn totals_beyond_all_bounds_do_no_harm() {
+async fn absurd_signed_totals_do_no_harm() {
     let most = u64::MAX;
     let totals = Totals {
         files: most,
