@@ -45,14 +45,15 @@ pub(crate) struct Gatherer<'a> {
     pub state: State,
 }
 
-/// What the gatherer keeps between directories.
+/// The state of the gatherer between directories.
 #[derive(Default)]
 pub(crate) struct State {
     /// Files with several names, of which some have been met and some not.
     links: HashMap<FileId, (u32, Link)>,
     items: Vec<Item>,
-    /// How many of `items` are to be read, and the sum of their lengths, bytes.
+    /// How many of `items` are to be read.
     to_read: usize,
+    /// The sum of their lengths, bytes.
     to_read_bytes: u64,
     xattrs: XattrReader,
     buffer: Vec<u8>,

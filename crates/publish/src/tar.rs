@@ -85,7 +85,7 @@ pub(crate) fn unpack<D: Destination>(
 pub(crate) struct Unpacked {
     rows: Merge,
     spool: Spooled,
-    /// Files that were linked: how many names they have in the end.
+    /// The final number of names of each file that was linked, by the offset of its inode.
     names: HashMap<u64, u32>,
 }
 
@@ -99,7 +99,7 @@ struct Taking<'a, D> {
     number: u64,
     /// Offset in the spool of the inode of each name, by the hash of the name.
     files: HashMap<[u8; 16], u64>,
-    /// Of those that were linked: how many names they have.
+    /// The number of names of each file that was linked, by the offset of its inode.
     names: HashMap<u64, u32>,
 }
 

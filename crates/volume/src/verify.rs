@@ -24,8 +24,9 @@ use crate::volume::Volume;
 
 /// Entries of a directory that are listed at a time.
 const PAGE_ENTRIES: usize = 1024;
-/// Content fetched by one task, bytes, and blocks.
+/// Most content of one task, bytes.
 const BATCH_BYTES: u64 = 4 << 20;
+/// Most blocks of one task.
 const BATCH_BLOCKS: usize = 256;
 /// Tasks at a time.
 const TASKS: usize = 16;

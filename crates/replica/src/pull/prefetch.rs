@@ -31,8 +31,9 @@ const MAX_SEGMENTS: usize = 64;
 const MAX_REMEMBERED: usize = 1 << 17;
 /// Requests under way at a time.
 const REQUESTS: usize = 16;
-/// Size of one request, bytes; and how many are made for a segment before its length is known.
+/// Size of one request, bytes.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Requests for a segment in the first wave, before its length is known.
 const FIRST_PIECES: u64 = 4;
 /// Time after which no further request is made: over a slow network round trips do not matter, and
 /// prefetched records are lost when the pull is interrupted.

@@ -21,15 +21,17 @@ use super::sources::{Fetched, Got, Sources, weight_bytes};
 use super::{PullError, PullOptions};
 use volume::error::gravest;
 
-/// Blocks asked for in one request.
+/// Most blocks of one request.
 const BATCH_BLOCKS: usize = 256;
-/// Their estimated size, bytes.
+/// Most bytes of the blocks of one request, by their estimated sizes.
 const BATCH_BYTES: u64 = 1 << 20;
-/// Requests under way: at first, and while there are no errors.
+/// Requests under way at first.
 const FIRST_WINDOW: usize = 4;
+/// Most requests under way, reached while there are no errors.
 const MAX_WINDOW: usize = 16;
-/// Blocks are made durable after this many bytes or this much time.
+/// Blocks are made durable after this many bytes.
 const CHECKPOINT_BYTES: u64 = 256 << 20;
+/// Blocks are made durable after this time.
 const CHECKPOINT_AFTER: Duration = Duration::from_secs(60);
 
 /// A walk that fetches.

@@ -30,9 +30,9 @@ pub const MAX_TABLE_BYTES: u64 = 64 << 20;
 pub const MAX_WHOLE_BYTES: u64 = 16 << 20;
 /// Longest run that is fetched whole in one request.
 const SMALL_RUN_BYTES: u64 = 64 << 10;
-/// Longest pages of a run that are fetched together once several of them were wanted.
+/// If the pages of a run are together at most this long, all are fetched once several were wanted, bytes.
 const MEDIUM_PAGES_BYTES: u64 = 2 << 20;
-/// Number of wanted pages that causes this.
+/// Number of wanted pages after which all pages of such a run are fetched.
 const SEVERAL_PAGES: usize = 8;
 /// Wanted pages are fetched in one request when at most this many others lie between them.
 const NEAR_PAGES: usize = 4;
