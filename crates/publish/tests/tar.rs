@@ -296,7 +296,7 @@ fn hostile_archives_are_refused_with_the_name() {
         ("upwards", "../up", file("../up", b"x")),
         ("upwards", "a/../../up", file("a/../../up", b"x")),
         ("absolute", "/etc/passwd", file("/etc/passwd", b"x")),
-        ("none", "", file(".", b"")),
+        ("not a valid name", "", file(".", b"")),
         ("before it", "l", header(b"l", b'1', 0, b"nowhere")),
         (
             "upwards",
@@ -347,8 +347,8 @@ fn hostile_archives_are_refused_with_the_name() {
         ("pieces", "sparse", sparse("99999999\n")),
         ("map", "sparse", sparse("x\n")),
         ("map", "sparse", sparse("1\n500\n")),
-        ("other data", "sparse", sparse("1\n500\n100\n")),
-        ("other data", "old", old),
+        ("does not match", "sparse", sparse("1\n500\n100\n")),
+        ("does not match", "old", old),
     ] {
         let place = Place::new();
         let refused = place.archive(&whole(&[member])).unwrap_err();
