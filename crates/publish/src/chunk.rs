@@ -1,5 +1,5 @@
-//! Where a file's content is cut into blocks and holes (trees.md *Array tree*; the exact rule, with
-//! vectors, is `docs/formats/chunking.md`).
+//! Cuts a file's content into blocks and holes (trees.md *Array tree*; the exact rule, with vectors, is
+//! `docs/formats/chunking.md`).
 //!
 //! 1. Every maximal run of at least 64 KiB of zero bytes is a hole.
 //! 2. The content between holes is a *stretch*. A stretch of at most 64 KiB is one block; a longer one is

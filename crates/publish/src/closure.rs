@@ -1,6 +1,6 @@
-//! Whether a repository has every block of a version. Relies on [`trust::reach`], which walks what differs
-//! from a version that is known to be complete. Directories and the trees of long files are read and
-//! checked; for data blocks the index is asked.
+//! Checks whether a repository has every block of a version. Relies on [`trust::reach`], which walks the
+//! difference from a version that is known to be complete. Directories and the trees of long files are read
+//! and checked; data blocks are looked up in the index.
 
 use std::collections::HashSet;
 

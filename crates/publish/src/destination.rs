@@ -1,4 +1,4 @@
-//! Where new blocks go: into a repository, or nowhere when nothing is to be written.
+//! Destinations of new blocks: a repository, or a counter in a dry run.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Which names `publish --exclude` leaves out.
+//! Decides which names `publish --exclude` leaves out.
 //!
 //! A pattern is a glob over bytes. Without a `/` (other than one at its end) it is matched against the
 //! name at any depth; with one, against the whole path from the published directory. `*` and `?` do not

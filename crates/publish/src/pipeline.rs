@@ -98,7 +98,7 @@ impl Default for PublishOptions {
     }
 }
 
-/// Who signs the new version.
+/// The signer of the new version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Signer<'a> {
     /// This process.

@@ -29,7 +29,7 @@ pub(crate) struct Succession {
     pub version: u64,
     /// The version before.
     pub previous: Option<RootRecord>,
-    /// Who may sign it.
+    /// The keys that may sign it.
     roles: Roles,
     base: Base,
     policy: (u64, [u8; 32]),
@@ -116,7 +116,7 @@ impl Succession {
         })
     }
 
-    /// Who may sign the next version.
+    /// The keys that may sign the next version.
     pub(crate) fn roles(&self) -> &Roles {
         &self.roles
     }

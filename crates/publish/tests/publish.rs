@@ -470,7 +470,7 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
             match run(&place.tree(), &place.repo(), &PublishOptions::default()) {
                 Ok(_) => {
                     let content = place.read().content("restless");
-                    // At any one moment the file holds this turn up to somewhere, then the last.
+                    // At any moment the file holds this turn up to some position, and the last turn after it.
                     let turn = content[0];
                     let mut rest = content.iter().skip_while(|b| **b == turn);
                     assert!(rest.all(|b| *b == turn.wrapping_sub(1)), "mixed");

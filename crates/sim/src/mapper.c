@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
             if (fwrite(bytes, 1, len, stdout) != len) return 2;
         } else {
             if (fread(bytes, 1, len, stdin) != len) return 2;
-            // Only half of the writes are synced here; the kernel writes back the others when it likes.
+            // Only half of the writes are synced here; the kernel writes back the others later.
             if (start % 2 == 0 && msync(map, size, MS_SYNC) != 0) return fail("msync");
             printf("ok\n");
         }

@@ -84,7 +84,7 @@ impl Network {
     /// One more host.
     ///
     /// # Errors
-    /// Where this process may not make network namespaces and devices.
+    /// When this process may not make network namespaces and devices.
     pub fn host(&mut self) -> io::Result<Host> {
         self.hosts += 1;
         let host = Host {

@@ -1,4 +1,4 @@
-//! How two versions of a volume differ, at the cost of the difference: directories with the same handle
+//! Compares two versions of a volume, at the cost of the difference: directories with the same handle
 //! are equal and are never fetched (`trust::map::Diff`). [`trust::change`] defines what counts as changed,
 //! here and in the dry run of a publication.
 

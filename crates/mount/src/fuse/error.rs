@@ -1,5 +1,5 @@
-//! Why a file system refuses a request. Inside a file system errors are typed; `dispatch` turns them
-//! into an errno when it answers the kernel, and nothing else does.
+//! Errors by which a file system refuses a request. Inside a file system errors are typed; only `dispatch`
+//! turns them into an errno, when it answers the kernel.
 
 use fuser::Errno;
 

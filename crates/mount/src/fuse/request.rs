@@ -225,7 +225,7 @@ pub struct LockRequest {
     pub inode: INodeNo,
     /// As it was opened.
     pub handle: FileHandle,
-    /// Who holds the lock: one for each process and file table (`fcntl`) or open file (`flock`).
+    /// The owner of the lock: one for each process and file table (`fcntl`) or open file (`flock`).
     pub owner: LockOwner,
     /// The bytes; the end is `i64::MAX` for "to the end of the file".
     pub range: RangeInclusive<u64>,

@@ -1,4 +1,4 @@
-//! Why a request on a published volume fails. Tampering is logged with path, block and replica; the
+//! Errors of requests on a published volume. Tampering is logged with path, block and replica; the
 //! program gets EIO, and ENOENT only for a name that is proved absent.
 
 use fuser::Errno;

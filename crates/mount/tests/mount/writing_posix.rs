@@ -205,7 +205,7 @@ async fn open_flags_create_exclude_truncate_and_append() {
         assert_eq!(errno(exclusive), libc::EEXIST);
         let mut appending = OpenOptions::new().append(true).open(&path).unwrap();
         appending.write_all(b"+").unwrap();
-        // At the end also after another writer moved it, and with an offset of its own.
+        // O_APPEND writes at the end, even after another writer moved it, whatever the offset.
         let mut other = OpenOptions::new().append(true).open(&path).unwrap();
         other.write_all(b"other").unwrap();
         appending.write_all_at(b"+", 0).unwrap();

@@ -92,7 +92,7 @@ impl Directory {
     }
 }
 
-/// Who makes a file, and its mode.
+/// Owner, mode and device number of a new file.
 #[derive(Debug, Clone, Copy)]
 pub struct Creation {
     /// Permission bits, set-id and sticky bits.

@@ -1,4 +1,4 @@
-//! Which redirects a reader follows.
+//! Decides which redirects a reader follows.
 //!
 //! Every byte is verified, so redirects to other hosts are allowed: object stores and delivery networks use
 //! them. A redirect must not leave TLS, loop, make the reader send credentials, or make it connect to

@@ -1,4 +1,4 @@
-//! Which certificates of an https server are accepted.
+//! Decides which certificates of an https server are accepted.
 //!
 //! The volume id proves every byte, whichever server sends it. So a reader may accept any certificate
 //! (`Unverified`) without losing integrity or freshness; it loses privacy, and an attacker on the
