@@ -1,4 +1,5 @@
-//! Publishing again: what is remembered, what is read anew, and that it makes no difference to the root.
+//! Publishing again: which files are taken from the stat cache, which are read anew, and that the root does
+//! not depend on it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -63,7 +64,7 @@ fn opened<'a>(place: &Place, paths: &[&'a str], options: &PublishOptions) -> Vec
 }
 
 #[test]
-fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
+fn unchanged_files_are_not_read_and_the_root_is_the_same() {
     let place = settled();
     let all = ["d0/f3", "d1/f1", "d4/f19", "long"];
     let before = place.read();
@@ -128,7 +129,7 @@ fn a_renewed_version_is_the_same_tree() {
 }
 
 #[test]
-fn names_that_come_and_go() {
+fn added_and_removed_names_are_published() {
     let place = settled();
     let tree = place.tree();
     let same_as_anew = || {
@@ -252,7 +253,7 @@ fn a_dry_run_tells_the_difference() {
         row("long", Changed, true),
     ];
     assert_eq!(difference(), expected);
-    // With names elsewhere the tree is gone through twice; it is told once, and rightly.
+    // With names elsewhere the tree is walked twice; each change is reported once.
     fs::hard_link(tree.join("link"), place.path("outside")).unwrap();
     assert_eq!(difference(), expected);
     place.publish_with(&place.remembering());

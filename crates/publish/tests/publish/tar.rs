@@ -1,4 +1,4 @@
-//! A tar stream has the root of the directory that it unpacks to; one that is hostile has none.
+//! A tar stream has the root of the directory that it unpacks to; a hostile one is refused.
 
 use std::fs;
 use std::io::{Cursor, Read};
@@ -90,7 +90,6 @@ fn full(place: &Place) {
 fn an_archive_has_the_root_of_its_tree() {
     let place = Place::new();
     full(&place);
-    let tree = place.tree();
     let made = place.publish();
     let root = place.read().offer.record.root;
     let pax = ["--format=pax", "--xattrs", "--xattrs-include=*"];
@@ -101,7 +100,7 @@ fn an_archive_has_the_root_of_its_tree() {
         assert!(from_tar.unchanged);
         assert_eq!(from_tar.totals, made.totals);
     }
-    // Members in any order, and none of the directories told twice.
+    // Members in any order, each directory once.
     let members: Vec<String> = place
         .read()
         .inodes
@@ -115,7 +114,7 @@ fn an_archive_has_the_root_of_its_tree() {
 }
 
 #[test]
-fn older_formats_lose_only_what_they_cannot_say() {
+fn older_formats_lose_only_what_they_cannot_express() {
     let place = Place::new();
     full(&place);
     let whole = |format: &str, more: &[&str]| {
@@ -128,7 +127,7 @@ fn older_formats_lose_only_what_they_cannot_say() {
         ("--format=gnu", &[]),
         ("--format=ustar", &["--exclude=long*"]),
     ] {
-        // A time before 1970 can be said by neither octal digits nor, in ustar, at all.
+        // Octal digits cannot express a time before 1970, and ustar has no other form.
         let touched = fs::File::open(place.tree().join("inline")).unwrap();
         touched.set_modified(UNIX_EPOCH).unwrap();
         let read = whole(format, more);
@@ -215,7 +214,7 @@ fn the_last_of_a_name_counts_and_links_keep_what_they_named() {
     assert_eq!(read.at("link"), read.at("chain"));
     assert_eq!((read.at("gone").links, read.at("gone2").links), (1, 1));
     assert_eq!(read.at("gone").link_group, None);
-    // A directory that nobody told.
+    // A directory that is not a member of the archive.
     assert_eq!(
         (read.at("dir").mode, read.at("dir").mtime.seconds),
         (0o755, 0)
@@ -253,7 +252,7 @@ fn hostile_archives_are_refused_with_the_name() {
         ("upwards", "../up", file("../up", b"x")),
         ("upwards", "a/../../up", file("a/../../up", b"x")),
         ("absolute", "/etc/passwd", file("/etc/passwd", b"x")),
-        ("none", "", file(".", b"")),
+        ("not a valid name", "", file(".", b"")),
         ("before it", "l", header(b"l", b'1', 0, b"nowhere")),
         (
             "upwards",
@@ -304,8 +303,8 @@ fn hostile_archives_are_refused_with_the_name() {
         ("pieces", "sparse", sparse("99999999\n")),
         ("map", "sparse", sparse("x\n")),
         ("map", "sparse", sparse("1\n500\n")),
-        ("other data", "sparse", sparse("1\n500\n100\n")),
-        ("other data", "old", old),
+        ("does not match", "sparse", sparse("1\n500\n100\n")),
+        ("does not match", "old", old),
     ] {
         let place = Place::new();
         let refused = place.archive(&whole(&[member])).unwrap_err();
@@ -319,7 +318,7 @@ fn hostile_archives_are_refused_with_the_name() {
 }
 
 #[test]
-fn an_archive_that_is_cut_off_is_none() {
+fn a_truncated_archive_is_refused() {
     let place = Place::new();
     let bytes = whole(&[file("a", &noise(5, 2000)), file("b", b"x")]);
     for end in [0, 100, 512, 600, 2560, 3072, bytes.len() - 1024] {

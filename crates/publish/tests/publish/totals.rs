@@ -1,5 +1,4 @@
-//! How much a tree holds, as it is signed: counted here by a walk of the disk, and the same however
-//! the publisher came to know it.
+//! The signed totals of a tree equal a count on disk, whichever way the publisher gathers them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -26,12 +25,12 @@ fn place() -> Place {
     fs::hard_link(tree.join("a/tiny"), place.path("outside")).unwrap();
     symlink("a", tree.join("link")).unwrap();
     drop(std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap());
-    // What was changed a moment ago is not remembered.
+    // Files that were changed a moment ago are not remembered.
     place.clock.advance(Duration::from_secs(10));
     place
 }
 
-/// What is told, after comparing it with what was signed.
+/// The reported totals, after comparing them with the signed ones.
 fn totals(place: &Place, paranoid: bool) -> Totals {
     let published = place.publish_with(&PublishOptions {
         paranoid,
