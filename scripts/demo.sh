@@ -181,8 +181,13 @@ expect 20 verify "$volume@$bad"
 
 say "The same server with an honest mirror: the lie causes only a line in the log"
 show "bulla verify VOLUMEID@$bad --mirror $honest"
-"$bulla" verify "$volume@$bad" --mirror "$honest" 2>"$work/err"
-grep -c . "$work/err" | sed 's/$/ lines of evidence in the log/'
+# Which server is asked for the altered block depends on which answers faster.
+for _ in 1 2 3 4 5; do
+    "$bulla" verify "$volume@$bad" --mirror "$honest" 2>"$work/err"
+    lines="$(wc -l <"$work/err")"
+    [ "$lines" -eq 0 ] || break
+done
+echo "$lines lines of evidence in the log"
 
 say "A server that has stopped: an outage, not an attack"
 kill "${servers[-1]}"
