@@ -90,12 +90,11 @@ impl Succession {
         // Judged whatever the time: an expired version is what most needs a successor.
         let claimed: RootRecord = head.record.statement().read(volume).map_err(bad)?;
         let terms = Terms {
-            now: claimed.start,
             freshness: Freshness::Pinned {
                 version: claimed.version,
                 record_hash: head.record.hash(),
             },
-            policy_pin: None,
+            ..Terms::strict(claimed.start)
         };
         let offer = Floor::new(volume)
             .judge(&head, &terms, &mut Signatures::default())

@@ -35,7 +35,9 @@ pub struct HeadRound<'a> {
     pub signatures: &'a Arc<Mutex<Signatures>>,
     /// How fresh a statement must be.
     pub freshness: Freshness,
-    /// The time by the caller's clock, unix seconds.
+    /// The time of the wall clock, unix seconds.
+    pub wall: u64,
+    /// The reader's time, unix seconds; not before the wall clock or the newest statement verified.
     pub now: u64,
     /// The path that is read first, `/` between its names. Far replicas may send its blocks together
     /// with the head. Only a hint.
@@ -387,6 +389,7 @@ impl HeadRound<'_> {
     /// The terms by which heads are judged in this round.
     pub fn terms(&self) -> Terms {
         Terms {
+            wall: self.wall,
             freshness: self.freshness,
             ..Terms::strict(self.now)
         }

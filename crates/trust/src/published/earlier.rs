@@ -114,7 +114,7 @@ impl Floor {
             chain,
             valid_until: u64::MAX,
             fresh_until: u64::MAX,
-            judged_at: terms.now.max(self.newest_start),
+            judged_at: terms.now.max(terms.wall).max(self.newest_start),
             stale: false,
             moves_floor: false,
             newest_start: self.newest_start,

@@ -71,7 +71,8 @@ impl Floor {
         Some((self.policies.len().saturating_sub(1) as u64, newest.hash()))
     }
 
-    /// The newest start of validity that was verified, unix seconds. The present time is not earlier.
+    /// The newest start of a record or issue of a timestamp that was verified, unix seconds, at most ten minutes
+    /// after the wall clock at that moment. The reader's time is not earlier.
     pub fn newest_start(&self) -> u64 {
         self.newest_start
     }

@@ -46,7 +46,10 @@ pub enum Freshness {
 /// The reader's terms for a judgement.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// The reader's clock, unix seconds.
+    /// The machine's wall clock, unix seconds. It bounds what the floor records as the newest start.
+    pub wall: u64,
+    /// The reader's time, unix seconds: the wall clock, or later if the reader has seen a later time. Validity
+    /// is judged by this time. A value below `wall` or the floor's newest start counts as the later of them.
     pub now: u64,
     /// How old a statement may be.
     pub freshness: Freshness,
@@ -55,9 +58,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The default: strict freshness, no pin.
+    /// The default: strict freshness, no pin, and a wall clock that shows `now`.
     pub fn strict(now: u64) -> Self {
         Terms {
+            wall: now,
             now,
             freshness: Freshness::Strict,
             policy_pin: None,
@@ -93,7 +97,7 @@ impl Floor {
             chain,
             valid_until: u64::MAX,
             fresh_until: u64::MAX,
-            judged_at: terms.now.max(self.newest_start),
+            judged_at: terms.now.max(terms.wall).max(self.newest_start),
             stale: false,
             moves_floor: true,
             newest_start: self.newest_start,
@@ -127,11 +131,12 @@ impl Floor {
         if let Some(timestamp) = timestamp {
             check_begun(timestamp.issued, now)?;
         }
-        // Compared with the clock alone. Otherwise each start would allow the next one to be ten minutes
-        // later, and a stolen key could move readers' time forward without limit.
-        if start <= terms.now.saturating_add(MAX_AHEAD_SECONDS) {
-            offer.newest_start = self.newest_start.max(start);
-        }
+        // Bounded by the wall clock. `now` is never before the newest start, so a bound by `now` would allow
+        // each start to be ten minutes after the last one, and a stolen key could move readers' time forward
+        // without limit.
+        let latest = terms.wall.saturating_add(MAX_AHEAD_SECONDS);
+        let issued = timestamp.map_or(0, |timestamp| timestamp.issued);
+        offer.newest_start = self.newest_start.max(start.max(issued).min(latest));
         let mut until = offer.record.until();
         if let Some(timestamp) = timestamp {
             until = until.min(timestamp.until);

@@ -37,7 +37,7 @@ pub struct Offer {
     pub(crate) proved: Option<LogPoint>,
     /// Whether adopting it changes the floor (false for a pinned record).
     pub(crate) moves_floor: bool,
-    /// The newest start of validity that this judgement verified, unix seconds.
+    /// The newest start or issue that this judgement verified, unix seconds, bounded by the wall clock.
     pub(crate) newest_start: u64,
 }
 

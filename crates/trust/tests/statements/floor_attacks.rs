@@ -248,6 +248,34 @@ fn a_stolen_key_cannot_push_the_readers_time_forward() {
     assert!(floor.newest_start() <= NOW + 600);
 }
 
+/// The reader's time is ahead of the wall clock after a first start was verified.
+#[test]
+fn start_is_recorded_only_as_far_as_the_wall_clock_allows() {
+    let world = World::new();
+    let record = RootRecord {
+        start: NOW + 1200,
+        ..world.record(1)
+    };
+    let terms = Terms {
+        now: NOW + 600,
+        ..Terms::strict(NOW)
+    };
+    let offer = judge_with(&world.floor(), &world.head_of(&record, &[2]), terms).unwrap();
+    let floor = world.floor().observe(&offer).unwrap();
+    assert_eq!(floor.newest_start(), NOW + 600);
+}
+
+#[test]
+fn readers_time_is_not_before_its_wall_clock() {
+    let mut world = World::new();
+    let terms = Terms {
+        now: 0,
+        ..Terms::strict(NOW + WEEK)
+    };
+    let late = judge_with(&world.floor(), &world.publish(1), terms).unwrap_err();
+    assert_eq!(late.class(), Class::Expired);
+}
+
 #[test]
 fn nothing_is_accepted_under_an_expired_policy() {
     let mut world = World::with_genesis(roles(), NOW + 100, &[1]);

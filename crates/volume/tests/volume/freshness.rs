@@ -6,7 +6,9 @@ use bytes::Bytes;
 use reader::ReadError;
 use sim::liar::Lie;
 use store::Replica;
+use trust::Handle;
 use trust::error::Class;
+use trust::floor::Floor;
 use trust::judge::Freshness;
 use volume::volume::{Candidate, Demands};
 use volume::{Refreshed, Snapshot, Volume, VolumeError, VolumeOptions};
@@ -37,6 +39,11 @@ async fn contradicted(world: &World, one: Bytes, other: Bytes) -> Option<Class> 
 fn kept(world: &World) -> std::path::PathBuf {
     let volumes = world.state.path().join("volumes");
     volumes.join(world.model.id().to_string())
+}
+
+/// What the reader has seen, as it is on disk.
+fn floor(world: &World) -> Floor {
+    Floor::decode(&std::fs::read(kept(world).join("floor")).unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -210,6 +217,33 @@ async fn a_clock_that_is_behind_gives_a_renewed_statement_no_more_time() {
     assert!(volume.now() >= start, "it is not earlier than what it saw");
     world.clock.advance(std::time::Duration::from_secs(4));
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
+}
+
+/// Each refresh shows a record that starts ten minutes after the reader's time. Its root need not exist, because
+/// a start is recorded before a version is adopted.
+#[tokio::test]
+async fn stolen_publisher_key_moves_the_readers_time_by_ten_minutes_at_most() {
+    const SEVEN_DAYS: u64 = 7 * 24 * 3600;
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    world.head = world.model.publish(&root, now(), SEVEN_DAYS).unwrap();
+    let wall = world.clock.clock().now();
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    for round in 0..120 {
+        let nowhere = Handle::from_bytes([round; 32]);
+        let start = volume.now() + 600;
+        let stolen = world
+            .model
+            .publish_handle(nowhere, start, SEVEN_DAYS, |_| {});
+        liar.tell(Lie::Head(stolen.unwrap()));
+        volume.refresh().await.unwrap_err();
+        assert!(volume.now() <= wall + 600, "after {round} refreshes");
+    }
+    assert_eq!(floor(&world).newest_start(), wall + 600);
+    liar.tell(Lie::None);
+    volume.refresh().await.unwrap();
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
 }
 
 #[tokio::test]
