@@ -32,6 +32,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 root: [3; 32],
             },
         }),
+        lower: true,
         revoked: Some(Revocation {
             successor: Some(volume),
         }),

@@ -32,7 +32,7 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         Reject::WrongVolume => Kind::WrongVolume,
         Reject::Rollback { .. } => Kind::Rollback,
         Reject::Fork(_) => Kind::Fork,
-        Reject::Expired { .. } => Kind::Expired,
+        Reject::Expired { .. } | Reject::Superseded(_) => Kind::Expired,
         Reject::NotYetValid { .. } => Kind::NotYetValid,
         Reject::Revoked { .. } => Kind::Revoked,
         Reject::NotPinned(_) => Kind::NotPinned,

@@ -42,6 +42,10 @@ pub enum Reject {
     /// A signature is bad or missing, or its key does not have the role.
     #[error("not signed as the policy demands: {0}")]
     NotSigned(&'static str),
+    /// The statement was good under the policies that came with it, but not under a later policy that the reader
+    /// knows. It is old, and nobody's lie.
+    #[error("superseded: {0}")]
+    Superseded(&'static str),
     /// The statement is about another volume.
     #[error("the statement belongs to another volume")]
     WrongVolume,
@@ -134,9 +138,10 @@ impl Reject {
         match self {
             Reject::Rollback { .. } => Class::Rollback,
             Reject::Fork(_) => Class::Fork,
-            Reject::Expired { .. } | Reject::NotYetValid { .. } | Reject::Revoked { .. } => {
-                Class::Expired
-            }
+            Reject::Expired { .. }
+            | Reject::NotYetValid { .. }
+            | Reject::Superseded(_)
+            | Reject::Revoked { .. } => Class::Expired,
             Reject::NotPinned(_) | Reject::Unproved => Class::Unavailable,
             Reject::WrongBlock
             | Reject::WrongKind { .. }

@@ -82,7 +82,10 @@ pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
 
 /// Whether a refused head is only old.
 pub fn is_old(why: &Reject) -> bool {
-    matches!(why, Reject::Rollback { .. } | Reject::Expired { .. })
+    matches!(
+        why,
+        Reject::Rollback { .. } | Reject::Expired { .. } | Reject::Superseded(_)
+    )
 }
 
 /// Whether a refused head is evidence to be kept. A fork always is. A rollback is evidence only if no

@@ -303,7 +303,7 @@ impl Volume {
         {
             return Ok(());
         }
-        let allowed = floor.still_allows(old.record(), old.record_hash(), &mut round.signatures());
+        let allowed = floor.still_allows(old.signed(), &mut round.signatures());
         if let Err(why) = allowed
             && self.current().is_ok()
         {

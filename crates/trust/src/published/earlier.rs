@@ -10,10 +10,9 @@ use crate::history::Frontier;
 use crate::key::PublicKey;
 use crate::published::floor::Floor;
 use crate::published::head::Head;
-use crate::published::judge::{
-    Freshness, Offer, Terms, check_pin, check_pinned_record, signed_record,
-};
+use crate::published::judge::{Freshness, Offer, Terms, check_pin, check_pinned_record};
 use crate::published::root::RootRecord;
+use crate::published::standing::signed_record;
 use crate::statement::chain::{Chain, check_revoked};
 use crate::statement::signatures::Signatures;
 use crate::statement::{Purpose, Signed};
@@ -110,6 +109,8 @@ impl Floor {
             before: Frontier::new(),
             proved: None,
             record_hash: earlier.hash(),
+            signed: earlier.clone(),
+            superseded: None,
             record,
             chain,
             valid_until: u64::MAX,
@@ -118,6 +119,7 @@ impl Floor {
             stale: false,
             moves_floor: false,
             newest_start: self.newest_start,
+            latest_start: terms.latest_start(),
         };
         if let Freshness::Pinned {
             version,

@@ -11,8 +11,10 @@ use crate::history::LogPoint;
 use crate::history::prefix::Prefix;
 use crate::published::head::{Head, MAX_HEAD_BYTES};
 use crate::published::offer::Offer;
-use crate::published::root::RootRecord;
+use crate::published::standing::{check_counts, signed_record};
+use crate::published::terms::Terms;
 use crate::statement::chain::{Chain, MAX_POLICIES, check_revoked};
+use crate::statement::policy::Policy;
 use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
@@ -144,14 +146,19 @@ impl Floor {
 }
 
 impl Floor {
-    /// The floor after learning the policies of `head`, whether or not its record is valid. The record that
-    /// the newest policy names as `last` becomes the floor, even when that lowers the floor (rule 4).
+    /// The floor after learning the policies of `head`, whether or not its record is valid. `wall` is the wall
+    /// clock, unix seconds. New policies raise the floor to their `last`; one with `lower` also lowers it (rule 4).
     ///
     /// # Errors
     /// Those of [`Chain::verify`] and [`Chain::newer_of`]: bad signatures, a fork.
-    pub fn learn(&self, head: &Head, signatures: &mut Signatures) -> Result<Floor, Reject> {
+    pub fn learn(
+        &self,
+        head: &Head,
+        wall: u64,
+        signatures: &mut Signatures,
+    ) -> Result<Floor, Reject> {
         let chain = self.known_chain(head, signatures)?;
-        Ok(self.with_chain(&chain))
+        Ok(self.with_chain(&chain, Terms::strict(wall).latest_start()))
     }
 
     /// The floor after seeing `offer` without adopting it. Its policies and its start are known from now on.
@@ -163,25 +170,24 @@ impl Floor {
         if !offer.moves_floor {
             return Ok(self.clone());
         }
-        let mut floor = self.with_chain(&self.merged(offer)?);
-        floor.newest_start = self.newest_start.max(offer.newest_start);
+        let mut floor = self.with_chain(&self.merged(offer)?, offer.latest_start);
+        floor.newest_start = floor.newest_start.max(offer.newest_start);
         Ok(floor)
     }
 
     /// Whether a record that was adopted before may still be shown under the policies known now.
     ///
     /// # Errors
-    /// [`Reject::Revoked`]; [`Reject::NotSigned`] for a record under a superseded policy whose successor does
-    /// not name it (rule 3).
+    /// [`Reject::Revoked`]; [`Reject::NotSigned`] for a record that the newest policy does not let count (rule 3).
     pub fn still_allows(
         &self,
-        record: &RootRecord,
-        record_hash: &[u8; 32],
+        signed: &Signed,
         signatures: &mut Signatures,
     ) -> Result<(), Reject> {
         let chain = Chain::verify(self.volume, &self.policies, signatures)?;
         check_revoked(&chain)?;
-        check_superseded(&chain, record, record_hash)
+        let record = signed_record(signed, &chain, signatures)?;
+        check_counts(&chain, chain.newest(), &record, signed, signatures)
     }
 
     /// The proof that is needed before `offer` can be adopted: that its log contains this floor's record.
@@ -257,27 +263,45 @@ impl Floor {
     }
 
     /// This floor under `chain`, which is the known chain or continues it.
-    fn with_chain(&self, chain: &Chain) -> Floor {
+    fn with_chain(&self, chain: &Chain, latest_start: u64) -> Floor {
         Floor {
             adopted: self.adopted_under(chain),
+            newest_start: self.newest_start_under(chain, latest_start),
             policies: chain.signed().to_vec(),
             ..self.clone()
         }
     }
 
-    /// Rule 4: a policy that is new to this reader sets the floor to its `last`.
+    /// Rule 4, for the policies that are new to this reader, one after another: the floor is the later of the
+    /// adopted version and the policy's `last`. A policy with `lower` sets it to `last` in any case.
     fn adopted_under(&self, chain: &Chain) -> Option<Adopted> {
-        if chain.signed().len() <= self.policies.len() {
-            return self.adopted.clone();
+        let mut adopted = self.adopted.clone();
+        for policy in chain.since(self.policies.len()) {
+            let Some(last) = policy.last() else {
+                continue;
+            };
+            let is_behind = |a: &Adopted| last.version < a.version && !policy.lowers();
+            if adopted.as_ref().is_some_and(is_behind) {
+                continue;
+            }
+            let same = |a: &&Adopted| a.record_hash == last.record_hash;
+            adopted = Some(Adopted {
+                version: last.version,
+                record_hash: last.record_hash,
+                root: self.adopted.as_ref().filter(same).and_then(|a| a.root),
+                log: last.log,
+            });
         }
-        let last = chain.newest().last()?;
-        let same = |a: &&Adopted| a.record_hash == last.record_hash;
-        Some(Adopted {
-            version: last.version,
-            record_hash: last.record_hash,
-            root: self.adopted.as_ref().filter(same).and_then(|a| a.root),
-            log: last.log,
-        })
+        adopted
+    }
+
+    /// The newest start under `chain`. Only a new policy with `lower` caps it, to the latest start that the wall
+    /// clock allows: a cap by any policy would revive expired statements after the clock was set back.
+    pub(crate) fn newest_start_under(&self, chain: &Chain, latest_start: u64) -> u64 {
+        match chain.since(self.policies.len()).any(Policy::lowers) {
+            true => self.newest_start.min(latest_start),
+            false => self.newest_start,
+        }
     }
 
     /// The rules that need neither signatures nor the time: rollback, rule 3, fork, log. Returns the proof
@@ -292,7 +316,9 @@ impl Floor {
                 floor: floor_version,
             });
         }
-        check_superseded(&offer.chain, record, &offer.record_hash)?;
+        if let Some(why) = &offer.superseded {
+            return Err(why.clone());
+        }
         let Some(floor) = floor else {
             return Ok(None);
         };
@@ -304,27 +330,6 @@ impl Floor {
         }
         offer.grows_from(&floor.log)
     }
-}
-
-/// Rule 3: under an older policy only the record that the newest policy names as `last`.
-fn check_superseded(
-    chain: &Chain,
-    record: &RootRecord,
-    record_hash: &[u8; 32],
-) -> Result<(), Reject> {
-    let newest = chain.newest();
-    if record.policy_number == newest.number() {
-        return Ok(());
-    }
-    let named = newest
-        .last()
-        .is_some_and(|last| last.version == record.version && last.record_hash == *record_hash);
-    if !named {
-        return Err(Reject::NotSigned(
-            "root record, under a superseded policy whose successor does not name it",
-        ));
-    }
-    Ok(())
 }
 
 fn decode_adopted(d: &mut Decoder<'_>) -> Result<Adopted, Reject> {

@@ -10,5 +10,7 @@ pub mod offer;
 pub mod path_proof;
 pub mod request;
 pub mod root;
+mod standing;
+mod terms;
 pub mod timestamp;
 pub mod verdict;

@@ -31,7 +31,7 @@ impl Floor {
             let seen = match floor.judge(head, terms, signatures) {
                 Ok(offer) => floor.observe(&offer),
                 // The record is refused, but its policies may be new.
-                Err(_) => floor.learn(head, signatures),
+                Err(_) => floor.learn(head, terms.wall, signatures),
             };
             // The error of a head that teaches nothing comes again below.
             floor = seen.unwrap_or(floor);

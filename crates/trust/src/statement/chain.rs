@@ -98,6 +98,9 @@ impl Chain {
         if newest.revocation().is_some() {
             return Err(bad("a policy after a revocation"));
         }
+        if newest.last().is_some() && successor.last.is_none() {
+            return Err(bad("a policy without the last record after one with it"));
+        }
         let epochs = successor.log_epoch.checked_sub(newest.log_epoch());
         if !matches!(epochs, Some(0 | 1)) {
             return Err(bad("log epochs do not count up by at most one"));
@@ -142,6 +145,11 @@ impl Chain {
     pub fn get(&self, number: u64) -> Option<(&Policy, [u8; 32])> {
         let link = self.links.get(usize::try_from(number).ok()?)?;
         Some((&link.policy, link.hash))
+    }
+
+    /// The policies from this number on, oldest first.
+    pub(crate) fn since(&self, number: usize) -> impl DoubleEndedIterator<Item = &Policy> {
+        self.links.iter().skip(number).map(|link| &link.policy)
     }
 
     /// Whether the chain contains the policy with this hash.

@@ -87,8 +87,7 @@ fn check_name(name: &str) -> Result<(), Reject> {
     Ok(())
 }
 
-/// The last record published under the policies before. A removed key may have signed it and records before
-/// it, but none after it.
+/// The last record published under the policies before, as the owners know it. It counts whoever signed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Last {
     /// The record's version.
@@ -119,8 +118,10 @@ pub struct Successor {
     pub log_epoch: u64,
     /// Who may sign what.
     pub roles: Roles,
-    /// The last record of the policies before, if any was published.
+    /// The last record of the policies before, if any was published. Mandatory if the policy before has one.
     pub last: Option<Last>,
+    /// Whether readers go down to `last` from a later version (rule 4). Needs `last`.
+    pub lower: bool,
     /// Whether the volume ends here.
     pub revoked: Option<Revocation>,
 }
@@ -182,6 +183,14 @@ impl Policy {
         }
     }
 
+    /// Whether readers go down to [`Policy::last`] from a later version.
+    pub fn lowers(&self) -> bool {
+        match self {
+            Policy::Genesis(_) => false,
+            Policy::Successor(s) => s.lower,
+        }
+    }
+
     /// Whether the volume ends with it.
     pub fn revocation(&self) -> Option<&Revocation> {
         match self {
@@ -238,6 +247,8 @@ impl Body for Policy {
 const HAS_LAST: u8 = 1;
 const REVOKED: u8 = 2;
 const HAS_SUCCESSOR_VOLUME: u8 = 4;
+const LOWERS: u8 = 8;
+const KNOWN_PARTS: u8 = HAS_LAST | REVOKED | HAS_SUCCESSOR_VOLUME | LOWERS;
 
 impl Successor {
     fn encode_rest(&self, out: &mut Encoder) {
@@ -251,6 +262,9 @@ impl Successor {
         }
         if successor.is_some() {
             parts |= HAS_SUCCESSOR_VOLUME;
+        }
+        if self.lower {
+            parts |= LOWERS;
         }
         out.raw(&self.previous).u64(self.log_epoch).u8(parts);
         if let Some(last) = &self.last {
@@ -269,8 +283,14 @@ impl Successor {
         roles: Roles,
     ) -> Result<Self, Reject> {
         let (previous, log_epoch, parts) = (d.array()?, d.u64()?, d.u8()?);
-        if parts & !(HAS_LAST | REVOKED | HAS_SUCCESSOR_VOLUME) != 0 {
-            return Err(d.bad("unknown parts"));
+        if parts & !KNOWN_PARTS != 0 {
+            return Err(Reject::Unsupported {
+                what: "policy",
+                why: format!("parts {parts:#04x}"),
+            });
+        }
+        if parts & LOWERS != 0 && parts & HAS_LAST == 0 {
+            return Err(d.bad("lowers the floor to no record"));
         }
         if parts & HAS_SUCCESSOR_VOLUME != 0 && parts & REVOKED == 0 {
             return Err(d.bad("a successor volume without a revocation"));
@@ -295,6 +315,7 @@ impl Successor {
             log_epoch,
             roles,
             last,
+            lower: parts & LOWERS != 0,
             revoked,
         })
     }

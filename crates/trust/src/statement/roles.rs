@@ -6,6 +6,8 @@ use crate::key::PublicKey;
 
 /// Most keys of one role.
 pub const MAX_ROLE_KEYS: usize = 32;
+/// Longest validity of a record under a new volume's policy, seconds: a leap year.
+pub const DEFAULT_RECORD_MAX: u64 = 366 * 24 * 3600;
 
 /// k distinct keys of n.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,10 +100,14 @@ pub struct Roles {
     pub owners: Threshold,
     /// Sign root records.
     pub publishers: Threshold,
+    /// Longest validity of a root record, seconds; at least 1. It bounds what a thief of their keys can sign.
+    pub record_max: u64,
     /// Sign timestamps; when empty, no timestamp is needed.
     pub timestamps: Threshold,
     /// Longest validity of a timestamp, seconds; 0 when there are no timestamp keys.
     pub timestamp_max: u64,
+    /// Sign checkpoints of the log. When empty, the publishers' keys do.
+    pub log: Threshold,
     /// Cosign checkpoints of the log; with a threshold of 0, no cosignature is needed.
     pub witnesses: Threshold,
 }
@@ -112,17 +118,29 @@ impl Roles {
         Roles {
             owners: Threshold::single(key),
             publishers: Threshold::single(key),
+            record_max: DEFAULT_RECORD_MAX,
             timestamps: Threshold::none(),
             timestamp_max: 0,
+            log: Threshold::none(),
             witnesses: Threshold::none(),
+        }
+    }
+
+    /// The keys that sign checkpoints of the log: the role's own, or the publishers'.
+    pub fn log_keys(&self) -> &Threshold {
+        match self.log.is_empty() {
+            true => &self.publishers,
+            false => &self.log,
         }
     }
 
     pub(crate) fn encode(&self, out: &mut Encoder) {
         self.owners.encode(out);
         self.publishers.encode(out);
+        out.u64(self.record_max);
         self.timestamps.encode(out);
         out.u64(self.timestamp_max);
+        self.log.encode(out);
         self.witnesses.encode(out);
     }
 
@@ -130,8 +148,10 @@ impl Roles {
         let roles = Roles {
             owners: Threshold::decode(d)?,
             publishers: Threshold::decode(d)?,
+            record_max: d.u64()?,
             timestamps: Threshold::decode(d)?,
             timestamp_max: d.u64()?,
+            log: Threshold::decode(d)?,
             witnesses: Threshold::decode(d)?,
         };
         if roles.owners.needed == 0 {
@@ -139,6 +159,12 @@ impl Roles {
         }
         if roles.publishers.needed == 0 {
             return Err(d.bad("a policy under which no publisher need sign"));
+        }
+        if roles.record_max == 0 {
+            return Err(d.bad("a policy under which no record is valid"));
+        }
+        if (roles.log.needed == 0) != roles.log.is_empty() {
+            return Err(d.bad("log keys of which none need sign"));
         }
         if (roles.timestamps.needed == 0) != roles.timestamps.is_empty() {
             return Err(d.bad("timestamp keys of which none need sign"));

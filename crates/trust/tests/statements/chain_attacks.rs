@@ -191,6 +191,20 @@ fn a_policy_after_a_revocation_is_refused() {
 }
 
 #[test]
+fn policy_that_forgets_the_last_record_is_refused() {
+    let mut world = World::new();
+    let head = world.publish(1);
+    world.rotate(&world.successor(None), &[1]);
+    world.rotate(&world.successor(Some(&head)), &[1]);
+    assert!(world.chain().is_ok());
+    world.rotate(&world.successor(None), &[1]);
+    malformed(
+        world.chain(),
+        "a policy without the last record after one with it",
+    );
+}
+
+#[test]
 fn a_log_epoch_that_jumps_or_goes_back_is_refused() {
     let epoch = |log_epoch| {
         move |w: &World| Successor {

@@ -61,6 +61,7 @@ fn specimens() -> Vec<Vec<u8>> {
             record_hash: [1; 32],
             log: world.log,
         }),
+        lower: true,
         revoked: Some(Revocation {
             successor: Some(VolumeId::from_bytes([2; 32])),
         }),

@@ -288,6 +288,31 @@ fn policy_that_needs_no_signature_is_refused() {
 }
 
 #[test]
+fn policy_under_which_no_record_is_valid_is_refused() {
+    let never = Roles {
+        record_max: 0,
+        ..roles()
+    };
+    refused_as(policy_with(never), "no record is valid");
+}
+
+#[test]
+fn log_keys_of_which_none_need_sign_are_refused() {
+    let idle = Roles {
+        log: threshold(0, &[8]),
+        ..roles()
+    };
+    refused_as(policy_with(idle), "log keys of which none need sign");
+    let log = threshold(1, &[8]);
+    let own = Roles {
+        log: log.clone(),
+        ..roles()
+    };
+    assert_eq!(*own.log_keys(), log);
+    assert_eq!(*roles().log_keys(), threshold(1, &[2]));
+}
+
+#[test]
 fn timestamp_roles_that_contradict_themselves_are_refused() {
     let idle = Roles {
         timestamps: threshold(0, &[8]),
@@ -374,8 +399,10 @@ fn a_successor_with_unknown_or_contradicting_parts_is_refused() {
     let plain = Policy::Successor(world.successor(None));
     let mut bytes = bytes_of(&plain);
     let at = bytes.len() - 1;
+    bytes[at] = 16;
+    refused_as(decode::<Policy>(&bytes), "needs a newer bulla");
     bytes[at] = 8;
-    refused_as(decode::<Policy>(&bytes), "unknown parts");
+    refused_as(decode::<Policy>(&bytes), "lowers the floor to no record");
     let revoked = Policy::Successor(Successor {
         revoked: Some(Revocation {
             successor: Some(world.volume),

@@ -2,7 +2,7 @@
 
 use trust::error::Class;
 use trust::head::Head;
-use trust::policy::{NO_END, Roles};
+use trust::policy::{NO_END, Roles, Successor, VolumeId};
 use trust::timestamp::Timestamp;
 use trust::{Reject, checkpoint};
 
@@ -135,6 +135,32 @@ fn clock_set_back_does_not_revive_an_expired_timestamp() {
         world.floor().observe(&offer).unwrap().newest_start(),
         NOW + 600
     );
+}
+
+#[test]
+fn timestamp_from_before_a_rotation_is_superseded_and_not_a_lie() {
+    let (mut world, mut head) = stamped();
+    let timestamp = world.timestamp(&head).statement(world.volume);
+    head.timestamp = Some(sign(&timestamp, &[8, 9]));
+    let roles = read_policy(&world.policies[0], VolumeId::UNBORN)
+        .roles()
+        .clone();
+    let policy = Successor {
+        roles,
+        ..world.successor(Some(&head))
+    };
+    world.rotate(&policy, &[1]);
+    let shows = Head {
+        policies: world.policies.clone(),
+        ..head.clone()
+    };
+    let floor = learned(&world.floor(), &shows);
+    let lags = judge(&floor, &head).unwrap_err();
+    assert!(matches!(lags, Reject::Superseded(_)), "{lags}");
+    refused_as(judge(&floor, &shows), "another policy number");
+    // Without enough signatures it never was good.
+    head.timestamp = Some(sign(&timestamp, &[8]));
+    refused_as(judge(&floor, &head), "another policy number");
 }
 
 #[test]

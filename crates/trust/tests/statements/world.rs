@@ -144,6 +144,7 @@ impl World {
             log_epoch: 0,
             roles: roles(),
             last: last.map(|head| self.last(head)),
+            lower: false,
             revoked: None,
         }
     }
@@ -222,6 +223,11 @@ pub fn adopted(floor: &Floor, heads: &[&Head]) -> Floor {
         floor = floor.adopt(&judge(&floor, head).unwrap()).unwrap();
     }
     floor
+}
+
+/// The floor after learning the policies of a head.
+pub fn learned(floor: &Floor, head: &Head) -> Floor {
+    floor.learn(head, NOW, &mut Signatures::default()).unwrap()
 }
 
 /// A policy as decoded, for tests that look at its fields.
