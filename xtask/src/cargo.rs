@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Packages to select beside the one that is wanted. Cargo resolves features for the selected packages
+/// Packages to select in addition to the wanted one. Cargo resolves features for the selected packages
 /// only; with these three, which use all the others, the features are those of `--workspace`, and no
 /// dependency is compiled a second time. None of them has a library, so `--lib` selects nothing of them.
 pub const WITH_ALL_FEATURES: &[&str] = &[
@@ -116,8 +116,8 @@ mod tests {
         assert!(executable("warning: text").is_err());
     }
 
-    /// Every package that a selection links, with its features. Without those of macros, for which
-    /// `cargo tree` does not show what is built.
+    /// Every package that a selection links, with its features. Without those of macros, which `cargo tree`
+    /// does not show as they are built.
     fn features(selection: &[&str]) -> BTreeSet<String> {
         let out = Command::new("cargo")
             .args(["tree", "--locked", "--edges=normal,dev,no-proc-macro"])
@@ -134,7 +134,7 @@ mod tests {
         let text = String::from_utf8(out.stdout).unwrap();
         text.lines()
             .map(|line| line.trim_end_matches(" (*)").to_owned())
-            // A package of ours is shown with its directory, and takes seconds to build.
+            // Our own packages are shown with their directories, and take only seconds to build.
             .filter(|line| !line.is_empty() && !line.contains(" (/"))
             .collect()
     }
@@ -153,7 +153,7 @@ mod tests {
                 package.name
             );
         }
-        // A package selected alone differs: the comparison can fail.
+        // Control: the features of a package that is selected alone differ.
         assert!(!features(&["--package=bulla-trust"]).is_subset(&all));
     }
 }

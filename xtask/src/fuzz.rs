@@ -28,12 +28,12 @@ const FLAGS: &[&str] = &[
     "-Ccodegen-units=1",
 ];
 
-/// Largest resident set of a target, MiB: a decoder that believes a stated length passes this.
+/// Memory limit of a target, MiB. A decoder that allocates an unchecked length exceeds it.
 const MEMORY_MIB: u32 = 512;
 /// Longest time for one input, seconds.
 const INPUT_S: u32 = 5;
 
-/// The target that must find something, and how long it may take, seconds.
+/// The control target, which must find its planted defect, and its time limit, seconds.
 const CONTROL: &str = "control";
 const CONTROL_S: u32 = 30;
 
@@ -54,7 +54,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
                 seconds = text.parse().context("--seconds wants a number")?;
             }
             name if all.iter().any(|target| target == name) => chosen.push(name.to_owned()),
-            other => bail!("no fuzz target is called {other}; --list tells which there are"),
+            other => bail!("there is no fuzz target {other}; --list prints all"),
         }
     }
     if chosen.is_empty() {
@@ -85,7 +85,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
             };
             if let Some(report) = feed(target, seconds)? {
                 eprintln!("{report}");
-                bail!("{target} found something; the input lies in target/fuzz/runs/{target}");
+                bail!("{target} found a failure; the input is in target/fuzz/runs/{target}");
             }
         }
     };
@@ -139,8 +139,8 @@ fn build(root: &Path, targets: &[String]) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 /// Writes the compiler wrapper, which adds the flags. Cargo calls it for packages of the workspace only, so
-/// dependencies are those of the tests, as they are. Cargo keeps what different wrappers build apart by
-/// their paths: the path changes with the flags.
+/// dependencies are shared with the tests. Cargo keeps builds with different wrappers apart by the path of
+/// the wrapper, so the path changes with the flags.
 fn wrapper(directory: &Path) -> Result<PathBuf> {
     let text = format!("#!/bin/sh\nexec \"$@\" {}\n", FLAGS.join(" "));
     let mut hasher = DefaultHasher::new();

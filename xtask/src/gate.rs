@@ -1,5 +1,5 @@
 //! `cargo xtask check` and `cargo xtask ci`: the steps behind `make check` and `make test`, each with a time
-//! budget. What a step took is printed beside its budget, and a step over its budget fails the run.
+//! budget. The time of each step is printed with its budget, and a step over its budget fails the run.
 //! Decision: docs/decisions/0026.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ type Budgets = &'static [(&'static str, u32)];
 
 /// Eighteen minutes: what a fresh clone takes on two processors today. The aim is twelve, and two more
 /// for each further system, up to twenty (decision 0026); a step that becomes faster gets a smaller
-/// budget. What takes longer belongs into the long run.
+/// budget. Tests that take longer belong into the long run.
 const CI: Budgets = &[
     ("xtask", 50),
     ("format", 10),
@@ -39,7 +39,7 @@ const CHECK: Budgets = &[
     ("running unit tests", 40),
 ];
 
-/// Multiplies every budget. The default leaves room for a machine that others use too.
+/// Multiplies every budget. The default has a reserve for machines that others use too.
 const FACTOR_VARIABLE: &str = "BULLA_BUDGET_FACTOR";
 const DEFAULT_FACTOR: f64 = 2.0;
 
@@ -59,8 +59,8 @@ pub fn check(root: &Path, args: &[String]) -> Result<()> {
     gate.end(sum, outcome.err().into_iter().collect())
 }
 
-/// `cargo xtask ci`: everything. With `BULLA_LONG` set, also what takes long, and without budgets. The last
-/// line printed is the sum of all test runs, as the test harness would print it.
+/// `cargo xtask ci`: everything. With `BULLA_LONG` set, it includes the long tests and has no budgets. The
+/// last line is the sum of all test runs, in the format of the test harness.
 pub fn ci(root: &Path, args: &[String]) -> Result<()> {
     let is_long = crate::is_long();
     let mut gate = Gate::begin(if is_long { &[] } else { CI }, args)?;
@@ -77,7 +77,7 @@ pub fn ci(root: &Path, args: &[String]) -> Result<()> {
         outcome
     });
     match ran {
-        // The trials of mutants say nothing while tests fail by themselves.
+        // If a test fails already, mutants show nothing.
         Err(error) => errors.push(error),
         Ok(()) => {
             let which = if is_long {
@@ -89,7 +89,7 @@ pub fn ci(root: &Path, args: &[String]) -> Result<()> {
             errors.extend(tried.err());
         }
     }
-    // Also after a failed test: fuzz targets that no longer build should be known at once.
+    // Runs also after a failed test, because broken fuzz targets should be found at once.
     let seconds = if is_long { FUZZ_LONG_S } else { FUZZ_S };
     let args = ["--seconds", seconds].map(str::to_owned);
     let fuzzed = gate.step("fuzz", || fuzz::run(root, &args));
@@ -101,7 +101,7 @@ pub fn ci(root: &Path, args: &[String]) -> Result<()> {
 
 const MOUNTS_BEFORE: &str = "target/mounts-before.txt";
 
-/// Which bulla mounts there are, or whether there are new ones.
+/// Lists the bulla mounts, or fails if there are new ones.
 fn mounts(root: &Path, args: &[&str]) -> Result<Vec<u8>> {
     let out = Command::new("scripts/mounts-left.sh")
         .args(args)
@@ -113,7 +113,7 @@ fn mounts(root: &Path, args: &[&str]) -> Result<Vec<u8>> {
     Ok(out.stdout)
 }
 
-/// What needs no test to run.
+/// The steps that run no tests.
 fn static_checks(gate: &mut Gate, root: &Path) -> Result<()> {
     gate.step("format", || cargo(root, &["fmt", "--all", "--check"]))?;
     gate.step("lints", || {
@@ -149,7 +149,7 @@ fn cargo(root: &Path, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Steps that were taken, and how long each took.
+/// The steps of a run, with their times.
 struct Gate {
     budgets: Budgets,
     factor: f64,
@@ -157,7 +157,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Begins; `--began UNIX_SECONDS` tells when the script began, which built this program first.
+    /// Begins a run. `--began UNIX_SECONDS` is the start time of the script, which first built this program.
     fn begin(budgets: Budgets, args: &[String]) -> Result<Gate> {
         let text = std::env::var_os(FACTOR_VARIABLE);
         let factor = match text {
@@ -249,7 +249,7 @@ impl Gate {
     }
 }
 
-/// A factor for all budgets, as the variable states it.
+/// The factor for all budgets, from the variable.
 fn factor(text: &str) -> Result<f64> {
     let factor: f64 = text
         .parse()
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_that_is_no_positive_number_is_refused() {
+    fn factor_must_be_a_positive_number() {
         assert_eq!(factor("2.5").unwrap(), 2.5);
         for bad in ["", "0", "-1", "inf", "NaN", "off"] {
             assert!(factor(bad).is_err(), "{bad}");

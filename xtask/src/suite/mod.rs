@@ -18,7 +18,7 @@ pub use sum::Sum;
 use crate::cargo::{self, Executable};
 use job::{Job, Outcome};
 
-/// How many test binaries run at a time. They mostly wait for disks, sockets and deadlines, so this is
+/// Number of test binaries that run at a time. They mostly wait for disks, sockets and deadlines, so this is
 /// more than the number of processors.
 const LANES: usize = 4;
 
@@ -51,7 +51,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
 /// Builds the tests.
 pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
     let mut build = Command::new("cargo");
-    // Fuzz targets are no tests and would be linked without instrumentation; they have a step of their own.
+    // Fuzz targets are not tests, and would be linked without instrumentation. They have a step of their own.
     build
         .args([
             "test",
@@ -112,7 +112,7 @@ fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
     }
 }
 
-/// Lists what could not be tested on this machine.
+/// Lists the tests that could not run on this machine.
 fn skipped(outcomes: &[Outcome]) {
     let lines = outcomes.iter().flat_map(|outcome| outcome.output.lines());
     let mut lines: Vec<&str> = lines.filter(|line| line.contains("SKIPPED")).collect();

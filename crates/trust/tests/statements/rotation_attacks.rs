@@ -160,7 +160,11 @@ fn mirror_that_lags_behind_a_rotation_is_not_accused() {
     let shows = judge(&floor, &with_policies(&world, &second)).unwrap_err();
     assert!(matches!(shows, Reject::NotSigned(_)), "{shows}");
     // Nor is a record that never was good under the policies beside it.
-    world.rotate(&world.successor(Some(&first)), &[1]);
+    let policy = Successor {
+        roles: publishers(1, &[5]),
+        ..world.successor(Some(&first))
+    };
+    world.rotate(&policy, &[1]);
     let floor = learned(&world.floor(), &with_policies(&world, &first));
     let shows = Head {
         policies: world.policies[..2].to_vec(),
