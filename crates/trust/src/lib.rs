@@ -17,7 +17,7 @@
 //! | [`reach`] | the one walk over all blocks that a root needs, and over one path | design `README.md` |
 //! | [`change`] | the differences between two versions of a tree, for people | |
 //! | [`record`] | a frame with its claimed handle: the unit of segments and answers | |
-//! | [`key`], [`signatures`] | Ed25519, and counting the signatures of a role | RFC 8032 |
+//! | [`key`], [`algorithm`], [`signatures`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
 //! | [`policy`], [`roles`], [`chain`] | which keys may sign for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
@@ -50,7 +50,7 @@ pub use history::{prefix, tiles};
 pub use published::{
     checkpoint, earlier, floor, head, judge, offer, path_proof, request, root, timestamp, verdict,
 };
-pub use statement::{chain, policy, roles, signatures};
+pub use statement::{algorithm, chain, policy, roles, signatures};
 pub use tree::{array, change, inode, map};
 
 pub use error::Reject;

@@ -27,7 +27,7 @@ use crate::reach::{Lookup, MAX_COMPONENTS, Outcome, Wanted};
 use crate::statement::chain::Chain;
 use crate::statement::roles::Threshold;
 use crate::statement::signatures::Signatures;
-use crate::statement::{Signed, VolumeId};
+use crate::statement::VolumeId;
 use crate::tree::map::{MAX_HEIGHT, MAX_NODE_BYTES};
 
 /// Largest encoded proof, bytes.
@@ -267,11 +267,12 @@ fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result<Head, Reje
             .get(number)
             .ok_or_else(|| bad("a policy is missing"))?;
         let owners = &policy.roles().owners;
-        policies.push(signed_by(signed, &[Some(owners), before]));
+        let owners_before = before.unwrap_or(owners);
+        policies.push(signed.reduced_to(&[owners, owners_before]));
         before = Some(owners);
     }
     let publishers = chain.get(record.policy_number);
-    let publishers = publishers.map(|(policy, _)| &policy.roles().publishers);
+    let (publishers, _) = publishers.ok_or_else(|| bad("a policy is missing"))?;
     let newest = chain.newest().roles();
     let timestamp = head.timestamp.as_ref();
     let timestamp = timestamp.filter(|_| !newest.timestamps.is_empty());
@@ -282,8 +283,8 @@ fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result<Head, Reje
     let note = note.filter(|_| newest.witnesses.needed() > 0);
     Ok(Head {
         policies,
-        record: signed_by(&head.record, &[publishers]),
-        timestamp: timestamp.map(|signed| signed_by(signed, &[Some(&newest.timestamps)])),
+        record: head.record.reduced_to(&[&publishers.roles().publishers]),
+        timestamp: timestamp.map(|signed| signed.reduced_to(&[&newest.timestamps])),
         checkpoint: match note {
             Some(note) => {
                 let note = checkpoint::reduced(note, chain.volume(), &log, &newest.witnesses)?;
@@ -292,14 +293,6 @@ fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result<Head, Reje
             None => None,
         },
         frontier: head.frontier.clone(),
-    })
-}
-
-/// The statement with the signatures of these roles' keys.
-fn signed_by(signed: &Signed, roles: &[Option<&Threshold>]) -> Signed {
-    signed.keep(|key| {
-        let mut roles = roles.iter().copied().flatten();
-        roles.any(|role| role.keys().iter().any(|has| has.as_bytes() == key))
     })
 }
 
