@@ -36,6 +36,7 @@ fn seeds() -> Vec<Vec<u8>> {
         revoked: Some(Revocation {
             successor: Some(volume),
         }),
+        refused: vec![[4; 32], [5; 32]],
     };
     all.push(successor.statement(volume).bytes()[39..].to_vec());
     all

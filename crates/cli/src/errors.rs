@@ -28,7 +28,7 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         | Reject::Malformed { .. }
         | Reject::BadHistory(_) => Kind::Integrity,
         Reject::BadTree { .. } => Kind::Malformed,
-        Reject::NotSigned(_) => Kind::NotSigned,
+        Reject::NotSigned(_) | Reject::StrayPolicy(_) => Kind::NotSigned,
         Reject::WrongVolume => Kind::WrongVolume,
         Reject::Rollback { .. } => Kind::Rollback,
         Reject::Fork(_) => Kind::Fork,

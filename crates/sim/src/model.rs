@@ -266,6 +266,7 @@ impl Model {
             }),
             lower: true,
             revoked: revokes.then_some(Revocation { successor: None }),
+            refused: Vec::new(),
         };
         let mut head = Head::decode(shown)?;
         let successor = successor.statement(self.id()).sign(&[&self.key]);

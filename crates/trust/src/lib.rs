@@ -22,7 +22,7 @@
 //! | [`policy`], [`roles`], [`chain`] | which keys may sign for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
-//! | [`floor`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
+//! | [`floor`], [`forks`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log, and checkpoints signed by witnesses | RFC 6962, C2SP |
 //! | [`tiles`], [`prefix`] | the log's inner hashes, and the proof that it only grew | C2SP, `docs/decisions/0015` |
 //! | [`earlier`] | replaced records, read from the log | |
@@ -48,7 +48,7 @@ pub mod volume_id;
 
 pub use history::{prefix, tiles};
 pub use published::{
-    checkpoint, earlier, floor, head, judge, offer, path_proof, request, root, timestamp, verdict,
+    checkpoint, earlier, floor, forks, head, judge, offer, path_proof, request, root, timestamp, verdict,
 };
 pub use statement::{algorithm, chain, policy, roles, signatures};
 pub use tree::{array, change, inode, map};

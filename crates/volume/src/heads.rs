@@ -263,6 +263,8 @@ impl HeadRound<'_> {
                 // A replica that lags still has old blocks. If all heads have expired, none lags.
                 (Some(mirror), Class::Rollback) => self.mirrors.set_behind(mirror, true),
                 (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
+                // An honest replica shows statements that a remembered fork keeps from being adopted.
+                (_, Class::Fork) if why.is_unsettled_fork() => {}
                 (mirror, _) => self.blame(mirror, &why),
             }
             if nobody || !is_old(&why) {

@@ -42,6 +42,7 @@ pub fn successor(publisher: &Publisher, head: &Head, roles: Roles) -> Successor 
         }),
         lower: false,
         revoked: None,
+        refused: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@
 //!    counts (rules 1, 3, 5). It contains the pinned policy, if there is one (rule 6). The volume is not
 //!    revoked (rule 5).
 //! 2. The record is signed by the publishers of the policy that it names.
-//! 3. The record is not behind the floor. It is under the newest policy, or enough of its signers are publishers
+//! 3. The record is not behind the floor, and no fork stands that keeps it from being adopted. It is under the newest policy, or enough of its signers are publishers
 //!    of that policy too, or that policy names it as `last` (rules 3, 4).
 //! 4. The timestamp and the cosignatures that the newest policy requires are present.
 //! 5. The current time lies in the validity of the record and of the newest policy (rule 2).
@@ -12,7 +12,6 @@
 //! So evidence of an attack comes before an outage: a head that is both old and expired is a rollback.
 
 use crate::error::Reject;
-use crate::history::Frontier;
 use crate::published::checkpoint;
 use crate::published::floor::Floor;
 use crate::published::head::Head;
@@ -38,6 +37,33 @@ impl Floor {
         terms: &Terms,
         signatures: &mut Signatures,
     ) -> Result<Offer, Reject> {
+        let mut offer = self.signed_offer(head, terms, signatures)?;
+        if let Freshness::Pinned {
+            version,
+            record_hash,
+        } = terms.freshness
+        {
+            check_pinned_record(&offer, version, &record_hash)?;
+            offer.moves_floor = false;
+            return Ok(offer);
+        }
+        self.check_refused(&offer.record_hash)?;
+        self.admit(&offer)?;
+        self.observe(&offer)?.check_forks(&offer.record_hash)?;
+        let timestamp = demanded_timestamp(head, &offer, signatures)?;
+        check_witnesses(head, &offer)?;
+        self.check_time(&mut offer, timestamp.as_ref(), terms)?;
+        Ok(offer)
+    }
+
+    /// The head's record with its policies, if they are signed as they must be. Neither the floor nor the time is
+    /// checked.
+    pub(crate) fn signed_offer(
+        &self,
+        head: &Head,
+        terms: &Terms,
+        signatures: &mut Signatures,
+    ) -> Result<Offer, Reject> {
         let chain = self.known_chain(head, signatures)?;
         check_pin(&chain, terms)?;
         check_revoked(&chain)?;
@@ -46,7 +72,7 @@ impl Floor {
         let after = head.after_record(&record)?;
         let known_start = self.newest_start_under(&chain, terms.latest_start());
         let superseded = superseded(&chain, head, &record, signatures).err();
-        let mut offer = Offer {
+        Ok(Offer {
             is_new: self.adopted.as_ref().map(|a| a.record_hash) != Some(record_hash),
             log_after: after.point(record.log.epoch),
             before: head.frontier.clone(),
@@ -63,21 +89,7 @@ impl Floor {
             moves_floor: true,
             newest_start: known_start,
             latest_start: terms.latest_start(),
-        };
-        if let Freshness::Pinned {
-            version,
-            record_hash,
-        } = terms.freshness
-        {
-            check_pinned_record(&offer, version, &record_hash)?;
-            offer.moves_floor = false;
-            return Ok(offer);
-        }
-        self.admit(&offer)?;
-        let timestamp = demanded_timestamp(head, &offer, signatures)?;
-        check_witnesses(head, &offer, &after)?;
-        self.check_time(&mut offer, timestamp.as_ref(), terms)?;
-        Ok(offer)
+        })
     }
 
     /// Rule 2 and *Floor*: refuses statements that start in the future or have ended.
@@ -203,7 +215,7 @@ fn timestamp_under(
 }
 
 /// Checks the cosignatures on the log with this record in it, when the newest policy sets a quorum.
-fn check_witnesses(head: &Head, offer: &Offer, after: &Frontier) -> Result<(), Reject> {
+fn check_witnesses(head: &Head, offer: &Offer) -> Result<(), Reject> {
     let witnesses = &offer.chain.newest().roles().witnesses;
     if witnesses.needed() == 0 {
         return Ok(());
@@ -212,12 +224,7 @@ fn check_witnesses(head: &Head, offer: &Offer, after: &Frontier) -> Result<(), R
         return Err(Reject::NotSigned("the witnessed checkpoint is missing"));
     };
     let volume: VolumeId = offer.chain.volume();
-    checkpoint::verify(
-        note,
-        volume,
-        &after.point(offer.record.log.epoch),
-        witnesses,
-    )
+    checkpoint::verify(note, volume, &offer.log_after, witnesses)
 }
 
 fn check_begun(start: u64, now: u64) -> Result<(), Reject> {

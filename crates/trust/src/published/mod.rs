@@ -4,6 +4,7 @@
 pub mod checkpoint;
 pub mod earlier;
 pub mod floor;
+pub mod forks;
 pub mod head;
 pub mod judge;
 pub mod offer;

@@ -71,13 +71,15 @@ pub(crate) fn check_counts(
     if newest.last().is_some_and(|last| last.record_hash == hash) {
         return Ok(());
     }
-    // What a policy lowers the floor past stays refused, although its signers may be publishers still.
+    // What a policy lowers the floor past stays refused, although its signers may be publishers still. So does
+    // another record of the version that a policy names as `last`: that settles a fork of records.
     let after = usize::try_from(record.policy_number).unwrap_or(usize::MAX);
     let mut later = chain
         .since(after.saturating_add(1))
         .take_while(|policy| policy.number() <= newest.number());
     let passed = later.any(|policy| {
-        policy.lowers() && policy.last().is_none_or(|last| last.record_hash != hash)
+        let last = policy.last().filter(|last| last.record_hash != hash);
+        last.is_some_and(|last| policy.lowers() || last.version == record.version)
     });
     let publishers = &newest.roles().publishers;
     if passed || signatures.require(signed, publishers, "").is_err() {

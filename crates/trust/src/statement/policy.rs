@@ -13,6 +13,8 @@ use crate::statement::{Body, Purpose, Statement};
 pub use crate::statement::VolumeId;
 pub use crate::statement::roles::{MAX_ROLE_KEYS, Roles, Threshold};
 
+/// Most policies that one policy refuses.
+pub const MAX_REFUSED_POLICIES: u8 = 16;
 /// Longest name of a volume, bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 /// The not-after of a policy that has none.
@@ -124,6 +126,8 @@ pub struct Successor {
     pub lower: bool,
     /// Whether the volume ends here.
     pub revoked: Option<Revocation>,
+    /// Hashes of other successors of an earlier policy of this chain, ascending. It settles a fork (rule 1).
+    pub refused: Vec<[u8; 32]>,
 }
 
 impl Successor {
@@ -180,6 +184,14 @@ impl Policy {
         match self {
             Policy::Genesis(_) => None,
             Policy::Successor(s) => s.last.as_ref(),
+        }
+    }
+
+    /// Hashes of policies that this one refuses, to settle a fork.
+    pub fn refused(&self) -> &[[u8; 32]] {
+        match self {
+            Policy::Genesis(_) => &[],
+            Policy::Successor(s) => &s.refused,
         }
     }
 
@@ -248,7 +260,8 @@ const HAS_LAST: u8 = 1;
 const REVOKED: u8 = 2;
 const HAS_SUCCESSOR_VOLUME: u8 = 4;
 const LOWERS: u8 = 8;
-const KNOWN_PARTS: u8 = HAS_LAST | REVOKED | HAS_SUCCESSOR_VOLUME | LOWERS;
+const REFUSES: u8 = 16;
+const KNOWN_PARTS: u8 = HAS_LAST | REVOKED | HAS_SUCCESSOR_VOLUME | LOWERS | REFUSES;
 
 impl Successor {
     fn encode_rest(&self, out: &mut Encoder) {
@@ -266,6 +279,9 @@ impl Successor {
         if self.lower {
             parts |= LOWERS;
         }
+        if !self.refused.is_empty() {
+            parts |= REFUSES;
+        }
         out.raw(&self.previous).u64(self.log_epoch).u8(parts);
         if let Some(last) = &self.last {
             out.u64(last.version).raw(&last.record_hash);
@@ -273,6 +289,12 @@ impl Successor {
         }
         if let Some(volume) = successor {
             out.raw(volume.as_bytes());
+        }
+        if !self.refused.is_empty() {
+            out.u8(self.refused.len() as u8);
+            for hash in &self.refused {
+                out.raw(hash);
+            }
         }
     }
 
@@ -307,6 +329,10 @@ impl Successor {
         if parts & HAS_SUCCESSOR_VOLUME != 0 {
             successor = Some(VolumeId::from_bytes(d.array()?));
         }
+        let refused = match parts & REFUSES {
+            0 => Vec::new(),
+            _ => decode_refused(d)?,
+        };
         let revoked = (parts & REVOKED != 0).then_some(Revocation { successor });
         Ok(Successor {
             number,
@@ -317,6 +343,22 @@ impl Successor {
             last,
             lower: parts & LOWERS != 0,
             revoked,
+            refused,
         })
     }
+}
+
+fn decode_refused(d: &mut Decoder<'_>) -> Result<Vec<[u8; 32]>, Reject> {
+    let count = d.u8()?;
+    if count == 0 || count > MAX_REFUSED_POLICIES {
+        return Err(d.bad("refuses no policy, or too many"));
+    }
+    let mut refused = Vec::new();
+    for _ in 0..count {
+        refused.push(d.array()?);
+    }
+    if !refused.is_sorted_by(|a, b| a < b) {
+        return Err(d.bad("refused policies not sorted, or one twice"));
+    }
+    Ok(refused)
 }

@@ -244,8 +244,11 @@ fn two_successors_of_one_policy_are_a_fork() {
     assert_eq!(fork.class(), Class::Fork);
     // A longer chain does not outweigh it.
     two.rotate(&two.successor(None), &[1]);
-    let fork = one.newer_of(two.chain().unwrap()).unwrap_err();
+    let fork = one.clone().newer_of(two.chain().unwrap()).unwrap_err();
     assert_eq!(fork.class(), Class::Fork);
+    // Beside an older policy it stops nobody.
+    let stray = two.chain().unwrap().newer_of(one).unwrap_err();
+    assert!(matches!(stray, Reject::StrayPolicy(_)), "{stray}");
 }
 
 #[test]

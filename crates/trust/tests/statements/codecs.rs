@@ -65,6 +65,7 @@ fn specimens() -> Vec<Vec<u8>> {
         revoked: Some(Revocation {
             successor: Some(VolumeId::from_bytes([2; 32])),
         }),
+        refused: vec![[3; 32], [4; 32]],
         ..world.successor(None)
     });
     let mut record = world.record(1);

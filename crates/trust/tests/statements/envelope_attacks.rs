@@ -553,8 +553,18 @@ fn a_successor_with_unknown_or_contradicting_parts_is_refused() {
     let plain = Policy::Successor(world.successor(None));
     let mut bytes = bytes_of(&plain);
     let at = bytes.len() - 1;
-    bytes[at] = 16;
+    bytes[at] = 32;
     refused_as(decode::<Policy>(&bytes), "needs a newer bulla");
+    bytes[at] = 16;
+    for (refused, why) in [
+        (&[0][..], "refuses no policy"),
+        (&[17], "or too many"),
+        (&[1], "truncated"),
+        (&[&[2][..], &[7; 64]].concat(), "one twice"),
+    ] {
+        let bytes = [&bytes, refused].concat();
+        refused_as(decode::<Policy>(&bytes), why);
+    }
     bytes[at] = 8;
     refused_as(decode::<Policy>(&bytes), "lowers the floor to no record");
     let revoked = Policy::Successor(Successor {
@@ -685,7 +695,8 @@ fn a_damaged_floor_is_refused() {
     let trailing = with_checksum([body, &[0]].concat());
     refused_as(Floor::decode(&trailing), "trailing bytes");
     let mut odd = body.to_vec();
-    let at = odd.len() - 33;
+    // The root and its flag are before two flags and a count about forks.
+    let at = odd.len() - 36;
     assert_eq!(odd[at], 1);
     odd[at] = 2;
     refused_as(Floor::decode(&with_checksum(odd)), "a flag is 0 or 1");
@@ -703,8 +714,8 @@ fn a_floor_with_a_record_and_no_policy_is_refused() {
     let floor = adopted(&world.floor(), &[&world.publish(1)]).encode();
     let fresh = world.floor().encode();
     // The fields before the policies, no policies, and the record unchanged.
-    let policies = fresh.len() - 32 - 2;
-    let record = floor.len() - 32 - (1 + 8 + 32 + 48 + 1 + 32);
+    let policies = fresh.len() - 32 - 5;
+    let record = floor.len() - 32 - (1 + 8 + 32 + 48 + 1 + 32 + 3);
     let mut body = fresh[..=policies].to_vec();
     body.extend_from_slice(&floor[record..floor.len() - 32]);
     refused_as(Floor::decode(&with_checksum(body)), "no policy allows");

@@ -8,6 +8,7 @@ mod codecs;
 mod envelope_attacks;
 mod floor_attacks;
 mod floor_model;
+mod forks;
 mod growth;
 mod history;
 mod honest;

@@ -46,6 +46,7 @@ pub fn roles() -> Roles {
     }
 }
 
+#[derive(Clone)]
 pub struct World {
     pub volume: VolumeId,
     pub policies: Vec<Signed>,
@@ -146,6 +147,7 @@ impl World {
             last: last.map(|head| self.last(head)),
             lower: false,
             revoked: None,
+            refused: vec![],
         }
     }
 
@@ -254,6 +256,14 @@ pub fn pin(head: &Head, version: u64) -> Terms {
             record_hash: head.record.hash(),
         },
         ..Terms::strict(NOW + 100 * WEEK)
+    }
+}
+
+/// A head with all policies of the world.
+pub fn with_policies(world: &World, head: &Head) -> Head {
+    Head {
+        policies: world.policies.clone(),
+        ..head.clone()
     }
 }
 

@@ -116,6 +116,56 @@ async fn a_replica_that_lags_while_another_does_not_is_not_accused() {
     assert!(kept(&world).join("evidence").exists());
 }
 
+/// The owners' keys signed two policies. Neither becomes true because the mirror with the other is silenced.
+#[tokio::test]
+async fn fork_of_policies_outlasts_the_mirror_that_showed_it() {
+    let mut world = World::new();
+    let first = world.head.clone();
+    let second = next(&mut world, 57);
+    let succeed = |head: &Bytes| world.model.succeed(head, head, false).unwrap();
+    let (one, other) = (succeed(&first), succeed(&second));
+    let fork = contradicted(&world, one.clone(), other.clone()).await;
+    assert_eq!(fork, Some(Class::Fork));
+    assert!(floor(&world).forks().policies().is_some());
+    for alone in [&one, &other] {
+        let error = refused(&world, vec![world.liar(Lie::Head(alone.clone()))]).await;
+        assert_eq!(error.class(), Some(Class::Fork), "{error}");
+    }
+}
+
+/// A fork stops what is new. What is read stays readable, and nobody who shows newer versions is accused.
+#[tokio::test]
+async fn version_in_use_stays_readable_beside_a_fork_of_records() {
+    let mut world = World::new();
+    let first = world.head.clone();
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    let one = next(&mut world, 58);
+    world.model.fork(Some(&first)).unwrap();
+    let other = next(&mut world, 59);
+    assert_eq!(
+        contradicted(&world, one.clone(), other.clone()).await,
+        Some(Class::Fork)
+    );
+    assert_eq!(floor(&world).forks().records().unwrap().version, 2);
+    let evidence = |world: &World| {
+        let directory = std::fs::read_dir(kept(world).join("evidence"));
+        directory.unwrap().count()
+    };
+    let pieces = evidence(&world);
+    let later = next(&mut world, 60);
+    for head in [one, other, later] {
+        liar.tell(Lie::Head(head));
+        let error = volume.refresh().await.unwrap_err();
+        assert_eq!(error.class(), Some(Class::Fork), "{error}");
+        assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+    }
+    assert_eq!(evidence(&world), pieces);
+    liar.tell(Lie::None);
+    volume.refresh().await.unwrap();
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+}
+
 #[tokio::test]
 async fn two_records_of_one_version_are_a_fork() {
     let mut world = World::new();
