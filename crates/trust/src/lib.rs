@@ -48,7 +48,8 @@ pub mod volume_id;
 
 pub use history::{prefix, tiles};
 pub use published::{
-    checkpoint, earlier, floor, forks, head, judge, offer, path_proof, request, root, timestamp, verdict,
+    checkpoint, earlier, floor, forks, head, judge, offer, path_proof, request, root, timestamp,
+    verdict,
 };
 pub use statement::{algorithm, chain, policy, roles, signatures};
 pub use tree::{array, change, inode, map};

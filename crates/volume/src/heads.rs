@@ -249,8 +249,8 @@ impl HeadRound<'_> {
                 Ok(offer) => verified.push(VerifiedHead {
                     mirror: told.mirror,
                     place: told.place,
+                    head: Some(reduced(&offer, head, told.bytes)),
                     offer,
-                    head: Some((head, told.bytes)),
                 }),
                 Err(why) => refused.push((told, why)),
             }
@@ -409,6 +409,15 @@ impl HeadRound<'_> {
     ) -> Result<T, VolumeError> {
         let deadline = deadline.max(Instant::now() + STATE_PATIENCE);
         self.state.update(deadline, work).await
+    }
+}
+
+/// The head without what no policy requires, which the replica may have added.
+fn reduced(offer: &Offer, head: Head, bytes: Bytes) -> (Head, Bytes) {
+    let reduced = offer.reduced(&head).ok().filter(|reduced| *reduced != head);
+    match reduced.map(|head| (head.encode(), head)) {
+        Some((Ok(bytes), head)) => (head, bytes.into()),
+        _ => (head, bytes),
     }
 }
 

@@ -78,6 +78,21 @@ impl Leaf {
     }
 }
 
+/// A leaf that [`Leaf::read`] accepted, with the signatures of its own policy's roles and no others: what strangers
+/// add does not travel on.
+pub fn reduced(signed: &Signed, chain: &Chain) -> Result<Signed, Reject> {
+    if signed.statement().purpose() == Purpose::Policy {
+        let hash = signed.hash();
+        let known = chain.signed().iter().find(|policy| policy.hash() == hash);
+        let known = known.ok_or(Reject::NotSigned("a policy outside of the chain"))?;
+        return Ok(known.clone());
+    }
+    let record: RootRecord = signed.statement().read(chain.volume())?;
+    let policy = chain.get(record.policy_number);
+    let (policy, _) = policy.ok_or(Reject::NotSigned("root record, under an unknown policy"))?;
+    Ok(signed.reduced_to(&[&policy.roles().publishers]))
+}
+
 impl Floor {
     /// Judges an earlier record of the volume, with a head that has replaced it. A valid one is known to be
     /// signed by its publishers. It does not show which version is current, so it does not change the floor.

@@ -200,11 +200,7 @@ impl Floor {
     ///
     /// # Errors
     /// [`Reject::Revoked`]; [`Reject::NotSigned`] for a record that the newest policy does not let count (rule 3).
-    pub fn still_allows(
-        &self,
-        signed: &Signed,
-        signatures: &mut Signatures,
-    ) -> Result<(), Reject> {
+    pub fn still_allows(&self, signed: &Signed, signatures: &mut Signatures) -> Result<(), Reject> {
         let chain = Chain::verify(self.volume, &self.policies, signatures)?;
         check_revoked(&chain)?;
         let record = signed_record(signed, &chain, signatures)?;
@@ -333,10 +329,15 @@ impl Floor {
         }
         let fork = self.forks.records().cloned();
         let kept = |fork: &RecordFork| fork.records.iter().any(|(hash, _)| hash == keep);
-        let fork = fork.filter(kept).ok_or(Reject::NotPinned("no fork has it"))?;
+        let fork = fork
+            .filter(kept)
+            .ok_or(Reject::NotPinned("no fork has it"))?;
         for (hash, _) in fork.records.iter().filter(|(hash, _)| hash != keep) {
             floor.forks.refuse(*hash)?;
-            let gives_up = floor.adopted.as_ref().is_some_and(|a| a.record_hash == *hash);
+            let gives_up = floor
+                .adopted
+                .as_ref()
+                .is_some_and(|a| a.record_hash == *hash);
             let log = fork.records.iter().find(|(hash, _)| hash == keep);
             if let (true, Some((_, log))) = (gives_up, log) {
                 floor.adopted = Some(Adopted {

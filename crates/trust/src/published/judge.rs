@@ -17,10 +17,10 @@ use crate::published::floor::Floor;
 use crate::published::head::Head;
 use crate::published::standing::{shown_newest, signed_record, superseded};
 use crate::published::timestamp::Timestamp;
+use crate::statement::VolumeId;
 use crate::statement::chain::{Chain, check_revoked};
 use crate::statement::policy::Policy;
 use crate::statement::signatures::Signatures;
-use crate::statement::VolumeId;
 
 pub use crate::published::offer::Offer;
 pub use crate::published::terms::{Freshness, MAX_AHEAD_SECONDS, Terms};

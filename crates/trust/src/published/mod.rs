@@ -9,6 +9,7 @@ pub mod head;
 pub mod judge;
 pub mod offer;
 pub mod path_proof;
+mod reduced;
 pub mod request;
 pub mod root;
 mod standing;

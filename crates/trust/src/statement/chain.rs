@@ -70,6 +70,8 @@ impl Chain {
             return Err(bad("does not begin with a genesis policy"));
         };
         signatures.require(first, &genesis.roles.owners, "genesis policy")?;
+        // Only what was verified travels on.
+        let owned = first.reduced_to(&[&genesis.roles.owners]);
         let genesis = genesis.clone();
         let link = Link { policy, hash };
         Ok(Chain {
@@ -77,7 +79,7 @@ impl Chain {
             genesis,
             newest: link.clone(),
             links: vec![link],
-            signed: vec![first.clone()],
+            signed: vec![owned],
         })
     }
 
@@ -107,12 +109,14 @@ impl Chain {
         }
         signatures.require(signed, &newest.roles().owners, "policy, by the old owners")?;
         signatures.require(signed, &successor.roles.owners, "policy, by the new owners")?;
+        let owners = [&newest.roles().owners, &successor.roles.owners];
+        let owned = signed.reduced_to(&owners);
         self.newest = Link {
             hash: signed.hash(),
             policy,
         };
         self.links.push(self.newest.clone());
-        self.signed.push(signed.clone());
+        self.signed.push(owned);
         Ok(())
     }
 
@@ -192,7 +196,7 @@ impl Chain {
         self.links.iter().any(|l| l.hash == *hash)
     }
 
-    /// The signed statements, for heads and floors.
+    /// The signed statements, for heads and floors, with the signatures of owners and no others.
     pub fn signed(&self) -> &[Signed] {
         &self.signed
     }

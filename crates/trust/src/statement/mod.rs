@@ -126,8 +126,8 @@ impl Statement {
             return Err(unsupported(format!("flags {incompatible:#06x}")));
         }
         let volume = VolumeId::from_bytes(d.array()?);
-        let purpose = Purpose::from_byte(purpose)
-            .ok_or_else(|| unsupported(format!("purpose {purpose}")))?;
+        let purpose =
+            Purpose::from_byte(purpose).ok_or_else(|| unsupported(format!("purpose {purpose}")))?;
         Ok(Statement {
             bytes,
             purpose,

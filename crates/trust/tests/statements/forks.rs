@@ -90,7 +90,10 @@ fn adopted_version_serves_on_beside_a_fork_of_policies() {
         b,
     } = forked();
     let floor = adopted(&world.floor(), &[&head]);
-    let floor = refused(&floor, &[&with_policies(&a, &head), &with_policies(&b, &head)]);
+    let floor = refused(
+        &floor,
+        &[&with_policies(&a, &head), &with_policies(&b, &head)],
+    );
     let offer = judge(&floor, &head).unwrap();
     assert_eq!(floor.adopt(&offer).unwrap().adopted(), floor.adopted());
     let next = world.publish(2);
@@ -124,7 +127,11 @@ fn policy_that_refuses_the_other_branch_settles_a_fork() {
         with_policies(&own, &head)
     };
     let (for_a, for_b) = (settle(&a, &b), settle(&b, &a));
-    for heads in [vec![&for_a], vec![&on_b, &for_a], vec![&for_a, &on_a, &on_b]] {
+    for heads in [
+        vec![&for_a],
+        vec![&on_b, &for_a],
+        vec![&for_a, &on_a, &on_b],
+    ] {
         let settled = round(&floor, &heads);
         assert!(!settled.floor.forks().stand());
         assert_eq!(settled.floor.policy().unwrap().0, 2);
@@ -198,7 +205,10 @@ fn two_records_of_one_version_are_remembered_until_a_policy_settles_them() {
         let why = again.offers[0].as_ref().unwrap_err();
         assert!(why.is_unsettled_fork(), "{why}");
     }
-    assert!(judge(&floor, &first).is_ok(), "the adopted version serves on");
+    assert!(
+        judge(&floor, &first).is_ok(),
+        "the adopted version serves on"
+    );
     let settle = |last: &Head| {
         let mut world = world.clone();
         world.rotate(&world.successor(Some(last)), &[1]);
@@ -226,7 +236,11 @@ fn another_record_of_the_adopted_version_is_remembered() {
     assert!(verdict.floor.forks().records().is_some());
     let mut later = world.clone();
     let next = later.publish(3);
-    assert!(judge(&verdict.floor, &next).unwrap_err().is_unsettled_fork());
+    assert!(
+        judge(&verdict.floor, &next)
+            .unwrap_err()
+            .is_unsettled_fork()
+    );
 }
 
 #[test]
@@ -342,5 +356,9 @@ proptest! {
 
 /// Hashes of the policies that a floor knows.
 fn world_policies(floor: &Floor) -> Vec<[u8; 32]> {
-    floor.policies().iter().map(|policy| policy.hash()).collect()
+    floor
+        .policies()
+        .iter()
+        .map(|policy| policy.hash())
+        .collect()
 }

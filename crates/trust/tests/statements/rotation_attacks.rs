@@ -120,7 +120,10 @@ fn record_counts_after_a_rotation_while_enough_of_its_signers_are_publishers() {
     };
     world.rotate(&policy, &[1]);
     // A newcomer and a reader of the last record, from a mirror that has the policy and one that lags behind.
-    for floor in [world.floor(), learned(&world.floor(), &with_policies(&world, &first))] {
+    for floor in [
+        world.floor(),
+        learned(&world.floor(), &with_policies(&world, &first)),
+    ] {
         assert!(judge(&floor, &with_policies(&world, &stays)).is_ok());
         let refused = judge(&floor, &with_policies(&world, &removed));
         refused_as(refused, "under a superseded policy");
