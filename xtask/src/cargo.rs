@@ -17,6 +17,16 @@ pub const WITH_ALL_FEATURES: &[&str] = &[
     "--package=xtask",
 ];
 
+/// Clippy's compiler driver. As the wrapper of the compiler for packages of the workspace it checks lints in
+/// the same pass. It does not optimise what it compiles as rustc does; the profile of the tests does not
+/// optimise our packages anyway (decision 0026).
+pub const LINTER: &str = "clippy-driver";
+/// Makes each lint an error, in the form in which `cargo clippy -- -D warnings` tells the driver.
+pub const LINTS: (&str, &str) = (
+    "CLIPPY_ARGS",
+    "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
+);
+
 /// An executable that cargo built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Executable {
@@ -137,6 +147,28 @@ mod tests {
             // Our own packages are shown with their directories, and take only seconds to build.
             .filter(|line| !line.is_empty() && !line.contains(" (/"))
             .collect()
+    }
+
+    #[test]
+    fn lint_is_an_error_in_the_pass_that_compiles() {
+        let directory = tempfile::tempdir().unwrap();
+        let compiles = |text: &str| {
+            std::fs::write(directory.path().join("x.rs"), text).unwrap();
+            let out = Command::new(LINTER)
+                .args(["rustc", "--crate-type=lib", "--emit=metadata", "x.rs"])
+                .env(LINTS.0, LINTS.1)
+                .current_dir(directory.path())
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&out.stderr).into_owned();
+            (out.status.success(), text)
+        };
+        assert_eq!(
+            compiles("pub fn one() -> u8 { 1 }\n"),
+            (true, String::new())
+        );
+        let (is_ok, text) = compiles("pub fn one() -> u8 { return 1; }\n");
+        assert!(!is_ok && text.contains("needless_return"), "{text}");
     }
 
     #[test]

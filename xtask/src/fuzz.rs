@@ -128,6 +128,7 @@ fn build(root: &Path, targets: &[String]) -> Result<BTreeMap<String, PathBuf>> {
         .arg(format!("--bin={CONTROL}"))
         .current_dir(root)
         .env("CARGO_INCREMENTAL", "0")
+        .env(cargo::LINTS.0, cargo::LINTS.1)
         // More inputs a second. Dependencies have a level of their own, so they are not built again.
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .env(
@@ -138,11 +139,15 @@ fn build(root: &Path, targets: &[String]) -> Result<BTreeMap<String, PathBuf>> {
     Ok(built.into_iter().map(|it| (it.target, it.path)).collect())
 }
 
-/// Writes the compiler wrapper, which adds the flags. Cargo calls it for packages of the workspace only, so
+/// Writes the compiler wrapper, which adds the flags and checks lints. Cargo calls it for packages of the workspace only, so
 /// dependencies are shared with the tests. Cargo keeps builds with different wrappers apart by the path of
 /// the wrapper, so the path changes with the flags.
 fn wrapper(directory: &Path) -> Result<PathBuf> {
-    let text = format!("#!/bin/sh\nexec \"$@\" {}\n", FLAGS.join(" "));
+    let text = format!(
+        "#!/bin/sh\nexec {} \"$@\" {}\n",
+        cargo::LINTER,
+        FLAGS.join(" ")
+    );
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     let path = directory.join(format!("rustc-{:016x}.sh", hasher.finish()));

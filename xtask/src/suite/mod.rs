@@ -26,6 +26,9 @@ const LANES: usize = 4;
 const LIMIT: Duration = Duration::from_secs(300);
 const LIMIT_LONG: Duration = Duration::from_secs(3600);
 
+/// Environment under which cargo checks lints while it compiles.
+const WITH_LINTS: [(&str, &str); 2] = [("RUSTC_WORKSPACE_WRAPPER", cargo::LINTER), cargo::LINTS];
+
 /// Which tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
@@ -48,23 +51,30 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     outcome
 }
 
-/// Builds the tests.
+/// Builds the tests. With [`Which::All`], lints are checked in the same pass, also in the programs that no
+/// test runs.
 pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
-    let mut build = Command::new("cargo");
-    // Fuzz targets are not tests, and would be linked without instrumentation. They have a step of their own.
-    build
-        .args([
-            "test",
-            "--workspace",
-            "--exclude=bulla-fuzz",
-            "--no-run",
-            "--quiet",
-        ])
-        .current_dir(root);
-    if which == Which::Unit {
-        build.args(["--lib", "--bins"]);
+    // Fuzz targets are no tests and would be linked without instrumentation; they have a step of their own.
+    let cargo = |verb: &str| {
+        let mut cargo = Command::new("cargo");
+        cargo
+            .args([verb, "--workspace", "--exclude=bulla-fuzz", "--quiet"])
+            .current_dir(root);
+        cargo
+    };
+    let mut tests = cargo("test");
+    tests.arg("--no-run");
+    match which {
+        Which::Unit => {
+            tests.args(["--lib", "--bins"]);
+        }
+        Which::All => {
+            tests.envs(WITH_LINTS);
+            let status = cargo("build").arg("--bins").envs(WITH_LINTS).status()?;
+            ensure!(status.success(), "building the programs failed");
+        }
     }
-    let mut built = cargo::executables(&mut build)?;
+    let mut built = cargo::executables(&mut tests)?;
     built.retain(|executable| executable.is_test);
     ensure!(!built.is_empty(), "there are no tests");
     Ok(built)
@@ -90,20 +100,17 @@ pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum
     Ok((sum, verdict(&outcomes)))
 }
 
-/// Documentation tests: cargo builds and runs them by itself.
+/// Documentation tests: cargo builds and runs them by itself, on the libraries that [`build`] built.
 fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
+    let lints = WITH_LINTS.map(|(name, value)| format!("{name}={value}"));
+    let test = "cargo test --workspace --exclude=bulla-fuzz --doc --quiet";
     Job {
         name: "documentation".to_owned(),
-        program: "cargo".into(),
-        args: [
-            "test",
-            "--workspace",
-            "--exclude=bulla-fuzz",
-            "--doc",
-            "--quiet",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        program: "env".into(),
+        args: lints
+            .into_iter()
+            .chain(test.split(' ').map(str::to_owned))
+            .collect(),
         directory: root.to_path_buf(),
         log: logs.join("documentation.txt"),
         limit,
