@@ -16,6 +16,7 @@ mod path_proofs;
 mod policy_attacks;
 mod request_attacks;
 mod rotation_attacks;
+mod signature_attacks;
 mod vectors;
 mod verdict_attacks;
 mod world;
