@@ -86,8 +86,10 @@ pub fn head_of(root: Handle<InodeBlock>) -> (VolumeId, Head, trust::history::Log
     let roles = Roles {
         owners: Threshold::single(key(1).public()),
         publishers: Threshold::single(key(2).public()),
+        record_max: 7 * 24 * 3600,
         timestamps: Threshold::single(key(3).public()),
         timestamp_max: 3600,
+        log: Threshold::single(key(5).public()),
         witnesses: witnesses(),
     };
     let genesis = Genesis::new("seed", [7; 32], [9; 32], roles).expect("a policy");

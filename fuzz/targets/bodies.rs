@@ -32,9 +32,11 @@ fn seeds() -> Vec<Vec<u8>> {
                 root: [3; 32],
             },
         }),
+        lower: true,
         revoked: Some(Revocation {
             successor: Some(volume),
         }),
+        refused: vec![[4; 32], [5; 32]],
     };
     all.push(successor.statement(volume).bytes()[39..].to_vec());
     all

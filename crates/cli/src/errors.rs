@@ -28,11 +28,11 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         | Reject::Malformed { .. }
         | Reject::BadHistory(_) => Kind::Integrity,
         Reject::BadTree { .. } => Kind::Malformed,
-        Reject::NotSigned(_) => Kind::NotSigned,
+        Reject::NotSigned(_) | Reject::StrayPolicy(_) => Kind::NotSigned,
         Reject::WrongVolume => Kind::WrongVolume,
         Reject::Rollback { .. } => Kind::Rollback,
         Reject::Fork(_) => Kind::Fork,
-        Reject::Expired { .. } => Kind::Expired,
+        Reject::Expired { .. } | Reject::Superseded(_) => Kind::Expired,
         Reject::NotYetValid { .. } => Kind::NotYetValid,
         Reject::Revoked { .. } => Kind::Revoked,
         Reject::NotPinned(_) => Kind::NotPinned,

@@ -354,7 +354,7 @@ pub(crate) fn succession(
     };
     let mut succession = if statements.is_empty() {
         let publisher = public.ok_or(PublishError::NoPublisher)?;
-        Succession::begin(&options.name, publisher)?
+        Succession::begin(&options.name, publisher, options.valid.as_secs())?
     } else {
         Succession::follow(statements, path)?
     };

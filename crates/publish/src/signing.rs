@@ -25,7 +25,7 @@ use trust::statement::VolumeId;
 use crate::closure;
 use crate::pipeline::{PublishOptions, locked, show, signed_before};
 use crate::publish_error::PublishError;
-use crate::succession::{NextHead, Succession};
+use crate::succession::{NextHead, Succession, check_validity};
 
 /// Writes a request to a file, which appears whole or not at all.
 ///
@@ -158,6 +158,7 @@ pub fn sign(
         base: request.base.clone(),
     };
     let seconds = options.valid.as_secs();
+    check_validity(&examined.roles, seconds)?;
     request.sign(examined, start, seconds, key)?;
     let head = request.head(examined);
     let offer = judge(examined.volume, &head, start).map_err(|why| match why {

@@ -53,13 +53,19 @@ pub(crate) struct NextHead {
 
 impl Succession {
     /// A new volume under a new genesis policy that gives all roles to `key` alone. Nothing is signed
-    /// yet.
-    pub(crate) fn begin(name: &str, key: PublicKey) -> Result<Succession, PublishError> {
+    /// yet. Its records are valid for a year at most, or for `longest` seconds if that is more.
+    pub(crate) fn begin(
+        name: &str,
+        key: PublicKey,
+        longest: u64,
+    ) -> Result<Succession, PublishError> {
         let (mut random, mut iv) = ([0; 32], [0; 32]);
         for bytes in [&mut random, &mut iv] {
             getrandom::fill(bytes).map_err(|e| PublishError::Random(e.to_string()))?;
         }
-        let genesis = Genesis::new(name, random, iv, Roles::single(key))?;
+        let mut roles = Roles::single(key);
+        roles.record_max = roles.record_max.max(longest);
+        let genesis = Genesis::new(name, random, iv, roles)?;
         let unsigned = genesis.statement().sign(&[]);
         let (log, _) = first_log(&unsigned)?;
         Ok(Succession {
@@ -90,12 +96,11 @@ impl Succession {
         // Judged whatever the time: an expired version is what most needs a successor.
         let claimed: RootRecord = head.record.statement().read(volume).map_err(bad)?;
         let terms = Terms {
-            now: claimed.start,
             freshness: Freshness::Pinned {
                 version: claimed.version,
                 record_hash: head.record.hash(),
             },
-            policy_pin: None,
+            ..Terms::strict(claimed.start)
         };
         let offer = Floor::new(volume)
             .judge(&head, &terms, &mut Signatures::default())
@@ -229,6 +234,7 @@ impl Succession {
         key: &SecretKey,
     ) -> Result<NextHead, PublishError> {
         self.check_clock(start)?;
+        check_validity(&self.roles, duration)?;
         let mut request = self.propose(root, totals, start, duration);
         let examined = request.examine(&mut Signatures::default())?;
         request.sign(&examined, start, duration, key)?;
@@ -236,6 +242,16 @@ impl Succession {
         next.leaves.extend(self.earlier);
         Ok(next)
     }
+}
+
+/// Refuses a validity longer than the policy allows, which no reader would believe.
+pub(crate) fn check_validity(roles: &Roles, seconds: u64) -> Result<(), PublishError> {
+    if seconds > roles.record_max {
+        return Err(PublishError::Impossible(
+            "the validity is longer than the policy of this volume allows",
+        ));
+    }
+    Ok(())
 }
 
 impl NextHead {

@@ -245,8 +245,8 @@ impl Model {
         Ok(bytes.into())
     }
 
-    /// The head that owners make after a publisher's key was stolen: a policy with the same keys that
-    /// names the record of `last` as the last one, or ends the volume. It comes with the record of `shown`.
+    /// The head that owners make after a publisher's key was stolen: a policy with the same keys that goes
+    /// back to the record of `last`, or ends the volume. It comes with the record of `shown`.
     ///
     /// # Errors
     /// None for heads of this volume.
@@ -264,7 +264,9 @@ impl Model {
                 record_hash: last.record.hash(),
                 log: last.next_log(self.id())?.0,
             }),
+            lower: true,
             revoked: revokes.then_some(Revocation { successor: None }),
+            refused: Vec::new(),
         };
         let mut head = Head::decode(shown)?;
         let successor = successor.statement(self.id()).sign(&[&self.key]);

@@ -149,12 +149,17 @@ impl SteadyClock {
         self.told_seconds.fetch_max(seconds, Ordering::Relaxed);
     }
 
+    /// The time of the wall clock, unix seconds. It may run backwards, and statements do not move it.
+    pub fn wall(&self) -> u64 {
+        self.clock.now()
+    }
+
     /// The time, unix seconds.
     pub fn now(&self) -> u64 {
         let began_ms = self.began_ms.load(Ordering::Relaxed);
         let counted = began_ms.saturating_add(self.stopwatch.elapsed_ms()) / 1000;
         let told = self.told_seconds.load(Ordering::Relaxed);
-        self.clock.now().max(counted).max(told)
+        self.wall().max(counted).max(told)
     }
 }
 

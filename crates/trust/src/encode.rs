@@ -187,6 +187,15 @@ impl<'a> Decoder<'a> {
         self.raw(n as usize)
     }
 
+    /// A byte that is 0 or 1.
+    pub(crate) fn flag(&mut self) -> Result<bool, Reject> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.bad("a flag is 0 or 1")),
+        }
+    }
+
     /// Refuses trailing bytes.
     pub fn finish(self) -> Result<(), Reject> {
         if self.rest.is_empty() {

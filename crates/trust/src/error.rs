@@ -3,6 +3,9 @@
 use crate::kind::Kind;
 use crate::volume_id::VolumeId;
 
+/// The message about a statement that is refused only because a remembered fork stands.
+pub(crate) const UNSETTLED: &str = "an earlier fork is not settled";
+
 /// A reason to refuse bytes that came from outside.
 ///
 /// [`Reject::class`] gives the product's error name for it. Exit codes, errno and metrics follow from that
@@ -42,6 +45,10 @@ pub enum Reject {
     /// A signature is bad or missing, or its key does not have the role.
     #[error("not signed as the policy demands: {0}")]
     NotSigned(&'static str),
+    /// The statement was good under the policies that came with it, but not under a later policy that the reader
+    /// knows. It is old, and nobody's lie.
+    #[error("superseded: {0}")]
+    Superseded(&'static str),
     /// The statement is about another volume.
     #[error("the statement belongs to another volume")]
     WrongVolume,
@@ -56,6 +63,10 @@ pub enum Reject {
     /// Two statements that an honest publisher cannot both have signed.
     #[error("fork: {0}")]
     Fork(&'static str),
+    /// A second successor of a policy whose successor has a successor too, as the reader knows. Removed owners can
+    /// make one at any time. It stops no reader.
+    #[error("a policy beside those that count: {0}")]
+    StrayPolicy(&'static str),
     /// The statement's validity has ended.
     #[error("expired at {until} (unix seconds), now is {now}")]
     Expired {
@@ -123,6 +134,12 @@ impl Reject {
         }
     }
 
+    /// Whether the statement is refused only because a fork that the reader remembers is not settled. Then it is no
+    /// evidence, and who showed it is not to blame.
+    pub fn is_unsettled_fork(&self) -> bool {
+        *self == Reject::Fork(UNSETTLED)
+    }
+
     /// Whether the rejected block matches its handle all the same. Then every honest replica gives the same
     /// bytes, and the publisher is at fault.
     pub fn is_publishers_fault(&self) -> bool {
@@ -134,9 +151,10 @@ impl Reject {
         match self {
             Reject::Rollback { .. } => Class::Rollback,
             Reject::Fork(_) => Class::Fork,
-            Reject::Expired { .. } | Reject::NotYetValid { .. } | Reject::Revoked { .. } => {
-                Class::Expired
-            }
+            Reject::Expired { .. }
+            | Reject::NotYetValid { .. }
+            | Reject::Superseded(_)
+            | Reject::Revoked { .. } => Class::Expired,
             Reject::NotPinned(_) | Reject::Unproved => Class::Unavailable,
             Reject::WrongBlock
             | Reject::WrongKind { .. }
@@ -144,6 +162,7 @@ impl Reject {
             | Reject::Malformed { .. }
             | Reject::BadTree { .. }
             | Reject::NotSigned(_)
+            | Reject::StrayPolicy(_)
             | Reject::WrongVolume
             | Reject::BadHistory(_)
             | Reject::Unsupported { .. } => Class::Integrity,

@@ -17,12 +17,12 @@
 //! | [`reach`] | the one walk over all blocks that a root needs, and over one path | design `README.md` |
 //! | [`change`] | the differences between two versions of a tree, for people | |
 //! | [`record`] | a frame with its claimed handle: the unit of segments and answers | |
-//! | [`key`], [`signatures`] | Ed25519, and counting the signatures of a role | RFC 8032 |
+//! | [`key`], [`algorithm`], [`signatures`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
 //! | [`policy`], [`roles`], [`chain`] | which keys may sign for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
-//! | [`floor`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
+//! | [`floor`], [`forks`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log, and checkpoints signed by witnesses | RFC 6962, C2SP |
 //! | [`tiles`], [`prefix`] | the log's inner hashes, and the proof that it only grew | C2SP, `docs/decisions/0015` |
 //! | [`earlier`] | replaced records, read from the log | |
@@ -48,9 +48,10 @@ pub mod volume_id;
 
 pub use history::{prefix, tiles};
 pub use published::{
-    checkpoint, earlier, floor, head, judge, offer, path_proof, request, root, timestamp, verdict,
+    checkpoint, earlier, floor, forks, head, judge, offer, path_proof, request, root, timestamp,
+    verdict,
 };
-pub use statement::{chain, policy, roles, signatures};
+pub use statement::{algorithm, chain, policy, roles, signatures};
 pub use tree::{array, change, inode, map};
 
 pub use error::Reject;

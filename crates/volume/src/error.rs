@@ -82,14 +82,20 @@ pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
 
 /// Whether a refused head is only old.
 pub fn is_old(why: &Reject) -> bool {
-    matches!(why, Reject::Rollback { .. } | Reject::Expired { .. })
+    matches!(
+        why,
+        Reject::Rollback { .. } | Reject::Expired { .. } | Reject::Superseded(_)
+    )
 }
 
 /// Whether a refused head is evidence to be kept. A fork always is. A rollback is evidence only if no
 /// replica sent anything better: one that lags while others do not is no attack.
 pub fn is_evidence(why: &Reject, nobody_better: bool) -> bool {
+    if matches!(why, Reject::StrayPolicy(_)) {
+        return true;
+    }
     match why.class() {
-        Class::Fork => true,
+        Class::Fork => !why.is_unsettled_fork(),
         Class::Rollback => nobody_better,
         _ => false,
     }

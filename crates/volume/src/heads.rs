@@ -35,7 +35,9 @@ pub struct HeadRound<'a> {
     pub signatures: &'a Arc<Mutex<Signatures>>,
     /// How fresh a statement must be.
     pub freshness: Freshness,
-    /// The time by the caller's clock, unix seconds.
+    /// The time of the wall clock, unix seconds.
+    pub wall: u64,
+    /// The reader's time, unix seconds; not before the wall clock or the newest statement verified.
     pub now: u64,
     /// The path that is read first, `/` between its names. Far replicas may send its blocks together
     /// with the head. Only a hint.
@@ -247,8 +249,8 @@ impl HeadRound<'_> {
                 Ok(offer) => verified.push(VerifiedHead {
                     mirror: told.mirror,
                     place: told.place,
+                    head: Some(reduced(&offer, head, told.bytes)),
                     offer,
-                    head: Some((head, told.bytes)),
                 }),
                 Err(why) => refused.push((told, why)),
             }
@@ -261,6 +263,8 @@ impl HeadRound<'_> {
                 // A replica that lags still has old blocks. If all heads have expired, none lags.
                 (Some(mirror), Class::Rollback) => self.mirrors.set_behind(mirror, true),
                 (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
+                // An honest replica shows statements that a remembered fork keeps from being adopted.
+                (_, Class::Fork) if why.is_unsettled_fork() => {}
                 (mirror, _) => self.blame(mirror, &why),
             }
             if nobody || !is_old(&why) {
@@ -387,6 +391,7 @@ impl HeadRound<'_> {
     /// The terms by which heads are judged in this round.
     pub fn terms(&self) -> Terms {
         Terms {
+            wall: self.wall,
             freshness: self.freshness,
             ..Terms::strict(self.now)
         }
@@ -404,6 +409,15 @@ impl HeadRound<'_> {
     ) -> Result<T, VolumeError> {
         let deadline = deadline.max(Instant::now() + STATE_PATIENCE);
         self.state.update(deadline, work).await
+    }
+}
+
+/// The head without what no policy requires, which the replica may have added.
+fn reduced(offer: &Offer, head: Head, bytes: Bytes) -> (Head, Bytes) {
+    let reduced = offer.reduced(&head).ok().filter(|reduced| *reduced != head);
+    match reduced.map(|head| (head.encode(), head)) {
+        Some((Ok(bytes), head)) => (head, bytes.into()),
+        _ => (head, bytes),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use reader::{Fetch, Prefetcher, ReadError, Tree};
 use trust::judge::Offer;
 use trust::root::RootRecord;
+use trust::statement::Signed;
 
 /// One verified version of a volume. Dereferences to its [`Tree`], through which names, attributes and
 /// content are read.
@@ -14,6 +15,8 @@ pub struct Snapshot {
     tree: Tree,
     record: RootRecord,
     record_hash: [u8; 32],
+    /// The record with its signatures.
+    signed: Signed,
     valid_until: u64,
     fresh_until: u64,
     /// The newest policy under which its validity was judged.
@@ -42,6 +45,7 @@ impl Snapshot {
             tree: Tree::open(prefetcher, &offer.record.root, how).await?,
             record: offer.record.clone(),
             record_hash: offer.record_hash,
+            signed: offer.signed.clone(),
             valid_until: offer.valid_until,
             fresh_until: offer.fresh_until,
             policy: offer.chain.newest().number(),
@@ -84,6 +88,11 @@ impl Snapshot {
     /// The root record's hash.
     pub fn record_hash(&self) -> &[u8; 32] {
         &self.record_hash
+    }
+
+    /// The root record with its signatures.
+    pub(crate) fn signed(&self) -> &Signed {
+        &self.signed
     }
 
     /// Until when the snapshot may be used, unix seconds.

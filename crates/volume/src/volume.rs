@@ -83,6 +83,7 @@ impl Volume {
             state: &state,
             signatures: &signatures,
             freshness: options.freshness,
+            wall: clock.wall(),
             now: clock.now(),
             toward: options.toward.as_deref(),
             patience: PATIENCE,
@@ -177,6 +178,7 @@ impl Volume {
             state: &self.state,
             signatures: &self.signatures,
             freshness: self.options.freshness,
+            wall: self.clock.wall(),
             now: self.now(),
             toward: None,
             patience: PATIENCE,
@@ -301,7 +303,7 @@ impl Volume {
         {
             return Ok(());
         }
-        let allowed = floor.still_allows(old.record(), old.record_hash(), &mut round.signatures());
+        let allowed = floor.still_allows(old.signed(), &mut round.signatures());
         if let Err(why) = allowed
             && self.current().is_ok()
         {

@@ -13,7 +13,7 @@ use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
 use store::{Objects, Repository};
 use trust::Reject;
-use trust::earlier::Leaf;
+use trust::earlier::{self, Leaf};
 use trust::history::{Frontier, LogPoint};
 use trust::judge::Offer;
 use trust::signatures::Signatures;
@@ -25,6 +25,8 @@ use super::sources::Sources;
 
 /// Most leaves that one pull fetches.
 const MAX_LEAVES: u64 = 1 << 17;
+/// Most bytes of leaves that one pull holds.
+const MAX_HELD_BYTES: usize = 256 << 20;
 /// Requests under way at a time.
 const REQUESTS: usize = 64;
 
@@ -115,13 +117,18 @@ impl Fetch<'_> {
         let leaves = (first..log.size).map(|index| self.leaf(index));
         let mut answers = stream::iter(leaves).buffered(requests);
         let mut signatures = Signatures::default();
-        let mut leaves = Vec::new();
+        let (mut leaves, mut held_bytes) = (Vec::new(), 0usize);
         while let Some(answer) = answers.next().await {
             let (index, leaf, fetched) = answer?;
             let signed = Signed::from_bytes(&leaf)?;
             frontier.push(signed.statement().bytes())?;
             if fetched {
                 Leaf::read(&signed, &offer.chain, &mut signatures)?;
+                let leaf = Bytes::from(earlier::reduced(&signed, &offer.chain)?.to_bytes());
+                held_bytes = held_bytes.saturating_add(leaf.len());
+                if held_bytes > MAX_HELD_BYTES {
+                    return Err(missing("its leaves are too long to be carried along"));
+                }
                 leaves.push((self.epoch, index, leaf));
             }
         }

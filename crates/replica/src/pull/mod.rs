@@ -188,6 +188,7 @@ pub async fn pull(
         state: &state,
         signatures: &signatures,
         freshness: options.freshness,
+        wall: options.clock.now(),
         now: options.clock.now(),
         toward: None,
         patience: heads::PATIENCE,

@@ -41,7 +41,9 @@ pub fn successor(publisher: &Publisher, head: &Head, roles: Roles) -> Successor 
             record_hash: head.record.hash(),
             log: head.next_log(publisher.model.id()).unwrap().0,
         }),
+        lower: false,
         revoked: None,
+        refused: Vec::new(),
     }
 }
 

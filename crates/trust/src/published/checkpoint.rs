@@ -96,9 +96,7 @@ pub fn verify(
 ) -> Result<(), Reject> {
     let (_, signed) = cosigned(note, volume, log, witnesses)?;
     if signed.len() < usize::from(witnesses.needed()) {
-        return Err(Reject::NotSigned(
-            "too few witnesses cosigned the checkpoint",
-        ));
+        return Err(witnesses.too_few("too few witnesses cosigned the checkpoint"));
     }
     Ok(())
 }

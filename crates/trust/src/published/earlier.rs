@@ -10,10 +10,9 @@ use crate::history::Frontier;
 use crate::key::PublicKey;
 use crate::published::floor::Floor;
 use crate::published::head::Head;
-use crate::published::judge::{
-    Freshness, Offer, Terms, check_pin, check_pinned_record, signed_record,
-};
+use crate::published::judge::{Freshness, Offer, Terms, check_pin, check_pinned_record};
 use crate::published::root::RootRecord;
+use crate::published::standing::signed_record;
 use crate::statement::chain::{Chain, check_revoked};
 use crate::statement::signatures::Signatures;
 use crate::statement::{Purpose, Signed};
@@ -79,6 +78,21 @@ impl Leaf {
     }
 }
 
+/// A leaf that [`Leaf::read`] accepted, with the signatures of its own policy's roles and no others: what strangers
+/// add does not travel on.
+pub fn reduced(signed: &Signed, chain: &Chain) -> Result<Signed, Reject> {
+    if signed.statement().purpose() == Purpose::Policy {
+        let hash = signed.hash();
+        let known = chain.signed().iter().find(|policy| policy.hash() == hash);
+        let known = known.ok_or(Reject::NotSigned("a policy outside of the chain"))?;
+        return Ok(known.clone());
+    }
+    let record: RootRecord = signed.statement().read(chain.volume())?;
+    let policy = chain.get(record.policy_number);
+    let (policy, _) = policy.ok_or(Reject::NotSigned("root record, under an unknown policy"))?;
+    Ok(signed.reduced_to(&[&policy.roles().publishers]))
+}
+
 impl Floor {
     /// Judges an earlier record of the volume, with a head that has replaced it. A valid one is known to be
     /// signed by its publishers. It does not show which version is current, so it does not change the floor.
@@ -110,14 +124,17 @@ impl Floor {
             before: Frontier::new(),
             proved: None,
             record_hash: earlier.hash(),
+            signed: earlier.clone(),
+            superseded: None,
             record,
             chain,
             valid_until: u64::MAX,
             fresh_until: u64::MAX,
-            judged_at: terms.now.max(self.newest_start),
+            judged_at: terms.now.max(terms.wall).max(self.newest_start),
             stale: false,
             moves_floor: false,
             newest_start: self.newest_start,
+            latest_start: terms.latest_start(),
         };
         if let Freshness::Pinned {
             version,

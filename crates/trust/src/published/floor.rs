@@ -5,14 +5,19 @@
 //! [`Floor::learn`], [`Floor::observe`] and [`Floor::adopt`] return the next floor, which the caller stores.
 
 use crate::encode::{Decoder, Encoder, split_checksum};
-use crate::error::Reject;
+use crate::error::{Reject, UNSETTLED};
 use crate::handle::{Handle, InodeBlock};
 use crate::history::LogPoint;
 use crate::history::prefix::Prefix;
+use crate::published::forks::{
+    self, Agreed, Forks, PolicyFork, RecordFork, TWO_POLICIES, TWO_RECORDS,
+};
 use crate::published::head::{Head, MAX_HEAD_BYTES};
 use crate::published::offer::Offer;
-use crate::published::root::RootRecord;
+use crate::published::standing::{check_counts, signed_record};
+use crate::published::terms::Terms;
 use crate::statement::chain::{Chain, MAX_POLICIES, check_revoked};
+use crate::statement::policy::Policy;
 use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
@@ -42,6 +47,7 @@ pub struct Floor {
     pub(crate) policies: Vec<Signed>,
     pub(crate) adopted: Option<Adopted>,
     pub(crate) newest_start: u64,
+    pub(crate) forks: Forks,
 }
 
 impl Floor {
@@ -52,6 +58,7 @@ impl Floor {
             policies: Vec::new(),
             adopted: None,
             newest_start: 0,
+            forks: Forks::default(),
         }
     }
 
@@ -65,15 +72,26 @@ impl Floor {
         self.adopted.as_ref()
     }
 
+    /// The policies that are known, genesis first.
+    pub fn policies(&self) -> &[Signed] {
+        &self.policies
+    }
+
     /// Number and hash of the newest policy known.
     pub fn policy(&self) -> Option<(u64, [u8; 32])> {
         let newest = self.policies.last()?;
         Some((self.policies.len().saturating_sub(1) as u64, newest.hash()))
     }
 
-    /// The newest start of validity that was verified, unix seconds. The present time is not earlier.
+    /// The newest start of a record or issue of a timestamp that was verified, unix seconds, at most ten minutes
+    /// after the wall clock at that moment. The reader's time is not earlier.
     pub fn newest_start(&self) -> u64 {
         self.newest_start
+    }
+
+    /// The forks that are not settled.
+    pub fn forks(&self) -> &Forks {
+        &self.forks
     }
 
     /// The canonical bytes.
@@ -94,6 +112,7 @@ impl Floor {
                 e.raw(root.as_bytes());
             }
         }
+        self.forks.encode(&mut e);
         e.finish_with_checksum()
     }
 
@@ -125,10 +144,11 @@ impl Floor {
         for _ in 0..count {
             policies.push(Signed::decode(&mut d)?);
         }
-        let adopted = match flag(&mut d)? {
+        let adopted = match d.flag()? {
             true => Some(decode_adopted(&mut d)?),
             false => None,
         };
+        let forks = Forks::decode(&mut d)?;
         d.finish()?;
         if policies.is_empty() && adopted.is_some() {
             return Err(bad("a record that no policy allows"));
@@ -138,19 +158,27 @@ impl Floor {
             policies,
             adopted,
             newest_start,
+            forks,
         })
     }
 }
 
 impl Floor {
-    /// The floor after learning the policies of `head`, whether or not its record is valid. The record that
-    /// the newest policy names as `last` becomes the floor, even when that lowers the floor (rule 4).
+    /// The floor after learning the policies of `head`, whether or not its record is valid. `wall` is the wall
+    /// clock, unix seconds. New policies raise the floor to their `last`; one with `lower` also lowers it (rule 4).
     ///
     /// # Errors
-    /// Those of [`Chain::verify`] and [`Chain::newer_of`]: bad signatures, a fork.
-    pub fn learn(&self, head: &Head, signatures: &mut Signatures) -> Result<Floor, Reject> {
-        let chain = self.known_chain(head, signatures)?;
-        Ok(self.with_chain(&chain))
+    /// Those of [`Chain::verify`], and for policies that the user refused.
+    pub fn learn(
+        &self,
+        head: &Head,
+        wall: u64,
+        signatures: &mut Signatures,
+    ) -> Result<Floor, Reject> {
+        let known = self.chain(signatures)?;
+        let offered = self.offered(head, signatures)?;
+        let latest_start = Terms::strict(wall).latest_start();
+        Ok(self.with_chains(known.as_ref(), &[offered], latest_start))
     }
 
     /// The floor after seeing `offer` without adopting it. Its policies and its start are known from now on.
@@ -162,25 +190,21 @@ impl Floor {
         if !offer.moves_floor {
             return Ok(self.clone());
         }
-        let mut floor = self.with_chain(&self.merged(offer)?);
-        floor.newest_start = self.newest_start.max(offer.newest_start);
+        let (chain, fork) = self.merged(offer)?;
+        let mut floor = self.with_chain(&chain, fork, offer.latest_start);
+        floor.newest_start = floor.newest_start.max(offer.newest_start);
         Ok(floor)
     }
 
     /// Whether a record that was adopted before may still be shown under the policies known now.
     ///
     /// # Errors
-    /// [`Reject::Revoked`]; [`Reject::NotSigned`] for a record under a superseded policy whose successor does
-    /// not name it (rule 3).
-    pub fn still_allows(
-        &self,
-        record: &RootRecord,
-        record_hash: &[u8; 32],
-        signatures: &mut Signatures,
-    ) -> Result<(), Reject> {
+    /// [`Reject::Revoked`]; [`Reject::NotSigned`] for a record that the newest policy does not let count (rule 3).
+    pub fn still_allows(&self, signed: &Signed, signatures: &mut Signatures) -> Result<(), Reject> {
         let chain = Chain::verify(self.volume, &self.policies, signatures)?;
         check_revoked(&chain)?;
-        check_superseded(&chain, record, record_hash)
+        let record = signed_record(signed, &chain, signatures)?;
+        check_counts(&chain, chain.newest(), &record, signed, signatures)
     }
 
     /// The proof that is needed before `offer` can be adopted: that its log contains this floor's record.
@@ -210,6 +234,7 @@ impl Floor {
             return Ok(self.clone());
         }
         let mut floor = self.observe(offer)?;
+        floor.check_forks(&offer.record_hash)?;
         if self.unproved(offer)?.is_some() {
             return Err(Reject::Unproved);
         }
@@ -228,16 +253,107 @@ impl Floor {
         head: &Head,
         signatures: &mut Signatures,
     ) -> Result<Chain, Reject> {
-        let offered = Chain::verify(self.volume, &head.policies, signatures)?;
-        if self.policies.is_empty() {
-            return Ok(offered);
+        let offered = self.offered(head, signatures)?;
+        match self.chain(signatures)? {
+            None => Ok(offered),
+            Some(known) => known.newer_of(offered),
         }
-        let known = Chain::verify(self.volume, &self.policies, signatures)?;
-        known.newer_of(offered)
     }
 
-    /// The offer's chain, unless this floor knows a newer one by now.
-    fn merged(&self, offer: &Offer) -> Result<Chain, Reject> {
+    /// The policies that this floor knows, if it knows any.
+    pub(crate) fn chain(&self, signatures: &mut Signatures) -> Result<Option<Chain>, Reject> {
+        if self.policies.is_empty() {
+            return Ok(None);
+        }
+        Chain::verify(self.volume, &self.policies, signatures).map(Some)
+    }
+
+    /// The policies of a head, verified by themselves.
+    pub(crate) fn offered(
+        &self,
+        head: &Head,
+        signatures: &mut Signatures,
+    ) -> Result<Chain, Reject> {
+        let chain = Chain::verify(self.volume, &head.policies, signatures)?;
+        let mut hashes = head.policies.iter().map(Signed::hash);
+        if hashes.any(|hash| self.forks.is_refused(&hash)) {
+            return Err(Reject::NotSigned("a policy that the user refused"));
+        }
+        Ok(chain)
+    }
+
+    /// Refuses a record that the user refused.
+    pub(crate) fn check_refused(&self, record_hash: &[u8; 32]) -> Result<(), Reject> {
+        match self.forks.is_refused(record_hash) {
+            true => Err(Reject::NotSigned("a record that the user refused")),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses anything but the adopted record while a fork stands, and what the user refused.
+    pub(crate) fn check_forks(&self, record_hash: &[u8; 32]) -> Result<(), Reject> {
+        self.check_refused(record_hash)?;
+        let adopted = self.adopted.as_ref();
+        if self.forks.stand() && adopted.is_none_or(|a| a.record_hash != *record_hash) {
+            return Err(Reject::Fork(UNSETTLED));
+        }
+        Ok(())
+    }
+
+    /// This floor after it has seen these chains together, in any order. Only what they agree on is known from now
+    /// on; a fork after that is remembered.
+    pub(crate) fn with_chains(
+        &self,
+        known: Option<&Chain>,
+        offered: &[Chain],
+        latest_start: u64,
+    ) -> Floor {
+        match forks::agreed(known, offered, self.forks.policies()) {
+            Some(Agreed { chain, fork }) => self.with_chain(&chain, fork, latest_start),
+            None => self.clone(),
+        }
+    }
+
+    /// The floor after the user has settled a fork in favour of the policy or record with the hash `keep`. The
+    /// other one is refused from now on. This may give up the known policy, or the adopted record.
+    ///
+    /// # Errors
+    /// [`Reject::NotPinned`] when no fork contains `keep`; [`Reject::Malformed`] after too many refusals.
+    pub fn settle(&self, keep: &[u8; 32]) -> Result<Floor, Reject> {
+        let mut floor = self.clone();
+        if let Some(other) = self.forks.policies().and_then(|fork| fork.other(keep)) {
+            floor.forks.refuse(other)?;
+            floor.forks.policies = None;
+            floor.policies.retain(|policy| policy.hash() != other);
+            return Ok(floor);
+        }
+        let fork = self.forks.records().cloned();
+        let kept = |fork: &RecordFork| fork.records.iter().any(|(hash, _)| hash == keep);
+        let fork = fork
+            .filter(kept)
+            .ok_or(Reject::NotPinned("no fork has it"))?;
+        for (hash, _) in fork.records.iter().filter(|(hash, _)| hash != keep) {
+            floor.forks.refuse(*hash)?;
+            let gives_up = floor
+                .adopted
+                .as_ref()
+                .is_some_and(|a| a.record_hash == *hash);
+            let log = fork.records.iter().find(|(hash, _)| hash == keep);
+            if let (true, Some((_, log))) = (gives_up, log) {
+                floor.adopted = Some(Adopted {
+                    version: fork.version,
+                    record_hash: *keep,
+                    root: None,
+                    log: *log,
+                });
+            }
+        }
+        floor.forks.records = None;
+        Ok(floor)
+    }
+
+    /// The offer's chain, unless this floor knows a newer one by now, and the fork that still stands.
+    fn merged(&self, offer: &Offer) -> Result<(Chain, Option<PolicyFork>), Reject> {
         if offer.chain.volume() != self.volume {
             return Err(Reject::WrongVolume);
         }
@@ -246,37 +362,64 @@ impl Floor {
             // Signatures may differ: more owners may have signed the same policy later.
             a.hash() == b.hash()
         });
+        let offered_len = offered.len();
         if !agree {
-            return Err(Reject::Fork("two successors of one policy"));
+            return Err(Reject::Fork(TWO_POLICIES));
         }
         if self.policies.len() > offered.len() {
             return Err(Reject::NotSigned("judged under a policy since superseded"));
         }
-        Ok(offer.chain.clone())
+        let known = offer.chain.beginning(self.policies.len());
+        let offered = std::slice::from_ref(&offer.chain);
+        match forks::agreed(known.as_ref(), offered, self.forks.policies()) {
+            Some(Agreed { chain, fork }) if chain.signed().len() == offered_len => {
+                Ok((chain, fork))
+            }
+            _ => Err(Reject::Fork(UNSETTLED)),
+        }
     }
 
-    /// This floor under `chain`, which is the known chain or continues it.
-    fn with_chain(&self, chain: &Chain) -> Floor {
+    /// This floor under `chain`, which is the known chain or continues it, and whose tip may be forked.
+    fn with_chain(&self, chain: &Chain, tip: Option<PolicyFork>, latest_start: u64) -> Floor {
         Floor {
             adopted: self.adopted_under(chain),
+            forks: self.forks.under(chain, self.policies.len(), tip),
+            newest_start: self.newest_start_under(chain, latest_start),
             policies: chain.signed().to_vec(),
             ..self.clone()
         }
     }
 
-    /// Rule 4: a policy that is new to this reader sets the floor to its `last`.
+    /// Rule 4, for the policies that are new to this reader, one after another: the floor is the later of the
+    /// adopted version and the policy's `last`. A policy with `lower` sets it to `last` in any case.
     fn adopted_under(&self, chain: &Chain) -> Option<Adopted> {
-        if chain.signed().len() <= self.policies.len() {
-            return self.adopted.clone();
+        let mut adopted = self.adopted.clone();
+        for policy in chain.since(self.policies.len()) {
+            let Some(last) = policy.last() else {
+                continue;
+            };
+            let is_behind = |a: &Adopted| last.version < a.version && !policy.lowers();
+            if adopted.as_ref().is_some_and(is_behind) {
+                continue;
+            }
+            let same = |a: &&Adopted| a.record_hash == last.record_hash;
+            adopted = Some(Adopted {
+                version: last.version,
+                record_hash: last.record_hash,
+                root: self.adopted.as_ref().filter(same).and_then(|a| a.root),
+                log: last.log,
+            });
         }
-        let last = chain.newest().last()?;
-        let same = |a: &&Adopted| a.record_hash == last.record_hash;
-        Some(Adopted {
-            version: last.version,
-            record_hash: last.record_hash,
-            root: self.adopted.as_ref().filter(same).and_then(|a| a.root),
-            log: last.log,
-        })
+        adopted
+    }
+
+    /// The newest start under `chain`. Only a new policy with `lower` caps it, to the latest start that the wall
+    /// clock allows: a cap by any policy would revive expired statements after the clock was set back.
+    pub(crate) fn newest_start_under(&self, chain: &Chain, latest_start: u64) -> u64 {
+        match chain.since(self.policies.len()).any(Policy::lowers) {
+            true => self.newest_start.min(latest_start),
+            false => self.newest_start,
+        }
     }
 
     /// The rules that need neither signatures nor the time: rollback, rule 3, fork, log. Returns the proof
@@ -291,13 +434,15 @@ impl Floor {
                 floor: floor_version,
             });
         }
-        check_superseded(&offer.chain, record, &offer.record_hash)?;
+        if let Some(why) = &offer.superseded {
+            return Err(why.clone());
+        }
         let Some(floor) = floor else {
             return Ok(None);
         };
         if record.version == floor.version {
             if offer.record_hash != floor.record_hash {
-                return Err(Reject::Fork("two records of one version"));
+                return Err(Reject::Fork(TWO_RECORDS));
             }
             return Ok(None);
         }
@@ -305,31 +450,10 @@ impl Floor {
     }
 }
 
-/// Rule 3: under an older policy only the record that the newest policy names as `last`.
-fn check_superseded(
-    chain: &Chain,
-    record: &RootRecord,
-    record_hash: &[u8; 32],
-) -> Result<(), Reject> {
-    let newest = chain.newest();
-    if record.policy_number == newest.number() {
-        return Ok(());
-    }
-    let named = newest
-        .last()
-        .is_some_and(|last| last.version == record.version && last.record_hash == *record_hash);
-    if !named {
-        return Err(Reject::NotSigned(
-            "root record, under a superseded policy whose successor does not name it",
-        ));
-    }
-    Ok(())
-}
-
 fn decode_adopted(d: &mut Decoder<'_>) -> Result<Adopted, Reject> {
     let (version, record_hash) = (d.u64()?, d.array()?);
     let log = LogPoint::decode(d)?;
-    let root = match flag(d)? {
+    let root = match d.flag()? {
         true => Some(Handle::from_bytes(d.array()?)),
         false => None,
     };
@@ -339,12 +463,4 @@ fn decode_adopted(d: &mut Decoder<'_>) -> Result<Adopted, Reject> {
         root,
         log,
     })
-}
-
-fn flag(d: &mut Decoder<'_>) -> Result<bool, Reject> {
-    match d.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(d.bad("a flag is 0 or 1")),
-    }
 }

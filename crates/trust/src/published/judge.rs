@@ -4,66 +4,26 @@
 //!    counts (rules 1, 3, 5). It contains the pinned policy, if there is one (rule 6). The volume is not
 //!    revoked (rule 5).
 //! 2. The record is signed by the publishers of the policy that it names.
-//! 3. The record is not behind the floor, and it is under the newest policy or is the one that this policy
-//!    names as `last` (rules 3, 4).
+//! 3. The record is not behind the floor, and no fork stands that keeps it from being adopted. It is under the newest policy, or enough of its signers are publishers
+//!    of that policy too, or that policy names it as `last` (rules 3, 4).
 //! 4. The timestamp and the cosignatures that the newest policy requires are present.
 //! 5. The current time lies in the validity of the record and of the newest policy (rule 2).
 //!
 //! So evidence of an attack comes before an outage: a head that is both old and expired is a rollback.
 
 use crate::error::Reject;
-use crate::history::Frontier;
 use crate::published::checkpoint;
 use crate::published::floor::Floor;
 use crate::published::head::Head;
-use crate::published::root::RootRecord;
+use crate::published::standing::{shown_newest, signed_record, superseded};
 use crate::published::timestamp::Timestamp;
+use crate::statement::VolumeId;
 use crate::statement::chain::{Chain, check_revoked};
+use crate::statement::policy::Policy;
 use crate::statement::signatures::Signatures;
-use crate::statement::{Signed, VolumeId};
 
 pub use crate::published::offer::Offer;
-
-/// How far ahead of the reader's clock a statement may start, seconds.
-pub const MAX_AHEAD_SECONDS: u64 = 600;
-
-/// How old a statement may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Freshness {
-    /// Until the end of validity.
-    Strict,
-    /// So many seconds longer than the record and timestamp say. The policy's end is not extended.
-    Grace(u64),
-    /// Exactly this record, regardless of the floor and the clock. Never changes the floor.
-    Pinned {
-        /// The record's version.
-        version: u64,
-        /// The record's hash.
-        record_hash: [u8; 32],
-    },
-}
-
-/// The reader's terms for a judgement.
-#[derive(Debug, Clone)]
-pub struct Terms {
-    /// The reader's clock, unix seconds.
-    pub now: u64,
-    /// How old a statement may be.
-    pub freshness: Freshness,
-    /// A policy that the chain must contain.
-    pub policy_pin: Option<[u8; 32]>,
-}
-
-impl Terms {
-    /// The default: strict freshness, no pin.
-    pub fn strict(now: u64) -> Self {
-        Terms {
-            now,
-            freshness: Freshness::Strict,
-            policy_pin: None,
-        }
-    }
-}
+pub use crate::published::terms::{Freshness, MAX_AHEAD_SECONDS, Terms};
 
 impl Floor {
     /// Judges a head.
@@ -77,27 +37,7 @@ impl Floor {
         terms: &Terms,
         signatures: &mut Signatures,
     ) -> Result<Offer, Reject> {
-        let chain = self.known_chain(head, signatures)?;
-        check_pin(&chain, terms)?;
-        check_revoked(&chain)?;
-        let record = signed_record(&head.record, &chain, signatures)?;
-        let record_hash = head.record.hash();
-        let after = head.after_record(&record)?;
-        let mut offer = Offer {
-            is_new: self.adopted.as_ref().map(|a| a.record_hash) != Some(record_hash),
-            log_after: after.point(record.log.epoch),
-            before: head.frontier.clone(),
-            proved: None,
-            record,
-            record_hash,
-            chain,
-            valid_until: u64::MAX,
-            fresh_until: u64::MAX,
-            judged_at: terms.now.max(self.newest_start),
-            stale: false,
-            moves_floor: true,
-            newest_start: self.newest_start,
-        };
+        let mut offer = self.signed_offer(head, terms, signatures)?;
         if let Freshness::Pinned {
             version,
             record_hash,
@@ -107,11 +47,49 @@ impl Floor {
             offer.moves_floor = false;
             return Ok(offer);
         }
+        self.check_refused(&offer.record_hash)?;
         self.admit(&offer)?;
+        self.observe(&offer)?.check_forks(&offer.record_hash)?;
         let timestamp = demanded_timestamp(head, &offer, signatures)?;
-        check_witnesses(head, &offer, &after)?;
+        check_witnesses(head, &offer)?;
         self.check_time(&mut offer, timestamp.as_ref(), terms)?;
         Ok(offer)
+    }
+
+    /// The head's record with its policies, if they are signed as they must be. Neither the floor nor the time is
+    /// checked.
+    pub(crate) fn signed_offer(
+        &self,
+        head: &Head,
+        terms: &Terms,
+        signatures: &mut Signatures,
+    ) -> Result<Offer, Reject> {
+        let chain = self.known_chain(head, signatures)?;
+        check_pin(&chain, terms)?;
+        check_revoked(&chain)?;
+        let record = signed_record(&head.record, &chain, signatures)?;
+        let record_hash = head.record.hash();
+        let after = head.after_record(&record)?;
+        let known_start = self.newest_start_under(&chain, terms.latest_start());
+        let superseded = superseded(&chain, head, &record, signatures).err();
+        Ok(Offer {
+            is_new: self.adopted.as_ref().map(|a| a.record_hash) != Some(record_hash),
+            log_after: after.point(record.log.epoch),
+            before: head.frontier.clone(),
+            proved: None,
+            record,
+            record_hash,
+            signed: head.record.clone(),
+            superseded,
+            chain,
+            valid_until: u64::MAX,
+            fresh_until: u64::MAX,
+            judged_at: terms.now.max(terms.wall).max(known_start),
+            stale: false,
+            moves_floor: true,
+            newest_start: known_start,
+            latest_start: terms.latest_start(),
+        })
     }
 
     /// Rule 2 and *Floor*: refuses statements that start in the future or have ended.
@@ -127,12 +105,15 @@ impl Floor {
         if let Some(timestamp) = timestamp {
             check_begun(timestamp.issued, now)?;
         }
-        // Compared with the clock alone. Otherwise each start would allow the next one to be ten minutes
-        // later, and a stolen key could move readers' time forward without limit.
-        if start <= terms.now.saturating_add(MAX_AHEAD_SECONDS) {
-            offer.newest_start = self.newest_start.max(start);
-        }
-        let mut until = offer.record.until();
+        // Bounded by the wall clock. `now` is never before the newest start, so a bound by `now` would allow
+        // each start to be ten minutes after the last one, and a stolen key could move readers' time forward
+        // without limit.
+        let issued = timestamp.map_or(0, |timestamp| timestamp.issued);
+        let newest = start.max(issued).min(terms.latest_start());
+        offer.newest_start = offer.newest_start.max(newest);
+        // The newest policy bounds records under older ones too.
+        let longest = offer.chain.newest().roles().record_max;
+        let mut until = offer.record.until().min(start.saturating_add(longest));
         if let Some(timestamp) = timestamp {
             until = until.min(timestamp.until);
         }
@@ -161,26 +142,6 @@ pub(crate) fn check_pin(chain: &Chain, terms: &Terms) -> Result<(), Reject> {
     }
 }
 
-/// The record, if it is signed by the publishers of the policy that it names.
-pub(crate) fn signed_record(
-    signed: &Signed,
-    chain: &Chain,
-    signatures: &mut Signatures,
-) -> Result<RootRecord, Reject> {
-    let record: RootRecord = signed.statement().read(chain.volume())?;
-    let Some((policy, hash)) = chain.get(record.policy_number) else {
-        return Err(Reject::NotSigned("root record, under an unknown policy"));
-    };
-    if hash != record.policy_hash {
-        return Err(Reject::NotSigned("root record, under another policy"));
-    }
-    if policy.log_epoch() != record.log.epoch {
-        return Err(Reject::NotSigned("root record, in another log"));
-    }
-    signatures.require(signed, &policy.roles().publishers, "root record")?;
-    Ok(record)
-}
-
 pub(crate) fn check_pinned_record(
     offer: &Offer,
     version: u64,
@@ -201,8 +162,28 @@ fn demanded_timestamp(
     offer: &Offer,
     signatures: &mut Signatures,
 ) -> Result<Option<Timestamp>, Reject> {
-    let newest = offer.chain.newest();
-    let roles = newest.roles();
+    let chain = &offer.chain;
+    let newest = (chain.newest(), chain.newest_hash());
+    let why = match timestamp_under(newest, head, offer, signatures) {
+        Ok(timestamp) => return Ok(timestamp),
+        Err(why) => why,
+    };
+    match shown_newest(chain, head) {
+        Some(shown) if timestamp_under(shown, head, offer, signatures).is_ok() => Err(
+            Reject::Superseded("a timestamp under a policy that has a successor"),
+        ),
+        _ => Err(why),
+    }
+}
+
+/// The timestamp that this policy demands.
+fn timestamp_under(
+    (policy, hash): (&Policy, [u8; 32]),
+    head: &Head,
+    offer: &Offer,
+    signatures: &mut Signatures,
+) -> Result<Option<Timestamp>, Reject> {
+    let roles = policy.roles();
     if roles.timestamps.is_empty() {
         return Ok(None);
     }
@@ -215,10 +196,10 @@ fn demanded_timestamp(
     if timestamp.record_hash != offer.record_hash {
         return Err(Reject::NotSigned("timestamp of another record"));
     }
-    if timestamp.policy_number != newest.number() {
+    if timestamp.policy_number != policy.number() {
         return Err(Reject::NotSigned("timestamp under another policy number"));
     }
-    if timestamp.policy_hash != offer.chain.newest_hash() {
+    if timestamp.policy_hash != hash {
         return Err(Reject::NotSigned("timestamp under another policy"));
     }
     match timestamp.until.checked_sub(timestamp.issued) {
@@ -234,7 +215,7 @@ fn demanded_timestamp(
 }
 
 /// Checks the cosignatures on the log with this record in it, when the newest policy sets a quorum.
-fn check_witnesses(head: &Head, offer: &Offer, after: &Frontier) -> Result<(), Reject> {
+fn check_witnesses(head: &Head, offer: &Offer) -> Result<(), Reject> {
     let witnesses = &offer.chain.newest().roles().witnesses;
     if witnesses.needed() == 0 {
         return Ok(());
@@ -243,12 +224,7 @@ fn check_witnesses(head: &Head, offer: &Offer, after: &Frontier) -> Result<(), R
         return Err(Reject::NotSigned("the witnessed checkpoint is missing"));
     };
     let volume: VolumeId = offer.chain.volume();
-    checkpoint::verify(
-        note,
-        volume,
-        &after.point(offer.record.log.epoch),
-        witnesses,
-    )
+    checkpoint::verify(note, volume, &offer.log_after, witnesses)
 }
 
 fn check_begun(start: u64, now: u64) -> Result<(), Reject> {

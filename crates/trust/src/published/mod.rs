@@ -4,11 +4,15 @@
 pub mod checkpoint;
 pub mod earlier;
 pub mod floor;
+pub mod forks;
 pub mod head;
 pub mod judge;
 pub mod offer;
 pub mod path_proof;
+mod reduced;
 pub mod request;
 pub mod root;
+mod standing;
+mod terms;
 pub mod timestamp;
 pub mod verdict;

@@ -5,6 +5,7 @@ use crate::error::Reject;
 use crate::history::prefix::{self, Prefix};
 use crate::history::{Frontier, LogPoint};
 use crate::published::root::RootRecord;
+use crate::statement::Signed;
 use crate::statement::chain::Chain;
 
 /// A root record that may be believed until `valid_until`. Made only by [`judge`](crate::published::judge).
@@ -15,6 +16,8 @@ pub struct Offer {
     pub record: RootRecord,
     /// Its hash.
     pub record_hash: [u8; 32],
+    /// It with its signatures.
+    pub signed: Signed,
     /// The newest policies that are known, verified.
     pub chain: Chain,
     /// Whether it differs from the adopted record.
@@ -33,12 +36,16 @@ pub struct Offer {
     pub log_after: LogPoint,
     /// The log before this record, as the head gives it and the record's signers confirm.
     pub(crate) before: Frontier,
+    /// Why the newest policy does not let it count, if it does not (rule 3).
+    pub(crate) superseded: Option<Reject>,
     /// An older log that was proved to be the beginning of this one.
     pub(crate) proved: Option<LogPoint>,
     /// Whether adopting it changes the floor (false for a pinned record).
     pub(crate) moves_floor: bool,
-    /// The newest start of validity that this judgement verified, unix seconds.
+    /// The newest start or issue that this judgement verified, unix seconds, bounded by the wall clock.
     pub(crate) newest_start: u64,
+    /// The latest start or issue that the wall clock allows to record, unix seconds.
+    pub(crate) latest_start: u64,
 }
 
 impl Offer {

@@ -17,16 +17,16 @@ use bytes::Bytes;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::Hasher;
-use crate::published::checkpoint;
 use crate::published::floor::Floor;
 use crate::published::head::{Head, MAX_HEAD_BYTES};
-use crate::published::judge::{Terms, signed_record};
+use crate::published::judge::Terms;
+use crate::published::reduced::reduced;
 use crate::published::root::RootRecord;
+use crate::published::standing::signed_record;
 use crate::reach::{Lookup, MAX_COMPONENTS, Outcome, Wanted};
+use crate::statement::VolumeId;
 use crate::statement::chain::Chain;
-use crate::statement::roles::Threshold;
 use crate::statement::signatures::Signatures;
-use crate::statement::{Signed, VolumeId};
 use crate::tree::map::{MAX_HEIGHT, MAX_NODE_BYTES};
 
 /// Largest encoded proof, bytes.
@@ -255,51 +255,6 @@ impl Prover {
             None => Err(bad("ends before the path")),
         }
     }
-}
-
-/// The head without the parts that are not required, so that a check covers each byte of the rest.
-fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result<Head, Reject> {
-    let mut policies = Vec::with_capacity(head.policies.len());
-    let mut before: Option<&Threshold> = None;
-    for (number, signed) in (0u64..).zip(&head.policies) {
-        let (policy, _) = chain
-            .get(number)
-            .ok_or_else(|| bad("a policy is missing"))?;
-        let owners = &policy.roles().owners;
-        policies.push(signed_by(signed, &[Some(owners), before]));
-        before = Some(owners);
-    }
-    let publishers = chain.get(record.policy_number);
-    let publishers = publishers.map(|(policy, _)| &policy.roles().publishers);
-    let newest = chain.newest().roles();
-    let timestamp = head.timestamp.as_ref();
-    let timestamp = timestamp.filter(|_| !newest.timestamps.is_empty());
-    let mut log = head.frontier.clone();
-    log.push(head.record.statement().bytes())?;
-    let log = log.point(record.log.epoch);
-    let note = head.checkpoint.as_ref();
-    let note = note.filter(|_| newest.witnesses.needed() > 0);
-    Ok(Head {
-        policies,
-        record: signed_by(&head.record, &[publishers]),
-        timestamp: timestamp.map(|signed| signed_by(signed, &[Some(&newest.timestamps)])),
-        checkpoint: match note {
-            Some(note) => {
-                let note = checkpoint::reduced(note, chain.volume(), &log, &newest.witnesses)?;
-                Some(note.into())
-            }
-            None => None,
-        },
-        frontier: head.frontier.clone(),
-    })
-}
-
-/// The statement with the signatures of these roles' keys.
-fn signed_by(signed: &Signed, roles: &[Option<&Threshold>]) -> Signed {
-    signed.keep(|key| {
-        let mut roles = roles.iter().copied().flatten();
-        roles.any(|role| role.keys().iter().any(|has| has.as_bytes() == key))
-    })
 }
 
 fn bad(why: &'static str) -> Reject {

@@ -6,9 +6,12 @@
 //! reader has adopted neither.
 
 use crate::error::Reject;
+use crate::history::LogPoint;
 use crate::published::floor::Floor;
+use crate::published::forks::{RecordFork, TWO_POLICIES, TWO_RECORDS};
 use crate::published::head::Head;
-use crate::published::judge::{Offer, Terms};
+use crate::published::judge::{Freshness, Offer, Terms};
+use crate::statement::Signed;
 use crate::statement::signatures::Signatures;
 
 /// The result of judging several heads.
@@ -21,27 +24,107 @@ pub struct Verdict {
 }
 
 impl Floor {
-    /// Judges the heads that several replicas show at one time.
+    /// Judges the heads that several replicas show at one time. The order of the heads decides nothing.
     ///
     /// A head of an honest replica that lags behind is refused when newer heads show that it is too old under
-    /// their policies. A removed key gains nothing when its head comes first.
+    /// their policies. A removed key gains nothing when its head comes first. Of policies and records that
+    /// contradict each other none is kept, and the returned floor remembers the fork.
     pub fn judge_all(&self, heads: &[Head], terms: &Terms, signatures: &mut Signatures) -> Verdict {
-        let mut floor = self.clone();
+        let mut floor = match self.learn_all(heads, terms, signatures) {
+            Ok(floor) => floor,
+            Err(why) => {
+                let offers = heads.iter().map(|_| Err(why.clone())).collect();
+                let floor = self.clone();
+                return Verdict { floor, offers };
+            }
+        };
         for head in heads {
-            let seen = match floor.judge(head, terms, signatures) {
-                Ok(offer) => floor.observe(&offer),
-                // The record is refused, but its policies may be new.
-                Err(_) => floor.learn(head, signatures),
-            };
-            // The error of a head that teaches nothing comes again below.
-            floor = seen.unwrap_or(floor);
+            if let Ok(offer) = floor.judge(head, terms, signatures)
+                && offer.moves_floor
+            {
+                floor.newest_start = floor.newest_start.max(offer.newest_start);
+            }
         }
-        let mut offers: Vec<Result<Offer, Reject>> = heads
-            .iter()
-            .map(|head| floor.judge(head, terms, signatures))
-            .collect();
+        let judge = |head: &Head| floor.judge(head, terms, signatures);
+        let mut offers: Vec<Result<Offer, Reject>> = heads.iter().map(judge).collect();
+        if floor.forks.records.is_none() {
+            floor.forks.records = floor.record_fork(heads, &offers, terms, signatures);
+        }
         refuse_forks(&mut offers);
+        for offer in &mut offers {
+            if let Ok(passed) = offer
+                && passed.moves_floor
+                && let Err(why) = floor.check_forks(&passed.record_hash)
+            {
+                *offer = Err(why);
+            }
+        }
+        if floor.forks.policies != self.forks.policies {
+            name_branches(&floor, heads, &mut offers);
+        }
         Verdict { floor, offers }
+    }
+
+    /// The floor after learning what the policies of all heads agree on. A pinned reader learns nothing.
+    fn learn_all(
+        &self,
+        heads: &[Head],
+        terms: &Terms,
+        signatures: &mut Signatures,
+    ) -> Result<Floor, Reject> {
+        if matches!(terms.freshness, Freshness::Pinned { .. }) {
+            return Ok(self.clone());
+        }
+        let known = self.chain(signatures)?;
+        let mut offered = Vec::new();
+        for head in heads {
+            // The error of a head that teaches nothing comes again when it is judged.
+            offered.extend(self.offered(head, signatures).ok());
+        }
+        Ok(self.with_chains(known.as_ref(), &offered, terms.latest_start()))
+    }
+
+    /// Two records of one version among the offers, or between a head and the adopted record. Of several such pairs
+    /// the smallest, whatever the order of the heads.
+    fn record_fork(
+        &self,
+        heads: &[Head],
+        offers: &[Result<Offer, Reject>],
+        terms: &Terms,
+        signatures: &mut Signatures,
+    ) -> Option<RecordFork> {
+        let mut known: Vec<(u64, ([u8; 32], LogPoint))> = Vec::new();
+        let adopted = self.adopted.as_ref();
+        known.extend(adopted.map(|a| (a.version, (a.record_hash, a.log))));
+        for (head, offer) in heads.iter().zip(offers) {
+            let record = match offer {
+                Ok(offer) if offer.moves_floor => Some(offer.clone()),
+                Err(Reject::Fork(TWO_RECORDS)) => self.signed_offer(head, terms, signatures).ok(),
+                _ => None,
+            };
+            known.extend(record.map(|o| (o.record.version, (o.record_hash, o.log_after))));
+        }
+        known.sort_by_key(|(version, (hash, _))| (*version, *hash));
+        known.dedup_by_key(|(version, (hash, _))| (*version, *hash));
+        let mut pairs = known.iter().zip(known.iter().skip(1));
+        let (one, other) = pairs.find(|(one, other)| one.0 == other.0)?;
+        RecordFork::of(one.0, one.1, other.1)
+    }
+}
+
+/// Names the heads that show one of two contradicting policies, which are evidence, apart from those that are
+/// refused only because of that fork.
+fn name_branches(floor: &Floor, heads: &[Head], offers: &mut [Result<Offer, Reject>]) {
+    let Some(fork) = floor.forks.policies() else {
+        return;
+    };
+    for (head, offer) in heads.iter().zip(offers) {
+        let mut hashes = head.policies.iter().map(Signed::hash);
+        if offer.as_ref().is_err_and(Reject::is_unsettled_fork)
+            && hashes.any(|hash| fork.other(&hash).is_some())
+        {
+            *offer = Err(Reject::Fork(TWO_POLICIES));
+        }
     }
 }
 
@@ -52,7 +135,7 @@ fn refuse_forks(offers: &mut [Result<Offer, Reject>]) {
         let others = offers.iter().filter_map(|o| o.as_ref().ok());
         others
             .filter_map(|other| one.agrees_with(other).err())
-            .next()
+            .min_by_key(Reject::to_string)
     };
     let forks: Vec<Option<Reject>> = offers.iter().map(contradicts).collect();
     for (offer, fork) in offers.iter_mut().zip(forks) {
@@ -72,7 +155,7 @@ impl Offer {
             return Ok(());
         }
         if self.record.version == other.record.version {
-            return Err(Reject::Fork("two records of one version"));
+            return Err(Reject::Fork(TWO_RECORDS));
         }
         let (older, newer) = if self.record.version < other.record.version {
             (self, other)

@@ -70,6 +70,8 @@ impl Chain {
             return Err(bad("does not begin with a genesis policy"));
         };
         signatures.require(first, &genesis.roles.owners, "genesis policy")?;
+        // Only what was verified travels on.
+        let owned = first.reduced_to(&[&genesis.roles.owners]);
         let genesis = genesis.clone();
         let link = Link { policy, hash };
         Ok(Chain {
@@ -77,7 +79,7 @@ impl Chain {
             genesis,
             newest: link.clone(),
             links: vec![link],
-            signed: vec![first.clone()],
+            signed: vec![owned],
         })
     }
 
@@ -98,18 +100,23 @@ impl Chain {
         if newest.revocation().is_some() {
             return Err(bad("a policy after a revocation"));
         }
+        if newest.last().is_some() && successor.last.is_none() {
+            return Err(bad("a policy without the last record after one with it"));
+        }
         let epochs = successor.log_epoch.checked_sub(newest.log_epoch());
         if !matches!(epochs, Some(0 | 1)) {
             return Err(bad("log epochs do not count up by at most one"));
         }
         signatures.require(signed, &newest.roles().owners, "policy, by the old owners")?;
         signatures.require(signed, &successor.roles.owners, "policy, by the new owners")?;
+        let owners = [&newest.roles().owners, &successor.roles.owners];
+        let owned = signed.reduced_to(&owners);
         self.newest = Link {
             hash: signed.hash(),
             policy,
         };
         self.links.push(self.newest.clone());
-        self.signed.push(signed.clone());
+        self.signed.push(owned);
         Ok(())
     }
 
@@ -144,12 +151,52 @@ impl Chain {
         Some((&link.policy, link.hash))
     }
 
+    /// Whether `other` is the beginning of this chain, or all of it.
+    pub(crate) fn begins_with(&self, other: &Chain) -> bool {
+        let mut pairs = self.links.iter().zip(&other.links);
+        self.links.len() >= other.links.len() && pairs.all(|(a, b)| a.hash == b.hash)
+    }
+
+    /// The first `len` policies. `None` for none, or for more than there are.
+    pub(crate) fn beginning(&self, len: usize) -> Option<Chain> {
+        let newest = self.links.get(len.checked_sub(1)?)?.clone();
+        let mut chain = self.clone();
+        chain.links.truncate(len);
+        chain.signed.truncate(len);
+        chain.newest = newest;
+        Some(chain)
+    }
+
+    /// The hash of the policy that this chain has in the place of the newest policy of `known`, if it is another
+    /// one. A revocation there is void (rule 5).
+    pub(crate) fn sibling_of(&self, known: &Chain) -> Option<[u8; 32]> {
+        let at = known.links.len().checked_sub(1)?;
+        let agreed = self.links.iter().zip(&known.links);
+        let agreed = agreed.take_while(|(a, b)| a.hash == b.hash).count();
+        let link = self.links.get(at).filter(|_| agreed == at)?;
+        let is_void = link.policy.revocation().is_some() && known.newest().revocation().is_none();
+        (!is_void).then_some(link.hash)
+    }
+
+    /// Whether one of the policies with these numbers names `hash` as refused.
+    pub(crate) fn refuses(&self, numbers: std::ops::Range<usize>, hash: &[u8; 32]) -> bool {
+        let policies = self.links.get(numbers).unwrap_or_default();
+        policies
+            .iter()
+            .any(|link| link.policy.refused().contains(hash))
+    }
+
+    /// The policies from this number on, oldest first.
+    pub(crate) fn since(&self, number: usize) -> impl DoubleEndedIterator<Item = &Policy> {
+        self.links.iter().skip(number).map(|link| &link.policy)
+    }
+
     /// Whether the chain contains the policy with this hash.
     pub fn contains(&self, hash: &[u8; 32]) -> bool {
         self.links.iter().any(|l| l.hash == *hash)
     }
 
-    /// The signed statements, for heads and floors.
+    /// The signed statements, for heads and floors, with the signatures of owners and no others.
     pub fn signed(&self) -> &[Signed] {
         &self.signed
     }
@@ -157,12 +204,14 @@ impl Chain {
     /// The longer of two chains of one volume, if the other is its beginning.
     ///
     /// # Errors
-    /// [`Reject::Fork`] for two successors of one policy. [`Reject::NotSigned`] when `offered` has a
-    /// revocation instead of a policy that this chain knows: such a revocation is void (rule 5).
+    /// [`Reject::Fork`] when `offered` has another policy in the place of this chain's newest, and
+    /// [`Reject::StrayPolicy`] in the place of an older one. [`Reject::NotSigned`] for a revocation in the place of
+    /// a policy that this chain knows: such a revocation is void (rule 5).
     pub fn newer_of(self, offered: Chain) -> Result<Chain, Reject> {
         if self.volume != offered.volume {
             return Err(Reject::WrongVolume);
         }
+        let newest = self.newest_hash();
         let pairs = self.links.iter().zip(&offered.links);
         for (known, claimed) in pairs {
             if known.hash == claimed.hash {
@@ -170,6 +219,9 @@ impl Chain {
             }
             if claimed.policy.revocation().is_some() && known.policy.revocation().is_none() {
                 return Err(Reject::NotSigned("a revocation under a superseded policy"));
+            }
+            if known.hash != newest {
+                return Err(Reject::StrayPolicy("the one after them has a successor"));
             }
             return Err(Reject::Fork("two successors of one policy"));
         }

@@ -1,14 +1,15 @@
 //! The envelope of everything that is signed (design `trees.md`, *Statements*).
 //!
 //! ```text
-//! format u16 | purpose u8 | compatible flags u16 | incompatible flags u16 | volume [32] | body
+//! format u16 | purpose u8 | compatible flags u16 | incompatible flags u16 | volume [32] | body | extensions
 //! ```
 //!
 //! A statement is kept as the exact bytes that were signed. Its hash covers those bytes and not the
 //! signatures, so that more or renewed signatures do not make it another statement. The signed message is
 //! [`SIGNING_DOMAIN`] followed by those bytes. A [`Signed`] adds the list of (algorithm, key, signature),
-//! sorted, each key once.
+//! sorted, each key once. What this build does not know in that list does not count, and is kept.
 
+pub mod algorithm;
 pub mod chain;
 pub mod policy;
 pub mod roles;
@@ -19,22 +20,25 @@ use bytes::Bytes;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use crate::statement::algorithm::{ED25519, KeyBytes, MAX_SIGNATURE_BYTES, UnknownKey};
+use crate::statement::roles::Threshold;
 
 pub use crate::volume_id::VolumeId;
 
 /// Put before a statement's bytes when it is signed, so that the signature fits no other use of the key.
 pub const SIGNING_DOMAIN: &[u8] = b"bulla statement signature 0\n";
-/// Largest statement without signatures, bytes.
-pub const MAX_STATEMENT_BYTES: usize = 64 << 10;
+/// Largest statement without signatures, bytes. There is room for keys of post-quantum algorithms.
+pub const MAX_STATEMENT_BYTES: usize = 128 << 10;
 /// Most signatures under one statement.
 pub const MAX_SIGNATURES: usize = 80;
 
-const FORMAT: u16 = 0;
-const ED25519: u8 = 1;
-const HEADER_BYTES: usize = 39;
-const ENTRY_BYTES: usize = 1 + 32 + SIGNATURE_BYTES;
 /// Largest signed statement, bytes.
-pub const MAX_SIGNED_BYTES: usize = MAX_STATEMENT_BYTES + MAX_SIGNATURES * ENTRY_BYTES + 16;
+pub const MAX_SIGNED_BYTES: usize = 256 << 10;
+/// Most extensions of one statement.
+pub const MAX_EXTENSIONS: u64 = 64;
+
+const FORMAT: u16 = 0;
+const HEADER_BYTES: usize = 39;
 
 /// The purpose of a statement. Signed bytes of one purpose are never accepted for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,6 +96,8 @@ impl Statement {
         e.u16(FORMAT).u8(B::PURPOSE as u8).u16(0).u16(0);
         e.raw(volume.as_bytes());
         body.encode(&mut e);
+        // No extensions.
+        e.varint(0);
         Statement {
             bytes: e.finish().into(),
             purpose: B::PURPOSE,
@@ -102,8 +108,8 @@ impl Statement {
     /// Takes bytes that claim to be a statement.
     ///
     /// # Errors
-    /// [`Reject::Unsupported`] for a format or an incompatible flag of a later bulla, [`Reject::Malformed`]
-    /// for any other bytes that are not a statement.
+    /// [`Reject::Unsupported`] for a format, a purpose or an incompatible flag of a later bulla,
+    /// [`Reject::Malformed`] for any other bytes that are not a statement.
     pub fn decode(bytes: Bytes) -> Result<Self, Reject> {
         let mut d = Decoder::new(&bytes, "statement");
         if bytes.len() > MAX_STATEMENT_BYTES {
@@ -120,7 +126,8 @@ impl Statement {
             return Err(unsupported(format!("flags {incompatible:#06x}")));
         }
         let volume = VolumeId::from_bytes(d.array()?);
-        let purpose = Purpose::from_byte(purpose).ok_or_else(|| d.bad("unknown purpose"))?;
+        let purpose =
+            Purpose::from_byte(purpose).ok_or_else(|| unsupported(format!("purpose {purpose}")))?;
         Ok(Statement {
             bytes,
             purpose,
@@ -151,7 +158,8 @@ impl Statement {
     /// Reads the body of a statement about `volume`. Signatures are not checked.
     ///
     /// # Errors
-    /// [`Reject::WrongVolume`], or [`Reject::Malformed`] for another purpose or a bad body.
+    /// [`Reject::WrongVolume`]; [`Reject::Malformed`] for another purpose or a bad body;
+    /// [`Reject::Unsupported`] for an extension of a later bulla that must not be ignored.
     pub fn read<B: Body>(&self, volume: VolumeId) -> Result<B, Reject> {
         let mut d = Decoder::new(&self.bytes, "statement");
         if self.volume != volume {
@@ -162,6 +170,7 @@ impl Statement {
         }
         d.raw(HEADER_BYTES)?;
         let body = B::decode(&mut d)?;
+        read_extensions(&mut d)?;
         d.finish()?;
         Ok(body)
     }
@@ -176,12 +185,32 @@ impl Statement {
         let mut signed = Signed {
             statement: self.clone(),
             signatures: Vec::new(),
+            unknown: Vec::new(),
         };
         for key in keys {
             signed.add(key);
         }
         signed
     }
+}
+
+/// Reads the extensions at the end of a body: tags ascending, each once. This build knows none. It ignores even
+/// tags.
+fn read_extensions(d: &mut Decoder<'_>) -> Result<(), Reject> {
+    let count = d.bounded(MAX_EXTENSIONS, "too many extensions")?;
+    let mut last = None;
+    for _ in 0..count {
+        let tag = d.varint()?;
+        d.bytes(MAX_STATEMENT_BYTES)?;
+        if last.is_some_and(|last| last >= tag) {
+            return Err(d.bad("extensions not sorted, or one twice"));
+        }
+        if tag % 2 == 1 {
+            return Err(unsupported(format!("extension {tag}")));
+        }
+        last = Some(tag);
+    }
+    Ok(())
 }
 
 fn unsupported(why: String) -> Reject {
@@ -200,11 +229,20 @@ pub struct Signature {
     pub signature: [u8; SIGNATURE_BYTES],
 }
 
+/// A signature of an algorithm that this build does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct UnknownSignature {
+    key: UnknownKey,
+    signature: Bytes,
+}
+
 /// A statement with its signatures. None of them was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
     statement: Statement,
     signatures: Vec<Signature>,
+    /// Those of unknown algorithms: they never count, and are kept.
+    unknown: Vec<UnknownSignature>,
 }
 
 impl Signed {
@@ -213,7 +251,7 @@ impl Signed {
         &self.statement
     }
 
-    /// The signatures, sorted by key, each key once.
+    /// The Ed25519 signatures, sorted by key, each key once.
     pub fn signatures(&self) -> &[Signature] {
         &self.signatures
     }
@@ -228,13 +266,14 @@ impl Signed {
         self.signatures.iter().find(|s| s.key == *key.as_bytes())
     }
 
-    /// The statement with the signatures of only some keys.
-    pub(crate) fn keep(&self, keep: impl Fn(&[u8; 32]) -> bool) -> Signed {
-        let kept = self.signatures.iter().filter(|s| keep(&s.key));
-        Signed {
-            statement: self.statement.clone(),
-            signatures: kept.cloned().collect(),
-        }
+    /// The statement with the signatures of only these roles' keys, also those of unknown algorithms.
+    pub(crate) fn reduced_to(&self, roles: &[&Threshold]) -> Signed {
+        let is_kept = |key: KeyBytes<'_>| roles.iter().any(|role| role.has(key));
+        let mut reduced = self.clone();
+        let known = |s: &Signature| is_kept(KeyBytes::ed25519(&s.key));
+        reduced.signatures.retain(known);
+        reduced.unknown.retain(|s| is_kept(s.key.as_key()));
+        reduced
     }
 
     /// Adds (or replaces) the signature of `key`. This is how k of n owners sign one after another.
@@ -252,37 +291,52 @@ impl Signed {
     /// Appends the canonical bytes.
     pub fn encode(&self, out: &mut Encoder) {
         out.bytes(&self.statement.bytes);
-        out.varint(self.signatures.len() as u64);
+        let count = self.signatures.len().saturating_add(self.unknown.len());
+        out.varint(count as u64);
         for s in &self.signatures {
-            out.u8(ED25519).raw(&s.key).raw(&s.signature);
+            KeyBytes::ed25519(&s.key).encode(out);
+            out.bytes(&s.signature);
+        }
+        for s in &self.unknown {
+            s.key.as_key().encode(out);
+            out.bytes(&s.signature);
         }
     }
 
     /// Reads a signed statement.
     ///
     /// # Errors
-    /// Those of [`Statement::decode`]; also for too many signatures, signatures out of order, two by one key,
-    /// and an unknown algorithm (whose signature length is unknown too).
+    /// Those of [`Statement::decode`]; also for too many signatures, signatures out of order, and two by one key.
+    /// A signature of an unknown algorithm is no error.
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+        let before = d.remaining();
         let bytes = d.bytes(MAX_STATEMENT_BYTES)?;
         let statement = Statement::decode(Bytes::copy_from_slice(bytes))?;
         let count = d.bounded(MAX_SIGNATURES as u64, "too many signatures")?;
-        let mut signatures: Vec<Signature> = Vec::new();
+        let (mut signatures, mut unknown) = (Vec::new(), Vec::new());
+        let mut last = None;
         for _ in 0..count {
-            let algorithm = d.u8()?;
-            if algorithm != ED25519 {
-                return Err(unsupported(format!("signature algorithm {algorithm}")));
+            let key = KeyBytes::decode_after(&mut last, d)?;
+            let signature = d.bytes(MAX_SIGNATURE_BYTES)?;
+            if key.algorithm != ED25519 {
+                unknown.push(UnknownSignature {
+                    key: UnknownKey::copy(key),
+                    signature: Bytes::copy_from_slice(signature),
+                });
+                continue;
             }
-            let key = d.array()?;
-            let signature = d.array()?;
-            if signatures.last().is_some_and(|last| last.key >= key) {
-                return Err(d.bad("signatures not sorted by distinct keys"));
-            }
+            let (Ok(key), Ok(signature)) = (key.bytes.try_into(), signature.try_into()) else {
+                return Err(d.bad("an Ed25519 key or signature of another length"));
+            };
             signatures.push(Signature { key, signature });
+        }
+        if before.saturating_sub(d.remaining()) > MAX_SIGNED_BYTES {
+            return Err(d.bad("too long with its signatures"));
         }
         Ok(Signed {
             statement,
             signatures,
+            unknown,
         })
     }
 

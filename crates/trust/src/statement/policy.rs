@@ -13,6 +13,8 @@ use crate::statement::{Body, Purpose, Statement};
 pub use crate::statement::VolumeId;
 pub use crate::statement::roles::{MAX_ROLE_KEYS, Roles, Threshold};
 
+/// Most policies that one policy refuses.
+pub const MAX_REFUSED_POLICIES: u8 = 16;
 /// Longest name of a volume, bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 /// The not-after of a policy that has none.
@@ -87,8 +89,7 @@ fn check_name(name: &str) -> Result<(), Reject> {
     Ok(())
 }
 
-/// The last record published under the policies before. A removed key may have signed it and records before
-/// it, but none after it.
+/// The last record published under the policies before, as the owners know it. It counts whoever signed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Last {
     /// The record's version.
@@ -119,10 +120,14 @@ pub struct Successor {
     pub log_epoch: u64,
     /// Who may sign what.
     pub roles: Roles,
-    /// The last record of the policies before, if any was published.
+    /// The last record of the policies before, if any was published. Mandatory if the policy before has one.
     pub last: Option<Last>,
+    /// Whether readers go down to `last` from a later version (rule 4). Needs `last`.
+    pub lower: bool,
     /// Whether the volume ends here.
     pub revoked: Option<Revocation>,
+    /// Hashes of other successors of an earlier policy of this chain, ascending. It settles a fork (rule 1).
+    pub refused: Vec<[u8; 32]>,
 }
 
 impl Successor {
@@ -182,6 +187,22 @@ impl Policy {
         }
     }
 
+    /// Hashes of policies that this one refuses, to settle a fork.
+    pub fn refused(&self) -> &[[u8; 32]] {
+        match self {
+            Policy::Genesis(_) => &[],
+            Policy::Successor(s) => &s.refused,
+        }
+    }
+
+    /// Whether readers go down to [`Policy::last`] from a later version.
+    pub fn lowers(&self) -> bool {
+        match self {
+            Policy::Genesis(_) => false,
+            Policy::Successor(s) => s.lower,
+        }
+    }
+
     /// Whether the volume ends with it.
     pub fn revocation(&self) -> Option<&Revocation> {
         match self {
@@ -238,6 +259,9 @@ impl Body for Policy {
 const HAS_LAST: u8 = 1;
 const REVOKED: u8 = 2;
 const HAS_SUCCESSOR_VOLUME: u8 = 4;
+const LOWERS: u8 = 8;
+const REFUSES: u8 = 16;
+const KNOWN_PARTS: u8 = HAS_LAST | REVOKED | HAS_SUCCESSOR_VOLUME | LOWERS | REFUSES;
 
 impl Successor {
     fn encode_rest(&self, out: &mut Encoder) {
@@ -252,6 +276,12 @@ impl Successor {
         if successor.is_some() {
             parts |= HAS_SUCCESSOR_VOLUME;
         }
+        if self.lower {
+            parts |= LOWERS;
+        }
+        if !self.refused.is_empty() {
+            parts |= REFUSES;
+        }
         out.raw(&self.previous).u64(self.log_epoch).u8(parts);
         if let Some(last) = &self.last {
             out.u64(last.version).raw(&last.record_hash);
@@ -259,6 +289,12 @@ impl Successor {
         }
         if let Some(volume) = successor {
             out.raw(volume.as_bytes());
+        }
+        if !self.refused.is_empty() {
+            out.u8(self.refused.len() as u8);
+            for hash in &self.refused {
+                out.raw(hash);
+            }
         }
     }
 
@@ -269,8 +305,14 @@ impl Successor {
         roles: Roles,
     ) -> Result<Self, Reject> {
         let (previous, log_epoch, parts) = (d.array()?, d.u64()?, d.u8()?);
-        if parts & !(HAS_LAST | REVOKED | HAS_SUCCESSOR_VOLUME) != 0 {
-            return Err(d.bad("unknown parts"));
+        if parts & !KNOWN_PARTS != 0 {
+            return Err(Reject::Unsupported {
+                what: "policy",
+                why: format!("parts {parts:#04x}"),
+            });
+        }
+        if parts & LOWERS != 0 && parts & HAS_LAST == 0 {
+            return Err(d.bad("lowers the floor to no record"));
         }
         if parts & HAS_SUCCESSOR_VOLUME != 0 && parts & REVOKED == 0 {
             return Err(d.bad("a successor volume without a revocation"));
@@ -287,6 +329,10 @@ impl Successor {
         if parts & HAS_SUCCESSOR_VOLUME != 0 {
             successor = Some(VolumeId::from_bytes(d.array()?));
         }
+        let refused = match parts & REFUSES {
+            0 => Vec::new(),
+            _ => decode_refused(d)?,
+        };
         let revoked = (parts & REVOKED != 0).then_some(Revocation { successor });
         Ok(Successor {
             number,
@@ -295,7 +341,24 @@ impl Successor {
             log_epoch,
             roles,
             last,
+            lower: parts & LOWERS != 0,
             revoked,
+            refused,
         })
     }
+}
+
+fn decode_refused(d: &mut Decoder<'_>) -> Result<Vec<[u8; 32]>, Reject> {
+    let count = d.u8()?;
+    if count == 0 || count > MAX_REFUSED_POLICIES {
+        return Err(d.bad("refuses no policy, or too many"));
+    }
+    let mut refused = Vec::new();
+    for _ in 0..count {
+        refused.push(d.array()?);
+    }
+    if !refused.is_sorted_by(|a, b| a < b) {
+        return Err(d.bad("refused policies not sorted, or one twice"));
+    }
+    Ok(refused)
 }

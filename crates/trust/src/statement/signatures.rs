@@ -79,11 +79,12 @@ impl Signatures {
 
     /// Requires that at least `role`'s threshold of its distinct keys signed.
     ///
-    /// Signatures by other keys are ignored. A bad signature that claims a key of the role is refused, even
+    /// Signatures by other keys and by keys of unknown algorithms are ignored. A bad signature that claims a key of the role is refused, even
     /// when enough others are good.
     ///
     /// # Errors
-    /// [`Reject::NotSigned`] naming `whose` signatures are bad or too few.
+    /// [`Reject::NotSigned`] naming `whose` signatures are bad or too few; [`Reject::Unsupported`] when they are
+    /// too few and the role's known keys alone are too few as well.
     pub fn require(
         &mut self,
         signed: &Signed,
@@ -102,7 +103,7 @@ impl Signatures {
             good = good.saturating_add(1);
         }
         if good < usize::from(role.needed()) {
-            return Err(Reject::NotSigned(whose));
+            return Err(role.too_few(whose));
         }
         Ok(())
     }

@@ -191,6 +191,20 @@ fn a_policy_after_a_revocation_is_refused() {
 }
 
 #[test]
+fn policy_that_forgets_the_last_record_is_refused() {
+    let mut world = World::new();
+    let head = world.publish(1);
+    world.rotate(&world.successor(None), &[1]);
+    world.rotate(&world.successor(Some(&head)), &[1]);
+    assert!(world.chain().is_ok());
+    world.rotate(&world.successor(None), &[1]);
+    malformed(
+        world.chain(),
+        "a policy without the last record after one with it",
+    );
+}
+
+#[test]
 fn a_log_epoch_that_jumps_or_goes_back_is_refused() {
     let epoch = |log_epoch| {
         move |w: &World| Successor {
@@ -230,8 +244,11 @@ fn two_successors_of_one_policy_are_a_fork() {
     assert_eq!(fork.class(), Class::Fork);
     // A longer chain does not outweigh it.
     two.rotate(&two.successor(None), &[1]);
-    let fork = one.newer_of(two.chain().unwrap()).unwrap_err();
+    let fork = one.clone().newer_of(two.chain().unwrap()).unwrap_err();
     assert_eq!(fork.class(), Class::Fork);
+    // Beside an older policy it stops nobody.
+    let stray = two.chain().unwrap().newer_of(one).unwrap_err();
+    assert!(matches!(stray, Reject::StrayPolicy(_)), "{stray}");
 }
 
 #[test]

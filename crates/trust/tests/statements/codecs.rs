@@ -61,9 +61,11 @@ fn specimens() -> Vec<Vec<u8>> {
             record_hash: [1; 32],
             log: world.log,
         }),
+        lower: true,
         revoked: Some(Revocation {
             successor: Some(VolumeId::from_bytes([2; 32])),
         }),
+        refused: vec![[3; 32], [4; 32]],
         ..world.successor(None)
     });
     let mut record = world.record(1);

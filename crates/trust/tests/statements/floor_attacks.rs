@@ -6,7 +6,7 @@ use trust::handle::Handle;
 use trust::head::Head;
 use trust::history::Frontier;
 use trust::judge::{Freshness, Terms};
-use trust::policy::{NO_END, Roles, VolumeId};
+use trust::policy::{NO_END, Roles, Successor, VolumeId};
 use trust::root::RootRecord;
 
 use crate::world::*;
@@ -187,13 +187,50 @@ fn record_is_refused_from_the_second_of_its_expiry() {
 
 #[test]
 fn validity_beyond_the_largest_time_does_not_wrap() {
-    let world = World::new();
+    let roles = Roles {
+        record_max: u64::MAX,
+        ..roles()
+    };
+    let world = World::with_genesis(roles, NO_END, &[1]);
     let record = RootRecord {
         duration: u64::MAX,
         ..world.record(1)
     };
     let offer = judge(&world.floor(), &world.head_of(&record, &[2])).unwrap();
     assert_eq!(offer.valid_until, u64::MAX);
+}
+
+#[test]
+fn record_for_longer_than_the_policy_allows_is_refused() {
+    let short = Roles {
+        record_max: WEEK,
+        ..roles()
+    };
+    let mut world = World::with_genesis(short, NO_END, &[1]);
+    let record = |duration| RootRecord {
+        duration,
+        ..world.record(1)
+    };
+    let refused = judge(&world.floor(), &world.head_of(&record(WEEK + 1), &[2]));
+    refused_as(refused, "longer than the policy allows");
+    let head = world.head_of(&record(WEEK), &[2]);
+    assert!(judge(&world.floor(), &head).is_ok());
+    // The newest policy bounds it too.
+    let shorter = Roles {
+        record_max: 3600,
+        ..roles()
+    };
+    let policy = Successor {
+        roles: shorter,
+        ..world.successor(Some(&head))
+    };
+    world.rotate(&policy, &[1]);
+    let head = Head {
+        policies: world.policies.clone(),
+        ..head
+    };
+    let offer = judge(&world.floor(), &head).unwrap();
+    assert_eq!(offer.valid_until, NOW + 3600);
 }
 
 #[test]
@@ -246,6 +283,34 @@ fn a_stolen_key_cannot_push_the_readers_time_forward() {
         world.advance(&head);
     }
     assert!(floor.newest_start() <= NOW + 600);
+}
+
+/// The reader's time is ahead of the wall clock after a first start was verified.
+#[test]
+fn start_is_recorded_only_as_far_as_the_wall_clock_allows() {
+    let world = World::new();
+    let record = RootRecord {
+        start: NOW + 1200,
+        ..world.record(1)
+    };
+    let terms = Terms {
+        now: NOW + 600,
+        ..Terms::strict(NOW)
+    };
+    let offer = judge_with(&world.floor(), &world.head_of(&record, &[2]), terms).unwrap();
+    let floor = world.floor().observe(&offer).unwrap();
+    assert_eq!(floor.newest_start(), NOW + 600);
+}
+
+#[test]
+fn readers_time_is_not_before_its_wall_clock() {
+    let mut world = World::new();
+    let terms = Terms {
+        now: 0,
+        ..Terms::strict(NOW + WEEK)
+    };
+    let late = judge_with(&world.floor(), &world.publish(1), terms).unwrap_err();
+    assert_eq!(late.class(), Class::Expired);
 }
 
 #[test]

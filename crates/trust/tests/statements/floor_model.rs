@@ -1,5 +1,5 @@
 //! The floor as a state machine. Publishers, owners, thieves and mirrors act at random; one reader judges and
-//! adopts the heads that it is shown. In every run only a policy's `last` lowers the floor, time does not run
+//! adopts the heads that it is shown. In every run only a policy with `lower` lowers the floor, time does not run
 //! back, and nothing by a removed key is adopted.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,11 @@ enum Act {
     /// A holder of an earlier publisher key signs a record under the policy of that key.
     Forge { policy: usize, version: u64 },
     /// Owners take the publisher role from one key and give it to another.
-    Rotate { last: usize, next_log: bool },
+    Rotate {
+        last: usize,
+        next_log: bool,
+        lower: bool,
+    },
     /// A mirror shows some earlier head with some beginning of the chain.
     Show {
         head: usize,
@@ -37,8 +41,8 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         2 => (1u64..4).prop_map(|skip| Act::Publish { skip }),
         2 => (any::<usize>(), 1u64..40).prop_map(|(policy, version)| Act::Forge { policy, version }),
-        1 => (any::<usize>(), any::<bool>())
-            .prop_map(|(last, next_log)| Act::Rotate { last, next_log }),
+        1 => (any::<usize>(), any::<bool>(), any::<bool>())
+            .prop_map(|(last, next_log, lower)| Act::Rotate { last, next_log, lower }),
         8 => (any::<usize>(), any::<usize>(), any::<bool>())
             .prop_map(|(head, policies, adopt)| Act::Show { head, policies, adopt }),
         1 => (-400_000i64..400_000).prop_map(|seconds| Act::Clock { seconds }),
@@ -112,7 +116,7 @@ impl Play {
         self.heads.push(head);
     }
 
-    fn rotate(&mut self, last: usize, next_log: bool) {
+    fn rotate(&mut self, last: usize, next_log: bool, lower: bool) {
         if self.world.policies.len() > 20 {
             return;
         }
@@ -126,9 +130,12 @@ impl Play {
         let policy = Successor {
             roles: roles_of(number),
             log_epoch: self.world.log.epoch + u64::from(next_log),
+            lower: lower && last.is_some(),
             ..self.world.successor(last)
         };
-        self.version = policy.last.as_ref().map_or(0, |l| l.version);
+        if let (true, Some(last)) = (policy.lower, &policy.last) {
+            self.version = last.version;
+        }
         self.world.rotate(&policy, &[1]);
     }
 }
@@ -143,7 +150,7 @@ proptest! {
             match act {
                 Act::Publish { skip } => play.publish(skip),
                 Act::Forge { policy, version } => play.forge(policy, version),
-                Act::Rotate { last, next_log } => play.rotate(last, next_log),
+                Act::Rotate { last, next_log, lower } => play.rotate(last, next_log, lower),
                 Act::Clock { seconds } => play.clock = play.clock.saturating_add_signed(seconds),
                 Act::Show { .. } if play.heads.is_empty() => {}
                 Act::Show { head, policies, adopt } => {
@@ -176,12 +183,14 @@ proptest! {
                     let known = floor.policy().map_or(-1, |p| p.0 as i64);
                     let knows = next.policy().map_or(-1, |p| p.0 as i64);
                     prop_assert!(knows >= known);
-                    prop_assert!(next.newest_start() >= floor.newest_start());
+                    let lowers = (known + 1..=knows).any(|number| {
+                        offer.chain.get(number as u64).is_some_and(|(policy, _)| policy.lowers())
+                    });
+                    prop_assert!(lowers || next.newest_start() >= floor.newest_start());
                     prop_assert!(next.newest_start() <= floor.newest_start().max(play.clock + 600));
                     let version = |f: &trust::floor::Floor| f.adopted().map_or(0, |a| a.version);
-                    if knows == known {
-                        prop_assert!(version(&next) >= version(&floor));
-                    } else if let Some(last) = offer.chain.newest().last() {
+                    prop_assert!(lowers || version(&next) >= version(&floor));
+                    if let (true, Some(last)) = (knows > known, offer.chain.newest().last()) {
                         prop_assert!(version(&next) >= last.version);
                     }
                     if !adopt && knows == known {

@@ -78,3 +78,52 @@ fn head_claims_the_volume_of_its_first_policy() {
     head.policies.clear();
     refused_as(head.volume(), "no policy");
 }
+
+#[test]
+fn signatures_by_strangers_and_needless_parts_do_not_travel_on() {
+    let mut world = World::new();
+    let plain = world.publish(1);
+    let unknown = trust::algorithm::UnknownKey::new(2, vec![5; 1952].into()).unwrap();
+    let mut padded = plain.clone();
+    let strangers: Vec<u8> = (50..100).collect();
+    for signed in padded.policies.iter_mut().chain([&mut padded.record]) {
+        for number in &strangers {
+            signed.add(&key(*number));
+        }
+    }
+    padded.timestamp = Some(sign(&world.timestamp(&plain).statement(world.volume), &[9]));
+    padded.checkpoint = Some(vec![b'x'; 16 << 10].into());
+    let padded = Head::decode(&padded.encode().unwrap()).unwrap();
+    let offer = judge(&world.floor(), &padded).unwrap();
+    assert_eq!(offer.reduced(&padded).unwrap(), plain);
+    assert_eq!(offer.chain.signed(), plain.policies);
+    assert_eq!(
+        adopted(&world.floor(), &[&padded]).policies(),
+        plain.policies
+    );
+    let leaf = |signed| trust::earlier::reduced(signed, &offer.chain).unwrap();
+    assert_eq!(leaf(&padded.record), plain.record);
+    assert_eq!(leaf(&padded.policies[0]), plain.policies[0]);
+    // Those of role keys stay, also of algorithms that this build does not know.
+    let publishers =
+        trust::policy::Threshold::with_unknown(1, vec![key(2).public()], vec![unknown]).unwrap();
+    let roles = trust::policy::Roles {
+        publishers,
+        ..roles()
+    };
+    let world = World::with_genesis(roles, u64::MAX, &[1]);
+    let head = world.head_of(&world.record(1), &[2, 50]);
+    let mut e = trust::encode::Encoder::new();
+    e.bytes(head.record.statement().bytes()).varint(2);
+    let by_publisher = head.record.by(&key(2).public()).unwrap();
+    e.varint(1)
+        .bytes(&by_publisher.key)
+        .bytes(&by_publisher.signature);
+    e.varint(2).bytes(&[5; 1952]).bytes(&[6; 3309]);
+    let both = Head {
+        record: trust::statement::Signed::from_bytes(&e.finish()).unwrap(),
+        ..head
+    };
+    let offer = judge(&world.floor(), &both).unwrap();
+    assert_eq!(offer.reduced(&both).unwrap(), both);
+}

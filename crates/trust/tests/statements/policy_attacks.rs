@@ -2,7 +2,7 @@
 
 use trust::error::Class;
 use trust::head::Head;
-use trust::policy::{NO_END, Roles};
+use trust::policy::{NO_END, Roles, Successor, VolumeId};
 use trust::timestamp::Timestamp;
 use trust::{Reject, checkpoint};
 
@@ -99,6 +99,68 @@ fn a_timestamp_from_the_future_is_refused() {
     };
     let refused = with_timestamp(future, &[8, 9]).unwrap_err();
     assert!(matches!(refused, Reject::NotYetValid { .. }));
+}
+
+/// The record is valid for a week, the timestamp for an hour: only the issue shows that the clock was set back.
+#[test]
+fn clock_set_back_does_not_revive_an_expired_timestamp() {
+    let (world, head) = stamped();
+    let stamped_at = |issued| {
+        let mut timestamp = world.timestamp(&head);
+        timestamp.issued = issued;
+        timestamp.until = issued + 3600;
+        Head {
+            timestamp: Some(sign(&timestamp.statement(world.volume), &[8, 9])),
+            ..head.clone()
+        }
+    };
+    let (old, new) = (stamped_at(NOW), stamped_at(NOW + 7200));
+    let offer = judge_at(&world.floor(), &new, NOW + 7200).unwrap();
+    let floor = world.floor().observe(&offer).unwrap();
+    assert_eq!(floor.newest_start(), NOW + 7200);
+    let revived = judge_at(&floor, &old, NOW + 10).unwrap_err();
+    assert_eq!(revived.class(), Class::Expired);
+    // An issue ahead of the wall clock is recorded no further than a start would be.
+    let offer = judge_at(&world.floor(), &stamped_at(NOW + 600), NOW).unwrap();
+    assert_eq!(
+        world.floor().observe(&offer).unwrap().newest_start(),
+        NOW + 600
+    );
+    let terms = trust::judge::Terms {
+        now: NOW + 600,
+        ..trust::judge::Terms::strict(NOW)
+    };
+    let offer = judge_with(&world.floor(), &stamped_at(NOW + 1200), terms).unwrap();
+    assert_eq!(
+        world.floor().observe(&offer).unwrap().newest_start(),
+        NOW + 600
+    );
+}
+
+#[test]
+fn timestamp_from_before_a_rotation_is_superseded_and_not_a_lie() {
+    let (mut world, mut head) = stamped();
+    let timestamp = world.timestamp(&head).statement(world.volume);
+    head.timestamp = Some(sign(&timestamp, &[8, 9]));
+    let roles = read_policy(&world.policies[0], VolumeId::UNBORN)
+        .roles()
+        .clone();
+    let policy = Successor {
+        roles,
+        ..world.successor(Some(&head))
+    };
+    world.rotate(&policy, &[1]);
+    let shows = Head {
+        policies: world.policies.clone(),
+        ..head.clone()
+    };
+    let floor = learned(&world.floor(), &shows);
+    let lags = judge(&floor, &head).unwrap_err();
+    assert!(matches!(lags, Reject::Superseded(_)), "{lags}");
+    refused_as(judge(&floor, &shows), "another policy number");
+    // Without enough signatures it never was good.
+    head.timestamp = Some(sign(&timestamp, &[8]));
+    refused_as(judge(&floor, &head), "another policy number");
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn only_a_publisher_signs_and_later_changes_void_the_signature() {
     let mut e = trust::encode::Encoder::new();
     e.bytes(&bytes).varint(1);
     let genuine = request.record.by(&key(2).public()).unwrap();
-    e.u8(1).raw(&genuine.key).raw(&genuine.signature);
+    e.varint(1).bytes(&genuine.key).bytes(&genuine.signature);
     bytes = e.finish();
     let forged = Request {
         base: request.base.clone(),

@@ -124,7 +124,8 @@ fn two_successor_policies_shown_at_once_are_a_fork() {
         world.publish(1)
     };
     let verdict = judge_all(&World::new().floor(), &[&branch(NOW + 1), &branch(NOW + 2)]);
-    assert_eq!(classes(&verdict), [None, Some(Class::Fork)]);
+    assert_eq!(classes(&verdict), [Some(Class::Fork); 2]);
+    assert_eq!(verdict.floor.policy().unwrap().0, 0, "neither is kept");
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub fn roles() -> Roles {
     }
 }
 
+#[derive(Clone)]
 pub struct World {
     pub volume: VolumeId,
     pub policies: Vec<Signed>,
@@ -144,7 +145,9 @@ impl World {
             log_epoch: 0,
             roles: roles(),
             last: last.map(|head| self.last(head)),
+            lower: false,
             revoked: None,
+            refused: vec![],
         }
     }
 
@@ -224,6 +227,11 @@ pub fn adopted(floor: &Floor, heads: &[&Head]) -> Floor {
     floor
 }
 
+/// The floor after learning the policies of a head.
+pub fn learned(floor: &Floor, head: &Head) -> Floor {
+    floor.learn(head, NOW, &mut Signatures::default()).unwrap()
+}
+
 /// A policy as decoded, for tests that look at its fields.
 pub fn read_policy(signed: &Signed, volume: VolumeId) -> Policy {
     signed.statement().read(volume).unwrap()
@@ -248,6 +256,14 @@ pub fn pin(head: &Head, version: u64) -> Terms {
             record_hash: head.record.hash(),
         },
         ..Terms::strict(NOW + 100 * WEEK)
+    }
+}
+
+/// A head with all policies of the world.
+pub fn with_policies(world: &World, head: &Head) -> Head {
+    Head {
+        policies: world.policies.clone(),
+        ..head.clone()
     }
 }
 

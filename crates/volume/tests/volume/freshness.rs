@@ -6,7 +6,9 @@ use bytes::Bytes;
 use reader::ReadError;
 use sim::liar::Lie;
 use store::Replica;
+use trust::Handle;
 use trust::error::Class;
+use trust::floor::Floor;
 use trust::judge::Freshness;
 use volume::volume::{Candidate, Demands};
 use volume::{Refreshed, Snapshot, Volume, VolumeError, VolumeOptions};
@@ -37,6 +39,11 @@ async fn contradicted(world: &World, one: Bytes, other: Bytes) -> Option<Class> 
 fn kept(world: &World) -> std::path::PathBuf {
     let volumes = world.state.path().join("volumes");
     volumes.join(world.model.id().to_string())
+}
+
+/// What the reader has seen, as it is on disk.
+fn floor(world: &World) -> Floor {
+    Floor::decode(&std::fs::read(kept(world).join("floor")).unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -107,6 +114,56 @@ async fn a_replica_that_lags_while_another_does_not_is_not_accused() {
     let error = refused(&world, vec![stale]).await;
     assert_eq!(error.class(), Some(Class::Rollback), "{error}");
     assert!(kept(&world).join("evidence").exists());
+}
+
+/// The owners' keys signed two policies. Neither becomes true because the mirror with the other is silenced.
+#[tokio::test]
+async fn fork_of_policies_outlasts_the_mirror_that_showed_it() {
+    let mut world = World::new();
+    let first = world.head.clone();
+    let second = next(&mut world, 57);
+    let succeed = |head: &Bytes| world.model.succeed(head, head, false).unwrap();
+    let (one, other) = (succeed(&first), succeed(&second));
+    let fork = contradicted(&world, one.clone(), other.clone()).await;
+    assert_eq!(fork, Some(Class::Fork));
+    assert!(floor(&world).forks().policies().is_some());
+    for alone in [&one, &other] {
+        let error = refused(&world, vec![world.liar(Lie::Head(alone.clone()))]).await;
+        assert_eq!(error.class(), Some(Class::Fork), "{error}");
+    }
+}
+
+/// A fork stops what is new. What is read stays readable, and nobody who shows newer versions is accused.
+#[tokio::test]
+async fn version_in_use_stays_readable_beside_a_fork_of_records() {
+    let mut world = World::new();
+    let first = world.head.clone();
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    let one = next(&mut world, 58);
+    world.model.fork(Some(&first)).unwrap();
+    let other = next(&mut world, 59);
+    assert_eq!(
+        contradicted(&world, one.clone(), other.clone()).await,
+        Some(Class::Fork)
+    );
+    assert_eq!(floor(&world).forks().records().unwrap().version, 2);
+    let evidence = |world: &World| {
+        let directory = std::fs::read_dir(kept(world).join("evidence"));
+        directory.unwrap().count()
+    };
+    let pieces = evidence(&world);
+    let later = next(&mut world, 60);
+    for head in [one, other, later] {
+        liar.tell(Lie::Head(head));
+        let error = volume.refresh().await.unwrap_err();
+        assert_eq!(error.class(), Some(Class::Fork), "{error}");
+        assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+    }
+    assert_eq!(evidence(&world), pieces);
+    liar.tell(Lie::None);
+    volume.refresh().await.unwrap();
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
 }
 
 #[tokio::test]
@@ -210,6 +267,33 @@ async fn a_clock_that_is_behind_gives_a_renewed_statement_no_more_time() {
     assert!(volume.now() >= start, "the clock never goes back");
     world.clock.advance(std::time::Duration::from_secs(4));
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
+}
+
+/// Each refresh shows a record that starts ten minutes after the reader's time. Its root need not exist, because
+/// a start is recorded before a version is adopted.
+#[tokio::test]
+async fn stolen_publisher_key_moves_the_readers_time_by_ten_minutes_at_most() {
+    const SEVEN_DAYS: u64 = 7 * 24 * 3600;
+    let mut world = World::new();
+    let root = tree(&mut world.model);
+    world.head = world.model.publish(&root, now(), SEVEN_DAYS).unwrap();
+    let wall = world.clock.clock().now();
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    for round in 0..120 {
+        let nowhere = Handle::from_bytes([round; 32]);
+        let start = volume.now() + 600;
+        let stolen = world
+            .model
+            .publish_handle(nowhere, start, SEVEN_DAYS, |_| {});
+        liar.tell(Lie::Head(stolen.unwrap()));
+        volume.refresh().await.unwrap_err();
+        assert!(volume.now() <= wall + 600, "after {round} refreshes");
+    }
+    assert_eq!(floor(&world).newest_start(), wall + 600);
+    liar.tell(Lie::None);
+    volume.refresh().await.unwrap();
+    assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
 }
 
 #[tokio::test]
