@@ -18,8 +18,9 @@ use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use trust::{Handle, Hasher, Reject};
 
+use crate::memory::Memory;
+use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
-use state::LockedState;
 
 /// What the next version builds on.
 pub(crate) struct Succession {
@@ -40,9 +41,21 @@ pub(crate) struct Succession {
     earlier: Vec<(u64, u64, Bytes)>,
 }
 
+/// Who signs, and what must be compared first.
+pub(crate) struct Signing<'a> {
+    pub key: &'a SecretKey,
+    /// Clock and validity.
+    pub options: &'a PublishOptions,
+    /// Locked until the new version is shown.
+    pub memory: &'a Memory,
+    /// For messages.
+    pub repository: &'a Path,
+}
+
 /// A head to be committed, and the leaves of the log that come with it.
 pub(crate) struct NextHead {
     pub bytes: Vec<u8>,
+    pub version: u64,
     pub record_hash: [u8; 32],
     pub valid_until: u64,
     /// Epoch, index, leaf.
@@ -144,24 +157,36 @@ impl Succession {
         Ok(())
     }
 
-    /// Goes on from `signed`, the head that this machine signed last, where the repository shows an
-    /// older one: it was restored from a backup, lost its last rename in a power cut, or lies. A
-    /// second record of the same version would be a fork for whoever has read the first.
+    /// Goes on from the head that this machine signed last, where the repository shows an older one: it was
+    /// restored from a backup, lost its last rename in a power cut, or lies; or another process has signed
+    /// since. A second record of the same version would be a fork for every reader of the first.
     ///
     /// What the repository holds stays what is compared with: the blocks of the lost version may be
     /// lost too. The leaves that its log lacks come from what this machine keeps of them.
+    ///
+    /// # Errors
+    /// [`PublishError::Forked`] when the repository shows another record of the version that was signed last.
     pub(crate) fn go_on_from(
         self,
-        memory: &LockedState,
+        memory: &Memory,
         path: &Path,
     ) -> Result<Succession, PublishError> {
-        let Some(signed) = memory.signed()? else {
+        let Some(signed) = memory.last()? else {
             return Ok(self);
         };
         let signed = &signed;
         let last = Succession::follow(signed, path)?;
-        if last.volume != self.volume || last.version <= self.version {
+        if last.volume != self.volume || last.version < self.version {
             return Ok(self);
+        }
+        if last.version == self.version {
+            return match last.base_hash() == self.base_hash() {
+                true => Ok(self),
+                false => Err(PublishError::Forked {
+                    path: path.to_owned(),
+                    version: self.version.saturating_sub(1),
+                }),
+            };
         }
         tracing::warn!(
             repository = %path.display(),
@@ -178,7 +203,7 @@ impl Succession {
         let own = (epoch, own, head.record.to_bytes().into());
         Ok(Succession {
             previous: self.previous,
-            earlier: kept.chain([own]).collect(),
+            earlier: self.earlier.into_iter().chain(kept).chain([own]).collect(),
             ..last
         })
     }
@@ -219,22 +244,27 @@ impl Succession {
         }
     }
 
-    /// Signs the next version.
+    /// Compares with what this machine signed last, and signs the next version.
+    ///
+    /// # Errors
+    /// As [`Succession::go_on_from`], [`Succession::check_signer`], [`Succession::check_clock`].
     pub(crate) fn sign(
         self,
         root: Handle<InodeBlock>,
         totals: Totals,
-        start: u64,
-        duration: u64,
-        key: &SecretKey,
+        signing: &Signing<'_>,
     ) -> Result<NextHead, PublishError> {
-        self.check_clock(start)?;
-        let mut request = self.propose(root, totals, start, duration);
+        let next = self.go_on_from(signing.memory, signing.repository)?;
+        next.check_signer(&signing.key.public())?;
+        let start = signing.options.clock.now();
+        next.check_clock(start)?;
+        let duration = signing.options.valid.as_secs();
+        let mut request = next.propose(root, totals, start, duration);
         let examined = request.examine(&mut Signatures::default())?;
-        request.sign(&examined, start, duration, key)?;
-        let mut next = NextHead::of(&request)?;
-        next.leaves.extend(self.earlier);
-        Ok(next)
+        request.sign(&examined, start, duration, signing.key)?;
+        let mut head = NextHead::of(&request)?;
+        head.leaves.extend(next.earlier);
+        Ok(head)
     }
 }
 
@@ -248,6 +278,7 @@ impl NextHead {
         Ok(NextHead {
             bytes: head.encode()?,
             log: log.point(examined.record.log.epoch),
+            version: examined.record.version,
             record_hash: request.record.hash(),
             valid_until: examined.record.until(),
             leaves: request.leaves(&examined),

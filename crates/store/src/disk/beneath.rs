@@ -67,12 +67,7 @@ fn part_by_part(
     let mut at: Option<OwnedFd> = None;
     while let Some((part, after)) = rest.split_once('/') {
         let directory = at.as_ref().map_or(root, AsFd::as_fd);
-        at = Some(rustix::fs::openat(
-            directory,
-            part,
-            through,
-            Mode::empty(),
-        )?);
+        at = Some(rustix::fs::openat(directory, part, through, Mode::empty())?);
         rest = after;
     }
     rustix::fs::openat(at.as_ref().map_or(root, AsFd::as_fd), rest, flags, mode)
@@ -131,8 +126,14 @@ mod tests {
                 "a/../../out/file",
                 absolute.to_str().unwrap(),
             ] {
-                assert!(way(root.as_fd(), name, read, Mode::empty()).is_err(), "{name}");
-                assert!(way(root.as_fd(), name, write, Mode::RWXU).is_err(), "{name}");
+                assert!(
+                    way(root.as_fd(), name, read, Mode::empty()).is_err(),
+                    "{name}"
+                );
+                assert!(
+                    way(root.as_fd(), name, write, Mode::RWXU).is_err(),
+                    "{name}"
+                );
             }
         }
         assert!(!inside.join("a/nothing").exists());
