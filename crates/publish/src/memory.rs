@@ -5,16 +5,18 @@
 //! one lock of this memory: it compares, signs, keeps the new head, and shows it in the repository. The lock is
 //! that of the volume's state (crate `state`).
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use state::{LockedState, VolumeState};
 use store::writer::{Committed, Writer};
+use trust::history::LogPoint;
+use trust::request::Request;
+use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
-use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
-use crate::succession::NextHead;
 
 /// How long another process may keep the lock.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,13 +25,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// trusted to show what was signed.
 pub(crate) struct Memory(Option<LockedState>);
 
+/// A head to be committed, and the leaves of the log that come with it.
+pub(crate) struct NextHead {
+    pub bytes: Vec<u8>,
+    pub version: u64,
+    pub record_hash: [u8; 32],
+    pub valid_until: u64,
+    /// Epoch, index, leaf.
+    pub leaves: Vec<(u64, u64, Bytes)>,
+    /// The log with all of them.
+    pub log: LogPoint,
+}
+
 impl Memory {
     /// Takes the lock, waiting for other publishers.
     pub(crate) fn lock(
         volume: &VolumeId,
-        options: &PublishOptions,
+        state_directory: Option<&Path>,
     ) -> Result<Memory, PublishError> {
-        let Some(directory) = &options.state_dir else {
+        let Some(directory) = state_directory else {
             return Ok(Memory(None));
         };
         let state = VolumeState::at(directory, volume);
@@ -74,5 +88,23 @@ impl Memory {
         writer.tile_log(&head.log);
         self.keep(&head.bytes)?;
         Ok(writer.commit(&head.bytes)?)
+    }
+}
+
+impl NextHead {
+    /// The head of a signed request. Does not check whether its signatures suffice.
+    pub(crate) fn of(request: &Request) -> Result<NextHead, PublishError> {
+        let examined = request.examine(&mut Signatures::default())?;
+        let head = request.head(&examined);
+        let mut log = head.frontier.clone();
+        log.push(head.record.statement().bytes())?;
+        Ok(NextHead {
+            bytes: head.encode()?,
+            log: log.point(examined.record.log.epoch),
+            version: examined.record.version,
+            record_hash: request.record.hash(),
+            valid_until: examined.record.until(),
+            leaves: request.leaves(&examined),
+        })
     }
 }

@@ -38,8 +38,8 @@ use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
 use state::Clock;
 
-/// Places in each queue for one reader, a place being half a MiB of content or less: enough for the readers
-/// to go on while the disk swallows a segment.
+/// Places in each queue for one reader; a place usually holds at most half a MiB of content. Enough for the
+/// readers to go on while a segment is being written.
 const PLACES_PER_READER: usize = 16;
 /// Places in a queue at most, whatever the number of readers.
 const MAX_PLACES: usize = 64;
@@ -57,24 +57,24 @@ pub struct PublishOptions {
     pub skip_unreadable: bool,
     /// Whether owner, group, ACLs and capabilities are published.
     pub with_owner: bool,
-    /// Where the stat cache lies; without it, every file is read.
+    /// Directory of the stat cache; without it, every file is read.
     pub cache_dir: Option<PathBuf>,
     /// Read every file, whatever the stat cache says.
     pub paranoid: bool,
     /// Compute everything, write nothing.
     pub dry_run: bool,
-    /// Where it is kept which version was signed last; `None` trusts the repository to know.
+    /// Directory that remembers which version was signed last; with `None`, the repository is trusted.
     pub state_dir: Option<PathBuf>,
     /// Sign a request although versions lie between it and the last one that this machine signed, and
     /// nothing proves that they continue that one.
     pub accept_skipped_versions: bool,
-    /// Name of the volume, where this publication makes one.
+    /// Name of the volume, if this publication makes a new one.
     pub name: String,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
     /// The clock that gives statements their start.
     pub clock: Clock,
-    /// Set from outside, stops the work.
+    /// The caller sets this to stop the work.
     pub cancel: AtomicBool,
 }
 
@@ -99,12 +99,12 @@ impl Default for PublishOptions {
     }
 }
 
-/// Who signs the new version.
+/// The signer of the new version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Signer<'a> {
     /// This process.
     Key(&'a SecretKey),
-    /// Somebody else, somewhere else, later: for a new volume, whose publisher this key will be.
+    /// Another machine, later. For a new volume: the key of its publisher.
     Later(Option<PublicKey>),
 }
 
@@ -159,9 +159,9 @@ pub fn publish<'a>(
     .map(|(made, _)| made)
 }
 
-/// Does all of [`publish`] but sign and show: the blocks are in the repository when this returns,
-/// and what is left to do fits into the small [`Request`] (see [`crate::signing`]). A new volume
-/// needs to be told whose it will be. Of a dry run there is no request.
+/// Does all of [`publish`] except signing and committing the head. The blocks are in the repository
+/// when this returns, and the small [`Request`] holds what is left to do (see [`crate::signing`]). A
+/// new volume needs the key of its publisher. A dry run gives no request.
 ///
 /// # Errors
 /// [`PublishError`].
@@ -216,7 +216,7 @@ fn make(
     made
 }
 
-/// Does all into a repository that is there.
+/// Publishes into a repository that exists.
 fn write(
     input: Input<'_>,
     top: Option<&OwnedFd>,
@@ -255,7 +255,7 @@ fn write(
     Ok((published, request))
 }
 
-/// The last steps: sign and show, or leave that to somebody else.
+/// The last steps: sign the head and commit it, or make a request for another machine to sign.
 pub(crate) fn conclude(
     mut writing: Writing,
     succession: Succession,
@@ -270,10 +270,11 @@ pub(crate) fn conclude(
         Signer::Key(key) => {
             // Before the lock is taken: the disk may need long for the blocks.
             writing.writer.prepare()?;
-            let memory = Memory::lock(&succession.volume, options)?;
+            let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
             let signing = Signing {
                 key,
-                options,
+                clock: &options.clock,
+                valid: options.valid,
                 memory: &memory,
                 repository,
             };
@@ -293,7 +294,7 @@ pub(crate) fn conclude(
     Ok((published, request))
 }
 
-/// Does all but writing.
+/// A dry run: does everything except writing.
 fn rehearse(
     input: Input<'_>,
     top: Option<&OwnedFd>,
@@ -348,7 +349,7 @@ pub(crate) fn succession(
     } else {
         Succession::follow(statements, path)?
     };
-    let memory = Memory::lock(&succession.volume, options)?;
+    let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
     let succession = succession.go_on_from(&memory, path)?;
     if let Some(public) = public {
         succession.check_signer(&public)?;
@@ -411,7 +412,7 @@ fn identity(path: &Path) -> Option<FileId> {
 /// One publication under way.
 struct Publication<'a> {
     input: Input<'a>,
-    /// Of a directory, open.
+    /// The published directory, open; `None` for an archive.
     top: Option<&'a OwnedFd>,
     repository: Option<Repository>,
     forbidden: Option<FileId>,
@@ -422,9 +423,9 @@ struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    /// Goes through the tree; a second time where files turn out to have names outside of it, because the
-    /// number of their names inside is part of what is published. The second time, the first one's cache
-    /// tells what is in the files.
+    /// Walks the tree. If files turn out to have names outside of it, walks it a second time, because the
+    /// number of their names inside is published. The second walk takes unchanged files from the cache
+    /// that the first one wrote.
     fn tree<D: Destination>(
         &self,
         destination: &mut D,
@@ -445,14 +446,14 @@ impl Publication<'_> {
         if tree.names_elsewhere.is_empty() {
             return Ok(tree);
         }
-        // Names no version: it is worth nothing to anybody else.
+        // No version has this root, so no other publication can use this cache.
         binding.root = [0xff; 32];
         let first = self.cache.as_ref().zip(tree.cache.take());
         let old = first.and_then(|(path, cache)| {
             let path = path.with_extension("first");
             cache.finish(&path, &binding).unwrap_or_else(no_cache);
             let old = CacheReader::open(&path, &binding);
-            // Open, it lives on as long as it is needed.
+            // The open file stays readable without a name.
             drop(std::fs::remove_file(&path));
             old
         });
@@ -483,7 +484,7 @@ impl Publication<'_> {
         tar::assemble(unpacked, hasher, &options.cancel, assembler)
     }
 
-    /// With the version before, where that is asked.
+    /// The comparison with the version before, if it is asked for.
     fn comparison(&self) -> Result<Option<Comparison<'_>>, PublishError> {
         let begin = || {
             Comparison::new(
@@ -544,7 +545,7 @@ impl Publication<'_> {
                 comparison,
             );
             let tree = assembler.run(&told);
-            // Where it failed, this is what stops the others.
+            // If the assembler failed, this stops the other threads.
             drop(told);
             tree
         })
@@ -564,7 +565,7 @@ impl Publication<'_> {
             Ok(()) => Event::End(gatherer.state.names_elsewhere()),
             Err(e) => Event::Failed(e),
         };
-        // If nobody listens, the assembler knows why.
+        // If the receiver is gone, the assembler has failed and reports why.
         drop(gatherer.events.send(last));
     }
 }

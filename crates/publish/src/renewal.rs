@@ -29,11 +29,11 @@ use crate::succession::{Signing, Succession};
 pub enum What {
     /// The record: the volume has a new version of the same tree.
     Record,
-    /// The timestamp of the version that stands.
+    /// The timestamp of the newest version, which stays the newest.
     Timestamp,
 }
 
-/// A version whose time was made longer.
+/// A version whose validity was extended.
 #[derive(Debug, Clone)]
 pub struct Renewed {
     /// The volume.
@@ -48,12 +48,12 @@ pub struct Renewed {
     pub valid_until: u64,
 }
 
-/// Renews the newest version of `repository`. Of `options`, validity, clock and state directory
-/// count; a timestamp never gets more than its policy's maximum.
+/// Renews the newest version of `repository`. Uses only validity, clock and state directory of
+/// `options`. A timestamp is never valid for longer than its policy allows.
 ///
 /// # Errors
 /// [`PublishError::WrongKey`] for a key that may sign neither, [`PublishError::Locked`] while
-/// somebody publishes, [`PublishError::SetBack`] where this machine knows a later version.
+/// another process publishes, [`PublishError::SetBack`] if this machine knows a later version.
 pub fn renew(
     repository: &Path,
     key: &SecretKey,
@@ -72,10 +72,11 @@ pub fn renew(
     }
     let shown = Succession::follow(&statements, repository)?;
     let (shows, shown_hash) = (shown.version, shown.base_hash());
-    let memory = Memory::lock(&shown.volume, options)?;
+    let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
     let signing = Signing {
         key,
-        options,
+        clock: &options.clock,
+        valid: options.valid,
         memory: &memory,
         repository,
     };
@@ -111,9 +112,9 @@ pub fn renew(
     })
 }
 
-/// An older version than this machine has vouched for is not made to live longer: readers of the
-/// newer one would be taken back, or see a fork. Only where the newer one is the same tree (a renewal
-/// that was cut off) does it go on from there.
+/// Refuses to renew an older version than the one that this machine signed last: readers of the newer
+/// one would be taken back, or would see a fork. If the newer one has the same tree (because a renewal
+/// was interrupted), continues from it.
 fn beside_memory(
     succession: Succession,
     memory: &Memory,
@@ -137,13 +138,12 @@ fn beside_memory(
     succession.go_on_from(memory, repository)
 }
 
-/// A new timestamp of the record that stands.
+/// Signs a new timestamp for the newest record.
 fn stamp(
     writer: &mut Writer,
     statements: &[u8],
     signing: &Signing<'_>,
 ) -> Result<Renewed, PublishError> {
-    let options = signing.options;
     let bad = |why| PublishError::BadHead {
         path: signing.repository.to_owned(),
         why,
@@ -164,7 +164,7 @@ fn stamp(
     let floor = Floor::new(volume);
     let offer = floor.judge(&head, &terms, &mut signatures).map_err(bad)?;
     let newest = offer.chain.newest();
-    let issued = options.clock.now();
+    let issued = signing.clock.now();
     if issued >= record.until() {
         return Err(PublishError::RecordOver {
             version: record.version,
@@ -176,7 +176,7 @@ fn stamp(
             "the policy of this volume asks for more timestamps than one key's",
         ));
     }
-    let seconds = options.valid.as_secs().min(newest.roles().timestamp_max);
+    let seconds = signing.valid.as_secs().min(newest.roles().timestamp_max);
     let timestamp = Timestamp {
         record_hash: offer.record_hash,
         policy_number: newest.number(),
@@ -185,7 +185,7 @@ fn stamp(
         until: issued.saturating_add(seconds),
     };
     head.timestamp = Some(timestamp.statement(volume).sign(&[signing.key]));
-    // Not shown before a reader would believe it.
+    // Only a head that a reader would accept is committed.
     let judged = floor.judge(&head, &Terms::strict(issued), &mut signatures);
     let valid_until = judged.map_err(bad)?.valid_until;
     let bytes = head.encode()?;

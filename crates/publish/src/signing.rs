@@ -1,10 +1,10 @@
 //! Signing on another machine than the one that has the tree (publish.md, *Publishing*): the request
-//! file on its way there and back. `publish_unsigned` makes it, [`sign`] signs it where the key is,
-//! [`install`] completes the publication.
+//! file on its way there and back. `publish_unsigned` makes it, [`sign`] signs it on the machine with the
+//! key, [`install`] completes the publication.
 //!
-//! The machine with the key believes nothing that it is shown: what it signs must continue what it
-//! remembers of its own signatures. The machine with the tree believes nothing either: it judges the
-//! head as a reader would, and requires that every block of the version is there.
+//! Neither machine trusts the other. The machine with the key signs only what continues the versions that
+//! it remembers to have signed. The machine with the tree judges the head as a reader would, and requires
+//! that every block of the version is in the repository.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -23,10 +23,10 @@ use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
 use crate::closure;
-use crate::memory::Memory;
+use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
-use crate::succession::{NextHead, Succession};
+use crate::succession::Succession;
 
 /// Writes a request to a file, which appears whole or not at all.
 ///
@@ -67,7 +67,7 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    // One byte more than there can be, so that too long a file is seen to be.
+    // One byte more than allowed, so that a file that is too long is noticed.
     let mut file = file.take(MAX_REQUEST_BYTES as u64 + 1);
     file.read_to_end(&mut bytes).map_err(failed)?;
     let bad = |why| PublishError::BadRequest {
@@ -83,14 +83,14 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
     })
 }
 
-/// A request whose every part fits; see [`Request::examine`].
+/// A request whose parts fit together; see [`Request::examine`].
 #[derive(Debug, Clone)]
 pub struct Received {
     /// The file.
     pub path: PathBuf,
     /// What it holds.
     pub request: Request,
-    /// What that comes to.
+    /// The result of examining it.
     pub examined: Examined,
 }
 
@@ -117,7 +117,7 @@ pub fn is_known_policy(
     options: &PublishOptions,
 ) -> Result<bool, PublishError> {
     let examined = &received.examined;
-    let Some(last) = Memory::lock(&examined.volume, options)?.last()? else {
+    let Some(last) = Memory::lock(&examined.volume, options.state_dir.as_deref())?.last()? else {
         return Ok(false);
     };
     let last = Head::decode(&last)?;
@@ -136,16 +136,17 @@ pub struct Countersigned {
     pub start: u64,
     /// End of its validity, unix seconds.
     pub valid_until: u64,
-    /// Whether this is what had been signed before, once more.
+    /// Whether the same record had been signed before.
     pub again: bool,
 }
 
-/// Signs a request, from now on for as long as `options` say. Asked for the same version of the same
-/// tree again, it gives the same record again. What was signed is remembered before it is given out.
+/// Signs a request; its validity begins now and lasts as long as `options` say. A second request for the
+/// same version of the same tree gets the same record again. The signature is remembered before it is
+/// returned.
 ///
 /// # Errors
-/// [`PublishError::Contradiction`] for what does not follow the version that this machine remembers
-/// to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`].
+/// [`PublishError::Contradiction`] for a request that does not follow the version that this machine
+/// remembers to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`].
 pub fn sign(
     received: &Received,
     key: &SecretKey,
@@ -157,7 +158,7 @@ pub fn sign(
         examined,
     } = received;
     check_signer(received, &key.public())?;
-    let memory = Memory::lock(&examined.volume, options)?;
+    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
     if let Some(last) = memory.last()? {
         let last = Head::decode(&last)?;
         if let Some(again) = signed_already(request, examined, &last)? {
@@ -264,17 +265,17 @@ pub struct Installed {
     pub record_hash: [u8; 32],
     /// End of its validity, unix seconds.
     pub valid_until: u64,
-    /// Whether it stood already.
+    /// Whether it had been installed before.
     pub again: bool,
 }
 
-/// Makes a signed request the newest version of `repository`. Of `options`, clock and state
-/// directory count.
+/// Makes a signed request the newest version of `repository`. Uses only clock and state directory of
+/// `options`.
 ///
 /// # Errors
-/// [`PublishError::BadRequest`] for bad or missing signatures and for a time that is over;
-/// [`PublishError::NotNext`] where the repository shows something else than what it builds on;
-/// [`PublishError::Incomplete`] where a block is missing.
+/// [`PublishError::BadRequest`] for bad or missing signatures and for a validity that has ended;
+/// [`PublishError::NotNext`] if the repository shows another version than the one that it builds on;
+/// [`PublishError::Incomplete`] if a block is missing.
 pub fn install(
     path: &Path,
     repository: &Path,
@@ -342,7 +343,7 @@ pub fn install(
         });
     }
     if let Base::Head(before) = &request.base {
-        // There already, unless the repository was set back.
+        // The log has these leaves already, unless the repository was set back.
         let log = |record: &RootRecord| (record.log.epoch, record.log.size);
         if let Some((record, _)) = &examined.previous {
             let (epoch, index) = log(record);
@@ -350,7 +351,7 @@ pub fn install(
                 .push((epoch, index, before.record.to_bytes().into()));
         }
     }
-    let memory = Memory::lock(&examined.volume, options)?;
+    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
     if let Some(last) = memory.last()? {
         let last = Head::decode(&last)?;
         // Versions in between were signed elsewhere. Readers are shown that they continue this one.

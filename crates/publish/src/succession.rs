@@ -3,8 +3,10 @@
 //! or on another machine: a [`Request`] carries all that it needs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
+use state::Clock;
 use trust::floor::Floor;
 use trust::handle::InodeBlock;
 use trust::head::{Head, first_log};
@@ -18,8 +20,7 @@ use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use trust::{Handle, Hasher, Reject};
 
-use crate::memory::Memory;
-use crate::pipeline::PublishOptions;
+use crate::memory::{Memory, NextHead};
 use crate::publish_error::PublishError;
 
 /// What the next version builds on.
@@ -30,7 +31,7 @@ pub(crate) struct Succession {
     pub version: u64,
     /// The version before.
     pub previous: Option<RootRecord>,
-    /// Who may sign it.
+    /// The keys that may sign it.
     roles: Roles,
     base: Base,
     policy: (u64, [u8; 32]),
@@ -44,29 +45,19 @@ pub(crate) struct Succession {
 /// Who signs, and what must be compared first.
 pub(crate) struct Signing<'a> {
     pub key: &'a SecretKey,
-    /// Clock and validity.
-    pub options: &'a PublishOptions,
+    /// Gives the start of the validity.
+    pub clock: &'a Clock,
+    /// Length of the validity.
+    pub valid: Duration,
     /// Locked until the new version is shown.
     pub memory: &'a Memory,
     /// For messages.
     pub repository: &'a Path,
 }
 
-/// A head to be committed, and the leaves of the log that come with it.
-pub(crate) struct NextHead {
-    pub bytes: Vec<u8>,
-    pub version: u64,
-    pub record_hash: [u8; 32],
-    pub valid_until: u64,
-    /// Epoch, index, leaf.
-    pub leaves: Vec<(u64, u64, Bytes)>,
-    /// The log with all of them.
-    pub log: LogPoint,
-}
-
 impl Succession {
-    /// A new volume under a new genesis policy, all roles of which `key` has alone; nobody has
-    /// signed it yet.
+    /// A new volume under a new genesis policy that gives all roles to `key` alone. Nothing is signed
+    /// yet.
     pub(crate) fn begin(name: &str, key: PublicKey) -> Result<Succession, PublishError> {
         let (mut random, mut iv) = ([0; 32], [0; 32]);
         for bytes in [&mut random, &mut iv] {
@@ -129,7 +120,7 @@ impl Succession {
         })
     }
 
-    /// Who may sign the next version.
+    /// The keys that may sign the next version.
     pub(crate) fn roles(&self) -> &Roles {
         &self.roles
     }
@@ -157,12 +148,13 @@ impl Succession {
         Ok(())
     }
 
-    /// Goes on from the head that this machine signed last, where the repository shows an older one: it was
-    /// restored from a backup, lost its last rename in a power cut, or lies; or another process has signed
-    /// since. A second record of the same version would be a fork for every reader of the first.
+    /// Continues from the head that this machine signed last, if the repository shows an older one: because
+    /// it was restored from a backup, lost its last rename in a power cut, or is dishonest, or because another
+    /// process has signed since. A second record of the same version would be a fork for all readers of the
+    /// first.
     ///
-    /// What the repository holds stays what is compared with: the blocks of the lost version may be
-    /// lost too. The leaves that its log lacks come from what this machine keeps of them.
+    /// The tree is still compared with the version in the repository, because the blocks of the lost
+    /// version may be lost too. The leaves that the log lacks come from the memory of this machine.
     ///
     /// # Errors
     /// [`PublishError::Forked`] when the repository shows another record of the version that was signed last.
@@ -256,32 +248,14 @@ impl Succession {
     ) -> Result<NextHead, PublishError> {
         let next = self.go_on_from(signing.memory, signing.repository)?;
         next.check_signer(&signing.key.public())?;
-        let start = signing.options.clock.now();
+        let start = signing.clock.now();
         next.check_clock(start)?;
-        let duration = signing.options.valid.as_secs();
+        let duration = signing.valid.as_secs();
         let mut request = next.propose(root, totals, start, duration);
         let examined = request.examine(&mut Signatures::default())?;
         request.sign(&examined, start, duration, signing.key)?;
         let mut head = NextHead::of(&request)?;
         head.leaves.extend(next.earlier);
         Ok(head)
-    }
-}
-
-impl NextHead {
-    /// What a signed request comes to. Whether its signatures suffice is for others to judge.
-    pub(crate) fn of(request: &Request) -> Result<NextHead, PublishError> {
-        let examined = request.examine(&mut Signatures::default())?;
-        let head = request.head(&examined);
-        let mut log = head.frontier.clone();
-        log.push(head.record.statement().bytes())?;
-        Ok(NextHead {
-            bytes: head.encode()?,
-            log: log.point(examined.record.log.epoch),
-            version: examined.record.version,
-            record_hash: request.record.hash(),
-            valid_until: examined.record.until(),
-            leaves: request.leaves(&examined),
-        })
     }
 }

@@ -141,7 +141,8 @@ fn path_to_the_repository_may_lead_through_links() {
 #[test]
 fn temporary_name_that_is_taken_is_replaced_and_its_target_stays() {
     let world = world();
-    let plant: [(&str, fn(&Path, &Path)); 3] = [
+    type Plant = fn(&Path, &Path);
+    let plant: [(&str, Plant); 3] = [
         ("link", |target, at| symlink(target, at).unwrap()),
         ("hard link", |target, at| fs::hard_link(target, at).unwrap()),
         ("pipe", |_, at| pipe(at)),

@@ -1,5 +1,5 @@
-//! Reads that wait for the disk, on blocking threads, a bounded number at a time. What was read is on
-//! the server's account until the connection takes it.
+//! Reads that wait for the disk, on blocking threads, a bounded number at a time. Bytes that were read count
+//! as held by the server until the connection takes them.
 //!
 //! A long answer comes in slices, so that no request holds more than one of them at a time. Relies
 //! on [`RepositoryReader`] for the reading.
@@ -43,7 +43,7 @@ pub(crate) enum DiskRead {
     },
 }
 
-/// What was read.
+/// The result of a read.
 pub(crate) enum Found {
     /// Regions, and the handles that are still to be read.
     Records(Vec<Bytes>, Vec<Handle>),
@@ -128,7 +128,7 @@ impl DiskRead {
         }
         let (mirror, on) = (Arc::clone(mirror), Arc::clone(reader));
         let found = tokio::task::spawn_blocking(move || {
-            // The read itself holds its turn: it goes on when the connection is gone.
+            // The read itself holds its turn, because it goes on when the connection is gone.
             let _turn = turn;
             let found = self.run(&mirror, &*on)?;
             let held = mirror.resources.hold(found.len_bytes());

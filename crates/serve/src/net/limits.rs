@@ -39,7 +39,7 @@ pub struct Limits {
     /// Most bytes that all connections hold together. Beyond it new requests wait, and are refused
     /// as "busy" when waiting does not help.
     pub max_held_bytes: usize,
-    /// How long connections may finish their answers after the server was told to stop.
+    /// How long connections may finish their answers after the server was asked to stop.
     pub grace: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Default for Limits {
 const OTHER_DESCRIPTORS: u64 = 512;
 
 impl Limits {
-    /// How long a client may take to send or to receive so many bytes, besides a fixed time.
+    /// How long a client may take to send or to receive `bytes`, besides a fixed time.
     pub(crate) fn time_for(&self, bytes: usize) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_second.max(1) as f64)
     }

@@ -1,4 +1,4 @@
-//! What all connections of a server share: limits, counters, and the account of bytes in memory.
+//! What all connections of a server share: limits, counters, and the total of bytes held in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::net::peer::Peer;
 
 /// How long a request waits for others' answers to leave memory before it is refused.
 const BUSY_WAIT: Duration = Duration::from_secs(2);
-/// How often a waiter looks at the account.
+/// How often a waiter looks at the total.
 pub(crate) const BUSY_STEP: Duration = Duration::from_millis(5);
 
-/// Limits, counters and the account of held bytes of one server. Its service may use them, too.
+/// Limits, counters and the total of held bytes of one server. Its service may use them, too.
 pub struct Resources {
     limits: Limits,
     counters: Arc<Counters>,
@@ -67,7 +67,7 @@ impl Resources {
         true
     }
 
-    /// Puts `bytes` on the account until the guard is dropped.
+    /// Adds `bytes` to the total until the guard is dropped.
     pub fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         let bytes = bytes as u64;
         self.counters.held_bytes.add(bytes);
@@ -90,8 +90,8 @@ impl Resources {
         tracing::debug!(%peer, %end, "connection closed");
     }
 
-    /// Counts a refused connection, and logs one in a thousand: a flood of connections must not
-    /// become a flood of log lines.
+    /// Counts a refused connection, and logs one in a thousand, so that a flood of connections does not
+    /// fill the log.
     pub(crate) fn turned_away(&self, peer: Peer, full: Full) {
         if self.counters.turned_away.get().is_multiple_of(1000) {
             match full {
@@ -109,7 +109,7 @@ impl Resources {
     }
 }
 
-/// Bytes on a server's account, taken off when this is dropped.
+/// Bytes in a server's total, subtracted when this is dropped.
 pub struct Held {
     resources: Arc<Resources>,
     bytes: u64,

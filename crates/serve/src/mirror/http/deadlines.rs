@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::net::Counters;
 use crate::net::Limits;
 
-/// Most bytes of a response that are in memory at a time. After the body has ended, at most so many
-/// are left for the client to take.
+/// Most bytes of a response that are in memory at a time. After the body has ended, at most this many are
+/// left for the client to take.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl ConnectionDeadlines {
         self.changed.notify_one();
     }
 
-    /// How long a client may take to receive so many bytes.
+    /// How long a client may take to receive this many bytes.
     fn time_for(&self, bytes: u64) -> Duration {
         let seconds = bytes / self.limits.min_bytes_per_second.max(1);
         self.limits.write_timeout + Duration::from_secs(seconds)
@@ -116,11 +116,11 @@ impl ConnectionDeadlines {
     }
 }
 
-/// A response that is being made or sent; when it is dropped only its last bytes are left to send.
+/// A response that is being made or sent. When it is dropped, only its last bytes are left to send.
 pub(super) struct Answering(Arc<ConnectionDeadlines>);
 
 impl Answering {
-    /// The answer is found and has so many bytes.
+    /// The answer is found and has `len_bytes` bytes.
     pub(super) fn begin(&self, len_bytes: u64) {
         self.0.enter(Phase::Answering, self.0.time_for(len_bytes));
     }
