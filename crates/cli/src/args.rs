@@ -59,7 +59,7 @@ pub struct Global {
     /// Format of log lines [default: text]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Answer yes to every question
+    /// Answer yes to every question, except that of `sign` about the keys of others
     #[arg(long, global = true)]
     pub yes: bool,
     /// Never ask a question; fail if a passphrase is needed

@@ -145,6 +145,8 @@ fn publish_kind(error: &PublishError) -> Kind {
             Reject::Rollback { .. } => Kind::SignedLater,
             _ => Kind::SignedOther,
         },
+        PublishError::Skipped { .. } => Kind::SkippedVersions,
+        PublishError::Forked { .. } => Kind::TwoRecords,
         PublishError::NotNext { why, .. } => match why {
             Reject::WrongVolume => Kind::WrongVolume,
             Reject::Rollback { .. } => Kind::OldRequest,

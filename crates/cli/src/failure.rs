@@ -91,10 +91,18 @@ kinds! {
     NotYetSigned => Integrity, "this is the request: `bulla sign` it on the machine that has the key, and install the file that `sign` writes";
     /// The user did not confirm.
     NotConfirmed => Usage, "check the shown version and answer yes, or give --yes to sign without a question";
+    /// The policy has keys that the signer did not name, and nobody can be asked.
+    UnknownRoles => Usage, "check every key: whoever has one of the others shares or controls the volume. If you expect them all, name them with --expect ROLE=KEYS, or run the command at a terminal; --yes does not answer this";
+    /// The policy has other roles than the signer expects.
+    OtherRoles => Integrity, "the policy gives roles to other keys than --expect says: do not sign it, and find out who made it. The machine that it comes from may be compromised";
     /// A later version was signed already.
     SignedLater => Rollback, "this machine has signed a later version; create a new request with `bulla publish --unsigned` from the newest repository";
     /// Another tree was signed as this version.
     SignedOther => Fork, "this key has signed another tree as this version, and a second one would be a fork: install the first one (sign its request again if the file is lost), then publish again";
+    /// Versions lie between the request and the last version that this machine signed.
+    SkippedVersions => Failed, "if you know that the versions in between were signed with your consent on another machine, sign with --accept-skipped-versions";
+    /// The repository shows another record of a version that this machine has signed.
+    TwoRecords => Fork, "the key has signed this version twice, here and on another machine, or it is stolen: nothing was signed now. Find out which version readers have, and publish from the machine that signed that one";
     /// The signed version is not newer than that of the repository.
     OldRequest => Rollback, "the repository has a later version already; nothing needs to be installed";
     /// The signed version does not follow that of the repository.

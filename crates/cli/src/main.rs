@@ -42,6 +42,7 @@ mod output;
 mod passphrase;
 mod progress;
 mod report;
+mod roles;
 mod session;
 mod sockets;
 mod text;

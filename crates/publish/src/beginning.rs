@@ -4,10 +4,11 @@
 //! Removes only what this run made, and only while it is empty: the two files that mark a repository, and
 //! empty directories. So no data can be lost, even if another process works there.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use store::disk::{Disk, Local};
 use store::names;
 
 /// The directories of a repository.
@@ -54,12 +55,13 @@ impl Beginning {
 
     fn remove(&self) -> io::Result<()> {
         let lock = self.repository.join(names::LOCK_FILE);
-        if !self.was_empty || !lock.exists() {
+        if !self.was_empty || fs::symlink_metadata(&lock).is_err() {
             return Ok(());
         }
         // Held to the end: no other process writes here until the lock file itself is removed.
-        let held = File::options().write(true).open(&lock)?;
-        held.try_lock()?;
+        let Some(_held) = Local::new(&self.repository).lock(names::LOCK_FILE)? else {
+            return Ok(());
+        };
         if !self.is_blank()? {
             return Ok(());
         }

@@ -32,6 +32,7 @@ mod closure;
 mod destination;
 pub mod exclude;
 mod gather;
+mod memory;
 pub mod pipeline;
 pub mod progress;
 pub mod publish_error;

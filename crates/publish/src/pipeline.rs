@@ -9,16 +9,15 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use rustix::fs::{Mode, OFlags};
 use store::StoreError;
 use store::repository::Repository;
-use store::writer::{Committed, Writer};
+use store::writer::Writer;
 use trust::key::{PublicKey, SecretKey};
 use trust::request::Request;
-use trust::statement::VolumeId;
 
 use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
@@ -28,18 +27,16 @@ use crate::changes::Comparison;
 use crate::destination::{Counting, Destination, Writing};
 use crate::exclude::Exclude;
 use crate::gather::{Gatherer, State};
+use crate::memory::Memory;
 use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
 use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
-use crate::succession::{NextHead, Succession};
+use crate::succession::{Signing, Succession};
 use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
-use state::{Clock, LockedState, VolumeState};
-
-/// How long another process may keep the lock of the publisher's memory.
-const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+use state::Clock;
 
 /// Places in each queue for one reader; a place usually holds at most half a MiB of content. Enough for the
 /// readers to go on while a segment is being written.
@@ -68,6 +65,9 @@ pub struct PublishOptions {
     pub dry_run: bool,
     /// Directory that remembers which version was signed last; with `None`, the repository is trusted.
     pub state_dir: Option<PathBuf>,
+    /// Sign a request although versions lie between it and the last one that this machine signed, and
+    /// nothing proves that they continue that one.
+    pub accept_skipped_versions: bool,
     /// Name of the volume, if this publication makes a new one.
     pub name: String,
     /// Threads that read and pack; as many as processors when `None`.
@@ -88,6 +88,7 @@ impl Default for PublishOptions {
             with_owner: false,
             cache_dir: None,
             state_dir: None,
+            accept_skipped_versions: false,
             paranoid: false,
             dry_run: false,
             name: String::new(),
@@ -247,7 +248,7 @@ fn write(
         root: *tree.root.as_bytes(),
         with_owner: options.with_owner,
     };
-    let (published, request) = conclude(writing, succession, tree, signer, options)?;
+    let (published, request) = conclude(writing, succession, tree, signer, repository, options)?;
     if let Some((path, cache)) = cache {
         cache.finish(&path, &binding).unwrap_or_else(no_cache);
     }
@@ -260,47 +261,37 @@ pub(crate) fn conclude(
     succession: Succession,
     tree: Tree,
     signer: Signer<'_>,
+    repository: &Path,
     options: &PublishOptions,
 ) -> Result<(Published, Option<Request>), PublishError> {
     let mut published = told(&succession, &tree, options);
     published.skipped = tree.skipped;
-    let (start, seconds) = (options.clock.now(), options.valid.as_secs());
     let (committed, request) = match signer {
         Signer::Key(key) => {
-            let head = succession.sign(tree.root, tree.totals, start, seconds, key)?;
+            // Before the lock is taken: the disk may need long for the blocks.
+            writing.writer.prepare()?;
+            let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
+            let signing = Signing {
+                key,
+                clock: &options.clock,
+                valid: options.valid,
+                memory: &memory,
+                repository,
+            };
+            let head = succession.sign(tree.root, tree.totals, &signing)?;
+            published.version = head.version;
             published.record_hash = Some(head.record_hash);
             published.valid_until = head.valid_until;
-            let memory = signed_before(published.volume, options)?;
-            (show(&mut writing.writer, &head, memory.as_ref())?, None)
+            (memory.show(&mut writing.writer, &head)?, None)
         }
         Signer::Later(_) => {
+            let (start, seconds) = (options.clock.now(), options.valid.as_secs());
             let request = succession.propose(tree.root, tree.totals, start, seconds);
             (writing.writer.checkpoint()?, Some(request))
         }
     };
     published.new_bytes = writing.committed_bytes + committed.segment_bytes + committed.index_bytes;
     Ok((published, request))
-}
-
-/// Makes a signed version the repository's newest, in the order that survives a crash: the log,
-/// the publisher's own memory, the head.
-pub(crate) fn show(
-    writer: &mut Writer,
-    head: &NextHead,
-    memory: Option<&VolumeState>,
-) -> Result<Committed, PublishError> {
-    for (epoch, index, leaf) in &head.leaves {
-        writer.put_log_leaf(*epoch, *index, leaf)?;
-    }
-    writer.tile_log(&head.log);
-    if let Some(memory) = memory {
-        let memory = locked(memory)?;
-        for (epoch, index, leaf) in &head.leaves {
-            memory.keep_leaf(*epoch, *index, leaf)?;
-        }
-        memory.keep_signed(&head.bytes)?;
-    }
-    Ok(writer.commit(&head.bytes)?)
 }
 
 /// A dry run: does everything except writing.
@@ -352,34 +343,19 @@ pub(crate) fn succession(
         Signer::Key(key) => Some(key.public()),
         Signer::Later(publisher) => publisher,
     };
-    let mut succession = if statements.is_empty() {
+    let succession = if statements.is_empty() {
         let publisher = public.ok_or(PublishError::NoPublisher)?;
         Succession::begin(&options.name, publisher, options.valid.as_secs())?
     } else {
         Succession::follow(statements, path)?
     };
-    if let Some(memory) = signed_before(succession.volume, options)? {
-        succession = succession.go_on_from(&locked(&memory)?, path)?;
-    }
+    let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
+    let succession = succession.go_on_from(&memory, path)?;
     if let Some(public) = public {
         succession.check_signer(&public)?;
     }
     succession.check_clock(options.clock.now())?;
     Ok(succession)
-}
-
-/// The publisher's own memory of `volume`.
-pub(crate) fn signed_before(
-    volume: VolumeId,
-    options: &PublishOptions,
-) -> Result<Option<VolumeState>, PublishError> {
-    let at = |directory: &PathBuf| VolumeState::at(directory, &volume);
-    Ok(options.state_dir.as_ref().map(at))
-}
-
-/// Takes the lock of the publisher's memory; another publisher keeps it for moments only.
-pub(crate) fn locked(memory: &VolumeState) -> Result<LockedState, PublishError> {
-    Ok(memory.lock(Instant::now() + LOCK_PATIENCE)?)
 }
 
 fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Published {

@@ -124,6 +124,26 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
+    /// The version follows others that this machine has not signed.
+    #[error(
+        "version {version} follows versions that this machine has not signed, and nothing here proves that \
+         they continue the last one that it did"
+    )]
+    Skipped {
+        /// The version to be signed.
+        version: u64,
+    },
+    /// The repository shows a contradiction of what this machine has signed.
+    #[error(
+        "{} shows another version {version} than the one that this machine has signed",
+        path.display()
+    )]
+    Forked {
+        /// The repository.
+        path: PathBuf,
+        /// The version of which there are two records.
+        version: u64,
+    },
     /// The version to be installed does not continue the one that the repository shows.
     #[error("version {version} does not continue what {} shows: {why}", path.display())]
     NotNext {

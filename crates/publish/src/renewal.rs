@@ -19,9 +19,10 @@ use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use trust::timestamp::Timestamp;
 
-use crate::pipeline::{PublishOptions, locked, show, signed_before};
+use crate::memory::Memory;
+use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
-use crate::succession::Succession;
+use crate::succession::{Signing, Succession};
 
 /// What was renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,15 @@ pub fn renew(
     }
     let shown = Succession::follow(&statements, repository)?;
     let (shows, shown_hash) = (shown.version, shown.base_hash());
-    let succession = beside_memory(shown, repository, options)?;
+    let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
+    let signing = Signing {
+        key,
+        clock: &options.clock,
+        valid: options.valid,
+        memory: &memory,
+        repository,
+    };
+    let succession = beside_memory(shown, &memory, repository)?;
     let roles = succession.roles();
     if !roles.publishers.keys().contains(&key.public())
         && roles.timestamps.keys().contains(&key.public())
@@ -83,7 +92,7 @@ pub fn renew(
                 signed: succession.version.saturating_sub(1),
             });
         }
-        return stamp(&mut writer, &statements, repository, key, options);
+        return stamp(&mut writer, &statements, &signing);
     }
     succession.check_signer(&key.public())?;
     let Some(previous) = succession.previous.clone() else {
@@ -91,21 +100,13 @@ pub fn renew(
             path: repository.to_owned(),
         });
     };
-    let (volume, version) = (succession.volume, succession.version);
-    let memory = signed_before(volume, options)?;
-    let seconds = options.valid.as_secs();
-    let head = succession.sign(
-        previous.root,
-        previous.totals,
-        options.clock.now(),
-        seconds,
-        key,
-    )?;
-    show(&mut writer, &head, memory.as_ref())?;
+    let volume = succession.volume;
+    let head = succession.sign(previous.root, previous.totals, &signing)?;
+    memory.show(&mut writer, &head)?;
     Ok(Renewed {
         volume,
         what: What::Record,
-        version,
+        version: head.version,
         record_hash: head.record_hash,
         valid_until: head.valid_until,
     })
@@ -116,28 +117,15 @@ pub fn renew(
 /// was interrupted), continues from it.
 fn beside_memory(
     succession: Succession,
+    memory: &Memory,
     repository: &Path,
-    options: &PublishOptions,
 ) -> Result<Succession, PublishError> {
-    let Some(memory) = signed_before(succession.volume, options)? else {
-        return Ok(succession);
-    };
-    let memory = locked(&memory)?;
-    let Some(signed) = memory.signed()? else {
+    let Some(signed) = memory.last()? else {
         return Ok(succession);
     };
     let last = Succession::follow(&signed, repository)?;
-    if last.volume != succession.volume || last.version < succession.version {
-        return Ok(succession);
-    }
-    if last.version == succession.version {
-        return match last.base_hash() == succession.base_hash() {
-            true => Ok(succession),
-            false => Err(PublishError::Contradiction {
-                version: last.version.saturating_sub(1),
-                why: Reject::Fork("two records of one version"),
-            }),
-        };
+    if last.volume != succession.volume || last.version <= succession.version {
+        return succession.go_on_from(memory, repository);
     }
     let root = |succession: &Succession| succession.previous.as_ref().map(|record| record.root);
     if root(&last) != root(&succession) {
@@ -147,19 +135,17 @@ fn beside_memory(
             signed: last.version.saturating_sub(1),
         });
     }
-    succession.go_on_from(&memory, repository)
+    succession.go_on_from(memory, repository)
 }
 
 /// Signs a new timestamp for the newest record.
 fn stamp(
     writer: &mut Writer,
     statements: &[u8],
-    path: &Path,
-    key: &SecretKey,
-    options: &PublishOptions,
+    signing: &Signing<'_>,
 ) -> Result<Renewed, PublishError> {
     let bad = |why| PublishError::BadHead {
-        path: path.to_owned(),
+        path: signing.repository.to_owned(),
         why,
     };
     let mut head = Head::decode(statements).map_err(bad)?;
@@ -178,7 +164,7 @@ fn stamp(
     let floor = Floor::new(volume);
     let offer = floor.judge(&head, &terms, &mut signatures).map_err(bad)?;
     let newest = offer.chain.newest();
-    let issued = options.clock.now();
+    let issued = signing.clock.now();
     if issued >= record.until() {
         return Err(PublishError::RecordOver {
             version: record.version,
@@ -190,7 +176,7 @@ fn stamp(
             "the policy of this volume asks for more timestamps than one key's",
         ));
     }
-    let seconds = options.valid.as_secs().min(newest.roles().timestamp_max);
+    let seconds = signing.valid.as_secs().min(newest.roles().timestamp_max);
     let timestamp = Timestamp {
         record_hash: offer.record_hash,
         policy_number: newest.number(),
@@ -198,14 +184,12 @@ fn stamp(
         issued,
         until: issued.saturating_add(seconds),
     };
-    head.timestamp = Some(timestamp.statement(volume).sign(&[key]));
+    head.timestamp = Some(timestamp.statement(volume).sign(&[signing.key]));
     // Only a head that a reader would accept is committed.
     let judged = floor.judge(&head, &Terms::strict(issued), &mut signatures);
     let valid_until = judged.map_err(bad)?.valid_until;
     let bytes = head.encode()?;
-    if let Some(memory) = signed_before(volume, options)? {
-        locked(&memory)?.keep_signed(&bytes)?;
-    }
+    signing.memory.keep(&bytes)?;
     writer.commit(&bytes)?;
     Ok(Renewed {
         volume,

@@ -6,7 +6,7 @@
 //! it remembers to have signed. The machine with the tree judges the head as a reader would, and requires
 //! that every block of the version is in the repository.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,16 +16,17 @@ use trust::Reject;
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::{Offer, Terms};
-use trust::key::SecretKey;
+use trust::key::{PublicKey, SecretKey};
 use trust::request::{Base, Examined, MAX_REQUEST_BYTES, Request};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
 use crate::closure;
-use crate::pipeline::{PublishOptions, locked, show, signed_before};
+use crate::memory::{Memory, NextHead};
+use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
-use crate::succession::{NextHead, Succession, check_validity};
+use crate::succession::{Succession, check_validity};
 
 /// Writes a request to a file, which appears whole or not at all.
 ///
@@ -41,10 +42,15 @@ pub fn write(path: &Path, request: &Request) -> Result<u64, PublishError> {
     name.push(".tmp");
     let temporary = Path::new(&name);
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(temporary)?;
+        // The directory may be on a stick that a stranger has used: a link in place of the file is removed,
+        // not followed.
+        if fs::symlink_metadata(temporary).is_ok() {
+            fs::remove_file(temporary)?;
+        }
+        let mut file = File::create_new(temporary)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        std::fs::rename(temporary, path)
+        fs::rename(temporary, path)
     };
     write().map_err(failed)?;
     Ok(bytes.len() as u64)
@@ -88,6 +94,37 @@ pub struct Received {
     pub examined: Examined,
 }
 
+/// Whether `key` may sign the request.
+///
+/// # Errors
+/// [`PublishError::WrongKey`].
+pub fn check_signer(received: &Received, key: &PublicKey) -> Result<(), PublishError> {
+    let Examined { roles, volume, .. } = &received.examined;
+    match roles.publishers.keys().contains(key) {
+        true => Ok(()),
+        false => Err(PublishError::WrongKey {
+            volume: volume.to_string(),
+        }),
+    }
+}
+
+/// Whether this machine has signed a version under the same policy before. Its roles are then known to it.
+///
+/// # Errors
+/// [`PublishError::State`]; [`PublishError::Tree`] when the memory is damaged.
+pub fn is_known_policy(
+    received: &Received,
+    options: &PublishOptions,
+) -> Result<bool, PublishError> {
+    let examined = &received.examined;
+    let Some(last) = Memory::lock(&examined.volume, options.state_dir.as_deref())?.last()? else {
+        return Ok(false);
+    };
+    let last = Head::decode(&last)?;
+    let signed: RootRecord = last.record.statement().read(examined.volume)?;
+    Ok(signed.policy_hash == examined.record.policy_hash)
+}
+
 /// A request that was signed.
 #[derive(Debug, Clone)]
 pub struct Countersigned {
@@ -120,27 +157,14 @@ pub fn sign(
         request,
         examined,
     } = received;
-    if !examined.roles.publishers.keys().contains(&key.public()) {
-        return Err(PublishError::WrongKey {
-            volume: examined.volume.to_string(),
-        });
-    }
-    let memory = signed_before(examined.volume, options)?;
-    let locked = memory.as_ref().map(locked).transpose()?;
-    let last = match &locked {
-        Some(locked) => locked.signed()?,
-        None => None,
-    };
-    if let Some(last) = &last {
-        let last = Head::decode(last)?;
+    check_signer(received, &key.public())?;
+    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
+    if let Some(last) = memory.last()? {
+        let last = Head::decode(&last)?;
         if let Some(again) = signed_already(request, examined, &last)? {
             return Ok(again);
         }
-        let version = examined.record.version;
-        let contradiction = |why| PublishError::Contradiction { version, why };
-        examined
-            .follows(&request.base, &last)
-            .map_err(contradiction)?;
+        check_follows(request, examined, &last, options.accept_skipped_versions)?;
     }
     let start = options.clock.now();
     let previous = examined
@@ -170,9 +194,7 @@ pub fn sign(
             why,
         },
     })?;
-    if let Some(locked) = locked {
-        locked.keep_signed(&head.encode()?)?;
-    }
+    memory.keep(&head.encode()?)?;
     Ok(Countersigned {
         request,
         record_hash: offer.record_hash,
@@ -180,6 +202,22 @@ pub fn sign(
         valid_until: offer.valid_until,
         again: false,
     })
+}
+
+/// Whether the request continues the version that this machine signed last.
+fn check_follows(
+    request: &Request,
+    examined: &Examined,
+    last: &Head,
+    accept_skipped_versions: bool,
+) -> Result<(), PublishError> {
+    let version = examined.record.version;
+    match examined.follows(&request.base, last) {
+        Err(Reject::Unproved) if accept_skipped_versions => Ok(()),
+        Err(Reject::Unproved) => Err(PublishError::Skipped { version }),
+        Err(why) => Err(PublishError::Contradiction { version, why }),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// The same version of the same tree, as it was signed before.
@@ -269,7 +307,6 @@ pub fn install(
     let mut writer = Writer::begin(&opened)?;
     let statements = writer.statements().clone();
     let mut next = NextHead::of(&request)?;
-    let memory = signed_before(examined.volume, options)?;
     let shown = match statements.is_empty() {
         true => None,
         false => Some(
@@ -315,7 +352,16 @@ pub fn install(
                 .push((epoch, index, before.record.to_bytes().into()));
         }
     }
-    show(&mut writer, &next, memory.as_ref())?;
+    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
+    if let Some(last) = memory.last()? {
+        let last = Head::decode(&last)?;
+        // Versions in between were signed elsewhere. Readers are shown that they continue this one.
+        let accept_skipped_versions = true;
+        if last.record.hash() != offer.record_hash {
+            check_follows(&request, &examined, &last, accept_skipped_versions)?;
+        }
+    }
+    memory.show(&mut writer, &next)?;
     Ok(installed)
 }
 

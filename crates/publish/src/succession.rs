@@ -3,8 +3,10 @@
 //! or on another machine: a [`Request`] carries all that it needs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
+use state::Clock;
 use trust::floor::Floor;
 use trust::handle::InodeBlock;
 use trust::head::{Head, first_log};
@@ -18,8 +20,8 @@ use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 use trust::{Handle, Hasher, Reject};
 
+use crate::memory::{Memory, NextHead};
 use crate::publish_error::PublishError;
-use state::LockedState;
 
 /// What the next version builds on.
 pub(crate) struct Succession {
@@ -40,15 +42,17 @@ pub(crate) struct Succession {
     earlier: Vec<(u64, u64, Bytes)>,
 }
 
-/// A head to be committed, and the leaves of the log that come with it.
-pub(crate) struct NextHead {
-    pub bytes: Vec<u8>,
-    pub record_hash: [u8; 32],
-    pub valid_until: u64,
-    /// Epoch, index, leaf.
-    pub leaves: Vec<(u64, u64, Bytes)>,
-    /// The log with all of them.
-    pub log: LogPoint,
+/// Who signs, and what must be compared first.
+pub(crate) struct Signing<'a> {
+    pub key: &'a SecretKey,
+    /// Gives the start of the validity.
+    pub clock: &'a Clock,
+    /// Length of the validity.
+    pub valid: Duration,
+    /// Locked until the new version is shown.
+    pub memory: &'a Memory,
+    /// For messages.
+    pub repository: &'a Path,
 }
 
 impl Succession {
@@ -149,24 +153,37 @@ impl Succession {
         Ok(())
     }
 
-    /// Continues from `signed`, the head that this machine signed last, if the repository shows an older
-    /// one: because it was restored from a backup, lost its last rename in a power cut, or is dishonest.
-    /// A second record of the same version would be a fork for all readers of the first.
+    /// Continues from the head that this machine signed last, if the repository shows an older one: because
+    /// it was restored from a backup, lost its last rename in a power cut, or is dishonest, or because another
+    /// process has signed since. A second record of the same version would be a fork for all readers of the
+    /// first.
     ///
     /// The tree is still compared with the version in the repository, because the blocks of the lost
     /// version may be lost too. The leaves that the log lacks come from the memory of this machine.
+    ///
+    /// # Errors
+    /// [`PublishError::Forked`] when the repository shows another record of the version that was signed last.
     pub(crate) fn go_on_from(
         self,
-        memory: &LockedState,
+        memory: &Memory,
         path: &Path,
     ) -> Result<Succession, PublishError> {
-        let Some(signed) = memory.signed()? else {
+        let Some(signed) = memory.last()? else {
             return Ok(self);
         };
         let signed = &signed;
         let last = Succession::follow(signed, path)?;
-        if last.volume != self.volume || last.version <= self.version {
+        if last.volume != self.volume || last.version < self.version {
             return Ok(self);
+        }
+        if last.version == self.version {
+            return match last.base_hash() == self.base_hash() {
+                true => Ok(self),
+                false => Err(PublishError::Forked {
+                    path: path.to_owned(),
+                    version: self.version.saturating_sub(1),
+                }),
+            };
         }
         tracing::warn!(
             repository = %path.display(),
@@ -183,7 +200,7 @@ impl Succession {
         let own = (epoch, own, head.record.to_bytes().into());
         Ok(Succession {
             previous: self.previous,
-            earlier: kept.chain([own]).collect(),
+            earlier: self.earlier.into_iter().chain(kept).chain([own]).collect(),
             ..last
         })
     }
@@ -224,23 +241,28 @@ impl Succession {
         }
     }
 
-    /// Signs the next version.
+    /// Compares with what this machine signed last, and signs the next version.
+    ///
+    /// # Errors
+    /// As [`Succession::go_on_from`], [`Succession::check_signer`], [`Succession::check_clock`].
     pub(crate) fn sign(
         self,
         root: Handle<InodeBlock>,
         totals: Totals,
-        start: u64,
-        duration: u64,
-        key: &SecretKey,
+        signing: &Signing<'_>,
     ) -> Result<NextHead, PublishError> {
-        self.check_clock(start)?;
-        check_validity(&self.roles, duration)?;
-        let mut request = self.propose(root, totals, start, duration);
+        let next = self.go_on_from(signing.memory, signing.repository)?;
+        next.check_signer(&signing.key.public())?;
+        let start = signing.clock.now();
+        next.check_clock(start)?;
+        let duration = signing.valid.as_secs();
+        check_validity(&next.roles, duration)?;
+        let mut request = next.propose(root, totals, start, duration);
         let examined = request.examine(&mut Signatures::default())?;
-        request.sign(&examined, start, duration, key)?;
-        let mut next = NextHead::of(&request)?;
-        next.leaves.extend(self.earlier);
-        Ok(next)
+        request.sign(&examined, start, duration, signing.key)?;
+        let mut head = NextHead::of(&request)?;
+        head.leaves.extend(next.earlier);
+        Ok(head)
     }
 }
 
@@ -252,21 +274,4 @@ pub(crate) fn check_validity(roles: &Roles, seconds: u64) -> Result<(), PublishE
         ));
     }
     Ok(())
-}
-
-impl NextHead {
-    /// The head of a signed request. Does not check whether its signatures suffice.
-    pub(crate) fn of(request: &Request) -> Result<NextHead, PublishError> {
-        let examined = request.examine(&mut Signatures::default())?;
-        let head = request.head(&examined);
-        let mut log = head.frontier.clone();
-        log.push(head.record.statement().bytes())?;
-        Ok(NextHead {
-            bytes: head.encode()?,
-            log: log.point(examined.record.log.epoch),
-            record_hash: request.record.hash(),
-            valid_until: examined.record.until(),
-            leaves: request.leaves(&examined),
-        })
-    }
 }

@@ -11,6 +11,8 @@
 //! The machine may crash between writing the note and moving the head, so the section of the previous
 //! version stays until the next pull. A repository without a note is a publisher's and holds everything.
 
+use std::path::PathBuf;
+
 use store::notes::Note;
 use store::{Repository, StoreError, Writer};
 
@@ -89,16 +91,14 @@ impl ReplicaNote {
     /// The note of a repository; `None` if nothing was ever pulled into it.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; [`StoreError::Damaged`] when the file is malformed.
+    /// [`StoreError::Io`]; [`StoreError::Damaged`] when the file is malformed; [`StoreError::Format`] when a
+    /// later bulla wrote it.
     pub fn load(repository: &Repository) -> Result<Option<ReplicaNote>, StoreError> {
         let Some(bytes) = repository.note(Note::Replica)? else {
             return Ok(None);
         };
-        let damaged = || StoreError::Damaged {
-            path: repository.disk_shared().path(Note::Replica.name()),
-            why: "not the note of a replica".to_owned(),
-        };
-        ReplicaNote::decode(&bytes).map(Some).ok_or_else(damaged)
+        let path = repository.disk_shared().path(Note::Replica.name());
+        ReplicaNote::decode(&bytes, path).map(Some)
     }
 
     /// What the note says of a record; `None` when its closure was not proved here.
@@ -142,12 +142,16 @@ impl ReplicaNote {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<ReplicaNote> {
-        let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
-        let mut lines = text.split('\n').peekable();
-        if lines.next()? != "bulla replica" || lines.next()? != "format 0" {
-            return None;
-        }
+    fn decode(bytes: &[u8], path: PathBuf) -> Result<ReplicaNote, StoreError> {
+        let lines = Note::Replica.lines(bytes, path.clone())?;
+        let note = ReplicaNote::from_lines(lines);
+        // Hexadecimal digits have two spellings, a note has one.
+        note.filter(|note| note.encode().as_bytes() == bytes)
+            .ok_or_else(|| Note::Replica.damaged(path))
+    }
+
+    fn from_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Option<ReplicaNote> {
+        let mut lines = lines.peekable();
         let mut note = ReplicaNote {
             partial: lines.next_if(|line| *line == "partial").is_some(),
             proved: Vec::new(),
@@ -185,6 +189,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn scope(paths: &[&str]) -> Scope {
         Scope::new(paths.iter().map(|p| p.as_bytes().to_vec()))
@@ -205,18 +210,41 @@ mod tests {
     fn a_note_is_read_back_and_keeps_the_current_version() {
         let note = ReplicaNote::default().with([1; 32], scope(&["a", "b\n"]), None);
         assert!(note.partial);
-        assert_eq!(
-            ReplicaNote::decode(note.encode().as_bytes()),
-            Some(note.clone())
-        );
+        let decode = |text: &str| ReplicaNote::decode(text.as_bytes(), PathBuf::new());
+        assert_eq!(decode(&note.encode()).unwrap(), note);
         let next = note.with([2; 32], Scope::default(), Some([1; 32]));
         assert_eq!(next.of(&[1; 32]), Some(&scope(&["a", "b\n"])));
         assert_eq!(next.of(&[2; 32]), Some(&Scope::default()));
         assert!(next.partial, "an older version may lack blocks");
         let third = next.with([3; 32], Scope::default(), Some([2; 32]));
         assert_eq!(third.of(&[1; 32]), None);
-        for bad in ["", "bulla replica\n", "bulla replica\nformat 0\npath 61\n"] {
-            assert_eq!(ReplicaNote::decode(bad.as_bytes()), None, "{bad:?}");
+        let upper = format!("bulla replica\nformat 0\nrecord {}\n", "AB".repeat(32));
+        for bad in [
+            "",
+            "bulla replica\n",
+            "bulla replica\nformat 0\npath 61\n",
+            &upper,
+        ] {
+            let refused = decode(bad);
+            assert!(
+                matches!(refused, Err(StoreError::Damaged { .. })),
+                "{bad:?}"
+            );
         }
+        let later = note.encode().replace("format 0", "format 1");
+        assert!(matches!(decode(&later), Err(StoreError::Format { .. })));
+    }
+
+    #[test]
+    fn document_shows_the_note_of_a_replica() {
+        let note = ReplicaNote::default().with([1; 32], scope(&["a/b"]), None);
+        let note = note.with([2; 32], Scope::default(), Some([1; 32]));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = std::fs::read_to_string(root.join("docs/formats/repository.md")).unwrap();
+        assert!(
+            text.contains(&format!("```\n{}```", note.encode())),
+            "{}",
+            note.encode()
+        );
     }
 }

@@ -6,6 +6,7 @@
 //! `collected` lists them, and the first writer after the grace removes them.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -201,11 +202,18 @@ pub struct CollectedNote {
 }
 
 impl CollectedNote {
-    /// The note of a repository. A note that cannot be read protects no segment.
-    pub(crate) fn load(disk: &dyn Disk) -> CollectedNote {
-        let note = notes::read(disk, Note::Collected).ok().flatten();
-        note.and_then(|note| CollectedNote::decode(&note))
-            .unwrap_or_default()
+    /// The note of a repository. A damaged note protects no segment.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] when a later bulla wrote it: the segments that it protects must stay.
+    pub(crate) fn load(disk: &dyn Disk) -> Result<CollectedNote, StoreError> {
+        let Ok(Some(note)) = notes::read(disk, Note::Collected) else {
+            return Ok(CollectedNote::default());
+        };
+        match CollectedNote::decode(&note, disk.path(Note::Collected.name())) {
+            Err(StoreError::Damaged { .. }) => Ok(CollectedNote::default()),
+            read => read,
+        }
     }
 
     pub(crate) fn encode(&self) -> String {
@@ -216,21 +224,20 @@ impl CollectedNote {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<CollectedNote> {
-        let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
-        let mut lines = text.split('\n');
-        if lines.next()? != "bulla collected" || lines.next()? != "format 0" {
-            return None;
-        }
-        let entries = lines.next()?.strip_prefix("entries ")?.parse().ok()?;
-        let protected = lines.map(|line| {
-            let (until, id) = line.strip_prefix("until ")?.split_once(' ')?;
-            Some((until.parse().ok()?, FileId::parse(id, "")?))
-        });
-        Some(CollectedNote {
-            entries,
-            protected: protected.collect::<Option<_>>()?,
-        })
+    fn decode(bytes: &[u8], path: PathBuf) -> Result<CollectedNote, StoreError> {
+        let mut lines = Note::Collected.lines(bytes, path.clone())?;
+        let mut read = || {
+            let entries = lines.next()?.strip_prefix("entries ")?.parse().ok()?;
+            let protected = lines.by_ref().map(|line| {
+                let (until, id) = line.strip_prefix("until ")?.split_once(' ')?;
+                Some((until.parse().ok()?, FileId::parse(id, "")?))
+            });
+            let protected = protected.collect::<Option<_>>()?;
+            let note = CollectedNote { entries, protected };
+            // Numbers have several spellings, a note has one.
+            (note.encode().as_bytes() == bytes).then_some(note)
+        };
+        read().ok_or_else(|| Note::Collected.damaged(path))
     }
 
     /// The segments that may not be removed yet.
@@ -257,6 +264,7 @@ fn unix_now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn collected_note_round_trips_and_protects_until_its_time() {
@@ -267,15 +275,36 @@ mod tests {
         note.protect(&[FileId([1; 16])], Duration::ZERO);
         note.protect(&[FileId([2; 16])], Duration::from_secs(1000));
         let text = note.encode();
-        assert_eq!(CollectedNote::decode(text.as_bytes()), Some(note.clone()));
+        let decode = |text: &str| CollectedNote::decode(text.as_bytes(), PathBuf::new());
+        assert_eq!(decode(&text).unwrap(), note);
         assert_eq!(note.protected_now(), HashSet::from([FileId([2; 16])]));
+        let plus = text.replace("entries ", "entries +");
         for bad in [
             "",
             "bulla collected\nformat 0\n",
+            "bulla replica\nformat 0\nentries 1\n",
+            &plus,
             &text[1..],
             text.trim_end(),
         ] {
-            assert_eq!(CollectedNote::decode(bad.as_bytes()), None, "{bad:?}");
+            let refused = decode(bad);
+            assert!(
+                matches!(refused, Err(StoreError::Damaged { .. })),
+                "{bad:?}"
+            );
         }
+        let later = text.replace("format 0", "format 1");
+        assert!(matches!(decode(&later), Err(StoreError::Format { .. })));
+    }
+
+    #[test]
+    fn document_shows_a_collected_note() {
+        let note = CollectedNote {
+            entries: 17,
+            protected: vec![(1_800_000_000, FileId([1; 16]))],
+        };
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = std::fs::read_to_string(root.join("docs/formats/repository.md")).unwrap();
+        assert!(text.contains(&format!("```\n{}```", note.encode())));
     }
 }

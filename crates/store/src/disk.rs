@@ -2,9 +2,11 @@
 //! [`Local`], the implementation on the real file system. With the trait, a simulator (crate `sim`)
 //! can lose, tear and reorder unsynced writes, and run out of space at any write.
 //!
-//! Names are relative to the repository's directory, with `/` between parts. Files are not memory
+//! Names are relative to the repository's directory, with `/` between parts. Symbolic links in them are never
+//! followed: a link that is planted in a repository must not lead to another file. Files are not memory
 //! mapped: truncating a mapped file would kill the daemon.
 
+mod beneath;
 mod files;
 mod local;
 
@@ -26,17 +28,18 @@ pub trait Disk: Send + Sync + 'static {
     /// The path of a file, for errors.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Creates an empty file for writing, replacing one of that name.
+    /// Creates an empty file for writing. If the name is taken, by a file or a link, that name is removed
+    /// first, and its content or target stays as it is.
     ///
     /// # Errors
     /// The system's.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Opens a regular file for reading. Anything else (a pipe, a device) is an error and never
+    /// Opens a regular file for reading. Anything else (a link, a pipe, a device) is an error and never
     /// blocks.
     ///
     /// # Errors
-    /// The system's; `InvalidData` for what is not a regular file.
+    /// The system's; `InvalidData` for anything but a regular file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Renames within one directory, replacing the target in one step.

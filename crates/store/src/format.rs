@@ -9,7 +9,13 @@ use crate::names::FORMAT_FILE;
 pub const TEXT: &str =
     "bulla repository\nformat 0\nincompatible\nreadonly-compatible\ncompatible\n";
 
+/// Names of incompatible features that later builds will use: volumes that several users write, and stores
+/// that give blocks to holders of a capability only. This build knows neither.
+pub const RESERVED_FEATURES: [&str; 2] = ["shared", "guarded"];
+
 const MAX_BYTES: usize = 4096;
+/// Maximum length of a feature's name, bytes.
+const MAX_NAME_BYTES: usize = 32;
 
 /// What this build may do with a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,26 +76,51 @@ fn judge(bytes: &[u8]) -> Result<Allowed, Wrong> {
         .next()
         .and_then(|l| l.strip_prefix("format "))
         .ok_or(Wrong::Damaged("has no format line"))?;
+    if !is_number(format) {
+        return Err(Wrong::Damaged("has no format number"));
+    }
     if format != "0" {
         return Err(Wrong::Unknown(format!("number {format}")));
     }
     let mut features = |name: &str| {
-        let line = lines.next().and_then(|l| l.strip_prefix(name));
-        match line {
-            Some("") => Ok(None),
-            Some(list) if list.starts_with(' ') => Ok(Some(list.to_owned())),
-            _ => Err(Wrong::Damaged("a feature line is malformed")),
-        }
+        let list = lines.next().and_then(|l| l.strip_prefix(name));
+        let malformed = Wrong::Damaged("a feature line is malformed");
+        list.and_then(feature_names).ok_or(malformed)
     };
-    if let Some(list) = features("incompatible")? {
-        return Err(Wrong::Unknown(format!("feature{list}")));
-    }
-    let write = features("readonly-compatible")?.is_none();
+    let incompatible = features("incompatible")?;
+    let readonly_compatible = features("readonly-compatible")?;
     features("compatible")?;
-    match lines.next() {
-        None => Ok(Allowed { write }),
-        Some(_) => Err(Wrong::Damaged("has extra lines")),
+    if lines.next().is_some() {
+        return Err(Wrong::Damaged("has extra lines"));
     }
+    if !incompatible.is_empty() {
+        let found = format!("feature {}", incompatible.join(" "));
+        return Err(Wrong::Unknown(found));
+    }
+    Ok(Allowed {
+        write: readonly_compatible.is_empty(),
+    })
+}
+
+/// Whether the text is a number in its one spelling.
+fn is_number(text: &str) -> bool {
+    text.parse::<u32>()
+        .is_ok_and(|number| number.to_string() == text)
+}
+
+/// The names that follow the first word of a feature line: a space before each, in ascending order.
+fn feature_names(list: &str) -> Option<Vec<&str>> {
+    let mut names = list.split(' ');
+    if !names.next()?.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = names.collect();
+    let is_name = |name: &&str| {
+        let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(known)
+    };
+    let canonical = names.iter().all(is_name) && names.is_sorted_by(|a, b| a < b);
+    canonical.then_some(names)
 }
 
 #[cfg(test)]
@@ -104,10 +135,21 @@ mod tests {
             with("format 0", "format 1"),
             Err(Wrong::Unknown("number 1".into()))
         );
-        assert_eq!(
-            with("\nincompatible", "\nincompatible packs"),
-            Err(Wrong::Unknown("feature packs".into()))
-        );
+        for names in ["packs", "guarded shared", RESERVED_FEATURES[0]] {
+            assert_eq!(
+                with("\nincompatible", &format!("\nincompatible {names}")),
+                Err(Wrong::Unknown(format!("feature {names}")))
+            );
+        }
+        // Not canonical, so damaged.
+        for names in ["b a", "a a", "a  b", " a", "a ", "A", "", &"a".repeat(33)] {
+            let read = with("\nincompatible", &format!("\nincompatible {names}"));
+            assert!(matches!(read, Err(Wrong::Damaged(_))), "{names:?}");
+        }
+        for number in ["", "x", "+1", "01", "-1", "4294967296"] {
+            let read = with("format 0", &format!("format {number}"));
+            assert!(matches!(read, Err(Wrong::Damaged(_))), "{number:?}");
+        }
         assert_eq!(
             with("readonly-compatible", "readonly-compatible packs"),
             Ok(Allowed { write: false })

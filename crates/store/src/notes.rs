@@ -1,6 +1,9 @@
 //! Notes: small files beside the head for the programs that maintain a repository (pull, prune, the
 //! writer). Readers do not need them, and a repository without them is complete.
 
+use std::path::PathBuf;
+use std::str::Split;
+
 use bytes::Bytes;
 
 use crate::disk::{Disk, read_whole, replace_file};
@@ -28,6 +31,34 @@ impl Note {
             Note::Followed => "followed",
             Note::Collected => "collected",
         }
+    }
+
+    /// The lines of a text note after the first two, `bulla NAME` and `format 0`. `path` is for errors.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] when a later bulla wrote it; [`StoreError::Damaged`] when it is no such note.
+    pub fn lines(self, bytes: &[u8], path: PathBuf) -> Result<Split<'_, char>, StoreError> {
+        let lines = || {
+            let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+            let mut lines = text.split('\n');
+            let is_this = lines.next()?.strip_prefix("bulla ")? == self.name();
+            let format = lines.next()?.strip_prefix("format ")?;
+            is_this.then_some((format, lines))
+        };
+        match lines() {
+            Some(("0", lines)) => Ok(lines),
+            Some((format, _)) => {
+                let found = format!("number {format}");
+                Err(StoreError::Format { path, found })
+            }
+            None => Err(self.damaged(path)),
+        }
+    }
+
+    /// The error for a note that breaks a rule of its format.
+    pub fn damaged(self, path: PathBuf) -> StoreError {
+        let why = format!("not a note of the kind `{}`", self.name());
+        StoreError::Damaged { path, why }
     }
 }
 

@@ -157,7 +157,8 @@ pub type Contents = Vec<(Handle, Location)>;
 /// Lists a segment by its footer; `None` when the footer is damaged.
 ///
 /// # Errors
-/// [`StoreError::Io`]; [`StoreError::Damaged`] when the file has no segment header.
+/// [`StoreError::Io`]; [`StoreError::Damaged`] when the file has no segment header; [`StoreError::Format`]
+/// when a later bulla wrote it.
 pub fn by_footer(disk: &dyn Disk, id: FileId) -> Result<Option<Contents>, StoreError> {
     let (file, len) = open(disk, id)?;
     footer(&*file, id, len).map_err(|e| io_error(disk, &id.segment(), e))
@@ -179,8 +180,14 @@ fn open(disk: &dyn Disk, id: FileId) -> Result<(Arc<dyn DiskFile>, u64), StoreEr
     let len = file.len_bytes().map_err(fail)?;
     let mut header = [0; HEADER_BYTES];
     let read = file.read_at(&mut header, 0).map_err(fail)?;
-    if read != HEADER_BYTES || header != *HEADER {
+    let (magic, fields) = header.split_at(8);
+    if read != HEADER_BYTES || !HEADER.starts_with(magic) {
         return Err(damaged(disk, &name, "has no segment header"));
+    }
+    if !HEADER.ends_with(fields) {
+        let found = format!("format and flags {fields:02x?}");
+        let path = disk.path(&name);
+        return Err(StoreError::Format { path, found });
     }
     Ok((file, len))
 }

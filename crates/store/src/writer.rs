@@ -1,7 +1,8 @@
 //! Writing a repository: [`Writer`] appends records to new segments and commits them together with new
 //! statements (docs/decisions/0008).
 //!
-//! Until the head is replaced, readers see no change. The order of a commit is:
+//! Until the head is replaced, readers see no change. [`Writer::prepare`] does the first two steps of a commit
+//! ahead of it, because they take as long as the disk needs for the blocks. The order of a commit is:
 //!
 //! 1. Sync and rename the segments; sync their directory.
 //! 2. Sync and rename the index run; sync its directory.
@@ -58,8 +59,16 @@ pub struct Writer {
     log: LogAppend,
     bytes: u64,
     segment_bytes: u64,
+    prepared: Option<Prepared>,
     broken: bool,
     _lock: Lock,
+}
+
+/// Blocks that are durable under their final names, and no head names them yet.
+struct Prepared {
+    runs: Vec<RunName>,
+    retired: Vec<FileId>,
+    committed: Committed,
 }
 
 /// A full segment that is being synced.
@@ -110,6 +119,7 @@ impl Writer {
             log: LogAppend::default(),
             bytes: 0,
             segment_bytes: 0,
+            prepared: None,
             broken: false,
             _lock: lock,
         })
@@ -164,6 +174,19 @@ impl Writer {
         Ok(true)
     }
 
+    /// Makes all blocks since the last commit durable. The commit that follows writes log leaves and the head
+    /// only, so it is short. No block can be appended in between.
+    ///
+    /// # Errors
+    /// As [`Writer::commit`].
+    pub fn prepare(&mut self) -> Result<(), StoreError> {
+        self.usable()?;
+        if self.prepared.is_none() {
+            self.prepared = Some(self.guard(Writer::prepare_blocks)?);
+        }
+        Ok(())
+    }
+
     /// Makes everything since the last commit durable, and visible together with `statements`. After
     /// this returns, the new version survives any crash; until then, the old version stays whole.
     ///
@@ -191,7 +214,7 @@ impl Writer {
     /// As [`Writer::commit`].
     pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
         self.usable()?;
-        match self.pending.is_empty() {
+        match self.pending.is_empty() && self.prepared.is_none() {
             true => Ok(()),
             false => self.checkpoint().map(drop),
         }
@@ -223,6 +246,10 @@ impl Writer {
     }
 
     fn append_new(&mut self, record: &Record) -> Result<(), StoreError> {
+        if self.prepared.is_some() {
+            let why = "a block was appended to a commit that was prepared";
+            return Err(damaged(&*self.disk, "", why));
+        }
         if matches!(&self.segment, Some((s, _)) if s.is_full_for(record.len())) {
             self.roll_segment()?;
         }
@@ -288,12 +315,14 @@ impl Writer {
             let why = "statements are 1 MiB at most";
             return Err(damaged(&*self.disk, names::HEAD_FILE, why));
         }
-        let mut committed = Committed {
-            blocks: self.pending.len() as u64,
-            ..Committed::default()
+        let Prepared {
+            runs,
+            retired,
+            committed,
+        } = match self.prepared.take() {
+            Some(prepared) => prepared,
+            None => self.prepare_blocks()?,
         };
-        committed.segment_bytes = self.name_segments()?;
-        let (runs, retired) = self.write_index(&mut committed)?;
         self.log.write(&*self.disk)?;
         let head = Head {
             runs,
@@ -302,6 +331,20 @@ impl Writer {
         };
         self.replace_head(&head)?;
         Ok(committed)
+    }
+
+    fn prepare_blocks(&mut self) -> Result<Prepared, StoreError> {
+        let mut committed = Committed {
+            blocks: self.pending.len() as u64,
+            ..Committed::default()
+        };
+        committed.segment_bytes = self.name_segments()?;
+        let (runs, retired) = self.write_index(&mut committed)?;
+        Ok(Prepared {
+            runs,
+            retired,
+            committed,
+        })
     }
 
     /// Makes the commit visible, then removes the index runs that the commit before it replaced.

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use trust::key::PublicKey;
 
 use crate::failure::{Failure, Kind, Outcome};
+use crate::roles::Expected;
 use crate::units::parse_duration;
 
 /// `bulla key`.
@@ -160,6 +161,18 @@ pub struct Sign {
     /// How long the version is valid from now on [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
+    /// Refuse a policy that gives ROLE (owners, publishers, timestamps, witnesses) to other keys, or lets
+    /// fewer of them sign: ROLE=KEY, ROLE=K/KEY,KEY,... or ROLE=none (repeatable)
+    #[arg(long, value_name = "ROLE=KEYS", value_parser = parse_expected)]
+    pub expect: Vec<Expected>,
+    /// Sign although other versions follow the last one that this machine signed, and nothing here proves
+    /// that they continue it
+    #[arg(long)]
+    pub accept_skipped_versions: bool,
+}
+
+fn parse_expected(text: &str) -> Result<Expected, String> {
+    text.parse()
 }
 
 /// `bulla renew`.

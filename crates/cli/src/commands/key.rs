@@ -65,7 +65,7 @@ fn offer_none(failure: Failure) -> Failure {
 
 /// Shows the public key of a key file.
 pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
-    let public = keyfile::public(&args.file).map_err(missing)?;
+    let public = public(&args.file)?;
     let locked = keyfile::has_passphrase(&args.file)?;
     if !output.json() {
         output.line(&public.to_string())?;
@@ -172,6 +172,11 @@ fn refused(path: &Path, failure: Failure, output: &mut Output) -> Outcome<()> {
     text::put_name(&mut one, "path", name);
     one.insert("why".to_owned(), failure.error.into());
     output.record("unreadable", one)
+}
+
+/// The public key of a signing key, for which no passphrase is needed.
+pub fn public(path: &Path) -> Outcome<PublicKey> {
+    keyfile::public(path).map_err(missing)
 }
 
 /// Reads a signing key, with its passphrase if it has one.

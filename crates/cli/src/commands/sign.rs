@@ -6,8 +6,10 @@ use std::path::Path;
 
 use publish::pipeline::PublishOptions;
 use publish::progress::Published;
-use publish::signing;
+use publish::signing::{self, Received};
 use serde_json::{Map, Value, json};
+use trust::key::PublicKey;
+use trust::policy::Roles;
 use trust::request::{Examined, Request};
 use trust::root::RootRecord;
 use trust::text::{Noun, write};
@@ -17,7 +19,7 @@ use crate::args::{Global, Publish, Sign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
-use crate::{text, units};
+use crate::{roles, text, units};
 
 /// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -29,16 +31,19 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
     let options = PublishOptions {
         valid,
         state_dir: config.path("state-dir"),
+        accept_skipped_versions: args.accept_skipped_versions,
         ..PublishOptions::default()
     };
     let received = signing::read(&args.record)?;
     let examined = &received.examined;
-    let shown = describe(&received.request, examined);
-    for (name, value) in &shown {
-        // On stderr, because stdout is for the result.
-        output.note(&format!("{name:<8} {value}"));
-    }
-    confirm(global)?;
+    consent(
+        args,
+        global,
+        &received,
+        key::public(&path)?,
+        &options,
+        output,
+    )?;
     let key = key::load(&path, &args.passphrase, global.no_input)?;
     let signed = signing::sign(&received, &key, &options)?;
     let bytes = signing::write(&args.out, &signed.request)?;
@@ -66,10 +71,44 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
         "previous": examined.previous.as_ref().map(|(_, hash)| write(Noun::Record, hash)),
         "signed": units::time(signed.start),
         "valid_until": until,
+        "roles": roles::fields(&examined.roles),
         "again": signed.again,
     }));
     text::put_name(&mut fields, "file", args.out.as_os_str().as_encoded_bytes());
     Ok(Done::ok(fields))
+}
+
+/// Shows the request, and requires that the user wants to sign it.
+fn consent(
+    args: &Sign,
+    global: &Global,
+    received: &Received,
+    own: PublicKey,
+    options: &PublishOptions,
+    output: &Output,
+) -> Outcome<()> {
+    signing::check_signer(received, &own)?;
+    let examined = &received.examined;
+    let is_expected = roles::are_expected(&examined.roles, own, &args.expect);
+    if !is_expected && !args.expect.is_empty() {
+        return Err(other_roles(&examined.roles, &own));
+    }
+    // A policy is asked about once, when this machine signs under it for the first time.
+    let asks_about_roles = !is_expected && !signing::is_known_policy(received, options)?;
+    let asks = asks_about_roles || !global.yes;
+    let lines = describe(&received.request, examined).into_iter();
+    for (name, value) in lines.chain(roles::lines(&examined.roles, &own)) {
+        let line = format!("{name:<10} {value}");
+        // On stderr, because stdout is for the result. What is asked about is shown even with -q.
+        match asks {
+            true => output::say(&format!("{}\n", text::printable_message(&line))),
+            false => output.note(&line),
+        }
+    }
+    match asks_about_roles {
+        true => confirm_roles(global),
+        false => confirm(global),
+    }
 }
 
 /// The lines that the signer should check.
@@ -116,17 +155,41 @@ fn span(record: &RootRecord) -> String {
     format!("from {start} to {until}")
 }
 
+/// The failure for roles that contradict `--expect`.
+fn other_roles(roles: &Roles, own: &PublicKey) -> Failure {
+    let error = "nothing was signed: the policy has other roles than expected";
+    let mut failure = Failure::new(Kind::OtherRoles, error);
+    let shown = roles::lines(roles, own).into_iter();
+    failure.causes = shown
+        .map(|(name, value)| format!("{name:<10} {value}"))
+        .collect();
+    failure
+}
+
 /// Asks the user at the terminal to confirm.
 fn confirm(global: &Global) -> Outcome<()> {
     if global.yes {
         return Ok(());
     }
-    let refused =
-        |why: &str| Failure::new(Kind::NotConfirmed, format!("nothing was signed: {why}"));
+    ask(global, Kind::NotConfirmed, "Sign this? Type yes: ")
+}
+
+/// Asks about a policy that gives roles to other keys. `--yes` does not answer: a script that signs everything
+/// would give the volume away.
+fn confirm_roles(global: &Global) -> Outcome<()> {
+    let question = "Other keys have power over this volume too. Sign this? Type yes: ";
+    ask(global, Kind::UnknownRoles, question)
+}
+
+fn ask(global: &Global, kind: Kind, question: &str) -> Outcome<()> {
+    let refused = |why: &str| Failure::new(kind, format!("nothing was signed: {why}"));
     if global.no_input || !std::io::stdin().is_terminal() {
-        return Err(refused("it cannot be confirmed without a terminal"));
+        return Err(refused(match kind {
+            Kind::UnknownRoles => "its policy has keys of others, and nobody can be asked",
+            _ => "it cannot be confirmed without a terminal",
+        }));
     }
-    output::say("Sign this? Type yes: ");
+    output::say(question);
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     read.map_err(|e| Failure::io("cannot read the answer", &e))?;

@@ -12,6 +12,7 @@ mod crashes;
 mod crowd;
 mod doctor;
 mod documents;
+mod foreign_roles;
 mod fstab;
 mod keys;
 mod metrics;

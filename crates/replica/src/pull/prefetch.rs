@@ -39,7 +39,8 @@ const FIRST_PIECES: u64 = 4;
 /// prefetched records are lost when the pull is interrupted.
 const MOST_TIME: Duration = Duration::from_secs(3);
 
-const MAGIC: &[u8; 16] = b"bulla followed\0\n";
+/// How the note `followed` begins: its name, format 0, no incompatible flags.
+const HEADER: &[u8; 24] = b"bulla followed\0\n\0\0\0\0\0\0\0\0";
 
 /// Records fetched ahead, and what the source has.
 #[derive(Default)]
@@ -87,9 +88,11 @@ impl Followed {
 
     fn encode(&self) -> Vec<u8> {
         let most = MAX_REMEMBERED.min((MAX_NOTE_BYTES - 64) / 16 / 2);
-        let mut out = MAGIC.to_vec();
+        let mut out = HEADER.to_vec();
         for ids in [&self.runs, &self.segments] {
-            let ids: Vec<&FileId> = ids.iter().take(most).collect();
+            let mut ids: Vec<&FileId> = ids.iter().collect();
+            ids.sort_unstable();
+            ids.truncate(most);
             out.extend_from_slice(&(ids.len() as u32).to_le_bytes());
             ids.iter().for_each(|id| out.extend_from_slice(&id.0));
         }
@@ -97,14 +100,16 @@ impl Followed {
     }
 
     fn decode(mut note: Bytes) -> Option<Followed> {
-        if note.split_to_checked(16)? != MAGIC[..] {
+        if note.split_to_checked(HEADER.len())? != HEADER[..] {
             return None;
         }
         let mut ids = || {
             let count = note.split_to_checked(4)?.get_u32_le() as usize;
             let ids = note.split_to_checked(count.checked_mul(16)?)?;
             let ids = ids.chunks_exact(16).filter_map(|id| id.first_chunk::<16>());
-            Some(ids.map(|id| FileId(*id)).collect::<HashSet<_>>())
+            let ids: Vec<FileId> = ids.map(|id| FileId(*id)).collect();
+            let ascend = ids.is_sorted_by(|a, b| a < b);
+            ascend.then(|| ids.into_iter().collect::<HashSet<_>>())
         };
         let (runs, segments) = (ids()?, ids()?);
         note.is_empty().then_some(Followed { runs, segments })
@@ -345,6 +350,7 @@ impl Piecewise {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn followed_files_are_read_back_and_damaged_notes_ignored() {
@@ -359,6 +365,20 @@ mod tests {
         }
         let longer = [&good[..], &[0]].concat();
         assert_eq!(Followed::decode(longer.into()), None);
+        // A later format, unknown flags, ids out of order.
+        for at in [16, 20, good.len() - 16] {
+            let mut other = good.clone();
+            other[at] = 1;
+            assert_eq!(Followed::decode(other.into()), None, "{at}");
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = std::fs::read_to_string(root.join("docs/formats/repository.md")).unwrap();
+        let shown = text
+            .split("```")
+            .find(|t| t.starts_with("\n62756c6c6120666f6c6c"));
+        let shown: String = shown.unwrap().split_whitespace().collect();
+        let good: String = good.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(shown, good);
     }
 
     /// A segment without end, of the smallest records.

@@ -103,6 +103,33 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn link_planted_in_a_repository_gives_no_file_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = Repository::create(dir.path().join("r")).unwrap();
+    let mut writer = Writer::begin(&repository).unwrap();
+    writer.put_log_leaf(0, 0, b"leaf").unwrap();
+    writer.commit(b"one").unwrap();
+    drop(writer);
+    repository.refresh().unwrap();
+    std::fs::write(dir.path().join("key"), "private").unwrap();
+    std::os::unix::fs::symlink("../../../key", dir.path().join("r/log/0/7")).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let reader: std::sync::Arc<dyn serve::mirror::RepositoryReader> =
+        std::sync::Arc::new(repository);
+    let volume = VolumeId::from_bytes([9; 32]);
+    let volumes = vec![(volume, reader)];
+    let server = Server::listen(any, volumes, Limits::default(), Options::default()).unwrap();
+    let address = server.local_addr().to_string();
+    let task = tokio::spawn(server.run(std::future::pending()));
+    let store = RemoteStore::new(&address, volume, RemoteOptions::default());
+    let given = store.range("log/0/7".parse().unwrap(), 0, 1000).await;
+    assert!(given.is_err(), "{given:?}");
+    let leaf = store.range("log/0/0".parse().unwrap(), 0, 1000).await;
+    assert_eq!(&leaf.unwrap().unwrap()[..], b"leaf");
+    task.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_reader_gets_blocks_of_the_tree_with_the_head() {
     let mut model = sim::model::Model::new(3).unwrap();
     let file = model.file(&[1; 1000], 65_536).unwrap();

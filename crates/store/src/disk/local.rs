@@ -1,16 +1,24 @@
 //! [`Local`]: a directory of the local file system as a [`Disk`].
+//!
+//! The path of the directory may lead through symbolic links. Below it none is followed ([`super::beneath`]):
+//! a link that somebody plants in a repository must not give a private file away or have one overwritten.
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::beneath;
 use super::{Disk, DiskFile, Lock};
+
+/// Permissions of new files and directories, before the umask.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 
 /// A directory of the local file system.
 #[derive(Debug)]
@@ -25,6 +33,56 @@ impl Local {
         let root = root.into();
         let place = root.display().to_string();
         Local { root, place }
+    }
+
+    /// The directory itself. It is opened for each call, so that an open repository does not keep a file
+    /// system from being unmounted, and finds the one that is mounted later.
+    fn root(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(&self.root, flags, Mode::empty())?)
+    }
+
+    fn open_beneath(&self, name: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
+        beneath::open(self.root()?.as_fd(), name, flags, mode).map(File::from)
+    }
+
+    fn open_directory(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        self.open_beneath(name, flags, Mode::empty())
+    }
+
+    /// Makes the directory itself. The path to it is the caller's, so links in it are followed.
+    fn make_root(&self) -> io::Result<()> {
+        if self.root.is_dir() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&self.root)?;
+        match (self.root.parent()).filter(|p| !p.as_os_str().is_empty()) {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes one directory durably, unless it is there.
+    fn make_one(&self, name: &str) -> io::Result<()> {
+        let (parent, last) = beneath::open_parent(self.root()?.as_fd(), name)?;
+        match rustix::fs::mkdirat(&parent, last, DIRECTORY_MODE) {
+            Ok(()) => File::from(parent).sync_all(),
+            Err(Errno::EXIST) => self.open_directory(name).map(drop),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// A file that was just opened, if it is a regular one. It was opened with `O_NONBLOCK`: opening a named pipe
+/// must not block for ever.
+fn regular(file: File) -> io::Result<File> {
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "not a regular file",
+        )),
     }
 }
 
@@ -42,71 +100,75 @@ impl Disk for Local {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(self.path(name))?;
+        // A crash may have left a file of this name, and a stranger a link or a pipe. It is removed, never
+        // opened.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let file = match self.open_beneath(name, flags, FILE_MODE) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                self.remove(name)?;
+                self.open_beneath(name, flags, FILE_MODE)?
+            }
+            opened => opened?,
+        };
         Ok(Arc::new(LocalFile::new(file)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        // O_NONBLOCK: opening a named pipe must not block for ever.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32)
-            .open(self.path(name))?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "not a regular file",
-            ));
-        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let file = regular(self.open_beneath(name, flags, Mode::empty())?)?;
         Ok(Arc::new(LocalFile::new(file)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path(from), self.path(to))
+        let root = self.root()?;
+        let (from_directory, from) = beneath::open_parent(root.as_fd(), from)?;
+        let (to_directory, to) = beneath::open_parent(root.as_fd(), to)?;
+        Ok(rustix::fs::renameat(
+            from_directory,
+            from,
+            to_directory,
+            to,
+        )?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path(name))
+        let (directory, last) = beneath::open_parent(self.root()?.as_fd(), name)?;
+        Ok(rustix::fs::unlinkat(directory, last, AtFlags::empty())?)
     }
 
     fn make_dir(&self, name: &str) -> io::Result<()> {
-        let path = self.path(name);
-        if path.is_dir() {
-            return Ok(());
+        if name.is_empty() {
+            return self.make_root();
         }
-        std::fs::create_dir_all(&path)?;
-        match path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            Some(parent) => File::open(parent)?.sync_all(),
-            None => Ok(()),
+        match self.open_directory(name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened.map(drop),
         }
+        let parents = name.match_indices('/').map(|(end, _)| end);
+        for end in parents.chain([name.len()]) {
+            self.make_one(name.get(..end).unwrap_or(name))?;
+        }
+        Ok(())
     }
 
     fn sync_dir(&self, name: &str) -> io::Result<()> {
-        File::open(self.path(name))?.sync_all()
+        self.open_directory(name)?.sync_all()
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(self.path(dir))? {
-            if let Ok(name) = OsString::into_string(entry?.file_name()) {
-                names.push(name);
+        for entry in Dir::new(self.open_directory(dir)?)? {
+            match entry?.file_name().to_str() {
+                Ok("." | "..") | Err(_) => {}
+                Ok(name) => names.push(name.to_owned()),
             }
         }
         Ok(names)
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Lock>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.path(name))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK;
+        let file = regular(self.open_beneath(name, flags, FILE_MODE)?)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(FlockGuard(file)))),
             Err(TryLockError::WouldBlock) => Ok(None),

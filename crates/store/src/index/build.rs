@@ -7,8 +7,8 @@ use trust::Handle;
 
 use super::run::Run;
 use super::{
-    Entry, FORMAT, Location, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BODY_BYTES, PAGE_BYTES,
-    page_sum,
+    Entry, Location, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BODY_BYTES, PAGE_BYTES, TRAILER_BYTES,
+    Trailer, page_sum,
 };
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile, damaged, io_error};
@@ -99,11 +99,8 @@ impl<'a> RunWriter<'a> {
         if !self.page.is_empty() {
             self.end_page()?;
         }
-        let mut trailer = Vec::with_capacity(24);
-        trailer.extend_from_slice(MAGIC);
-        trailer.extend_from_slice(&FORMAT.to_le_bytes());
-        trailer.extend_from_slice(&(self.ordinals.len() as u32).to_le_bytes());
-        trailer.extend_from_slice(&self.entries.to_le_bytes());
+        let mut trailer = Vec::with_capacity(TRAILER_BYTES);
+        Trailer::put(self.ordinals.len() as u32, self.entries, &mut trailer);
         let mut sum = blake3::Hasher::new();
         for part in [&self.first, &self.segments, &trailer] {
             sum.update(part);

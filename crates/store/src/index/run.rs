@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use trust::Handle;
 
 use super::table::Table;
-use super::{Location, PAGE_BYTES};
+use super::{Broken, Location, PAGE_BYTES};
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile, Patience, damaged, io_error};
 use crate::head::RunName;
@@ -37,18 +37,19 @@ impl Run {
     /// Opens a run and reads its trailer, fan-out and segment table.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when it does not fit the head; [`StoreError::Io`].
+    /// [`StoreError::Damaged`] when it does not fit the head; [`StoreError::Format`] when a later bulla
+    /// wrote it; [`StoreError::Io`].
     pub fn open(disk: &dyn Disk, name: RunName) -> Result<Run, StoreError> {
         let path = name.id.index();
         let file = disk.open(&path).map_err(|e| io_error(disk, &path, e))?;
-        let bad = |why: &str| damaged(disk, &path, why);
+        let bad = |why: Broken| broken(disk, &path, why);
         let len = file.len_bytes().map_err(|e| io_error(disk, &path, e))?;
         if len != name.len_bytes {
-            return Err(bad("not as long as the head says"));
+            return Err(bad("not as long as the head says".into()));
         }
         let read = |buf: &mut [u8], at: u64| match file.read_at(buf, at) {
             Ok(n) if n == buf.len() => Ok(()),
-            Ok(_) => Err(bad("cut short")),
+            Ok(_) => Err(bad("cut short".into())),
             Err(e) => Err(io_error(disk, &path, e)),
         };
         let table = Table::read(&name, read, bad)?;
@@ -173,7 +174,17 @@ impl Run {
         checked.map_err(|why| self.bad(disk, why))
     }
 
-    fn bad(&self, disk: &dyn Disk, why: &str) -> StoreError {
-        damaged(disk, &self.name.id.index(), why)
+    fn bad(&self, disk: &dyn Disk, why: impl Into<Broken>) -> StoreError {
+        broken(disk, &self.name.id.index(), why.into())
+    }
+}
+
+fn broken(disk: &dyn Disk, name: &str, why: Broken) -> StoreError {
+    match why {
+        Broken::Rule(why) => damaged(disk, name, why),
+        Broken::Newer(found) => StoreError::Format {
+            path: disk.path(name),
+            found,
+        },
     }
 }

@@ -4,15 +4,13 @@
 
 use trust::Handle;
 
+pub use super::Broken;
 use super::{
-    ENTRY_BYTES, Entry, FORMAT, Location, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BODY_BYTES,
-    PAGE_BYTES, PAGE_ENTRIES, TRAILER_BYTES, page_sum, pages,
+    ENTRY_BYTES, Entry, Location, MAX_ENTRIES, PAGE_BODY_BYTES, PAGE_BYTES, PAGE_ENTRIES,
+    TRAILER_BYTES, Trailer, page_sum, pages,
 };
 use crate::head::RunName;
 use crate::names::FileId;
-
-/// The rule that a run breaks.
-pub type Broken = &'static str;
 
 /// The part of a run that follows its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +26,12 @@ pub struct Table {
 /// When the numbers are impossible.
 pub fn behind_pages(name: &RunName) -> Result<u64, Broken> {
     if name.entries == 0 || name.entries > MAX_ENTRIES {
-        return Err("impossible number of entries");
+        return Err("impossible number of entries".into());
     }
     let behind = pages(name.entries).saturating_mul(PAGE_BYTES as u64);
     let least = behind.saturating_add(TRAILER_BYTES as u64);
     if name.len_bytes < least {
-        return Err("shorter than its trailer");
+        return Err("shorter than its trailer".into());
     }
     Ok(behind)
 }
@@ -46,12 +44,12 @@ impl Table {
     pub fn parse(name: &RunName, bytes: &[u8]) -> Result<Table, Broken> {
         let behind = behind_pages(name)?;
         if bytes.len() as u64 != name.len_bytes - behind {
-            return Err("not as long as the head says");
+            return Err("not as long as the head says".into());
         }
         let read = |buf: &mut [u8], at: u64| {
-            let from = usize::try_from(at.saturating_sub(behind)).map_err(|_| "cut short")?;
+            let from = usize::try_from(at.saturating_sub(behind)).unwrap_or(usize::MAX);
             let end = from.saturating_add(buf.len());
-            buf.copy_from_slice(bytes.get(from..end).ok_or("cut short")?);
+            buf.copy_from_slice(bytes.get(from..end).ok_or(Broken::Rule("cut short"))?);
             Ok(())
         };
         Table::read(name, read, |why| why)
@@ -71,11 +69,11 @@ impl Table {
         let trailer_at = name.len_bytes - TRAILER_BYTES as u64;
         let mut trailer = [0; TRAILER_BYTES];
         read(&mut trailer, trailer_at)?;
-        let trailer = Trailer::parse(&trailer).ok_or_else(|| bad("has no index run's trailer"))?;
+        let trailer = Trailer::parse(&trailer).map_err(&bad)?;
         let page_count = pages(name.entries);
         let meta = page_count * 32 + u64::from(trailer.segments) * 16;
         if trailer.entries != name.entries || behind + meta != trailer_at {
-            return Err(bad("the lengths of its parts do not add up"));
+            return Err(bad("the lengths of its parts do not add up".into()));
         }
 
         let mut sum = blake3::Hasher::new();
@@ -84,14 +82,14 @@ impl Table {
             let order = rows.is_sorted_by(|a, b| a < b);
             order
                 .then_some(())
-                .ok_or_else(|| bad("fan-out is out of order"))
+                .ok_or_else(|| bad("fan-out is out of order".into()))
         };
         let first = read_rows(page_count, &mut at, &mut sum, &read, ascends)?;
         let segments = u64::from(trailer.segments);
         let segments: Vec<[u8; 16]> = read_rows(segments, &mut at, &mut sum, &read, |_| Ok(()))?;
         sum.update(&trailer.summed);
         if sum.finalize() != blake3::Hash::from_bytes(trailer.sum) {
-            return Err(bad("checksum does not match"));
+            return Err(bad("checksum does not match".into()));
         }
         Ok(Table {
             entries: name.entries,
@@ -129,11 +127,11 @@ impl Table {
     /// The rule that is broken.
     pub fn check_page(&self, number: usize, page: &[u8]) -> Result<(), Broken> {
         if page.len() != PAGE_BYTES || number >= self.first.len() {
-            return Err("no such page");
+            return Err("no such page".into());
         }
         let (body, sum) = page.split_at(PAGE_BODY_BYTES.min(page.len()));
         if page_sum(body) != sum {
-            return Err("a page's checksum does not match");
+            return Err("a page's checksum does not match".into());
         }
         let mut handles = body
             .chunks_exact(ENTRY_BYTES)
@@ -148,7 +146,7 @@ impl Table {
         if ordered && fits {
             Ok(())
         } else {
-            Err("a page's handles are out of order")
+            Err("a page's handles are out of order".into())
         }
     }
 
@@ -198,7 +196,7 @@ impl Table {
             };
             Some((entry.handle, location))
         };
-        resolve().ok_or("an entry has an impossible location")
+        resolve().ok_or(Broken::Rule("an entry has an impossible location"))
     }
 }
 
@@ -230,30 +228,4 @@ fn read_rows<const N: usize, E>(
         left -= now;
     }
     Ok(rows)
-}
-
-struct Trailer {
-    segments: u32,
-    entries: u64,
-    summed: [u8; 24],
-    sum: [u8; 32],
-}
-
-impl Trailer {
-    fn parse(bytes: &[u8; TRAILER_BYTES]) -> Option<Trailer> {
-        let summed = *bytes.first_chunk::<24>()?;
-        let (magic, rest) = summed.split_first_chunk::<8>()?;
-        let (format, rest) = rest.split_first_chunk::<4>()?;
-        let (segments, entries) = rest.split_first_chunk::<4>()?;
-        let trailer = Trailer {
-            segments: u32::from_le_bytes(*segments),
-            entries: u64::from_le_bytes(entries.try_into().ok()?),
-            summed,
-            sum: *bytes.last_chunk::<32>()?,
-        };
-        let known = magic == MAGIC
-            && u32::from_le_bytes(*format) == FORMAT
-            && trailer.segments <= MAX_SEGMENTS;
-        known.then_some(trailer)
-    }
 }

@@ -1,7 +1,7 @@
 //! The segment table of a remote index run, from the bytes that follow its pages. A replica uses it as
 //! a hint of which segments exist, so nothing is checked beyond what keeps the parser safe.
 
-use super::{FORMAT, MAGIC, MAX_ENTRIES, MAX_SEGMENTS, PAGE_BYTES, TRAILER_BYTES, pages};
+use super::{MAX_ENTRIES, PAGE_BYTES, TRAILER_BYTES, Trailer, pages};
 use crate::head::RunName;
 use crate::names::FileId;
 
@@ -19,18 +19,10 @@ pub fn behind_pages(run: &RunName) -> Option<(u64, u64)> {
 /// the head.
 pub fn segments(run: &RunName, behind: &[u8]) -> Option<Vec<FileId>> {
     let (before, trailer) = behind.split_last_chunk::<TRAILER_BYTES>()?;
-    let (magic, rest) = trailer.split_first_chunk::<8>()?;
-    let (format, rest) = rest.split_first_chunk::<4>()?;
-    let (count, rest) = rest.split_first_chunk::<4>()?;
-    let (entries, _) = rest.split_first_chunk::<8>()?;
-    let count = u32::from_le_bytes(*count);
-    let known = magic == MAGIC
-        && u32::from_le_bytes(*format) == FORMAT
-        && count <= MAX_SEGMENTS
-        && u64::from_le_bytes(*entries) == run.entries;
+    let trailer = Trailer::parse(trailer).ok()?;
     let fan_out_bytes = usize::try_from(pages(run.entries)).ok()?.checked_mul(32)?;
     let ids = before.get(fan_out_bytes..)?;
-    if !known || ids.len() != count as usize * 16 {
+    if trailer.entries != run.entries || ids.len() != trailer.segments as usize * 16 {
         return None;
     }
     let ids = ids.chunks_exact(16).filter_map(|id| id.first_chunk::<16>());

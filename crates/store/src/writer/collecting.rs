@@ -20,7 +20,8 @@ const GROWN: u64 = 4096;
 impl Writer {
     /// Whether the index has grown so much since the last collection that collecting is worth while.
     pub fn has_grown(&self) -> bool {
-        let after = CollectedNote::load(&*self.disk).entries;
+        let note = CollectedNote::load(&*self.disk);
+        let after = note.unwrap_or_default().entries;
         self.repository.index_entries() > after.saturating_add(after / 2).saturating_add(GROWN)
     }
 
@@ -37,7 +38,7 @@ impl Writer {
     /// when there was a commit since the marks were begun.
     pub fn collect(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
         self.usable()?;
-        if !self.pending.is_empty() || !marks.belong_to(&self.view) {
+        if !self.pending.is_empty() || self.prepared.is_some() || !marks.belong_to(&self.view) {
             let why = "the repository changed after its blocks were marked";
             return Err(damaged(&*self.disk, names::HEAD_FILE, why));
         }
@@ -46,7 +47,7 @@ impl Writer {
 
     fn collect_all(&mut self, marks: &Marks, grace: Duration) -> Result<Collected, StoreError> {
         let mut plan = marks.plan()?;
-        let mut note = CollectedNote::load(&*self.disk);
+        let mut note = CollectedNote::load(&*self.disk)?;
         if plan.drop.is_empty() && plan.rewrite.is_empty() {
             note.entries = plan.summary.entries_before;
             self.put_note(Note::Collected, note.encode().as_bytes())?;

@@ -36,7 +36,7 @@ pub(crate) fn clear_leftovers(disk: &dyn Disk, view: &View) -> Result<usize, Sto
         doomed.extend(history_log::leftovers(&epoch, list)?);
     }
     let segments = view.segments();
-    let protected = CollectedNote::load(disk).protected_now();
+    let protected = CollectedNote::load(disk)?.protected_now();
     let kept = |id: FileId| segments.contains(&id) || protected.contains(&id);
     for name in list(names::SEGMENT_DIR)? {
         let id = FileId::parse(&name, names::SEGMENT_ENDING);

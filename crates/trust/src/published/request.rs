@@ -223,7 +223,7 @@ impl Request {
     /// `duration` seconds. Later signers leave the record unchanged.
     ///
     /// # Errors
-    /// [`Reject::NotSigned`] for a key that is not one of the publishers.
+    /// [`Reject::NotSigned`] for a key that is not one of the publishers; the request is unchanged then.
     pub fn sign(
         &mut self,
         examined: &Examined,
@@ -232,13 +232,14 @@ impl Request {
         key: &SecretKey,
     ) -> Result<(), Reject> {
         let public = key.public();
+        // Before anything is signed: a refusal leaves no signature behind.
+        if !examined.roles.publishers.keys().contains(&public) {
+            return Err(Reject::NotSigned("the key is not one of the publishers"));
+        }
         if let Base::Genesis(genesis) = &mut self.base
             && examined.roles.owners.keys().contains(&public)
         {
             genesis.add(key);
-        }
-        if !examined.roles.publishers.keys().contains(&public) {
-            return Err(Reject::NotSigned("the key is not one of the publishers"));
         }
         if self.record.signatures().is_empty() {
             let record = RootRecord {
@@ -276,7 +277,8 @@ impl Examined {
     ///
     /// # Errors
     /// [`Reject::Rollback`] for a lower version than `last`, [`Reject::Fork`] for another record of the same
-    /// version, for other policies, or for a log without `last`.
+    /// version, for other policies, or for a log without `last`; [`Reject::Unproved`] when versions lie between
+    /// them, and the request does not show that their log contains `last`.
     pub fn follows(&self, base: &Base, last: &Head) -> Result<(), Reject> {
         let signed: RootRecord = last.record.statement().read(self.volume)?;
         if self.record.version < signed.version {
@@ -301,7 +303,10 @@ impl Examined {
         let after = last.after_record(&signed)?;
         let (_, before) = head.next_log(self.volume)?;
         let after = after.point(signed.log.epoch);
-        prefix::grown(&after, &self.record.log, &before).map(drop)
+        match prefix::grown(&after, &self.record.log, &before)? {
+            None => Ok(()),
+            Some(_unfinished) => Err(Reject::Unproved),
+        }
     }
 }
 

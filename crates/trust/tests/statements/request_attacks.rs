@@ -4,7 +4,7 @@ use trust::earlier::Leaf;
 use trust::error::Class;
 use trust::head::Head;
 use trust::judge::{Freshness, Terms};
-use trust::policy::{Genesis, Roles, VolumeId};
+use trust::policy::{Genesis, Roles, Threshold, VolumeId};
 use trust::request::{Base, Request};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
@@ -257,6 +257,61 @@ fn signer_refuses_requests_that_do_not_follow_the_version_signed_before() {
     let examined = examine(&seven).unwrap();
     let refused = examined.follows(&seven.base, &known).unwrap_err();
     assert_eq!(refused.class(), Class::Fork);
+}
+
+#[test]
+fn signer_that_skipped_versions_refuses_a_log_that_nothing_proves() {
+    let mut world = World::new();
+    world.publish(1);
+    let two = world.publish(2);
+    world.publish(3);
+    let four = world.publish(4);
+    let five = after(&world, &four, 5);
+    let examined = examine(&five).unwrap();
+    assert_eq!(examined.follows(&five.base, &four), Ok(()));
+    // The frontier of five leaves does not show which three come first.
+    let refused = examined.follows(&five.base, &two);
+    assert_eq!(refused, Err(Reject::Unproved));
+    // The attack: another version 2, and two versions on top of it.
+    let mut forked = World::new();
+    forked.publish(1);
+    let mut record = forked.record(2);
+    record.root = Handle::from_bytes([0xee; 32]);
+    let other = forked.head_of(&record, &[2]);
+    forked.advance(&other);
+    forked.publish(3);
+    let four = forked.publish(4);
+    let five = after(&forked, &four, 5);
+    let examined = examine(&five).unwrap();
+    assert!(examined.follows(&five.base, &two).is_err());
+}
+
+#[test]
+fn refused_signer_leaves_no_signature_on_the_genesis() {
+    let roles = Roles {
+        publishers: Threshold::single(key(2).public()),
+        ..Roles::single(key(1).public())
+    };
+    let genesis = Genesis::new("new", [1; 32], [2; 32], roles).unwrap();
+    let policy = unsigned(&genesis.statement());
+    let (log, _) = trust::head::first_log(&policy).unwrap();
+    let record = RootRecord {
+        policy_hash: policy.hash(),
+        log,
+        ..World::new().record(1)
+    };
+    let mut request = Request {
+        base: Base::Genesis(policy),
+        record: unsigned(&record.statement(genesis.volume_id())),
+    };
+    let before = request.clone();
+    let examined = examine(&request).unwrap();
+    // An owner who is no publisher, and a stranger.
+    for refused in [1, 7] {
+        let refused = request.sign(&examined, NOW, WEEK, &key(refused));
+        assert!(matches!(refused, Err(Reject::NotSigned(_))));
+        assert_eq!(request, before);
+    }
 }
 
 #[test]

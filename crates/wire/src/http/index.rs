@@ -353,8 +353,14 @@ fn spans(numbers: &[usize]) -> Vec<Vec<usize>> {
     spans
 }
 
-fn broken(why: Broken) -> Fault {
-    Fault::Bad(bad_index(why))
+fn broken(why: impl Into<Broken>) -> Fault {
+    Fault::Bad(match why.into() {
+        Broken::Rule(why) => bad_index(why),
+        Broken::Newer(why) => trust::Reject::Unsupported {
+            what: "index run",
+            why,
+        },
+    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,209 @@
+//! The roles of a policy: shown before something is signed under it, and compared with those that the signer
+//! expects.
+//!
+//! The machine that made a request may be compromised. If its policy gives a role to another key too, the owner
+//! of that key can take the volume over, so it must not be signed without a look.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use trust::key::PublicKey;
+use trust::policy::{Roles, Threshold};
+
+use crate::units;
+
+/// A role that a policy gives to keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// They sign policies.
+    Owners,
+    /// They sign versions.
+    Publishers,
+    /// They sign timestamps.
+    Timestamps,
+    /// They cosign the log.
+    Witnesses,
+}
+
+impl Role {
+    const ALL: [Role; 4] = [
+        Role::Owners,
+        Role::Publishers,
+        Role::Timestamps,
+        Role::Witnesses,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Role::Owners => "owners",
+            Role::Publishers => "publishers",
+            Role::Timestamps => "timestamps",
+            Role::Witnesses => "witnesses",
+        }
+    }
+
+    fn of(self, roles: &Roles) -> &Threshold {
+        match self {
+            Role::Owners => &roles.owners,
+            Role::Publishers => &roles.publishers,
+            Role::Timestamps => &roles.timestamps,
+            Role::Witnesses => &roles.witnesses,
+        }
+    }
+}
+
+/// The keys of one role, as the signer expects them: `owners=KEY`, `owners=2/KEY,KEY,KEY`, `witnesses=none`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    role: Role,
+    keys: Threshold,
+}
+
+impl FromStr for Expected {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Expected, String> {
+        let (role, keys) = text
+            .split_once('=')
+            .ok_or("write ROLE=KEY or ROLE=K/KEY,KEY,...")?;
+        let role = Role::ALL.into_iter().find(|r| r.name() == role);
+        let role = role.ok_or("the roles are owners, publishers, timestamps and witnesses")?;
+        if keys == "none" {
+            let keys = Threshold::none();
+            return Ok(Expected { role, keys });
+        }
+        let (needed, keys) = match keys.split_once('/') {
+            Some((needed, keys)) => (needed.parse().ok(), keys),
+            None if keys.contains(',') => {
+                return Err(
+                    "of several keys, say how many must sign: ROLE=K/KEY,KEY,...".to_owned(),
+                );
+            }
+            None => (Some(1), keys),
+        };
+        let needed = needed.ok_or("the number of keys that must sign is not a number")?;
+        let parsed = keys.split(',').map(|key| {
+            let parsed: Result<PublicKey, _> = key.parse();
+            parsed.map_err(|e| format!("`{key}`: {e}"))
+        });
+        let keys = Threshold::new(needed, parsed.collect::<Result<_, _>>()?);
+        let keys = keys.map_err(|e| e.to_string())?;
+        Ok(Expected { role, keys })
+    }
+}
+
+/// Whether the roles are those expected: each role that is not named belongs to `own` alone if it must exist,
+/// and to nobody otherwise.
+pub fn are_expected(roles: &Roles, own: PublicKey, expected: &[Expected]) -> bool {
+    let alone = Roles::single(own);
+    Role::ALL.into_iter().all(|role| {
+        let mut named = expected.iter().filter(|e| e.role == role).peekable();
+        match named.peek() {
+            None => role.of(roles) == role.of(&alone),
+            Some(_) => named.all(|e| e.keys == *role.of(roles)),
+        }
+    })
+}
+
+/// The lines that show the roles: each role with its threshold, and each key.
+pub fn lines(roles: &Roles, own: &PublicKey) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    for role in Role::ALL {
+        let keys = role.of(roles);
+        let mut first = format!("{} of {} must sign", keys.needed(), keys.keys().len());
+        if keys.is_empty() {
+            first = "none".to_owned();
+        }
+        if role == Role::Timestamps && !keys.is_empty() {
+            let most = units::span(Duration::from_secs(roles.timestamp_max));
+            first.push_str(&format!(", for {most} at most"));
+        }
+        lines.push((role.name(), first));
+        for key in keys.keys() {
+            let whose = if key == own { " (this key)" } else { "" };
+            lines.push(("", format!("{key}{whose}")));
+        }
+    }
+    lines
+}
+
+/// The same for JSON.
+pub fn fields(roles: &Roles) -> Value {
+    let mut all = Map::new();
+    for role in Role::ALL {
+        let keys = role.of(roles);
+        let names: Vec<String> = keys.keys().iter().map(PublicKey::to_string).collect();
+        let value = json!({"needed": keys.needed(), "keys": names});
+        all.insert(role.name().to_owned(), value);
+    }
+    Value::Object(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trust::key::SecretKey;
+
+    fn key(number: u8) -> PublicKey {
+        SecretKey::from_seed(&[number; 32]).public()
+    }
+
+    fn expected(text: &str) -> Expected {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn roles_are_expected_only_if_every_key_and_threshold_is() {
+        let own = key(1);
+        let single = Roles::single(own);
+        assert!(are_expected(&single, own, &[]));
+        assert!(!are_expected(&single, key(2), &[]));
+        let two = |needed| Threshold::new(needed, vec![key(1), key(2)]).unwrap();
+        let hostile = |change: &dyn Fn(&mut Roles)| {
+            let mut roles = single.clone();
+            change(&mut roles);
+            roles
+        };
+        let others = [
+            hostile(&|r| r.owners = two(1)),
+            hostile(&|r| r.owners = two(2)),
+            hostile(&|r| r.publishers = two(1)),
+            hostile(&|r| r.publishers = Threshold::single(key(2))),
+            hostile(&|r| r.timestamps = Threshold::single(own)),
+            hostile(&|r| r.witnesses = Threshold::single(own)),
+        ];
+        for roles in &others {
+            assert!(!are_expected(roles, own, &[]), "{roles:?}");
+        }
+        let owners = format!("owners=2/{},{}", key(2), key(1));
+        assert!(are_expected(&others[1], own, &[expected(&owners)]));
+        assert!(!are_expected(&others[0], own, &[expected(&owners)]));
+        assert!(!are_expected(&single, own, &[expected(&owners)]));
+        let publisher = format!("publishers={}", key(2));
+        assert!(are_expected(&others[3], own, &[expected(&publisher)]));
+        // A role that is named twice must be both, which it cannot.
+        let both = [
+            expected(&publisher),
+            expected(&format!("publishers={}", key(1))),
+        ];
+        assert!(!are_expected(&others[3], own, &both));
+        assert!(are_expected(&single, own, &[expected("witnesses=none")]));
+    }
+
+    #[test]
+    fn nonsense_is_no_expectation() {
+        assert_eq!(expected("witnesses=none").keys, Threshold::none());
+        for bad in [
+            "owners".to_owned(),
+            "owners=".to_owned(),
+            "kings=none".to_owned(),
+            format!("owners={},{}", key(1), key(2)),
+            format!("owners=3/{},{}", key(1), key(2)),
+            format!("owners=x/{}", key(1)),
+            format!("owners=2/{},{}", key(1), key(1)),
+        ] {
+            assert!(bad.parse::<Expected>().is_err(), "{bad}");
+        }
+    }
+}

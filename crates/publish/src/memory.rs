@@ -1,0 +1,110 @@
+//! What this machine remembers of its own signatures: the newest head that it signed, and the last leaves of
+//! that head's log.
+//!
+//! Two records of one version are a fork for every reader. So each command that signs does the following under
+//! one lock of this memory: it compares, signs, keeps the new head, and shows it in the repository. The lock is
+//! that of the volume's state (crate `state`).
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use state::{LockedState, VolumeState};
+use store::writer::{Committed, Writer};
+use trust::history::LogPoint;
+use trust::request::Request;
+use trust::signatures::Signatures;
+use trust::statement::VolumeId;
+
+use crate::publish_error::PublishError;
+
+/// How long another process may keep the lock.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The memory of one volume, locked until dropped. Empty where the caller keeps no state: the repository is then
+/// trusted to show what was signed.
+pub(crate) struct Memory(Option<LockedState>);
+
+/// A head to be committed, and the leaves of the log that come with it.
+pub(crate) struct NextHead {
+    pub bytes: Vec<u8>,
+    pub version: u64,
+    pub record_hash: [u8; 32],
+    pub valid_until: u64,
+    /// Epoch, index, leaf.
+    pub leaves: Vec<(u64, u64, Bytes)>,
+    /// The log with all of them.
+    pub log: LogPoint,
+}
+
+impl Memory {
+    /// Takes the lock, waiting for other publishers.
+    pub(crate) fn lock(
+        volume: &VolumeId,
+        state_directory: Option<&Path>,
+    ) -> Result<Memory, PublishError> {
+        let Some(directory) = state_directory else {
+            return Ok(Memory(None));
+        };
+        let state = VolumeState::at(directory, volume);
+        Ok(Memory(Some(state.lock(Instant::now() + PATIENCE)?)))
+    }
+
+    /// The head that was signed last.
+    pub(crate) fn last(&self) -> Result<Option<Vec<u8>>, PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.signed()?),
+            None => Ok(None),
+        }
+    }
+
+    /// The kept leaves `from..until` of a log.
+    pub(crate) fn leaves(&self, epoch: u64, from: u64, until: u64) -> Vec<(u64, Bytes)> {
+        let state = self.0.as_ref();
+        state.map_or_else(Vec::new, |state| state.leaves(epoch, from, until))
+    }
+
+    /// Keeps a head before anybody else sees it.
+    pub(crate) fn keep(&self, head: &[u8]) -> Result<(), PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.keep_signed(head)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a signed version the repository's newest, in the order that survives a crash: the log, this
+    /// memory, the head.
+    pub(crate) fn show(
+        &self,
+        writer: &mut Writer,
+        head: &NextHead,
+    ) -> Result<Committed, PublishError> {
+        for (epoch, index, leaf) in &head.leaves {
+            writer.put_log_leaf(*epoch, *index, leaf)?;
+            if let Some(state) = &self.0 {
+                state.keep_leaf(*epoch, *index, leaf)?;
+            }
+        }
+        writer.tile_log(&head.log);
+        self.keep(&head.bytes)?;
+        Ok(writer.commit(&head.bytes)?)
+    }
+}
+
+impl NextHead {
+    /// The head of a signed request. Does not check whether its signatures suffice.
+    pub(crate) fn of(request: &Request) -> Result<NextHead, PublishError> {
+        let examined = request.examine(&mut Signatures::default())?;
+        let head = request.head(&examined);
+        let mut log = head.frontier.clone();
+        log.push(head.record.statement().bytes())?;
+        Ok(NextHead {
+            bytes: head.encode()?,
+            log: log.point(examined.record.log.epoch),
+            version: examined.record.version,
+            record_hash: request.record.hash(),
+            valid_until: examined.record.until(),
+            leaves: request.leaves(&examined),
+        })
+    }
+}
