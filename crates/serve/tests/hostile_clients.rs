@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use serve::mirror::Options;
 use serve::net::Limits;
 use store::{BlockStore, Replica};
-use support::{Running, TestReader, VOLUME, eventually, noise, record};
+use support::{Running, SEGMENT, TestReader, VOLUME, eventually, noise, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use wire::frame::{HELLO, Header, take};
@@ -203,27 +203,39 @@ async fn who_does_not_read_is_held_back_then_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_too_much_is_held_others_are_told_so() {
-    let records: Vec<_> = (0..16).map(|n| record(n, 64 << 10)).collect();
     let limits = Limits {
         max_held_bytes: 100_000,
         write_timeout: Duration::from_secs(60),
         ..Limits::default()
     };
-    let server = Running::start(Arc::new(TestReader::new(&records)), limits);
-    let want: Vec<_> = records.iter().map(|r| r.handle).collect();
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    let stream = socket.connect(server.address).await.unwrap();
-    let mut requests = BytesMut::from(&HELLO[..]);
-    (1..=100).for_each(|id| put_get_data(&mut requests, id, &VOLUME, 0, &want));
-    let _ = stream.try_write(&requests);
-    eventually("the slow one holds", || {
+    let server = Running::start(Arc::new(TestReader::new(&[])), limits);
+    let mut slow = Vec::new();
+    for address in ["127.0.0.2:0", "127.0.0.3:0"] {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.bind(address.parse().unwrap()).unwrap();
+        let mut stream = socket.connect(server.address).await.unwrap();
+        let mut requests = BytesMut::from(&HELLO[..]);
+        for id in 1..=100 {
+            let request = Request::Range {
+                volume: VOLUME,
+                object: SEGMENT,
+                offset: 0,
+                len_bytes: 300_000,
+            };
+            request.put(id, &mut requests);
+        }
+        stream.write_all(&requests).await.unwrap();
+        slow.push(stream);
+    }
+    // Each gets the least that a client may hold.
+    eventually("the slow ones hold", || {
         server.counters.net.held_bytes.get() > 100_000
     })
     .await;
     let error = server.store().head().await.unwrap_err();
     assert!(error.to_string().contains("too much in flight"), "{error}");
-    drop(stream);
+    drop(slow);
     eventually("all is free", || server.counters.net.held_bytes.get() == 0).await;
     assert!(server.store().head().await.is_ok());
     server.stop().await;

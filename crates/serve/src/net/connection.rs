@@ -13,10 +13,12 @@ use trust::Reject;
 use wire::frame::{self, HEADER_BYTES, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
 use wire::refusal::ErrorCode;
 
+use crate::net::account::Account;
 use crate::net::end::End;
 use crate::net::limiter::Permit;
 use crate::net::mailbox::{Letter, Progress};
 use crate::net::outbox::Outbox;
+use crate::net::pace::Pace;
 use crate::net::peer::Peer;
 use crate::net::service::{Hints, Host, Mail, Opening, Request, Responder, Service};
 
@@ -26,11 +28,13 @@ pub(super) const READ_BUFFER_BYTES: usize = 4096;
 pub(crate) struct Connection<S: Service> {
     pub(super) host: Arc<Host<S>>,
     peer: Peer,
+    pub(super) account: Arc<Account>,
     _permit: Permit,
     /// Made when the client's hello has come.
     session: Option<S::Session>,
     pub(super) buffer: BytesMut,
     pub(super) outbox: Outbox,
+    pub(super) pace: Pace,
     pub(super) mail: Mail,
     pub(super) hints: Hints,
     /// How the client broke the protocol, until [`super::run`] tells it.
@@ -57,12 +61,14 @@ impl<S: Service> Connection<S> {
         // The client does not wait for the hello, so it leaves with the first answer.
         outbox.raw(&frame::hello(S::PROTOCOL));
         Connection {
+            account: Account::new(Arc::clone(&host.resources), &permit),
             host,
             peer,
             _permit: permit,
             session: None,
             buffer: BytesMut::new(),
             outbox,
+            pace: Pace::default(),
             mail: Mail::default(),
             hints: Hints::default(),
             rejected: None,
@@ -84,9 +90,9 @@ impl<S: Service> Connection<S> {
     }
 
     /// Whether the connection may read: not when it has a long body in memory and the server is
-    /// crowded.
+    /// crowded with this client's answers or with others'.
     pub(super) fn may_read(&self) -> bool {
-        self.buffer.len() < MAX_REQUEST_BYTES || !self.host.resources.is_crowded()
+        self.buffer.len() < MAX_REQUEST_BYTES || self.account.has_room()
     }
 
     /// The header of the first request in the buffer; `None` until the whole request is there.
@@ -134,7 +140,7 @@ impl<S: Service> Connection<S> {
             peer: self.peer,
             flags,
             mail: &mut self.mail,
-            resources: &self.host.resources,
+            account: &self.account,
         }));
         Ok(true)
     }
@@ -153,7 +159,7 @@ impl<S: Service> Connection<S> {
             self.buffer.reserve(missing.min(MAX_REQUEST_BYTES));
         }
         if bytes > MAX_REQUEST_BYTES {
-            self.account();
+            self.settle();
         }
     }
 
@@ -177,7 +183,7 @@ impl<S: Service> Connection<S> {
             outbox: &mut self.outbox,
             hints: &mut self.hints,
             mail: &mut self.mail,
-            resources: &self.host.resources,
+            account: &self.account,
         };
         let handled = self.host.service.request(session, request, responder);
         self.buffer.advance(end);
@@ -222,7 +228,7 @@ impl<S: Service> Connection<S> {
         match letter {
             Letter::Push { id, message, held } => {
                 self.outbox.message(message.0, id, message.1);
-                self.account();
+                self.settle();
                 drop(held);
             }
             Letter::Answer {
@@ -244,7 +250,7 @@ impl<S: Service> Connection<S> {
                     Progress::Refused(code, text) => self.outbox.error(id, code, &text),
                     Progress::Busy => self.busy(id),
                 }
-                self.account();
+                self.settle();
                 drop(held);
             }
         }
@@ -254,23 +260,22 @@ impl<S: Service> Connection<S> {
     pub(super) fn shrink(&mut self) {
         if self.buffer.is_empty() && self.buffer.capacity() > READ_BUFFER_BYTES {
             self.buffer = BytesMut::new();
-            self.account();
+            self.settle();
         }
     }
 
     /// Brings the server's account up to date with what this connection holds.
-    pub(super) fn account(&mut self) {
+    pub(super) fn settle(&mut self) {
         let long = self.buffer.capacity() > 2 * MAX_REQUEST_BYTES;
         let buffer = if long { self.buffer.capacity() } else { 0 };
-        self.account_for(self.outbox.left_bytes() + buffer);
+        self.settle_for(self.outbox.left_bytes() + buffer);
     }
 
-    pub(super) fn account_for(&mut self, bytes: usize) {
-        let held = &self.host.resources.counters().held_bytes;
+    pub(super) fn settle_for(&mut self, bytes: usize) {
         if bytes > self.held_bytes {
-            held.add((bytes - self.held_bytes) as u64);
-        } else {
-            held.subtract((self.held_bytes - bytes) as u64);
+            self.account.add((bytes - self.held_bytes) as u64);
+        } else if bytes < self.held_bytes {
+            self.account.subtract((self.held_bytes - bytes) as u64);
         }
         self.held_bytes = bytes;
     }
@@ -318,7 +323,7 @@ impl<S: Service> Connection<S> {
 
 impl<S: Service> Drop for Connection<S> {
     fn drop(&mut self) {
-        self.account_for(0);
+        self.settle_for(0);
     }
 }
 

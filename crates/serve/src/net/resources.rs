@@ -1,9 +1,6 @@
-//! What all connections of a server share: limits, counters, and the account of bytes in memory.
+//! What all connections of a server share: limits, counters, and the number of connections.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
 
 use crate::net::counters::Counters;
 use crate::net::end::End;
@@ -11,12 +8,7 @@ use crate::net::limiter::{ConnectionLimiter, Full};
 use crate::net::limits::Limits;
 use crate::net::peer::Peer;
 
-/// How long a request waits for others' answers to leave memory before it is refused.
-const BUSY_WAIT: Duration = Duration::from_secs(2);
-/// How often a waiter looks at the account.
-pub(crate) const BUSY_STEP: Duration = Duration::from_millis(5);
-
-/// Limits, counters and the account of held bytes of one server. Its service may use them, too.
+/// Limits and counters of one server. Its service may use them, too.
 pub struct Resources {
     limits: Limits,
     counters: Arc<Counters>,
@@ -50,31 +42,6 @@ impl Resources {
         &self.limiter
     }
 
-    /// Whether answers for slow clients take so much memory that new requests must wait.
-    pub fn is_crowded(&self) -> bool {
-        self.counters.held_bytes.get() > self.limits.max_held_bytes as u64
-    }
-
-    /// Waits up to two seconds for answers to leave memory; false when too much stays.
-    pub async fn wait_for_room(&self) -> bool {
-        let until = Instant::now() + BUSY_WAIT;
-        while self.is_crowded() {
-            if Instant::now() >= until {
-                return false;
-            }
-            sleep(BUSY_STEP).await;
-        }
-        true
-    }
-
-    /// Puts `bytes` on the account until the guard is dropped.
-    pub fn hold(self: &Arc<Self>, bytes: usize) -> Held {
-        let bytes = bytes as u64;
-        self.counters.held_bytes.add(bytes);
-        let resources = Arc::clone(self);
-        Held { resources, bytes }
-    }
-
     /// Counts and logs the end of a connection.
     pub(crate) fn ended(&self, peer: Peer, end: &End) {
         let counters = &self.counters;
@@ -106,17 +73,5 @@ impl Resources {
             }
         }
         self.counters.turned_away.add(1);
-    }
-}
-
-/// Bytes on a server's account, taken off when this is dropped.
-pub struct Held {
-    resources: Arc<Resources>,
-    bytes: u64,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.resources.counters.held_bytes.subtract(self.bytes);
     }
 }
