@@ -72,6 +72,11 @@ pub enum Fault {
         /// What happened.
         cause: String,
     },
+    /// It needs a newer bulla.
+    Unsupported {
+        /// What it said, with its name.
+        cause: String,
+    },
     /// It denied some of the blocks.
     Denied {
         /// The mirror.
@@ -190,6 +195,7 @@ impl Mirror {
         match cause {
             Cause::Outage | Cause::Stall => state.counts.failures += 1,
             Cause::Lie => state.counts.wrong += 1,
+            Cause::Newer => {}
         }
         state.breaker.bad(cause, Instant::now());
         state.last_fault = Some(words);
@@ -289,6 +295,13 @@ impl Mirrors {
     pub fn record_lie(&self, index: usize, words: String) {
         if let Some(mirror) = self.mirrors.get(index) {
             mirror.faulty(Cause::Lie, words);
+        }
+    }
+
+    /// Records that the `index`th mirror needs a newer bulla. It is set aside without blame.
+    pub fn record_unsupported(&self, index: usize, words: String) {
+        if let Some(mirror) = self.mirrors.get(index) {
+            mirror.faulty(Cause::Newer, words);
         }
     }
 
@@ -407,6 +420,9 @@ impl Mirrors {
                 None => ready.push((mirror.rank(&state, now), mirror)),
                 // Wrong answers are detected, so such a mirror is better than none.
                 Some((_, Cause::Lie)) => liars.push(mirror),
+                Some((_, Cause::Newer)) => order.out.push(Fault::Unsupported {
+                    cause: state.last_fault.clone().unwrap_or_default(),
+                }),
                 Some((left, _)) => {
                     let fault = state.last_fault.as_deref().unwrap_or("it failed recently");
                     order.out.push(Fault::Failed {

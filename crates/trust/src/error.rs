@@ -103,6 +103,8 @@ pub enum Reject {
 pub enum Class {
     /// No answer, or an answer that decides nothing.
     Unavailable,
+    /// Made by a later bulla, in a form that this one does not know. Nobody is to blame.
+    Unsupported,
     /// The statement is too old to be believed.
     Expired,
     /// Bytes differ from what was signed.
@@ -124,7 +126,7 @@ impl Reject {
     }
 
     /// Whether the rejected block matches its handle all the same. Then every honest replica gives the same
-    /// bytes, and the publisher is at fault.
+    /// bytes: the publisher is at fault, or uses a later bulla.
     pub fn is_publishers_fault(&self) -> bool {
         matches!(self, Reject::BadTree { .. } | Reject::Unsupported { .. })
     }
@@ -138,6 +140,7 @@ impl Reject {
                 Class::Expired
             }
             Reject::NotPinned(_) | Reject::Unproved => Class::Unavailable,
+            Reject::Unsupported { .. } => Class::Unsupported,
             Reject::WrongBlock
             | Reject::WrongKind { .. }
             | Reject::BadFrame(_)
@@ -145,8 +148,7 @@ impl Reject {
             | Reject::BadTree { .. }
             | Reject::NotSigned(_)
             | Reject::WrongVolume
-            | Reject::BadHistory(_)
-            | Reject::Unsupported { .. } => Class::Integrity,
+            | Reject::BadHistory(_) => Class::Integrity,
         }
     }
 }
@@ -163,11 +165,17 @@ mod tests {
     fn evidence_of_an_attack_is_graver_than_an_outage() {
         let order = [
             Class::Unavailable,
+            Class::Unsupported,
             Class::Expired,
             Class::Integrity,
             Class::Rollback,
             Class::Fork,
         ];
         assert!(order.is_sorted_by(|a, b| a < b));
+        let later = Reject::Unsupported {
+            what: "x",
+            why: "format 9".into(),
+        };
+        assert_eq!(later.class(), Class::Unsupported);
     }
 }

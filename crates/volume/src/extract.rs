@@ -259,7 +259,7 @@ impl Work {
                 // The reader has checked names already; what leaves the directory is checked twice.
                 check_name(&name).map_err(|why| ExtractError::Read {
                     path: shown(&frame.path),
-                    why: ReadError::Malformed(why),
+                    why: ReadError::of_signed(why),
                 })?;
                 return Ok(Some((name, inode)));
             }

@@ -157,9 +157,10 @@ impl Search<'_> {
     fn withheld(&self, tellers: &[VerifiedHead], error: &VolumeError) {
         for teller in tellers {
             let (replica, version) = (&teller.place, teller.offer.record.version);
-            if matches!(error, VolumeError::Read(ReadError::Malformed(_))) {
+            use ReadError::{Malformed, Unsupported};
+            if matches!(error, VolumeError::Read(Malformed(_) | Unsupported { .. })) {
                 // It is what was signed: no replica is to blame.
-                tracing::error!(%replica, version, %error, "announces a version that is malformed");
+                tracing::error!(%replica, version, %error, "announces a version that cannot be read");
                 continue;
             }
             tracing::error!(%replica, version, %error, "announces a version and withholds it");

@@ -132,7 +132,7 @@ pub async fn verify(
             what: "volume",
             why: "it does not hold as much as its publisher signed",
         };
-        report.damaged(Bytes::new(), ReadError::Malformed(why));
+        report.damaged(Bytes::new(), ReadError::of_signed(why));
     }
     Ok(report)
 }
@@ -240,7 +240,7 @@ impl Walk<'_> {
                     what: "directory",
                     why: "nested too deeply",
                 };
-                self.report.damaged(path, ReadError::Malformed(why));
+                self.report.damaged(path, ReadError::of_signed(why));
             } else {
                 stack.push(Frame::new(path, inode));
             }
@@ -339,7 +339,7 @@ impl Walk<'_> {
                     let node = blocks
                         .get::<ArrayNode>(&handle, Expect::Nothing, self.how())
                         .await?;
-                    node.check(level, len).map_err(ReadError::Malformed)?;
+                    node.check(level, len).map_err(ReadError::of_signed)?;
                     stack.extend(node.children());
                 }
             }

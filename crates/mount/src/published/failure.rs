@@ -69,6 +69,9 @@ impl Failure {
             Some(Class::Unavailable) => {
                 tracing::warn!(operation, path = path(), %error, "not available");
             }
+            Some(Class::Unsupported) => {
+                tracing::warn!(operation, path = path(), %error, "of a later bulla");
+            }
             // `freshness` tells it once, when it happens.
             Some(Class::Expired) => tracing::debug!(operation, path = path(), %error),
             None => tracing::debug!(operation, path = path(), %error),

@@ -25,6 +25,12 @@ use crate::net::service::{Hints, Host, Mail, Opening, Request, Responder, Servic
 /// Buffer of a connection that waits for its next request, bytes.
 pub(super) const READ_BUFFER_BYTES: usize = 4096;
 
+/// An unknown request.
+struct Skipped {
+    id: u32,
+    left_bytes: usize,
+}
+
 pub(crate) struct Connection<S: Service> {
     pub(super) host: Arc<Host<S>>,
     peer: Peer,
@@ -39,6 +45,8 @@ pub(crate) struct Connection<S: Service> {
     pub(super) hints: Hints,
     /// How the client broke the protocol, until [`super::run`] tells it.
     pub(super) rejected: Option<Reject>,
+    /// An unknown request whose body is still coming.
+    skipped: Option<Skipped>,
     /// Bytes of the outbox and the buffer that are on the server's account.
     held_bytes: usize,
     /// When the first bytes of the request in `buffer` came, and how many it has.
@@ -72,6 +80,7 @@ impl<S: Service> Connection<S> {
             mail: Mail::default(),
             hints: Hints::default(),
             rejected: None,
+            skipped: None,
             held_bytes: 0,
             begun: None,
             last_active: since,
@@ -103,20 +112,12 @@ impl<S: Service> Connection<S> {
         if self.session.is_none() && !self.greet()? {
             return Ok(None);
         }
-        let Some(session) = &self.session else {
-            return Ok(None);
-        };
-        let header = Header::peek(&self.buffer, usize::MAX)?;
-        if let Some(header) = &header {
-            if header.id == 0 {
-                return Err(malformed("id 0"));
+        let mut header = self.peek()?;
+        while self.skipped.is_some() {
+            if !self.skip() {
+                return Ok(None);
             }
-            let most = self.host.service.max_body_bytes(session, header.kind);
-            match most {
-                None => return Err(malformed("unknown type")),
-                Some(most) if header.body_bytes > most => return Err(malformed("too long")),
-                Some(_) => {}
-            }
+            header = self.peek()?;
         }
         let bytes = header.map_or(0, |h| HEADER_BYTES.saturating_add(h.body_bytes));
         if header.is_some() && self.buffer.len() >= bytes {
@@ -125,6 +126,55 @@ impl<S: Service> Connection<S> {
         }
         self.wait_for_rest(bytes);
         Ok(None)
+    }
+
+    /// The header at the front of the buffer, if it is there. That of an unknown request is taken off.
+    fn peek(&mut self) -> Result<Option<Header>, Reject> {
+        let (None, Some(session)) = (&self.skipped, &self.session) else {
+            return Ok(None);
+        };
+        let Some(header) = Header::peek(&self.buffer, usize::MAX)? else {
+            return Ok(None);
+        };
+        if header.id == 0 {
+            return Err(malformed("id 0"));
+        }
+        let known = self.host.service.max_body_bytes(session, header.kind);
+        match known.or(frame::unknown_request_bytes(header.kind)) {
+            None => return Err(malformed("unknown type")),
+            Some(most) if header.body_bytes > most => return Err(malformed("too long")),
+            Some(_) => {}
+        }
+        if known.is_some() {
+            return Ok(Some(header));
+        }
+        self.buffer.advance(HEADER_BYTES);
+        let since = self.begun.map_or_else(Instant::now, |(since, _)| since);
+        self.begun = Some((since, header.body_bytes));
+        self.skipped = Some(Skipped {
+            id: header.id,
+            left_bytes: header.body_bytes,
+        });
+        Ok(None)
+    }
+
+    /// Drops what has come of an unknown request, and refuses it when all has; false until then.
+    fn skip(&mut self) -> bool {
+        let Some(skipped) = &mut self.skipped else {
+            return true;
+        };
+        let here = skipped.left_bytes.min(self.buffer.len());
+        self.buffer.advance(here);
+        skipped.left_bytes -= here;
+        if skipped.left_bytes > 0 {
+            return false;
+        }
+        let id = skipped.id;
+        self.skipped = None;
+        self.begun = None;
+        self.outbox
+            .error(id, ErrorCode::UNSUPPORTED, "unknown type of request");
+        true
     }
 
     /// Takes the client's hello; false until it is whole.

@@ -52,7 +52,7 @@ impl Resources {
             End::Unanswered => {
                 tracing::warn!(%peer, "the service did not complete a request in time");
             }
-            End::Closed | End::Broken(_) | End::Stopping => {}
+            End::Closed | End::Broken(_) | End::Unsupported(_) | End::Stopping => {}
         }
         tracing::debug!(%peer, %end, "connection closed");
     }

@@ -36,6 +36,7 @@ impl<S: Service> Connection<S> {
         let end = self.serve(stream, &mut stop).await;
         let parting = match &end {
             End::Malformed(why) => Some((ErrorCode::MALFORMED, why.to_string())),
+            End::Unsupported(_) => Some((ErrorCode::UNSUPPORTED, spoken(S::PROTOCOL))),
             End::Stopping => Some((ErrorCode::STOPPING, "the server stops".to_owned())),
             End::Unanswered => Some((ErrorCode::STORAGE, "the service does not answer".to_owned())),
             _ => None,
@@ -100,14 +101,14 @@ impl<S: Service> Connection<S> {
         self.take_mail()?;
         let limit = self.host.resources.limits().gather_bytes;
         while self.may_start() && self.outbox.left_bytes() < limit {
-            let Some(header) = self.next_request().map_err(End::Malformed)? else {
+            let Some(header) = self.next_request()? else {
                 break;
             };
             if !self.account.has_room() && !self.room(stream).await? {
                 self.refuse_busy(header);
                 continue;
             }
-            self.answer(header).map_err(End::Malformed)?;
+            self.answer(header)?;
             if std::mem::take(&mut self.hints.costly) {
                 // A client that sends many of them waits for all others in between.
                 tokio::task::yield_now().await;
@@ -159,6 +160,11 @@ impl<S: Service> Connection<S> {
         self.last_active = Instant::now();
         Ok(())
     }
+}
+
+/// What a client of another protocol is told.
+fn spoken(protocol: u8) -> String {
+    format!("this server speaks protocol {protocol}")
 }
 
 /// Writes once; when nothing is left, flushes the stream and gives 0.

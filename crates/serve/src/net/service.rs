@@ -32,9 +32,9 @@ pub trait Service: Send + Sync + 'static {
     /// Largest body of a request of this type, bytes. Called when the header has come and before
     /// any memory is taken for the body; a client that sends a longer one is malformed.
     ///
-    /// `None` for a type that the service does not know: the client is malformed and the connection
-    /// ends. A service that wants to refuse an unknown type and go on gives it a bound, and answers
-    /// with [`Responder::refuse`].
+    /// `None` for a type that the service does not know: its body is skipped as it comes, within
+    /// [`wire::frame::unknown_request_bytes`], and the client is told [`ErrorCode::UNSUPPORTED`]. The
+    /// connection stays.
     fn max_body_bytes(&self, session: &Self::Session, kind: u8) -> Option<usize>;
 
     /// Handles a request. A request may stay without an answer (a keep-alive, for example).

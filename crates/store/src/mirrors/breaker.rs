@@ -13,6 +13,9 @@ const OUTAGE_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration
 /// The first pause after a wrong answer, and the longest.
 const LIE_PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
+/// The pause after a mirror turned out to need a newer bulla. It is no fault and does not double.
+const NEWER_PAUSE: Duration = Duration::from_secs(30);
+
 /// Why a mirror is set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
@@ -22,6 +25,8 @@ pub(super) enum Cause {
     Stall,
     /// It gave a wrong block or an invalid answer.
     Lie,
+    /// It speaks a later protocol or keeps a later format.
+    Newer,
 }
 
 impl std::fmt::Display for Cause {
@@ -30,6 +35,7 @@ impl std::fmt::Display for Cause {
             Cause::Outage => "it failed",
             Cause::Stall => "it stalled",
             Cause::Lie => "it gave a wrong answer",
+            Cause::Newer => "it needs a newer bulla",
         })
     }
 }
@@ -56,6 +62,7 @@ impl Breaker {
     /// Records a fault.
     pub(super) fn bad(&mut self, cause: Cause, now: Instant) {
         let (count, (first, longest)) = match cause {
+            Cause::Newer => (1, (NEWER_PAUSE, NEWER_PAUSE)),
             Cause::Lie => {
                 self.lies = self.lies.saturating_add(1);
                 (self.lies, LIE_PAUSE)

@@ -225,6 +225,7 @@ impl HttpStore {
                 place,
                 cause: format!("{what}, and its newest head still names it"),
             },
+            Fault::Bad(Reject::Unsupported { why, .. }) => StoreError::Unsupported { place, why },
             Fault::Bad(why) => StoreError::BadAnswer { place, why },
             Fault::NoHead => StoreError::NoVolume { place },
         }
