@@ -31,6 +31,8 @@ pub enum Lie {
     DenyBlocks,
     /// Denies the volume.
     DenyVolume,
+    /// No lie: it speaks a later protocol, so that nothing can be asked of it.
+    LaterProtocol,
     /// Answers nothing, for ever.
     Stall,
     /// Answers each question after this long.
@@ -80,6 +82,13 @@ impl<R: Replica> Liar<R> {
 
     fn lie(&self) -> Lie {
         self.lie.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn later(&self) -> StoreError {
+        StoreError::Unsupported {
+            place: self.place.clone(),
+            why: "protocol 7".to_owned(),
+        }
     }
 
     fn spoil(&self, lie: &Lie, records: Vec<Record>) -> Vec<Record> {
@@ -142,6 +151,7 @@ impl<R: Replica> BlockStore for Liar<R> {
                         place: self.place.clone(),
                     });
                 }
+                Lie::LaterProtocol => return Err(self.later()),
                 _ => {}
             }
             let records = self.honest.get_many(want, around).await?;
@@ -158,6 +168,7 @@ impl<R: Replica> Replica for Liar<R> {
                 Lie::DenyVolume => Err(StoreError::NoVolume {
                     place: self.place.clone(),
                 }),
+                Lie::LaterProtocol => Err(self.later()),
                 Lie::Head(head) => Ok(head),
                 Lie::Slow(time) => {
                     tokio::time::sleep(time).await;

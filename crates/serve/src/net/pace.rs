@@ -98,7 +98,7 @@ mod tests {
             let served = served(bytes, step).await;
             assert!(served >= 9 * second && served <= 21 * second, "{served:?}");
         }
-        assert!(served(1100, second).await >= 3600 * second);
+        assert!(served(1200, second).await >= 3600 * second);
         assert!(served(120, tick).await >= 3600 * second);
     }
 

@@ -19,6 +19,7 @@ enum Does {
     Stall,
     Lie,
     Deny,
+    Newer,
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -99,6 +100,10 @@ impl BlockStore for Fake {
                 Does::Lie => give(false),
                 Does::Deny => Ok(Vec::new()),
                 Does::Stall => std::future::pending().await,
+                Does::Newer => Err(StoreError::Unsupported {
+                    place: self.name.clone(),
+                    why: "protocol 7".to_owned(),
+                }),
                 Does::Fail => Err(StoreError::Unavailable {
                     place: self.name.clone(),
                     cause: "test".to_owned(),
@@ -379,4 +384,36 @@ async fn heads_do_not_wait_for_silent_mirrors() {
     assert_eq!(started.elapsed(), 510 * MS);
     assert_eq!(heads.len(), 1);
     assert_eq!(heads[0].0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirror_of_a_later_protocol_is_passed_over_without_blame() {
+    let newer = Fake::new("newer", Does::Newer);
+    let good = Fake::new("good", Does::Answer(10 * MS));
+    let both = mirrors(&[&newer, &good]);
+    for _ in 0..50 {
+        assert_eq!(get(&both).await.unwrap(), 10 * MS);
+    }
+    assert_eq!(newer.asked(), 1);
+    let status = &both.status()[0];
+    assert_eq!((status.counts.failures, status.counts.wrong), (0, 0));
+    let (left, why) = status.set_aside.clone().unwrap();
+    assert!(why.contains("needs a newer bulla: protocol 7"), "{why}");
+    // Nothing doubles: it is asked again at the same pace.
+    for _ in 0..20 {
+        tokio::time::sleep(left).await;
+        get(&both).await.unwrap();
+    }
+    assert!(newer.asked() >= 15, "{}", newer.asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirrors_of_a_later_protocol_alone_need_a_newer_bulla() {
+    let fakes = ["a", "b"].map(|name| Fake::new(name, Does::Newer));
+    let both = mirrors(&[&fakes[0], &fakes[1]]);
+    for _ in 0..3 {
+        let faults = get(&both).await.unwrap_err();
+        let newer = |fault: &Fault| matches!(fault, Fault::Unsupported { .. });
+        assert!(faults.len() == 2 && faults.iter().all(newer), "{faults:?}");
+    }
 }
