@@ -5,7 +5,7 @@
 # A tree for the demo: `make demo DIR=/some/tree`.
 DIR ?=
 
-# Where `make install` puts things; DESTDIR is put before every path.
+# The directory for `make install`. DESTDIR is put before every path.
 PREFIX ?= /usr/local
 DESTDIR ?=
 
@@ -31,11 +31,11 @@ lint:
 build: install-deps
 	cargo build --release --package bulla
 
-# After `make build`; as root unless DESTDIR or PREFIX is yours.
+# After `make build`. Needs root, unless you can write to DESTDIR or PREFIX.
 install:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" ./scripts/install.sh
 
-# A package in target/, of what `make build` built.
+# Makes a package in target/ from the result of `make build`.
 deb:
 	@./scripts/deb.sh
 

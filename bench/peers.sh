@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what bulla-bench compares with, from Debian's packages, and shows the versions.
-# Needs root; on a machine that has them it changes nothing.
+# Installs the peers of bulla-bench from Debian's packages, and prints their versions.
+# Needs root. Changes nothing if all are installed.
 set -eu
 
 packages="
@@ -28,8 +28,8 @@ if [ -n "$missing" ]; then
         echo "missing:$missing; run this as root" >&2
         exit 1
     fi
-    # The bench starts servers of its own: installing must not start the system's. A policy that
-    # the administrator has put there is left alone.
+    # The bench starts servers of its own, so the installation must not start the system's. An existing
+    # policy of the administrator is not changed.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         printf '#!/bin/sh\nexit 101\n' >"$policy"

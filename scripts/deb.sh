@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a Debian package of a built bulla with dpkg-deb alone: deb.sh [DIRECTORY], by default target/.
-# The last line printed is its path.
-#   DEB_MAINTAINER="Name <mail>"  who answers for it
+# Makes a Debian package of a built bulla, with dpkg-deb only: deb.sh [DIRECTORY], by default target/.
+# The last line of the output is the path of the package.
+#   DEB_MAINTAINER="Name <mail>"  the maintainer
 #   DEB_COMPRESSION=none          as dpkg-deb -Z
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ program="${BULLA_PROGRAM:-target/release/bulla}"
 maintainer="${DEB_MAINTAINER:-unknown <unknown@invalid>}"
 if ! command -v dpkg-deb >/dev/null 2>&1; then
     echo "error: dpkg-deb is missing" >&2
-    echo "hint: a Debian package is made on Debian or a relative; elsewhere use make install" >&2
+    echo "hint: a Debian package can only be made on Debian or a similar system; elsewhere use make install" >&2
     exit 1
 fi
 
@@ -26,7 +26,7 @@ find "$stage/usr/share/man" -type f -exec gzip -9n {} +
 
 version="$("$program" --json version | sed 's/.*"version":"\([^"]*\)".*/\1/')"
 architecture="$(dpkg --print-architecture)"
-# The C library of this machine or a newer one: the only one that is linked, with its compiler's.
+# Requires the C library of this machine or a newer one. Only libc and libgcc are linked.
 libc="$(dpkg-query -W -f '${Version}' libc6 | sed 's/-.*//')"
 mkdir "$stage/DEBIAN"
 cat >"$stage/usr/share/doc/bulla/copyright" <<COPYRIGHT
@@ -49,10 +49,10 @@ Installed-Size: $(du -sk --exclude DEBIAN "$stage" | cut -f1)
 Depends: libc6 (>= $libc), libgcc-s1
 Recommends: fuse3, ca-certificates
 Description: file systems on storage that nobody has to trust
- A publisher signs a tree once; any machine may serve it; readers mount it, and
- every byte is checked on the way.
+ A publisher signs a directory tree. Any machine can serve it. Readers mount it
+ and verify each byte before they use it.
 CONTROL
-# What lies in DPKG_ROOT belongs to another system, whose services are not ours to touch.
+# With DPKG_ROOT the files belong to another system, so no service of this one is changed.
 cat >"$stage/DEBIAN/postinst" <<'POSTINST'
 #!/bin/sh
 set -e

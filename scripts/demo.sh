@@ -32,7 +32,7 @@ cleanup() {
     rm -rf --one-file-system "$work"
     exit "$code"
 }
-# A test may bring a program that is already built.
+# A test can set BULLA_PROGRAM to a program that is already built.
 bulla="${BULLA_PROGRAM:-$PWD/target/release/bulla}"
 trap cleanup EXIT
 trap 'exit 130' INT TERM
@@ -46,7 +46,7 @@ export BULLA_CONFIG="$work/config.toml"
 : >"$BULLA_CONFIG"
 began="$(now)"
 
-# A tree that every machine has, of some thousand files and no more than a gigabyte.
+# A tree that every machine has, with some thousand files and at most a gigabyte.
 choose() {
     for candidate in /usr/share/doc /usr/include /usr/share/perl /usr/lib/python3 /usr/share/zoneinfo /usr/share /etc; do
         [ -d "$candidate" ] || continue
@@ -114,8 +114,8 @@ if [ "$code" -eq 31 ]; then
 fi
 [ "$code" -eq 0 ] || exit "$code"
 
-# Kind, mode, size, time to the nanosecond, link count and target of everything; a directory's size
-# and link count are the file system's own business.
+# Kind, mode, size, time to the nanosecond, link count and target of each file. Sizes and link counts of
+# directories are left out, because they depend on the file system.
 listing() {
     (cd "$1" && find . \( -type d -printf '%P|%y|%m|%T@\n' \) -o -printf '%P|%y|%m|%s|%T@|%n|%l\n' | sort)
 }
@@ -128,13 +128,13 @@ cmp "$work/tree.list" "$work/mnt.list" || fail "attributes differ" "diff $work/t
 diff -r --no-dereference "$tree" "$mnt" || fail "contents differ" "this is a defect of bulla"
 echo "equal: $(wc -l <"$work/mnt.list") entries, in $(since "$t") s"
 
-say "Read it all again, by tar"
+say "Read everything again with tar"
 t="$(now)"
 (cd "$mnt" && tar cf - .) | wc -c >/dev/null
 read_s="$(since "$t")"
 echo "$files files in $read_s s: $(rate "$files" "$read_s") files/s, $(rate "$((bytes / 1048576))" "$read_s") MiB/s"
 
-say "Publish a change, and see it arrive"
+say "Publish a change, and wait until the mount shows it"
 cp -a "$work/repo" "$work/old-repo" # for the liar below
 echo "hello from version 2" >"$tree/NEWS.demo"
 show "bulla publish tree repo --key key"
@@ -151,7 +151,7 @@ arrive_s="$(since "$t")"
 echo "the mount shows it after $arrive_s s: $(cat "$mnt/NEWS.demo")"
 "$bulla" -q umount "$mnt"
 
-# expect CODE WHAT COMMAND...: runs a command that must fail with just this exit code.
+# expect CODE WHAT COMMAND...: runs a command that must fail with exactly this exit code.
 expect() {
     wanted="$1"
     shift
@@ -179,12 +179,12 @@ serve "$work/bad-repo" bad
 bad="$address"
 expect 20 verify "$volume@$bad"
 
-say "The same liar, with an honest mirror beside it: the lie costs nothing but a log line"
+say "The same server with an honest mirror: the lie causes only a line in the log"
 show "bulla verify VOLUMEID@$bad --mirror $honest"
 "$bulla" verify "$volume@$bad" --mirror "$honest" 2>"$work/err"
 grep -c . "$work/err" | sed 's/$/ lines of evidence in the log/'
 
-say "A server that is simply gone: an outage, not an attack"
+say "A server that has stopped: an outage, not an attack"
 kill "${servers[-1]}"
 wait "${servers[-1]}" 2>/dev/null || true
 expect 30 ls "$volume@$bad" --deadline 2s

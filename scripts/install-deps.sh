@@ -1,12 +1,12 @@
 #!/bin/sh
 # Installs the Debian packages that the build, the tests and the demo need and that are missing.
-# Changes nothing when all are there. Needs root or sudo only if something is missing.
+# Changes nothing if all are installed. Needs root or sudo only if something is missing.
 set -eu
 
 # cc, g++: zstd's C code and libFuzzer. fuse3: fusermount3, for mounts by ordinary users.
 # attr: extended attributes in tests and demo. faketime: wrong clocks in tests. util-linux: setpriv.
-# nginx-light: repositories behind a web server are tested with a real one. iproute2: hosts far apart.
-# fio, sqlite3: programs that write to mounts.
+# nginx-light: tests of repositories behind a web server. iproute2: tests with simulated networks.
+# fio, sqlite3: tests of programs that write to mounts.
 packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils fio sqlite3"
 
 missing=""
@@ -22,7 +22,7 @@ else
     done
     if [ -n "$missing" ]; then
         echo "error: missing:$missing" >&2
-        echo "cause: this is no Debian system, so they cannot be installed from here" >&2
+        echo "cause: this is not a Debian system, so this script cannot install them" >&2
         echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2, rsync, fio and sqlite3, then try again" >&2
         exit 1
     fi
@@ -33,7 +33,7 @@ if [ -n "$missing" ]; then
     if [ "$(id -u)" -ne 0 ]; then
         if ! command -v sudo >/dev/null 2>&1; then
             echo "error: these packages are missing:$missing" >&2
-            echo "cause: installing them needs root, and sudo is not there" >&2
+            echo "cause: the installation needs root, and sudo is not installed" >&2
             echo "hint: as root: apt-get install$missing" >&2
             exit 1
         fi

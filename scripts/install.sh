@@ -1,7 +1,7 @@
 #!/bin/sh
-# Puts a built bulla in place: program, man pages, completions, systemd units, mount.bulla, documents.
+# Installs a built bulla: program, man pages, completions, systemd units, mount.bulla, documents.
 #   PREFIX=/usr/local DESTDIR= SBINDIR=/sbin BULLA_PROGRAM=target/release/bulla install.sh
-# DESTDIR is put before every path and is not part of what is written into files. Nothing is built.
+# DESTDIR is put before every path, but is not written into files. This script builds nothing.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,14 +11,14 @@ sbin="${SBINDIR:-/sbin}" # mount(8) looks for its programs nowhere else
 program="${BULLA_PROGRAM:-target/release/bulla}"
 
 if [ ! -x "$program" ]; then
-    echo "error: $program is not there" >&2
-    echo "hint: make build, then make install again (only that as root)" >&2
+    echo "error: $program does not exist" >&2
+    echo "hint: run make build, then make install again (only the latter as root)" >&2
     exit 1
 fi
 case "$prefix" in
 /*) ;;
 *)
-    echo "error: PREFIX=$prefix is no absolute path" >&2
+    echo "error: PREFIX=$prefix is not an absolute path" >&2
     echo "hint: make install PREFIX=/usr/local" >&2
     exit 2
     ;;
@@ -48,7 +48,7 @@ put 644 "$root/share/man/man1" "$work"/man/*.1
 echo '.so man1/bulla-mount.1' >"$work/mount.bulla.8"
 put 644 "$root/share/man/man8" "$work/mount.bulla.8"
 
-# Debian's zsh looks for packages' completions in a place of their own.
+# Debian's zsh looks for the completions of packages in another directory.
 zsh=site-functions
 [ "$prefix" != /usr ] || zsh=vendor-completions
 # complete SHELL DIRECTORY NAME

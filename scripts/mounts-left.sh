@@ -1,7 +1,7 @@
 #!/bin/sh
-# Which bulla mounts there are, and which of them are new: a test that leaves one behind is a defect.
-#   mounts-left.sh list           the mounted directories, one a line
-#   mounts-left.sh check FILE     fails, naming them, when there are others than FILE lists
+# Lists bulla mounts and finds new ones: a test must not leave a mount.
+#   mounts-left.sh list           prints the mounted directories, one per line
+#   mounts-left.sh check FILE     fails and prints the mounts that FILE does not list
 set -eu
 
 mounts() { awk '$3 ~ /^fuse\.bulla/ { print $2 }' /proc/self/mounts | sort; }
@@ -13,7 +13,7 @@ check)
     if [ -n "$left" ]; then
         echo "error: a mount was left behind:" >&2
         echo "$left" >&2
-        echo "hint: bulla umount DIR takes it away" >&2
+        echo "hint: bulla umount DIR removes it" >&2
         exit 1
     fi
     ;;

@@ -1,9 +1,9 @@
 #!/bin/sh
-# What `make check` and `make test` run, as steps with time budgets (docs/testing.md):
+# The steps of `make check` and `make test`, with time budgets (docs/testing.md):
 #   test.sh check   format, lints, house rules, unit tests
-#   test.sh short   these, all tests, mutations, a short run of the fuzz targets, mounts left behind
-#   test.sh long    the same with what takes long, without budgets
-# The last line printed is the sum of all test runs, in cargo's own words.
+#   test.sh short   these, all tests, mutations, a short run of the fuzz targets, a check for leftover mounts
+#   test.sh long    the same with long tests, without budgets
+# The last line of the output is the sum of all test runs, in cargo's format.
 #   BULLA_BUDGET_FACTOR=N   multiplies the budgets, 2 by default
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
-//! The shape of map trees and the cost of one edit, for keys as they come and for keys ground
-//! against the boundary hash: the table of docs/decisions/0004.
+//! The shape of map trees and the cost of one edit, for ordinary keys and for keys ground against the
+//! boundary hash: the table of docs/decisions/0004.
 //! `cargo bench -p bulla-bench --features micro --bench shapes`.
 
 #![allow(clippy::expect_used, missing_docs)] // A benchmark may stop at the first surprise.
@@ -138,7 +138,7 @@ fn main() {
     report("ground: all candidates", &all, Salt::default());
     report("  the same, with a salt", &all, [9; 16]);
     // The hash grows with the key, so that the lowest of a window is always near its beginning.
-    // A key costs its attacker hundreds of hashes here, thousands in a longer list.
+    // Each key costs the attacker hundreds of hashes here, thousands in a longer list.
     const COUNT: usize = 10_000;
     const STEP: u64 = 32;
     let rising = ground(COUNT, |i, key| {

@@ -1,4 +1,4 @@
-//! What the base costs per block and per entry: hashing, building and searching the map tree,
+//! Costs of `trust` per block and per entry: hashing, building and searching the map tree,
 //! packing frames. `cargo bench -p bulla-bench --features micro --bench trees`.
 
 #![allow(clippy::expect_used, missing_docs)] // A benchmark may stop at the first surprise.

@@ -3,7 +3,7 @@
 //! The order is derived from the sources. A unit is read line by line; at each `#include` the header
 //! follows with everything that it includes. Headers are searched where the compiler searches them.
 //! Headers outside the tree (generated ones, the compiler's own) are left out, and all conditions are
-//! taken to hold. Each file is listed once, because a reader has it in its cache afterwards.
+//! taken as true. Each file is listed once, because a reader has it in its cache afterwards.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Where headers lie in a kernel tree for x86, in the order of its makefile.
+/// Directories of headers in a kernel tree for x86, in the order of its makefile.
 const HEADERS: [&str; 4] = [
     "arch/x86/include",
     "include",
@@ -36,7 +36,7 @@ pub fn order(tree: &Path, directory: &Path) -> Result<Vec<PathBuf>> {
     );
     let (mut order, mut seen) = (Vec::new(), HashSet::new());
     for unit in units {
-        // Deepest last: what is included first is on top.
+        // In reverse order, so that the first include is on top of the stack.
         let mut left = vec![unit];
         while let Some(path) = left.pop() {
             if !seen.insert(path.clone()) {

@@ -16,10 +16,10 @@ use nix::time::ClockId;
 use nix::unistd::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Ticks per second of the times in `/proc`: `USER_HZ`, 100 wherever Linux runs Debian.
+/// Ticks per second of the times in `/proc`: `USER_HZ`, which is 100 on Debian.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The times of one process as its `stat` line tells them.
+/// The times of one process from its `stat` line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
     /// Its parent's process id.
@@ -28,13 +28,13 @@ pub struct Times {
     pub group: u32,
     /// User and system seconds of all its threads.
     pub own_s: f64,
-    /// User and system seconds of the children that it has waited for, and theirs.
+    /// User and system seconds of the children that it has waited for, and of their children.
     pub waited_s: f64,
 }
 
 /// Reads one `stat` line; none if it is not one.
 pub fn parse_stat(line: &str) -> Option<Times> {
-    // The name stands in parentheses and may contain both blanks and parentheses.
+    // The name is in parentheses and may contain blanks and parentheses.
     let (_, rest) = line.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     // `fields[0]` is field 3 of the manual page.
@@ -82,7 +82,7 @@ pub fn tree_s(pid: u32) -> Result<f64> {
         if let Some(times) = all.get(&process)
             && counted.insert(process)
         {
-            // One that has ended since it was listed has no clock any more.
+            // A process that has ended since it was listed has no clock any more.
             total += process_s(process).unwrap_or(times.own_s) + times.waited_s;
             let children = all.iter().filter(|(_, times)| times.parent == process);
             left.extend(children.map(|(child, _)| *child));
@@ -111,7 +111,7 @@ fn processes() -> Result<BTreeMap<u32, Times>> {
 
 /// Binds the calling thread, and every process that it starts meanwhile, to one processor.
 ///
-/// Dropping it gives the former processors back.
+/// Dropping it restores the former set of processors.
 pub struct Pin {
     before: CpuSet,
 }
@@ -145,7 +145,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_name_full_of_parentheses_does_not_shift_the_fields() {
+    fn parentheses_in_a_name_do_not_shift_the_fields() {
         let line = "7 (a) (b c) S 3 7 7 0 -1 4194304 104 0 0 0 150 50 700 300 20 0 1 0 1311 31 384";
         assert_eq!(
             parse_stat(line),
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn work_of_an_orphan_of_the_group_is_seen() {
         let dir = tempfile::tempdir().unwrap();
-        // The middle shell ends at once, so that the loop is nobody's below the first.
+        // The middle shell ends at once, so that the loop is no descendant of the first one.
         let busy = "while :; do :; done";
         let mut command = Command::new("sh");
         command.args(["-c", &format!("sh -c '{busy} &'; sleep 1000")]);
@@ -192,7 +192,7 @@ mod tests {
         let mut command = Command::new("sleep");
         let log = dir.path().join("log");
         let daemon = crate::process::Daemon::start("sleep", command.arg("1000"), &log).unwrap();
-        // Starting takes time, but not a tick of 10 ms; the ticks would say 0.
+        // Starting takes less than a tick of 10 ms, so the ticks would show 0.
         let exact_s = process_s(daemon.pid()).unwrap();
         assert!(exact_s > 0.0, "{exact_s}");
         assert!(process_s(u32::MAX).is_none());
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_is_inherited_and_given_back() {
+    fn pin_is_inherited_and_undone() {
         let allowed = |list: &str| -> String {
             list.lines()
                 .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))

@@ -23,7 +23,7 @@ pub const ACCESS_BYTES: usize = 8 << 10;
 /// Bytes of one object in figure 11.
 pub const OBJECT_BYTES: usize = 8 << 10;
 
-/// Makes all of them.
+/// Makes all data sets.
 pub fn all(field: &Field) -> Result<()> {
     let makers = [
         linux,
@@ -179,11 +179,12 @@ pub fn objects(field: &Field) -> Result<PathBuf> {
 /// How many [`objects`] there are.
 pub const OBJECTS: u32 = 4096;
 
-/// Directories of [`program`], files in each, directories that a start visits, and files of those.
+/// Directories of [`program`], files in each, directories that a start visits, and files that it opens in
+/// each.
 const PROGRAM: ([usize; 4], [usize; 4]) = ([400, 50, 30, 20], [20, 10, 5, 4]);
 
 /// Figure 12: 20,000 files in 400 directories two levels down, from 1 to 400 KiB, half of them smaller
-/// than 25: 1 GB together, and 31 MB what a start opens.
+/// than 25. Together 1 GB; a start opens 31 MB.
 pub fn program(field: &Field) -> Result<PathBuf> {
     once(field, field.pick(("program", "program-quick")), |dir| {
         let [directories, files, ..] = field.pick(PROGRAM);
@@ -206,8 +207,8 @@ fn program_directory(at: usize) -> String {
 }
 
 /// What the program of [`program`] opens when it starts, in its order: a part of the files of some
-/// directories, mostly one directory after the other, as a loader that follows dependencies does: one
-/// in four goes to a directory that was begun before.
+/// directories, mostly one directory after the other, like a loader that follows dependencies. One file
+/// in four is in a directory that was used before.
 pub fn program_start(field: &Field) -> Vec<PathBuf> {
     let [directories, files, visited, opened] = field.pick(PROGRAM);
     let mut dice = Dice::new(13);
@@ -281,11 +282,11 @@ pub fn file_counts(field: &Field) -> [usize; 3] {
 }
 
 const FILES_IN_A_DIRECTORY: usize = 1_000;
-/// Holds the smaller trees.
+/// The directory with the smaller trees.
 const INNER: &str = "inner";
 
 /// Files of 100 to 400 bytes in directories of a thousand, as many as the greatest of [`file_counts`].
-/// A tree of each smaller count lies within the next larger one.
+/// The tree of each smaller count is inside the next larger one.
 pub fn many_files(field: &Field) -> Result<PathBuf> {
     let name = field.pick(("many-files", "many-files-quick"));
     once(field, name, |dir| {
@@ -317,7 +318,7 @@ pub fn many_files_within(field: &Field, count: usize) -> PathBuf {
     larger.map(|_| INNER).collect()
 }
 
-/// Reads every file below a directory, so that the page cache holds it.
+/// Reads every file below a directory into the page cache.
 pub fn warm(dir: &Path) -> Result<()> {
     if !dir.is_dir() {
         io::copy(&mut File::open(dir)?, &mut io::sink())?;
@@ -356,12 +357,12 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
 pub struct Dice(u64);
 
 impl Dice {
-    /// Equal seeds give equal numbers.
+    /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// One below `bound`; 0 for a bound of 0.
+    /// A number below `bound`; 0 for a bound of 0.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -370,7 +371,7 @@ impl Dice {
         high.checked_rem(bound).unwrap_or(0)
     }
 
-    /// Brings a list into another order.
+    /// Shuffles a list.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.below(last + 1));
@@ -410,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dice_are_repeatable_and_a_shuffle_loses_nothing() {
+    fn random_numbers_are_repeatable_and_a_shuffle_keeps_all_items() {
         let order = |seed| {
             let mut list: Vec<u32> = (0..100).collect();
             Dice::new(seed).shuffle(&mut list);
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_of_growing_size_hold_what_they_say() {
+    fn trees_of_growing_size_have_their_number_of_files() {
         let dir = tempfile::tempdir().unwrap();
         let field = Field::new(dir.path(), crate::field::Scale::Quick, Path::new("none")).unwrap();
         let tree = many_files(&field).unwrap();

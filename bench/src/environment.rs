@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Peers, and how each tells its version.
+/// Peers, and the command that prints the version of each.
 const VERSIONS: &[(&str, &[&str])] = &[
     ("borg", &["--version"]),
     ("casync", &["--version"]),
@@ -28,25 +28,25 @@ const VERSIONS: &[(&str, &[&str])] = &[
     ("zstd", &["--version"]),
 ];
 
-/// What a run was made on and with.
+/// The machine and the programs of a run.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Environment {
     /// Model of the processor.
     pub processor: String,
-    /// How many of them this process may use.
+    /// Number of processors that this process may use.
     pub processors: usize,
     /// Bytes of memory.
     pub memory_bytes: u64,
     /// Kernel name and version.
     pub kernel: String,
-    /// File system that the work directory lies on.
+    /// File system of the work directory.
     pub filesystem: String,
     /// Our binary: size and date, so that a result of another build is not taken for this one's.
     pub subject: String,
     /// The same of the older build, if one took part.
     #[serde(default)]
     pub before: Option<String>,
-    /// First line that each peer says about itself; one that is not installed is absent.
+    /// First line of each peer's version; peers that are not installed are absent.
     pub peers: BTreeMap<String, String>,
 }
 
@@ -102,7 +102,7 @@ fn field_of(file: &str, name: &str) -> String {
 
 fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
-    // Some answer on standard error.
+    // Some print it on standard error.
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     Some(
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_described_and_an_absent_binary_told() {
+    fn machine_is_described_and_missing_binary_reported() {
         let here = Environment::of(Path::new("/nonexistent"), None, Path::new("/tmp")).unwrap();
         assert!(here.processors > 0 && here.memory_bytes > 1 << 20);
         assert!(here.kernel.starts_with("Linux"), "{}", here.kernel);

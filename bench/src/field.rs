@@ -1,6 +1,6 @@
 //! The setting of a run: directories, sizes, the builds of bulla that take part.
 //!
-//! Everything lies below one work directory: `data/` and `results/` are kept between runs; `run/`
+//! Everything is below one work directory: `data/` and `results/` are kept between runs; `run/`
 //! (repositories, mounts, keys, logs) is emptied at the start of every run.
 
 use std::fs::{self, File};
@@ -40,7 +40,7 @@ pub struct Field {
 const GATE_ROUNDS: u32 = 7;
 
 impl Field {
-    /// Takes a work directory, which is made if there is none.
+    /// Uses a work directory; creates it if it does not exist.
     pub fn new(work: &Path, scale: Scale, bulla: &Path) -> Result<Field> {
         fs::create_dir_all(work).with_context(|| format!("creating {}", work.display()))?;
         Ok(Field {
@@ -53,7 +53,7 @@ impl Field {
         })
     }
 
-    /// Keeps other runs out and clears what an earlier one has left.
+    /// Locks the work directory and clears the leftovers of an earlier run.
     ///
     /// # Errors
     /// When another run holds the directory: two at once would measure each other.
@@ -73,7 +73,7 @@ impl Field {
         Ok(Claim { _lock: lock })
     }
 
-    /// The work directory; whatever a contestant writes is on the same disk.
+    /// The work directory; contestants write to the same disk.
     pub fn work(&self) -> &Path {
         &self.work
     }
@@ -93,13 +93,13 @@ impl Field {
         Ok(dir)
     }
 
-    /// Where a daemon's words go.
+    /// The log file of a daemon.
     pub fn log(&self, name: &str) -> PathBuf {
         self.work.join("run/logs").join(name)
     }
 
-    /// The result of a figure. Results at the quick scale lie apart, because they measure nothing;
-    /// those of a gate, because they have no peers.
+    /// The result of a figure. Results at the quick scale are kept separately, because they measure nothing,
+    /// and so are those of a gate, because they have no peers.
     pub fn result_path(&self, figure: u8) -> PathBuf {
         let dir = match (self.gate, self.scale) {
             (false, Scale::Full) => "results",
@@ -113,7 +113,7 @@ impl Field {
     /// The binary under test.
     ///
     /// # Errors
-    /// Where it has not been built.
+    /// If it has not been built.
     pub fn bulla(&self) -> Result<&Path> {
         if !self.bulla.is_file() {
             bail!(
@@ -127,7 +127,7 @@ impl Field {
     /// The binary of a build.
     ///
     /// # Errors
-    /// Where the build under test is missing, or the run has no older build.
+    /// If the build under test is missing, or the run has no older build.
     pub fn binary(&self, build: Build) -> Result<&Path> {
         match build {
             Build::Now => self.bulla(),
@@ -159,13 +159,13 @@ impl Field {
         }
     }
 
-    /// Rounds, likewise, unless the user has asked for a number of them. A gate has as many as it needs.
+    /// Rounds at full and at quick scale, unless the user has set a number. A gate has as many as it needs.
     pub fn rounds(&self, rounds: (u32, u32)) -> u32 {
         let least = if self.gate { GATE_ROUNDS } else { 1 };
         self.rounds.unwrap_or_else(|| self.pick(rounds).max(least))
     }
 
-    /// The same with so many rounds of every figure.
+    /// The same with this number of rounds of every figure.
     pub fn with_rounds(self, rounds: Option<u32>) -> Field {
         Field { rounds, ..self }
     }
@@ -173,12 +173,12 @@ impl Field {
     /// The same with an older build as another contestant.
     ///
     /// # Errors
-    /// Where there is no file at its path.
+    /// If there is no file at its path.
     pub fn with_before(self, before: Option<PathBuf>) -> Result<Field> {
         if let Some(path) = before.as_ref().filter(|path| !path.is_file()) {
             bail!("no binary at {} (--before)", path.display());
         }
-        // A daemon starts elsewhere: a relative path would not lead there.
+        // A daemon starts in another directory, where a relative path would be wrong.
         let before = before.map(|path| path.canonicalize()).transpose()?;
         Ok(Field { before, ..self })
     }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_run_is_kept_out_and_a_later_one_finds_a_clean_place() {
+    fn second_run_is_refused_and_a_later_one_starts_clean() {
         let dir = tempfile::tempdir().unwrap();
         let field = Field::new(dir.path(), Scale::Quick, Path::new("bulla")).unwrap();
         let claim = field.claim().unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_takes_no_bytes() {
+    fn hole_uses_no_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let before = disk_bytes(dir.path()).unwrap();
         let file = File::create(dir.path().join("hole")).unwrap();

@@ -1,4 +1,4 @@
-//! The types that describe a figure: its contestants, and with `metric` what is measured and promised.
+//! The types that describe a figure: its contestants, and with `metric` the measurements and goals.
 //!
 //! A figure is data plus one function that prepares its contestants. The runner (`runner`) does the
 //! rest, so every figure is interleaved, repeated, judged and written in the same way.
@@ -16,7 +16,7 @@ pub use crate::metric::{
 pub struct Figure {
     /// Its number in `docs/benchmarks.md`.
     pub number: u8,
-    /// A few words.
+    /// Title.
     pub title: &'static str,
     /// How often each contestant runs at full scale and at the quick one.
     pub rounds: (u32, u32),
@@ -24,7 +24,7 @@ pub struct Figure {
     pub placements: &'static [Placement],
     /// What is measured, in the order of the table.
     pub metrics: &'static [Metric],
-    /// What we must reach, by metric and peer.
+    /// The goals, by metric and peer.
     pub reaches: &'static [Reach],
     /// Computes the metrics that depend on several rows, after all have run.
     pub derive: fn(&mut Outcome, Placement),
@@ -37,7 +37,7 @@ pub const fn nothing(_: &mut Outcome, _: Placement) {}
 
 /// The contestants of a pass, and what happens before each round.
 pub struct LineUp {
-    /// In the order of the table; those that cannot run hold the reason.
+    /// In the order of the table; a contestant that cannot run has the reason.
     pub contestants: Vec<Entry>,
     /// Prepares the data for the round.
     pub before_round: Box<dyn FnMut(u32) -> Result<()>>,

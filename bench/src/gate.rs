@@ -3,8 +3,8 @@
 //! Both builds run in the same rounds (`runner`). Each metric of processor or wall time is compared
 //! as the ratio of the medians, with the interval of the single rounds' ratios ([`stats::interval`]).
 //! A metric is worse if the ratio exceeds its bound *and* the interval excludes equality. A figure
-//! with a worse metric is run again with new processes; only what is worse in both runs fails the gate.
-//! Decision 0031 says why.
+//! with a worse metric is run again with new processes; only a metric that is worse in both runs fails the
+//! gate. Decision 0031 has the reasons.
 
 use anyhow::{Result, bail};
 
@@ -107,7 +107,7 @@ pub fn measure(figure: &Figure, mut run: impl FnMut() -> Result<Outcome>) -> Res
     Ok(second)
 }
 
-/// Takes back a finding that the first run does not share.
+/// Removes a finding that the first run does not confirm.
 fn confirm(comparison: &mut Comparison, first: &[Comparison]) {
     let same = first.iter().find(|c| {
         c.row == comparison.row
@@ -160,7 +160,7 @@ mod tests {
         line_up: |_| Ok(LineUp::new()),
     };
     const GROWN: Metric = Metric::count("grown", "bytes");
-    /// What one round differs from another by: both builds meet the same weather.
+    /// How one round differs from another: the same for both builds.
     const WEATHER: [f64; 7] = [1.0, 1.3, 0.9, 1.1, 1.0, 1.6, 0.95];
     /// A few percent more, for one build only.
     const JITTER: [f64; 7] = [1.0, 0.96, 1.03, 0.98, 1.04, 0.97, 1.02];

@@ -22,19 +22,19 @@ use wire::refusal::Refusal;
 
 use crate::protocol::{Call, Place};
 
-/// Most bytes that are taken from a connection at a time.
+/// Most bytes that are read from a connection at a time.
 const READ_BYTES: usize = 256 << 10;
-/// Number of a client's only request under way.
+/// Request id of a client's only request in flight.
 const REQUEST: u32 = 1;
 
-/// A request, and the least that must come for it.
+/// A request, and the minimum of its answer.
 #[derive(Debug)]
 pub struct Step {
     message: Bytes,
     least_bytes: usize,
 }
 
-/// Writes down the requests of these calls; each is made once, and must be answered completely.
+/// Records the requests of these calls. Each call is made once and must be answered completely.
 pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
     let store = place.connect();
     let volume = place.volume;
@@ -83,12 +83,12 @@ pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
 /// Clients that stay connected.
 pub struct Clients {
     streams: Vec<Rc<TcpStream>>,
-    /// What has just been taken from a connection; nobody keeps any of it.
+    /// Buffer for bytes read from a connection; its content is not kept.
     buffer: Rc<RefCell<Vec<u8>>>,
 }
 
 impl Clients {
-    /// So many clients; each has asked for the head.
+    /// Connects this many clients; each requests the head.
     ///
     /// # Errors
     /// When one of them cannot be connected.
@@ -121,11 +121,11 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Plays so many steps of a script that is repeated without end; the seconds. Runs in a `LocalSet`.
+    /// Sends this many steps of a script that is repeated without end. Returns the seconds. Runs in a
+    /// `LocalSet`.
     ///
-    /// The steps are dealt out in stretches of equal length, one for each client, so that the same
-    /// requests are made however many clients there are. Each makes its own in order, the next one
-    /// when the last was answered.
+    /// Each client has a part of the steps of equal length, so that the requests are the same for any number
+    /// of clients. A client sends its requests in order, each after the answer to the one before.
     ///
     /// # Errors
     /// When an answer is not complete.
@@ -186,14 +186,14 @@ async fn ask(stream: &TcpStream, step: &Step, buffer: &RefCell<Vec<u8>>) -> Resu
     Ok(())
 }
 
-/// An answer that is coming in.
+/// An answer that is being received.
 #[derive(Default)]
 struct Answer {
-    /// What has come of the next header.
+    /// Received bytes of the next header.
     header: Vec<u8>,
-    /// What is still to come of a body.
+    /// Missing bytes of the body.
     left_bytes: usize,
-    /// What has come of all bodies.
+    /// Received bytes of all bodies.
     body_bytes: usize,
     /// No header follows.
     last: bool,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_complete_at_its_end_however_it_is_cut() {
+    fn answer_is_complete_at_its_end_for_any_split() {
         let parts = [
             message(kind::RECORDS, &[7; 100]),
             message(kind::RECORDS, &[8; 3]),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error_and_a_head_an_end() {
+    fn refusal_is_an_error_and_head_ends_an_answer() {
         let mut answer = Answer::default();
         answer.take(&message(kind::HEAD, &[1; 10])).unwrap();
         assert!(answer.complete);

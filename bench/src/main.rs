@@ -1,5 +1,5 @@
-//! `bulla-bench`: measures bulla beside its peers and beside an older build, in the same run on the
-//! same machine.
+//! `bulla-bench`: compares bulla with its peers and with an older build, in the same run on the same
+//! machine.
 //!
 //! `all` runs the figures that have no result for this build yet, `run 1 2` runs these again, `table`
 //! prints the results, `gate` fails if this build is slower than an older one. Method:
@@ -42,7 +42,7 @@ use crate::outcome::Outcome;
 #[derive(Parser)]
 #[command(name = "bulla-bench", about = "Compares bulla with its peers", version)]
 struct Arguments {
-    /// Where data, repositories, mounts and results lie; some 30 GB at full scale.
+    /// Directory of data, repositories, mounts and results; some 30 GB at full scale.
     #[arg(long, global = true, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/work"))]
     work: PathBuf,
     /// The binary under test [default: `bulla` beside this program].
@@ -51,7 +51,7 @@ struct Arguments {
     /// An older build of bulla that takes part in figures 1 to 12 and 15.
     #[arg(long, global = true, value_name = "PATH")]
     before: Option<PathBuf>,
-    /// Sizes and rounds; quick ones show that every part works and are no measurements.
+    /// Sizes and rounds; quick ones show that every part works, but measure nothing.
     #[arg(long, global = true, value_enum, default_value = "full")]
     scale: Scale,
     /// How often each contestant runs [default: what suits the figure; at most 20 for figure 6].
@@ -65,7 +65,7 @@ struct Arguments {
 enum Command {
     /// Runs every figure that has no result for this build of bulla yet, then prints all.
     All {
-        /// Runs them even so.
+        /// Runs also figures that have a result.
         #[arg(long)]
         again: bool,
     },
@@ -81,9 +81,9 @@ enum Command {
         #[arg(default_values_t = figures::GATE)]
         figures: Vec<u8>,
     },
-    /// Prints what has been measured.
+    /// Prints the results.
     Table,
-    /// Makes the data sets, which the figures otherwise do when they first need them.
+    /// Makes the data sets, which figures otherwise make when they first need them.
     Prepare,
 }
 

@@ -8,35 +8,35 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How often something is looked at that may go up and down.
+/// Sampling period of values that go up and down.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Bytes of a process that are in memory now.
+/// Resident memory of a process, bytes.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))
         .with_context(|| format!("process {pid} is gone"))?;
     field_bytes(&status, "VmRSS").with_context(|| format!("process {pid} has ended"))
 }
 
-/// Most bytes of a process that were in memory at a time; none once it has ended.
+/// Peak resident memory of a process, bytes; none once it has ended.
 pub fn peak_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     field_bytes(&status, "VmHWM")
 }
 
-/// Pages that the kernel holds for all TCP sockets of this machine, both ends of local ones.
+/// Pages that the kernel uses for all TCP sockets of this machine, both ends of local ones.
 pub fn socket_pages() -> Result<u64> {
     let sockets = fs::read_to_string("/proc/net/sockstat").context("reading /proc/net/sockstat")?;
     tcp_pages(&sockets).context("/proc/net/sockstat has an unknown format")
 }
 
-/// Bytes of a page. It is dear to ask: the kernel walks through all memory of this process.
+/// Bytes of a page. The call is expensive: the kernel walks through all memory of this process.
 pub fn page_bytes() -> Result<u64> {
     let maps = fs::read_to_string("/proc/self/smaps").context("reading /proc/self/smaps")?;
     field_bytes(&maps, "KernelPageSize").context("/proc/self/smaps has no page size")
 }
 
-/// Runs something while another thread looks at `sample`; what came out, and the most that was seen.
+/// Runs something while another thread calls `sample`. Returns the result and the largest sample.
 pub fn most<T>(sample: impl Fn() -> u64 + Send, run: impl FnOnce() -> T) -> (T, u64) {
     let (over, wait) = channel::<()>();
     thread::scope(|scope| {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_and_absent_ones_told() {
+    fn fields_are_read_and_missing_ones_reported() {
         let status = "Name:\tVmRSS\nVmHWM:\t    2048 kB\nVmRSS:\t     16 kB\n";
         assert_eq!(field_bytes(status, "VmRSS"), Some(16 << 10));
         assert_eq!(field_bytes(status, "VmHWM"), Some(2 << 20));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_for_a_while_is_seen() {
+    fn temporary_memory_is_counted() {
         let own = std::process::id();
         let before = resident_bytes(own).unwrap();
         let held_bytes = 64 << 20;
@@ -104,7 +104,7 @@ mod tests {
         });
         assert_eq!(sum, held_bytes);
         assert!(most > before + held_bytes as u64 / 2, "{before} {most}");
-        // The kernel counts the two a little apart.
+        // The kernel's two counters differ a little.
         assert!(peak_bytes(own).unwrap() > before + held_bytes as u64 / 2);
     }
 }

@@ -1,8 +1,8 @@
-//! Metrics, the builds and placements for which they are measured, and the ratios that we promise.
+//! Metrics, the builds and placements for which they are measured, and the ratios that are our goals.
 
 use serde::{Deserialize, Serialize};
 
-/// The name under which our own rows stand in every figure.
+/// The name of our own rows in every figure.
 pub const OURS: &str = "bulla";
 
 /// A build of bulla that takes part.
@@ -14,11 +14,11 @@ pub enum Build {
     Before,
 }
 
-/// What the rows of the older build end with.
+/// End of the names of the older build's rows.
 const BEFORE: &str = ", before";
 
 impl Build {
-    /// The name of this build's row beside the row `name` of the build under test.
+    /// The name of this build's row that corresponds to the row `name` of the build under test.
     pub fn row(self, name: &str) -> String {
         match self {
             Build::Now => name.to_owned(),
@@ -26,7 +26,7 @@ impl Build {
         }
     }
 
-    /// What the names of this build's directories begin with.
+    /// Prefix of the names of this build's directories.
     pub fn directory(self) -> &'static str {
         match self {
             Build::Now => "bulla",
@@ -50,7 +50,7 @@ pub struct Metric {
     pub name: &'static str,
     /// Unit for people.
     pub unit: &'static str,
-    /// What the gate makes of it.
+    /// How the gate judges it.
     pub kind: Kind,
 }
 
@@ -115,20 +115,20 @@ impl Metric {
 pub enum Placement {
     /// Everything, servers included, on one processor: FUSE comparisons are bimodal otherwise.
     Pinned,
-    /// All that the machine has.
+    /// All processors of the machine.
     Unpinned,
 }
 
-/// A bound on the ratio of our median to somebody's.
+/// A goal: a bound on the ratio of our median to a peer's.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach {
     /// The metric of ours.
     pub metric: &'static str,
-    /// Which placement it is asked for.
+    /// The placement for which it holds.
     pub placement: Placement,
-    /// Whose.
+    /// The peer.
     pub peer: &'static str,
-    /// The metric of theirs, where it is not the same.
+    /// The peer's metric, if it is not the same.
     pub peer_metric: &'static str,
     /// The bound.
     pub bound: Bound,
@@ -137,7 +137,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// A reach on one metric, the same for both.
+    /// A goal for one metric, the same for both.
     pub const fn new(
         metric: &'static str,
         placement: Placement,
@@ -154,7 +154,7 @@ impl Reach {
         }
     }
 
-    /// The same beside another metric of theirs.
+    /// The same with another metric of the peer.
     pub const fn beside(self, peer_metric: &'static str) -> Reach {
         Reach {
             peer_metric,
@@ -162,7 +162,7 @@ impl Reach {
         }
     }
 
-    /// The same, kept as well where the rounds do not prove any difference.
+    /// The same; also met if the rounds do not prove a difference.
     pub const fn or_even(self) -> Reach {
         Reach {
             or_even: true,
@@ -171,7 +171,7 @@ impl Reach {
     }
 }
 
-/// What the ratio must be.
+/// The bound of the ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -182,7 +182,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Whether a ratio keeps it.
+    /// Whether a ratio meets it.
     pub fn holds(self, ratio: f64) -> bool {
         match self {
             Bound::AtMost(bound) => ratio <= bound,

@@ -21,7 +21,7 @@ impl Mounted {
     /// Starts a daemon that mounts at `dir` and waits until the kernel lists the mount.
     pub fn start(name: &str, command: &mut Command, dir: &Path, log: &Path) -> Result<Mounted> {
         let daemon = Daemon::start(name, command, log)?;
-        // The guard exists before the mount does, so that an early end leaves nothing behind.
+        // The guard exists before the mount, so that an early return leaves no mount.
         let mut mounted = Mounted {
             dir: dir.to_owned(),
             daemon,
@@ -42,7 +42,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         unmount(&self.dir);
-        // Unmounted, a FUSE daemon ends by itself; the daemon's own guard sees to one that does not.
+        // A FUSE daemon ends by itself after unmounting; the daemon's guard ends one that does not.
         self.daemon.ended();
     }
 }
@@ -70,12 +70,12 @@ fn unmount(dir: &Path) {
     }
 }
 
-/// Whether the kernel lists a mount at this place.
+/// Whether the kernel lists a mount at this path.
 pub fn is_mounted(dir: &Path) -> Result<bool> {
     Ok(mount_points()?.iter().any(|point| point == dir))
 }
 
-/// Unmounts everything below a directory: what a killed run has left.
+/// Unmounts everything below a directory that a killed run has left.
 pub fn clear(below: &Path) -> Result<()> {
     let mut left: Vec<PathBuf> = mount_points()?
         .into_iter()

@@ -18,19 +18,19 @@ use anyhow::Result;
 const FIRST_WINDOW_BYTES: usize = 10 * 1460;
 const MAX_WINDOW_BYTES: usize = 8 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
-/// Buffers under way in one direction.
+/// Buffers in transit in one direction.
 const BUFFERS: usize = 1024;
 
-/// A server of this machine, seen from afar. The relay ends with the program.
+/// A relay to a server of this machine. It ends with the program.
 pub struct Far {
-    /// Port of 127.0.0.1 at which it seems to be.
+    /// Port of 127.0.0.1 on which the relay listens.
     pub port: u16,
     crossed_bytes: Arc<AtomicU64>,
     waves: Arc<Waves>,
 }
 
-/// Round trips, one after the other: each begins with something that the client sends, and what else
-/// it sends within that round trip cannot depend on the answers, so it belongs to it.
+/// Counts dependent round trips. Each begins with a message of the client. Everything else that the client
+/// sends within this round trip cannot depend on the answers, so it belongs to the same round trip.
 #[derive(Default)]
 struct Waves {
     count: AtomicU64,
@@ -49,7 +49,7 @@ impl Waves {
 }
 
 impl Far {
-    /// Puts the server at `port` so many milliseconds away, each way.
+    /// Starts a relay to the server at `port` with this delay in milliseconds, each way.
     ///
     /// # Errors
     /// Without a free port.
@@ -64,7 +64,7 @@ impl Far {
         let (crossed_bytes, waves) = (far.crossed_bytes.clone(), far.waves.clone());
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // What cannot be connected is closed, as a refused connection would be.
+                // If the server cannot be reached, the client's connection is closed.
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
                     let _ = join(&client, &server, one_way, (&crossed_bytes, &waves));
                 }
@@ -112,7 +112,7 @@ fn join(
 
 /// One direction of a connection.
 struct Way {
-    /// Where this is the client's direction.
+    /// Counts round trips, if this is the client's direction.
     waves: Option<Arc<Waves>>,
     one_way: Duration,
     window_bytes: usize,
@@ -152,7 +152,7 @@ impl Way {
         }
     }
 
-    /// Waits until something may be sent; how much, bytes.
+    /// Waits until something may be sent. Returns how many bytes.
     fn room(&mut self) -> usize {
         loop {
             let next = self.since + 2 * self.one_way;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_cross_whole_and_no_earlier_than_they_may() {
+    fn bytes_arrive_unchanged_and_not_too_early() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || {

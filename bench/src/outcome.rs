@@ -1,4 +1,4 @@
-//! The result of running a figure, as `results/figure-NN.json` holds it.
+//! The result of running a figure, as stored in `results/figure-NN.json`.
 //!
 //! All samples are kept, so that other statistics can be computed later without a new run. A contestant
 //! without samples is listed with the reason.
@@ -15,7 +15,7 @@ use crate::field::Scale;
 use crate::metric::{Bound, Metric, OURS, Placement, Reach};
 use crate::stats;
 
-/// The number of this form of the file; a file of another number is measured again.
+/// Number of this file format. A figure whose file has another number is measured again.
 pub const SCHEMA: u32 = 1;
 
 /// One figure, run.
@@ -39,13 +39,13 @@ pub struct Outcome {
     pub load_at_start: f64,
     /// Rounds that each contestant was to run.
     pub rounds: u32,
-    /// What was read off.
+    /// The samples.
     pub series: Vec<Series>,
-    /// Who was not measured.
+    /// The rows that were not measured.
     pub not_measured: Vec<NotMeasured>,
-    /// What we were to reach.
+    /// The goals.
     pub verdicts: Vec<Verdict>,
-    /// The build under test beside an older one, if that took part.
+    /// The build under test compared with an older one, if one took part.
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
 }
@@ -65,7 +65,7 @@ pub struct Series {
     pub samples: Vec<f64>,
 }
 
-/// A row without figures.
+/// A row that was not measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NotMeasured {
     /// Row.
@@ -76,7 +76,7 @@ pub struct NotMeasured {
     pub why: String,
 }
 
-/// One reach, judged.
+/// One goal, judged.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// Our metric.
@@ -89,23 +89,23 @@ pub struct Verdict {
     pub bound: Bound,
     /// That ratio, and its range over the rounds; absent if one of the two was not measured.
     pub ratio: Option<[f64; 3]>,
-    /// Whether the bound is kept; absent as above.
+    /// Whether the bound is met; absent as above.
     pub met: Option<bool>,
-    /// Where no difference is enough: the interval of the median of the rounds' ratios
+    /// If equality is enough: the interval of the median of the rounds' ratios
     /// ([`stats::interval`]), if there are rounds enough.
     #[serde(default)]
     pub interval: Option<[f64; 2]>,
 }
 
 impl Verdict {
-    /// Whether it was enough to be no different, and no difference is proved.
+    /// Whether equality is enough, and no difference is proved.
     pub fn even(&self) -> bool {
         self.interval
             .is_some_and(|[low, high]| low <= 1.0 && 1.0 <= high)
     }
 }
 
-/// One metric of one row, beside the older build's.
+/// One metric of one row, compared with the older build's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The row of the build under test.
@@ -196,7 +196,7 @@ impl Outcome {
             .map(|s| s.samples.as_slice())
     }
 
-    /// Adds what follows from other samples.
+    /// Adds metrics that are derived from other samples.
     pub fn derived(
         &mut self,
         contestant: &str,
@@ -213,7 +213,7 @@ impl Outcome {
         });
     }
 
-    /// Judges every reach of a figure.
+    /// Judges every goal of a figure.
     pub fn judge(&mut self, reaches: &[Reach]) {
         let judged = reaches.iter().map(|reach| {
             let ours = self.samples(OURS, reach.placement, reach.metric);
@@ -234,7 +234,7 @@ impl Outcome {
         self.verdicts = judged.collect();
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes the file atomically.
     pub fn save(&self, path: &Path) -> Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -244,7 +244,7 @@ impl Outcome {
         fs::rename(&half, path).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Reads it; none if there is none or it is of another form.
+    /// Reads the file; none if it does not exist or has another format.
     pub fn load(path: &Path) -> Option<Outcome> {
         let outcome: Outcome = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         (outcome.schema == SCHEMA).then_some(outcome)

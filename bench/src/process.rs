@@ -23,28 +23,28 @@ static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 /// How long a daemon may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a command that ran to its end cost.
+/// Cost and output of a command that has ended.
 #[derive(Debug)]
 pub struct Cost {
     /// Seconds from its start until its data were on the disk.
     pub wall_s: f64,
-    /// Seconds from its start to its end, with its data perhaps not on the disk yet.
+    /// Seconds from its start to its end; its data may not be on the disk yet.
     pub ran_s: f64,
     /// Processor seconds of the command and everything that it started.
     pub cpu_s: f64,
-    /// What it printed.
+    /// Its output.
     pub stdout: String,
 }
 
-/// Runs a command to its end; everything that it wrote below `disk` is on the disk then.
+/// Runs a command to its end, and waits until everything that it wrote below `disk` is on the disk.
 ///
 /// # Errors
-/// When it cannot be started or does not succeed: the message carries the end of what it said.
+/// When it cannot be started or does not succeed: the message has the end of its output.
 pub fn run(command: &mut Command, disk: &Path) -> Result<Cost> {
     run_and(command, disk, Child::wait_with_output)
 }
 
-/// The same, and the most bytes of it that were in memory at a time.
+/// The same, with its peak resident memory, bytes.
 ///
 /// # Errors
 /// As [`run`].
@@ -68,7 +68,7 @@ fn run_and(
     check_stop()?;
     let shown = show(command);
     let disk = File::open(disk).with_context(|| format!("opening {}", disk.display()))?;
-    // What somebody else has left to be written is not this command's to wait for.
+    // Data of other programs that is not written yet must not count for this command.
     rustix::fs::syncfs(&disk).context("syncfs")?;
     let cpu_before_s = cpu::children_s()?;
     let start = Instant::now();
@@ -107,7 +107,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a program; what it says goes to the end of `log`.
+    /// Starts a program; its output is appended to `log`.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Daemon> {
         check_stop()?;
         if let Some(parent) = log.parent() {
@@ -135,7 +135,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Stops it without ending it: connections stay, and nobody answers.
+    /// Stops it (SIGSTOP): its connections stay open without answers.
     pub fn stall(&self) {
         if let Some(group) = &self.group {
             group.signal(Signal::STOP);
@@ -147,7 +147,7 @@ impl Daemon {
         cpu::tree_s(self.pid())
     }
 
-    /// Waits until `ready` says so.
+    /// Waits until `ready` returns true.
     ///
     /// # Errors
     /// When the program ends before that, or half a minute has passed.
@@ -174,7 +174,7 @@ impl Daemon {
         })
     }
 
-    /// Waits for its end, which something else brings about (an unmount); false after the grace.
+    /// Waits until it ends for another reason (an unmount); false if it has not ended after the grace period.
     pub fn ended(&mut self) -> bool {
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {
@@ -194,13 +194,13 @@ impl Drop for Daemon {
         };
         if matches!(self.child.try_wait(), Ok(None)) {
             group.signal(Signal::TERM);
-            // One that was stalled hears it now.
+            // A stopped process gets the signal now.
             group.signal(Signal::CONT);
             if !self.ended() {
                 group.signal(Signal::KILL);
             }
         }
-        // Children that outlived their parent (a server's sessions) are still of the group.
+        // Children that outlived their parent (a server's sessions) are still in the group.
         group.signal(Signal::KILL);
         if let Err(error) = self.child.wait() {
             eprintln!("warning: {} may still run: {error}", self.name);
@@ -222,7 +222,7 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) {
-        // An error says that nobody is left, which is what was wanted.
+        // An error means that no process is left.
         let _ = kill_process_group(self.0, signal);
     }
 }
@@ -237,7 +237,7 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Pid>> {
     GROUPS.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-/// From now on Ctrl-C and SIGTERM end what was started, and the guards then clean up.
+/// From now on Ctrl-C and SIGTERM end all started processes; then the guards clean up.
 pub fn stop_on_signals() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -298,7 +298,7 @@ pub fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// The same command, ended by the kernel should this program be killed before its guards ran.
+/// The same command, which the kernel ends if this program is killed before its guards have run.
 fn dying_with_us(command: &Command) -> Command {
     let mut wrapped = Command::new("setpriv");
     wrapped.args(["--pdeathsig", "TERM", "--"]);
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_command_is_quoted() {
+    fn error_of_a_command_has_its_output() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo no space >&2; exit 3"]);
         let error = run(&mut command, Path::new("/tmp"))
@@ -341,8 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_command_is_seen() {
-        // The shell holds what it has read in a variable.
+    fn memory_of_a_command_is_measured() {
+        // The shell keeps its input in a variable, in memory.
         let bytes = 32 << 20;
         let script =
             format!("x=$(head -c {bytes} /dev/zero | tr '\\0' x); sleep 0.1; echo ${{#x}}");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_ends_early_is_told_with_its_words() {
+    fn daemon_that_ends_early_is_reported_with_its_output() {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo port taken; exit 1"]);

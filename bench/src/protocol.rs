@@ -24,25 +24,25 @@ use crate::field::Field;
 use crate::process::Daemon;
 use crate::subject::Published;
 
-/// Longest that the reader may take over one operation while it is recorded.
+/// Time limit of one operation of the reader while it is recorded.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Longest file that is read at one go.
+/// Longest file that is read at once.
 const WHOLE_BYTES: usize = 16 << 20;
 
 /// One request of a reader.
 #[derive(Debug, Clone)]
 pub enum Call {
-    /// The head, on the way to a path.
+    /// The head, with a path.
     Head {
-        /// Empty for nowhere in particular.
+        /// The path; empty for none.
         toward: Vec<u8>,
     },
     /// Blocks.
     Data {
-        /// Which.
+        /// The handles.
         want: Vec<Handle>,
-        /// Read-around that is granted, bytes.
+        /// Budget for read-around, bytes.
         around_bytes: usize,
     },
 }
@@ -77,7 +77,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 impl Place {
-    /// A client of the product; it connects when it is first asked.
+    /// A client of the product; it connects with its first request.
     pub fn connect(&self) -> RemoteStore {
         let address = format!("127.0.0.1:{}", self.port);
         RemoteStore::new(&address, self.volume, RemoteOptions::default())
@@ -98,7 +98,7 @@ impl Place {
         Ok(Volume::open(self.volume, vec![recorder], options).await?)
     }
 
-    /// Everything that a reader with empty caches asks for until it has a file's content.
+    /// The requests of a reader with empty caches until it has a file's content.
     ///
     /// # Errors
     /// When the reader fails, or the file is not `file_bytes` long.
@@ -114,7 +114,7 @@ impl Place {
             max_around_bytes,
             calls: Mutex::default(),
         });
-        // The command line says where it goes as well.
+        // The command line sends the path too.
         let toward = (max_around_bytes > 0).then_some(path);
         let volume = self.open(recorder.clone(), state, toward).await?;
         let snapshot = volume.snapshot();
@@ -129,8 +129,7 @@ impl Place {
         Ok(recorder.calls())
     }
 
-    /// Everything that a reader with empty caches asks for until it has read all these files, one
-    /// after the other.
+    /// The requests of a reader with empty caches until it has read all these files, one after the other.
     ///
     /// # Errors
     /// When the reader fails, or a file is not there.
@@ -177,7 +176,7 @@ impl Place {
     /// The handles of the files of a flat directory whose content is one block each.
     ///
     /// # Errors
-    /// When one is something else.
+    /// When a file has another shape.
     pub async fn blocks(&self, max: usize, state: &Path) -> Result<Vec<Handle>> {
         let recorder = Arc::new(Recorder {
             inner: self.connect(),
@@ -200,7 +199,7 @@ impl Place {
             .collect()
     }
 
-    /// Replays a look-up over a new connection each time; the seconds.
+    /// Replays a look-up over a new connection each time. Returns the seconds.
     ///
     /// # Errors
     /// When an answer is not complete.
@@ -215,7 +214,7 @@ impl Place {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Asks for single blocks over connections that stay; the seconds.
+    /// Requests single blocks over persistent connections. Returns the seconds.
     ///
     /// # Errors
     /// When an answer is not complete.
@@ -243,14 +242,14 @@ impl Place {
     }
 }
 
-/// A load over connections that stay.
+/// A load over persistent connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Connections at once.
     pub connections: u32,
-    /// Requests under way on each.
+    /// Requests in flight on each.
     pub in_flight: u32,
-    /// Requests on each in all, a multiple of `in_flight`.
+    /// Total number of requests on each, a multiple of `in_flight`.
     pub requests: u32,
 }
 
@@ -293,7 +292,7 @@ async fn replay(store: &RemoteStore, call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// A replica that remembers what it was asked, and grants no more read-around than it was told.
+/// A replica that records its requests, and limits read-around to a given budget.
 struct Recorder {
     inner: RemoteStore,
     max_around_bytes: usize,
@@ -400,7 +399,7 @@ mod tests {
         let head = model.publish(&root, now, 3600).unwrap();
         let repository = Repository::create(dir.path().join("repo")).unwrap();
         let mut writer = Writer::begin(&repository).unwrap();
-        // The model makes leaves first; a publisher lays down what is read first in front.
+        // The model makes leaves first; a publisher stores the blocks that are read first in front.
         for record in model.records.iter().rev() {
             writer.append(record).unwrap();
         }
@@ -442,8 +441,8 @@ mod tests {
         let four = record("a/b/c/one", 0, "2").await.unwrap();
         let around = record("a/b/c/one", usize::MAX, "3").await.unwrap();
         assert!(matches!(one.first(), Some(Call::Head { .. })));
-        // Without read-around each directory is a call of its own. A reader asks for little with the
-        // first names, so it may save no call here; it must never cost one.
+        // Without read-around each directory is a call of its own. A reader asks for little read-around with
+        // the first names, so it may save no call here, but must never cost one.
         assert_eq!(four.len(), one.len() + 3, "{four:?}");
         assert!(around.len() <= four.len(), "{around:?}");
 

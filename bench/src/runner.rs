@@ -1,8 +1,8 @@
 //! Runs a figure: all contestants interleaved, round by round.
 //!
 //! Every contestant runs once per round. Each round begins with another one, and every second round
-//! runs in the opposite order of the one before, so that a slow spell of the machine, a drift and the
-//! place in the order affect all of them equally. A contestant that fails is left out of the remaining
+//! runs in the opposite order of the one before, so that a slow period of the machine, a drift and the
+//! position in the order affect all of them equally. A contestant that fails is left out of the remaining
 //! rounds and listed with the reason; the others continue.
 
 use std::time::Instant;
@@ -39,7 +39,7 @@ pub fn run(figure: &Figure, field: &Field, environment: Environment) -> Result<O
         drop(pin);
     }
     outcome.seconds = start.elapsed().as_secs_f64();
-    // A gate has no peers that our promises could be judged on.
+    // A gate has no peers, so goals cannot be judged.
     if !field.gate() {
         outcome.judge(figure.reaches);
     }
@@ -196,7 +196,7 @@ mod tests {
     };
 
     #[test]
-    fn every_contestant_runs_as_often_before_another_as_after_it() {
+    fn each_contestant_runs_as_often_before_another_as_after_it() {
         for count in [2, 3, 12] {
             let mut first_wins = 0;
             for round in 0..2 * count {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_interleave_failures_are_told_and_reaches_judged() {
+    fn rounds_interleave_failures_are_reported_and_goals_judged() {
         let dir = tempfile::tempdir().unwrap();
         let field = Field::new(dir.path(), Scale::Quick, dir.path()).unwrap();
         let outcome = run(&FIGURE, &field, Environment::default()).unwrap();
@@ -231,7 +231,7 @@ mod tests {
         let met: Vec<_> = outcome.verdicts.iter().map(|v| v.met).collect();
         assert_eq!(met, [Some(true), Some(false), None]);
 
-        // What is written is what is read back, and another form is not believed.
+        // A written file is read back unchanged, and another format is refused.
         let path = field.result_path(99);
         outcome.save(&path).unwrap();
         assert_eq!(Outcome::load(&path).unwrap().verdicts.len(), 3);

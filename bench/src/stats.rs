@@ -23,12 +23,12 @@ pub fn spread(samples: &[f64]) -> Option<(f64, f64)> {
     Some((low, high))
 }
 
-/// The interval that holds the median of what the samples are drawn from, in 95 of 100 cases at least,
-/// whatever their distribution: as many samples are left out at either end as a coin (above or below
-/// the median) would in fewer than 2.5 of 100 cases. None for fewer than six samples.
+/// The 95% confidence interval of the median, for any distribution (sign test). At either end it leaves
+/// out as many samples as lie below the median in fewer than 2.5 of 100 cases, if each sample is above or
+/// below with equal probability. None for fewer than six samples.
 pub fn interval(samples: &[f64]) -> Option<(f64, f64)> {
     let count = samples.len();
-    // How probable it is that exactly so many samples lie below the median, and at most so many.
+    // The probability that exactly, and at most, this many samples are below the median.
     let mut exactly = 0.5_f64.powi(i32::try_from(count).ok()?);
     let (mut at_most, mut below) = (exactly, 0);
     while at_most <= 0.025 {
@@ -44,7 +44,7 @@ pub fn interval(samples: &[f64]) -> Option<(f64, f64)> {
     Some((low, high))
 }
 
-/// Ours over a peer's, with the range that the single rounds gave.
+/// The ratio of our samples to a peer's, with the range of the single rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratio {
     /// Ratio of the medians.
@@ -98,13 +98,13 @@ mod tests {
 
     #[test]
     fn the_spread_of_a_ratio_is_taken_round_by_round() {
-        // The machine was twice as slow in the second round, for both alike.
+        // The machine was half as fast in the second round, for both.
         let r = ratio(&[1.0, 2.0, 1.0], &[2.0, 4.0, 2.0]).unwrap();
         assert_eq!((r.of_medians, r.low, r.high), (0.5, 0.5, 0.5));
     }
 
     #[test]
-    fn an_interval_leaves_out_what_a_table_of_the_sign_test_does() {
+    fn interval_agrees_with_a_table_of_the_sign_test() {
         let first = |count: u32| (1..=count).map(f64::from).collect::<Vec<_>>();
         assert_eq!(interval(&[]), None);
         assert_eq!(interval(&first(5)), None);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_chosen_round_by_round() {
+    fn worst_sample_is_chosen_round_by_round() {
         let series: [&[f64]; 2] = [&[1.0, 5.0, 3.0], &[2.0, 4.0, 9.0]];
         assert_eq!(round_by_round(&series, f64::max), [2.0, 5.0, 9.0]);
         assert_eq!(round_by_round(&series, f64::min), [1.0, 4.0, 3.0]);

@@ -71,7 +71,7 @@ impl Published {
         Ok(published?.0)
     }
 
-    /// The same, with what that cost and the most bytes of the publisher in memory.
+    /// The same, with its cost and the publisher's peak resident memory, bytes.
     pub fn watched(field: &Field, name: &str, tree: &Path) -> Result<(Published, Cost, u64)> {
         Self::made(field, Build::Now, name, tree, process::run_watched)
     }
@@ -98,7 +98,7 @@ impl Published {
         Ok((published, cost, peak_bytes))
     }
 
-    /// Reads and checks everything, straight from the repository; the files that were found whole.
+    /// Reads and verifies everything directly from the repository. Returns the number of verified files.
     pub fn verify(&self, field: &Field) -> Result<(Cost, u64)> {
         let mut command = bulla(&self.binary, &self.home);
         command.args(["verify", "--json"]);
@@ -143,7 +143,7 @@ impl Published {
         })
     }
 
-    /// Prints a file of the volume, straight from the repository.
+    /// Prints a file of the volume, directly from the repository.
     pub fn cat(&self, path: &str) -> Result<Output> {
         let mut command = bulla(&self.binary, &self.home);
         command
@@ -159,7 +159,7 @@ impl Published {
         process::run(&mut command, field.work()).map(drop)
     }
 
-    /// What brings a replica up to date from a place.
+    /// The command that updates a replica from a location.
     pub fn pull_command(&self, place: &str, replica: &Path) -> Command {
         let mut command = bulla(&self.binary, &self.home.join("follower"));
         command.args(["pull", "--json"]);
@@ -178,7 +178,7 @@ impl Published {
         Ok((daemon, port))
     }
 
-    /// Serves the repository to web clients, too; the second port is theirs.
+    /// Serves the repository over HTTP too, on the second port.
     pub fn serve_web(&self, field: &Field) -> Result<(Daemon, u16)> {
         let (port, http) = (process::free_port()?, process::free_port()?);
         let mut command = bulla(&self.binary, &self.home);
@@ -190,7 +190,7 @@ impl Published {
         Ok((daemon, http))
     }
 
-    /// Mounts from a place with further options; nothing is cached but what they say.
+    /// Mounts from a location with more options; without a cache unless they name one.
     pub fn mount_from(
         &self,
         field: &Field,
@@ -204,7 +204,7 @@ impl Published {
         Mounted::start("bulla mount", &mut command, dir, &field.log("bulla-mount"))
     }
 
-    /// Mounts what a server at this port has, with an empty cache of its own.
+    /// Mounts from the server at this port, with an empty cache of its own.
     pub fn mount(&self, field: &Field, port: u16, dir: &Path) -> Result<Mounted> {
         let cache = self.home.join("mount-cache");
         if cache.exists() {

@@ -7,7 +7,7 @@ use crate::figure::{Bound, Figure, Metric, Placement};
 use crate::outcome::{Comparison, Finding, Outcome, Verdict};
 use crate::stats;
 
-/// A figure as text; one that has not been run says so.
+/// A figure as text, or a note that it has not been run.
 pub fn figure(figure: &Figure, outcome: Option<&Outcome>) -> String {
     let mut text = format!("Figure {}: {}\n", figure.number, figure.title);
     let Some(outcome) = outcome else {
@@ -54,7 +54,7 @@ fn rows(text: &mut String, figure: &Figure, outcome: &Outcome, placement: Placem
             .iter()
             .find(|n| n.contestant == name && n.placement == placement);
         let samples = |metric: &Metric| outcome.samples(&name, placement, metric.name);
-        // A row may be measured in part.
+        // A row may be measured partly.
         if why.is_none()
             || figure
                 .metrics
@@ -90,7 +90,7 @@ fn cell(samples: &[f64]) -> String {
     }
 }
 
-/// About three digits, whatever the size.
+/// About three significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.2}G", value / 1e9),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_without_a_peer_is_never_met() {
+    fn goal_without_a_peer_is_never_met() {
         let verdict = Verdict {
             metric: "wall".to_owned(),
             placement: Placement::Unpinned,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn even_is_only_what_the_rounds_leave_open() {
+    fn even_needs_rounds_that_prove_no_difference() {
         let shown = |interval| {
             judged(&Verdict {
                 metric: "warm".to_owned(),

@@ -3,7 +3,7 @@
 //!
 //! The product has no switch for this, so neither a mistake nor an attacker can turn verification off.
 //! Before the measurement, [`control`] reads a corrupted repository: the shipped binary must refuse it
-//! and the copy must accept it. Otherwise the two do not differ in what the figure claims.
+//! and the copy must accept it. Otherwise the figure would not measure verification.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use crate::subject::Published;
 
 /// The file with the check, below the source tree.
 const FILE: &str = "crates/trust/src/handle.rs";
-/// The check: the one place where bytes become a verified block.
+/// The check: the only line that turns bytes into a verified block.
 const CHECK: &str = "if self.handle::<K>(&plaintext) == *handle {";
-/// What stands there in the copy.
+/// The replacement in the copy.
 const NO_CHECK: &str = "if let _unproved = handle {";
-/// What a build needs.
+/// Files that a build needs.
 const PARTS: [&str; 6] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -31,10 +31,10 @@ const PARTS: [&str; 6] = [
     "bench",
     "xtask",
 ];
-/// Exit code of the shipped binary when a block is not what it should be (`cli` contract).
+/// Exit code of the shipped binary for a wrong block (`integrity` in docs/cli.md).
 const INTEGRITY: i32 = 20;
 
-/// Builds the copy; the path of its binary.
+/// Builds the copy. Returns the path of its binary.
 ///
 /// # Errors
 /// When the check is not found exactly once, or the copy does not build.
@@ -64,7 +64,7 @@ pub fn build(field: &Field) -> Result<PathBuf> {
     Ok(home.join("target/release/bulla"))
 }
 
-/// Takes the check out.
+/// Removes the check.
 fn patched(text: &str) -> Result<String> {
     let times = text.matches(CHECK).count();
     ensure!(
@@ -74,13 +74,13 @@ fn patched(text: &str) -> Result<String> {
     Ok(text.replacen(CHECK, NO_CHECK, 1))
 }
 
-/// Brings a copy up to date; what has not changed keeps its time, so that it is not built again.
+/// Updates a copy. Unchanged files keep their times, so that they are not built again.
 fn update(from: &Path, to: &Path) -> Result<()> {
     if from.is_dir() {
         fs::create_dir_all(to)?;
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
-            // Data and results of this bench are no part of the source.
+            // Data and results of this bench are not part of the source.
             if name != "work" && name != "target" {
                 update(&from.join(&name), &to.join(&name))?;
             }
@@ -103,14 +103,14 @@ fn update(from: &Path, to: &Path) -> Result<()> {
     Ok(fs::write(to, bytes)?)
 }
 
-/// Shows that the two binaries differ in what is claimed: a repository with one flipped bit is
-/// refused by the shipped one and read by the copy.
+/// Shows that the two binaries differ in verification: the shipped one refuses a repository with one
+/// flipped bit, and the copy reads it.
 ///
 /// # Errors
-/// When that is not so.
+/// If they do not.
 pub fn control(field: &Field, copy: &Path) -> Result<()> {
     let tree = field.fresh("control-tree")?;
-    // Incompressible, so that it stands in the repository as it is; too large for an inode.
+    // Incompressible, so that the repository has the same bytes; too large for an inode.
     let content: Vec<u8> = fs::read(dataset::names(field)?.join(dataset::ONE_COMPONENT))?;
     fs::write(tree.join("file"), &content)?;
     let published = Published::new(field, "control", &tree)?;
@@ -140,7 +140,7 @@ pub fn control(field: &Field, copy: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Flips one bit of `content` where it lies in a repository.
+/// Flips one bit of `content` in a repository.
 fn flip(repo: &Path, content: &[u8]) -> Result<()> {
     for path in dataset::files(repo)? {
         let mut bytes = fs::read(&path)?;
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_stands_once_in_the_product_and_not_in_the_copy() {
+    fn check_occurs_once_in_the_product_and_not_in_the_copy() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FILE);
         let text = fs::read_to_string(source).unwrap();
         let without = patched(&text).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_follows_the_source_and_leaves_the_rest_alone() {
+    fn copy_follows_the_source_and_keeps_unchanged_files() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir_all(from.join("work")).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bit_is_flipped_where_the_content_lies() {
+    fn one_bit_of_the_content_is_flipped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("segment"), b"headcontenttail").unwrap();
         flip(dir.path(), b"content").unwrap();

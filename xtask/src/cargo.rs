@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Packages to select beside the one that is wanted. Cargo resolves features for the selected packages
+/// Packages to select in addition to the wanted one. Cargo resolves features for the selected packages
 /// only; with these three, which use all the others, the features are those of `--workspace`, and no
 /// dependency is compiled a second time. None of them has a library, so `--lib` selects nothing of them.
 pub const WITH_ALL_FEATURES: &[&str] = &[
@@ -16,6 +16,16 @@ pub const WITH_ALL_FEATURES: &[&str] = &[
     "--package=bulla-bench",
     "--package=xtask",
 ];
+
+/// Clippy's compiler driver. As the wrapper of the compiler for packages of the workspace it checks lints in
+/// the same pass. It does not optimise what it compiles as rustc does; the profile of the tests does not
+/// optimise our packages anyway (decision 0026).
+pub const LINTER: &str = "clippy-driver";
+/// Makes each lint an error, in the form in which `cargo clippy -- -D warnings` tells the driver.
+pub const LINTS: (&str, &str) = (
+    "CLIPPY_ARGS",
+    "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
+);
 
 /// An executable that cargo built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,8 +126,8 @@ mod tests {
         assert!(executable("warning: text").is_err());
     }
 
-    /// Every package that a selection links, with its features. Without those of macros, for which
-    /// `cargo tree` does not show what is built.
+    /// Every package that a selection links, with its features. Without those of macros, which `cargo tree`
+    /// does not show as they are built.
     fn features(selection: &[&str]) -> BTreeSet<String> {
         let out = Command::new("cargo")
             .args(["tree", "--locked", "--edges=normal,dev,no-proc-macro"])
@@ -134,9 +144,31 @@ mod tests {
         let text = String::from_utf8(out.stdout).unwrap();
         text.lines()
             .map(|line| line.trim_end_matches(" (*)").to_owned())
-            // A package of ours is shown with its directory, and takes seconds to build.
+            // Our own packages are shown with their directories, and take only seconds to build.
             .filter(|line| !line.is_empty() && !line.contains(" (/"))
             .collect()
+    }
+
+    #[test]
+    fn lint_is_an_error_in_the_pass_that_compiles() {
+        let directory = tempfile::tempdir().unwrap();
+        let compiles = |text: &str| {
+            std::fs::write(directory.path().join("x.rs"), text).unwrap();
+            let out = Command::new(LINTER)
+                .args(["rustc", "--crate-type=lib", "--emit=metadata", "x.rs"])
+                .env(LINTS.0, LINTS.1)
+                .current_dir(directory.path())
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&out.stderr).into_owned();
+            (out.status.success(), text)
+        };
+        assert_eq!(
+            compiles("pub fn one() -> u8 { 1 }\n"),
+            (true, String::new())
+        );
+        let (is_ok, text) = compiles("pub fn one() -> u8 { return 1; }\n");
+        assert!(!is_ok && text.contains("needless_return"), "{text}");
     }
 
     #[test]
@@ -153,7 +185,7 @@ mod tests {
                 package.name
             );
         }
-        // A package selected alone differs: the comparison can fail.
+        // Control: the features of a package that is selected alone differ.
         assert!(!features(&["--package=bulla-trust"]).is_subset(&all));
     }
 }

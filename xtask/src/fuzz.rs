@@ -28,12 +28,12 @@ const FLAGS: &[&str] = &[
     "-Ccodegen-units=1",
 ];
 
-/// Largest resident set of a target, MiB: a decoder that believes a stated length passes this.
+/// Memory limit of a target, MiB. A decoder that allocates an unchecked length exceeds it.
 const MEMORY_MIB: u32 = 512;
 /// Longest time for one input, seconds.
 const INPUT_S: u32 = 5;
 
-/// The target that must find something, and how long it may take, seconds.
+/// The control target, which must find its planted defect, and its time limit, seconds.
 const CONTROL: &str = "control";
 const CONTROL_S: u32 = 30;
 
@@ -54,7 +54,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
                 seconds = text.parse().context("--seconds wants a number")?;
             }
             name if all.iter().any(|target| target == name) => chosen.push(name.to_owned()),
-            other => bail!("no fuzz target is called {other}; --list tells which there are"),
+            other => bail!("there is no fuzz target {other}; --list prints all"),
         }
     }
     if chosen.is_empty() {
@@ -85,7 +85,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
             };
             if let Some(report) = feed(target, seconds)? {
                 eprintln!("{report}");
-                bail!("{target} found something; the input lies in target/fuzz/runs/{target}");
+                bail!("{target} found a failure; the input is in target/fuzz/runs/{target}");
             }
         }
     };
@@ -128,6 +128,7 @@ fn build(root: &Path, targets: &[String]) -> Result<BTreeMap<String, PathBuf>> {
         .arg(format!("--bin={CONTROL}"))
         .current_dir(root)
         .env("CARGO_INCREMENTAL", "0")
+        .env(cargo::LINTS.0, cargo::LINTS.1)
         // More inputs a second. Dependencies have a level of their own, so they are not built again.
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .env(
@@ -138,11 +139,15 @@ fn build(root: &Path, targets: &[String]) -> Result<BTreeMap<String, PathBuf>> {
     Ok(built.into_iter().map(|it| (it.target, it.path)).collect())
 }
 
-/// Writes the compiler wrapper, which adds the flags. Cargo calls it for packages of the workspace only, so
-/// dependencies are those of the tests, as they are. Cargo keeps what different wrappers build apart by
-/// their paths: the path changes with the flags.
+/// Writes the compiler wrapper, which adds the flags and checks lints. Cargo calls it for packages of the workspace only, so
+/// dependencies are shared with the tests. Cargo keeps builds with different wrappers apart by the path of
+/// the wrapper, so the path changes with the flags.
 fn wrapper(directory: &Path) -> Result<PathBuf> {
-    let text = format!("#!/bin/sh\nexec \"$@\" {}\n", FLAGS.join(" "));
+    let text = format!(
+        "#!/bin/sh\nexec {} \"$@\" {}\n",
+        cargo::LINTER,
+        FLAGS.join(" ")
+    );
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     let path = directory.join(format!("rustc-{:016x}.sh", hasher.finish()));

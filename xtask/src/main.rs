@@ -1,5 +1,5 @@
 //! The project's own checks: `tidy` finds broken house rules, `test` runs the tests in parallel, `mutate`
-//! shows that a test notices when a check of the verifier is removed, `fuzz` feeds every decoder, `check` and
+//! shows that a test fails when a check of the verifier is removed, `fuzz` fuzzes every decoder, `check` and
 //! `ci` run several of these as steps with time budgets. Relies on cargo, git and timeout(1), and on no
 //! crate of the product. Design: *The house*, *Quality 4 and 7*.
 
@@ -50,7 +50,7 @@ fn workspace_root() -> PathBuf {
     own.parent().unwrap_or(own).to_path_buf()
 }
 
-/// Whether tests that take long are wanted: tests read the same variable.
+/// Whether long tests are wanted. Tests read the same variable.
 fn is_long() -> bool {
     std::env::var_os("BULLA_LONG").is_some()
 }

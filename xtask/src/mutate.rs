@@ -1,9 +1,9 @@
 //! `cargo xtask mutate`: removes one client check at a time from a *copy* of the tree and requires
 //! that the named test fails. A check whose removal no test notices is untested.
 //!
-//! The table is `xtask/mutations.toml`; the copy lies under `target/mutate`, so that nothing in the
-//! product knows a switch that skips a check. Names of checks that were noticed are kept beside it:
-//! `--rest` goes on where a run stopped. Design: *Quality 4*, the mutation rule.
+//! The table is `xtask/mutations.toml`. The copy is in `target/mutate`, so the product itself has no switch
+//! that skips a check. The names of checks whose removal was noticed are stored beside it: `--rest` continues
+//! an interrupted run. Design: *Quality 4*, the mutation rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,13 +23,13 @@ struct Table {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mutation {
-    /// What the check is, in a few words: `block-hash`.
+    /// Name of the check, as `block-hash`.
     name: String,
-    /// The file that holds it.
+    /// The file with the check.
     file: String,
     /// The exact text, which must occur once.
     find: String,
-    /// What stands there instead.
+    /// The replacement.
     replace: String,
     /// The package whose test must fail.
     package: String,
@@ -55,21 +55,21 @@ impl Mutation {
     }
 }
 
-/// Longest time for one mutant to be built and tried, seconds: a check whose removal lets a test run
-/// for ever is not held by that test.
+/// Time limit for building and testing one mutant, seconds. If a test runs for ever without the check, it
+/// counts as not failed.
 const TRIAL_S: u32 = 300;
 
-/// What a test said.
+/// The result of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
     Failed,
-    /// It did not compile, did not end, or there is no such test.
+    /// It did not compile, did not end, or does not exist.
     Broken(String),
 }
 
-/// Runs the whole table, the part marked `ci`, the mutations named, or those of them that no earlier
-/// run has seen noticed (`--rest`).
+/// Runs the whole table, the part marked `ci`, or the named mutations; with `--rest` only those that no
+/// earlier run has noticed.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let text = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
     let table: Table = toml::from_str(&text).context("reading xtask/mutations.toml")?;
@@ -147,7 +147,7 @@ fn run_all(copy: &Copy, chosen: &[&Mutation], noticed: &Noticed) -> Result<()> {
     Ok(())
 }
 
-/// The control: every named test is there and passes while nothing is removed.
+/// The control: every named test exists, and passes without a mutation.
 fn control(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
     let mut tests: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for m in chosen {
@@ -170,7 +170,7 @@ fn control(copy: &Copy, chosen: &[&Mutation]) -> Result<()> {
     Ok(())
 }
 
-/// The names of checks whose removal was noticed when it was last tried, one a line.
+/// The names of checks whose removal was noticed in the last run, one per line.
 struct Noticed {
     path: PathBuf,
 }
@@ -199,9 +199,9 @@ impl Noticed {
     }
 }
 
-/// The version of the copy's packages. It is built beside the real tree, so that what comes from
-/// registries is not compiled twice; cargo tells packages apart by name and version but not by where
-/// their workspace lies, and without this a test of the real tree could find a mutant's code fresh.
+/// The version of the packages in the copy. Copy and real tree share a build directory, so that dependencies
+/// are not compiled twice. Cargo distinguishes packages by name and version, but not by the path of their
+/// workspace: without this version, a test of the real tree could use the code of a mutant.
 const MUTANT_VERSION: &str = "0.0.0-mutant";
 
 /// The copy of the tree.
@@ -211,8 +211,7 @@ struct Copy {
 }
 
 impl Copy {
-    /// Brings the copy up to date; files that did not change keep their times, so that little is
-    /// built anew.
+    /// Updates the copy. Unchanged files keep their times, so that little is built again.
     fn of(root: &Path) -> Result<Copy> {
         let base = root.join("target/mutate");
         let copy = Copy {
@@ -257,8 +256,8 @@ impl Copy {
             .args(crate::cargo::WITH_ALL_FEATURES)
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
-            // A mutant is built for one run: without optimization, which costs more than it saves.
-            // Dependencies have settings of their own and stay those of the tests.
+            // A mutant runs once, so it is built without optimization. Dependencies have settings of their
+            // own, and are shared with the tests.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
         match target {
@@ -270,7 +269,7 @@ impl Copy {
             .args(tests)
             .output()
             .context("running cargo test")?;
-        // What `timeout` answers when it had to end the command.
+        // The exit code of `timeout` when it has ended the command.
         if matches!(out.status.code(), Some(124 | 137)) {
             return Ok(Verdict::Broken(format!("no end within {TRIAL_S} s")));
         }
@@ -312,7 +311,7 @@ fn in_lock(table: &mut toml::Table) -> Vec<&mut toml::Value> {
         .collect()
 }
 
-/// Reads what `cargo test` of exactly so many tests printed.
+/// Reads the output of `cargo test` for exactly this many tests.
 fn read_verdict(tests: usize, stdout: &str, stderr: &str) -> Verdict {
     if stdout.contains(&format!("test result: ok. {tests} passed;")) {
         Verdict::Passed
@@ -321,7 +320,7 @@ fn read_verdict(tests: usize, stdout: &str, stderr: &str) -> Verdict {
     } else if stdout.contains("test result: ok.") {
         Verdict::Broken("there is no such test".to_owned())
     } else if stderr.contains("SIG") || stderr.contains("process didn't exit successfully") {
-        // An abort takes the harness with it: noticed, if not politely.
+        // An abort also ends the harness. It counts as noticed.
         Verdict::Failed
     } else {
         Verdict::Broken(format!("does not compile:\n{stderr}"))
@@ -340,7 +339,7 @@ mod tests {
         assert_eq!(read_verdict(1, passed, ""), Verdict::Passed);
         assert_eq!(read_verdict(1, failed, ""), Verdict::Failed);
         assert!(matches!(read_verdict(1, none, ""), Verdict::Broken(_)));
-        // One of two names is of no test.
+        // One of two names is not a test.
         assert!(matches!(read_verdict(2, passed, ""), Verdict::Broken(_)));
         assert!(matches!(
             read_verdict(1, "", "error[E0308]: mismatched types"),
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutant_is_of_another_version_than_the_product() {
+    fn mutant_has_another_version_than_the_product() {
         let root = crate::workspace_root();
         let read = |name: &str| std::fs::read(root.join(name)).unwrap();
         let table =
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noticed_is_kept_until_it_is_not() {
+    fn noticed_mutations_are_stored_until_they_are_missed() {
         let directory = tempfile::tempdir().unwrap();
         let noticed = Noticed::in_directory(directory.path());
         assert!(noticed.read().is_empty());

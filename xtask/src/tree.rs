@@ -1,5 +1,5 @@
 //! The files of the working tree that belong to the project: tracked ones and new ones that are not
-//! ignored, as `git ls-files` tells them.
+//! ignored, from `git ls-files`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +35,7 @@ pub fn files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Without a git repository (an unpacked source archive, a copy): everything but build output.
+/// Without a git repository (an unpacked source archive, a copy): everything except build output.
 pub fn walk(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut pending = vec![PathBuf::new()];

@@ -22,16 +22,17 @@ use crate::subject::Published;
 use crate::{compile, cpu, memory, process, stats};
 
 const BOUND: &str = "what we said";
-/// What more clients are compared with, at both scales.
+/// Number of clients with which larger numbers are compared, at both scales.
 const FEW: &str = "10 clients";
 const UNPINNED: Placement = Placement::Unpinned;
-/// Files that this program has open beside connections.
+/// Open files of this program besides connections.
 const OTHER_FILES: u64 = 256;
-/// How often one client asks for everything before: what is kept is what was asked for more than once.
+/// How often one client requests everything before the measurement. The server caches answers that were
+/// requested more than once.
 const WARMING: usize = 3;
 
 const CPU: Metric = Metric::server_cpu("cpu");
-/// What the load generator itself takes: where it is as long as a request, it is what is measured.
+/// The load generator's own processor time. If it is as long as a request, it limits the rate.
 const LOAD: Metric = Metric::count("load", "client µs each");
 const RATE: Metric = Metric::rate("rate");
 const PEAK: Metric = Metric::rate("peak");
@@ -71,7 +72,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
     let tree = dataset::linux(field)?;
     let mut line_up = LineUp::new();
     line_up.add(BOUND, Ok(|_| Ok(vec![(BUSY.name, f64::from(32 << 10))])));
-    // One publication and one trace for all rows: every server is asked for the same blocks.
+    // One publication and one trace for all rows, so that every server gets the same requests.
     let replayed = Replayed::new(field, &tree);
     for build in field.builds() {
         let replayed = replayed.as_ref().map(|r| r.with_build(build).map(Rc::new));
@@ -90,7 +91,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// A volume, and what is asked for.
+/// A volume, and the requests for it.
 struct Replayed {
     field: Field,
     published: Published,
@@ -167,8 +168,8 @@ fn pages() -> u64 {
     memory::socket_pages().unwrap_or(0)
 }
 
-/// Our row: the dearest request and the lowest rate from ten clients up, the highest rate of all, and
-/// the memory of a client where they are most (where they are few, it is that of the whole server).
+/// Our row: from ten clients up, the largest time per request and the lowest rate; the highest rate of all;
+/// and the memory per client with the largest number of clients (with few, it is that of the whole server).
 fn worst(outcome: &mut Outcome, placement: Placement) {
     let rows = clients(outcome.scale);
     let samples = |rows: &[u32], metric: Metric, choose: fn(f64, f64) -> f64| {
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn both_scales_have_the_row_that_others_are_compared_with() {
+    fn both_scales_have_the_reference_row() {
         for scale in [Scale::Full, Scale::Quick] {
             assert_eq!(clients(scale).get(1).copied().map(name_of).unwrap(), FEW);
         }

@@ -18,9 +18,10 @@ use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, no
 use crate::peers::view::{View, Viewer};
 use crate::process::{self, Cost};
 
-/// What is made: at full scale the parts of the kernel that every machine has.
+/// The parts to build: at full scale those parts of the kernel that every machine has.
 const TARGETS: (&[&str], &[&str]) = (&["init/", "kernel/", "mm/", "lib/", "fs/"], &["init/"]);
-/// Compilations that fill the disk cache: the second finds what the first read faster than it was kept.
+/// Compilations that fill the disk cache. The second one adds blocks that the first read faster than the
+/// disk could store them.
 const FILLS: u32 = 2;
 const UNPINNED: Placement = Placement::Unpinned;
 
@@ -62,7 +63,7 @@ const fn reach(ours: Metric, locally: Metric, at_most: f64) -> Reach {
         .or_even()
 }
 
-/// Those who are compared with each other stand beside each other: little time is between them.
+/// Contestants that are compared with each other are neighbours, so that little time passes between them.
 fn line_up(field: &Field) -> Result<LineUp> {
     let tree = dataset::package(field)?;
     let build = Rc::new(Build::new(field, &tree)?);
@@ -96,8 +97,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// Measures in the first round only: nothing is promised beside sshfs, which takes as long as all others
-/// together.
+/// Measures in the first round only: there is no goal for sshfs, which takes as long as all others together.
 fn once(
     mut measure: impl FnMut(u32) -> Result<Vec<Reading>>,
 ) -> impl FnMut(u32) -> Result<Vec<Reading>> {
@@ -126,7 +126,7 @@ fn cached(
     Ok(move |_| build.measure(&afresh(&build.field, &viewer)?, &CACHED))
 }
 
-/// A new view; pages of what lies on the client's own disk are dropped.
+/// A new view; the pages of files on the client's own disk are dropped.
 fn afresh(field: &Field, viewer: &Viewer) -> Result<View> {
     if let Viewer::Local(dir) | Viewer::BullaCached(_, dir) = viewer {
         reading::evict_all(dir)?;
@@ -144,7 +144,7 @@ fn warm(
     Ok(move |_| build.measure(&view, &WARM))
 }
 
-/// What is compiled, from whatever source tree, and what must come of it.
+/// The configuration to compile, from any source tree, and the expected objects.
 struct Build {
     field: Field,
     config: PathBuf,
@@ -166,7 +166,7 @@ impl Build {
         Ok(build)
     }
 
-    /// Compiles and reads off both columns of a state.
+    /// Compiles and returns both columns of a state.
     fn measure(&self, view: &View, [wall, cpu]: &State) -> Result<Vec<Reading>> {
         reading::back_free_memory();
         let before_s = view.cpu_s()?;
@@ -181,7 +181,7 @@ impl Build {
     /// Compiles from a view.
     ///
     /// # Errors
-    /// When other objects come of it than of the data set itself.
+    /// When the objects differ from those of the data set itself.
     fn run(&self, view: &View) -> Result<Cost> {
         let (cost, out) = self.compile(view.dir())?;
         ensure!(
@@ -191,7 +191,7 @@ impl Build {
         Ok(cost)
     }
 
-    /// A hash of what was asked for; the build's own tools remember where their source stood.
+    /// A hash of the requested objects. The build's own tools contain the path of their source.
     fn made(&self, out: &Path) -> Result<blake3::Hash> {
         objects(out, self.field.pick(TARGETS))
     }
@@ -207,7 +207,7 @@ impl Build {
     }
 }
 
-/// `make` out of tree, with what would make two builds differ held fast.
+/// `make` out of tree, with fixed values for everything that would make two builds differ.
 fn make(source: &Path, out: &Path) -> Command {
     let mut command = Command::new("make");
     command.arg("-s").arg("-C").arg(source);

@@ -1,7 +1,7 @@
-//! Figure 11: objects of 8 KB over 64 kept connections, one and sixteen requests in flight.
+//! Figure 11: objects of 8 KB over 64 persistent connections, one and sixteen requests in flight.
 //!
-//! nginx's row for sixteen is HTTP pipelining, which clients do not use; both bounds are on its row for
-//! one request in flight. Servers of different builds serve the same repository and get the same
+//! nginx's row for sixteen is HTTP pipelining, which clients do not use. Both goals refer to its row for one
+//! request in flight. Servers of different builds serve the same repository and get the same
 //! requests.
 
 use std::path::Path;
@@ -76,7 +76,7 @@ fn line_up(field: &Field) -> Result<LineUp> {
 
 const LOADS: [(u32, &str, &str); 2] = [(1, "one", "one-rate"), (16, "sixteen", "sixteen-rate")];
 
-/// The published objects and their handles: the servers of all builds are asked for the same blocks.
+/// The published objects and their handles. The servers of all builds get the same requests.
 struct Objects {
     published: Published,
     handles: Arc<[Handle]>,
@@ -110,7 +110,7 @@ impl Objects {
     }
 }
 
-/// A server, how it is reached, and what is asked of it.
+/// A server, its address, and the requests for it.
 struct Served {
     daemon: Daemon,
     place: Place,

@@ -32,9 +32,9 @@ const BOUND: &str = "what we said";
 const SMALLEST: &str = "1,000 names";
 const UNPINNED: Placement = Placement::Unpinned;
 const FILE_BYTES: usize = 1 << 10;
-/// Far enough that what follows an answer is told from what was sent along with the question.
+/// A delay that distinguishes messages after an answer from those sent with the request.
 const ONE_WAY_MS: u64 = 10;
-/// What a publisher and a server may take, without their indexes.
+/// Memory limit of a publisher and a server, without their indexes.
 const BUDGET_BYTES: u64 = 256 << 20;
 const BUDGET_BYTES_A_BLOCK: u64 = 64;
 
@@ -72,7 +72,7 @@ pub const FIGURE: Figure = Figure {
         SERVER_SHARE,
     ],
     reaches: &[
-        // A thousand times the names have twice the logarithm.
+        // A thousand times as many names have twice the logarithm.
         Reach::new("calls", UNPINNED, SMALLEST, Bound::AtMost(2.0)),
         Reach::new("trips", UNPINNED, SMALLEST, Bound::AtMost(2.0)),
         Reach::new("publish", UNPINNED, BOUND, Bound::AtLeast(1.0)),
@@ -122,7 +122,7 @@ const fn blocks(scale: Scale) -> usize {
     }
 }
 
-/// `1,000 names`: a row.
+/// The name of a row, as `1,000 names`.
 fn name_of(count: usize, what: &str) -> String {
     let digits = count.to_string();
     let mut name = String::new();
@@ -152,7 +152,7 @@ fn look_ups(field: &Field, line_up: &mut LineUp) -> Result<()> {
     Ok(())
 }
 
-/// A newcomer's look-up of the name in the middle, in both manners.
+/// A new client's look-up of the name in the middle: call by call, and by the real reader.
 fn look_up(field: &Field, served: &(Daemon, Place), size: usize) -> Result<Vec<Reading>> {
     let (daemon, place) = served;
     let path = dataset::in_the_middle(size);
@@ -184,7 +184,7 @@ fn look_up(field: &Field, served: &(Daemon, Place), size: usize) -> Result<Vec<R
     Ok(readings)
 }
 
-/// Publishes a tree of so many files and reads the volume back.
+/// Publishes a tree of this many files and verifies the volume.
 fn publish(field: &Field, tree: &Path, count: usize) -> Result<Vec<Reading>> {
     dataset::warm(tree)?;
     let (published, cost, peak_bytes) = Published::watched(field, "many-files", tree)?;
@@ -204,12 +204,12 @@ fn share(bytes: u64, blocks: u64) -> f64 {
     bytes as f64 / budget_bytes as f64
 }
 
-/// A volume in a repository that holds very many blocks more than its tree needs.
+/// A volume in a repository with very many more blocks than its tree needs.
 struct Stored {
     field: Field,
     published: Published,
     blocks: u64,
-    /// Some of them, in no order.
+    /// Some of them, in random order.
     asked: Arc<[Handle]>,
 }
 
@@ -268,10 +268,10 @@ impl Stored {
     }
 }
 
-/// How often what was appended becomes durable: what waits for that is in memory.
+/// Appended blocks between two commits; until a commit they are in memory.
 const CHECKPOINT_BLOCKS: usize = 1 << 20;
 
-/// Appends blocks that differ in their names only: a server does not look into them.
+/// Appends blocks that differ only in their handles; a server does not look into them.
 fn fill(repository: &Path, count: usize) -> Result<()> {
     let repository = Repository::open(repository)?;
     let mut writer = Writer::begin(&repository)?;
@@ -294,7 +294,7 @@ fn name(number: usize) -> Handle {
     Handle::from_bytes(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-/// Our row: the worst that any size gave, round by round.
+/// Our row: the worst value of all sizes, round by round.
 fn worst(outcome: &mut Outcome, placement: Placement) {
     // A size that failed may be the worst one.
     if !outcome.not_measured.is_empty() {
@@ -321,7 +321,7 @@ mod tests {
     use crate::runner;
 
     #[test]
-    fn rows_are_named_as_people_write_numbers() {
+    fn rows_have_readable_numbers() {
         assert_eq!(name_of(1_000, "names"), SMALLEST);
         assert_eq!(name_of(10_000_000, "blocks"), "10,000,000 blocks");
         assert_eq!(name_of(100, "files"), "100 files");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_has_a_fixed_part_and_one_of_the_blocks() {
+    fn budget_has_a_fixed_part_and_a_part_per_block() {
         assert_eq!(share(256 << 20, 0), 1.0);
         assert_eq!(share(256 << 20, 4 << 20), 0.5);
     }

@@ -24,8 +24,7 @@ const BLAKE3: &str = "BLAKE3 alone";
 const NGINX: &str = "nginx, curl to /dev/null";
 const BOTH: &[Placement] = &[Placement::Pinned, Placement::Unpinned];
 const SPEED: Metric = Metric::rate_in("speed", "MB/s");
-/// Pages that are read for the second time are moved to the kernel's list of those in use; from the third
-/// time on that is done.
+/// The second read moves pages to the kernel's active list; the third one need not.
 const AGAIN: Metric = Metric::rate_in("again", "MB/s");
 const CPU: Metric = Metric::processor("cpu", "s/GB, all sides");
 const HASHING: Metric = Metric::count("hashing", "s/GB");
@@ -97,7 +96,7 @@ fn cold(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// The copy without verification, once it has been shown to be that.
+/// The copy without verification, after the control run.
 fn unverified(field: &Field, tree: &Path) -> Result<Viewer> {
     field.bulla()?;
     let binary = unverified::build(field)?;
@@ -106,7 +105,7 @@ fn unverified(field: &Field, tree: &Path) -> Result<Viewer> {
     Ok(Viewer::Bulla(published.with_binary(&binary)))
 }
 
-/// What verification adds to the processor time of a read, round by round.
+/// The processor time that verification adds to a read, round by round.
 fn hashing(outcome: &mut Outcome, placement: Placement) {
     let cpu = |name| outcome.samples(name, placement, CPU.name);
     let (Some(with), Some(without)) = (cpu(OURS), cpu(UNVERIFIED)) else {
@@ -159,7 +158,7 @@ fn curl(field: &Field) -> Result<Vec<Reading>> {
     ])
 }
 
-/// What hashing the content costs when nothing else is done: keyed, in blocks of 64 KiB.
+/// Processor time of hashing the content alone: keyed, in blocks of 64 KiB.
 fn blake3_alone(path: &Path) -> Result<Vec<Reading>> {
     let content = std::fs::read(path)?;
     let before_s = cpu::own_s();
@@ -183,8 +182,8 @@ fn warm(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// A new view each time: which memory of the host lies under its pages decides more than who filled
-/// them, and would stay the same for as long as they do.
+/// A new view each time. Speed depends on the host's memory behind the pages, which would stay the same
+/// as long as the pages stay.
 fn warm_round(viewer: &Viewer, field: &Field) -> Result<Vec<Reading>> {
     let view = viewer.open(field)?;
     let path = view.dir().join("random");

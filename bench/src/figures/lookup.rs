@@ -20,7 +20,7 @@ use crate::process::{self, Daemon};
 use crate::protocol::{self, Call, Place, runtime};
 use crate::subject::Published;
 
-/// Ours when a reader asks for no read-around: fewer bytes, one call more.
+/// bulla, when a reader requests no read-around: fewer bytes, one call more.
 const NO_AROUND: &str = "bulla, no read-around";
 const HTTP: &str = "nginx HTTP";
 const HTTPS: &str = "nginx HTTPS";
@@ -118,12 +118,12 @@ fn serve(field: &Field, build: Build, published: &Published) -> Result<Served> {
 }
 
 impl Served {
-    /// What a reader asks for to find each of the two names, in the order of [`kinds`].
+    /// The requests of a reader for each of the two names, in the order of [`kinds`].
     fn record(&self, field: &Field, max_around_bytes: usize) -> Result<Vec<Vec<Call>>> {
         let runtime = runtime()?;
         let mut recorded = Vec::new();
         for (path, ..) in kinds() {
-            // A state of its own each: a reader that has been here before asks for less.
+            // Each has its own state, because a reader that has seen the volume requests less.
             let state = field.fresh("reader-state")?;
             let calls = self
                 .place
@@ -161,7 +161,7 @@ fn over_http(nginx: &Nginx, count: u32) -> Result<Vec<Reading>> {
     Ok(readings)
 }
 
-/// openssl's own timer is the client: whatever it costs is not metered.
+/// The client is `openssl s_time`; its own cost is not measured.
 fn over_https(nginx: &Nginx, seconds: u32) -> Result<Vec<Reading>> {
     let mut readings = Vec::new();
     for (path, cpu, rate) in kinds() {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_timer_is_read_and_an_answer_without_the_file_refused() {
+    fn timer_is_read_and_an_answer_without_the_file_refused() {
         let line = |bytes| {
             format!(
                 "\n\n12 connections in 0.9s\n34 connections in 2 real seconds, {bytes} bytes read per connection\n"

@@ -1,7 +1,6 @@
 //! The figures, in the order in which they are run and printed.
 //!
-//! The numbers are those of `docs/benchmarks.md`, which describes each figure. Numbers that are missing
-//! here are not measured by this program.
+//! The numbers are those of `docs/benchmarks.md`, which describes each figure.
 
 mod blocks;
 mod clients;
@@ -20,10 +19,10 @@ mod start;
 
 use crate::figure::Figure;
 
-/// The figures that `gate` runs unless it is told others.
+/// The figures that `gate` runs by default.
 pub const GATE: [u8; 7] = [1, 2, 4, 6, 9, 11, 12];
 
-/// All of them.
+/// All figures.
 pub const ALL: &[Figure] = &[
     publish::FIGURE,
     republish::FIGURE,

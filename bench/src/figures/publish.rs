@@ -7,7 +7,7 @@ use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, nothing};
 use crate::peers::archive::{self, Job};
 
-/// Publishing a tree that no repository has seen.
+/// Publishing a tree into an empty repository.
 pub const FIGURE: Figure = Figure {
     number: 1,
     title: "publish a kernel source tree, page cache warm, until it is on the disk",

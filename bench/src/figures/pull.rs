@@ -1,4 +1,4 @@
-//! Figure 3: a replica takes over an update of 100 files over a path of 50 ms round-trip time.
+//! Figure 3: a replica pulls an update of 100 files over a network with a round-trip time of 50 ms.
 //!
 //! Source and replica are on this machine with a relay (`network`) between them, which delays by 25 ms
 //! each way and imitates TCP's slow start. Every round changes 100 files of the tree, updates the sources
@@ -25,9 +25,9 @@ use crate::subject::Published;
 const ONE_WAY_MS: u64 = 25;
 const RSYNC: &str = "rsync of the tree, daemon";
 const OSTREE: &str = "ostree pull, archive behind nginx";
-/// What the update itself weighs.
+/// Size of the update itself.
 const FRAMES: &str = "the new segments alone";
-/// The time that we said.
+/// The time that is our goal.
 const BOUND: &str = "two seconds";
 
 /// Following an update.
@@ -57,12 +57,12 @@ const fn reach(metric: &'static str, peer: &'static str, at_most: f64) -> Reach 
     Reach::new(metric, Placement::Unpinned, peer, Bound::AtMost(at_most))
 }
 
-/// What the contestants share.
+/// Data that the contestants share.
 struct Scene {
     field: Field,
     tree: PathBuf,
     published: Published,
-    /// What the last publication added to the segments, bytes.
+    /// Bytes that the last publication added to the segments.
     new_bytes: RefCell<f64>,
 }
 
@@ -116,14 +116,14 @@ fn new_version(
     })
 }
 
-/// Runs a command; also what crossed the relay meanwhile.
+/// Runs a command. Also returns the bytes that crossed the relay during it.
 fn across(scene: &Scene, far: &Far, command: &mut Command) -> Result<(process::Cost, u64)> {
     let before_bytes = far.bytes();
     let cost = process::run(command, scene.field.work())?;
     Ok((cost, far.bytes().saturating_sub(before_bytes)))
 }
 
-/// Serves and follows with a build; the versions are those of the build under test.
+/// Serves and pulls with a build; the build under test publishes the versions.
 fn ours(
     scene: &Rc<Scene>,
     build: Build,

@@ -16,7 +16,7 @@ use crate::figure::{Build, OURS};
 use crate::peers::view::Viewer;
 use crate::process;
 
-/// Ours without verification (`unverified`).
+/// bulla without verification (`unverified`).
 pub const UNVERIFIED: &str = "bulla, not verifying";
 
 /// sshfs.
@@ -28,10 +28,10 @@ pub const GOCRYPTFS: &str = "gocryptfs";
 /// The local disk itself.
 pub const LOCAL: &str = "ext4";
 
-/// One who shows a tree, or the reason why not.
+/// A form of the tree that can be mounted, or the reason why not.
 pub type Shown = (String, Result<Viewer>);
 
-/// The builds of ours and, unless this is a gate, the peers named, each with its form of the tree.
+/// The builds of bulla and, unless this is a gate, the named peers, each with its form of the tree.
 pub fn viewers(field: &Field, figure: &str, tree: &Path, peers: &[&'static str]) -> Vec<Shown> {
     let ours = |build: Build| (build.row(OURS), Viewer::bulla(field, build, figure, tree));
     let mut shown: Vec<Shown> = field.builds().into_iter().map(ours).collect();
@@ -49,7 +49,7 @@ pub fn viewers(field: &Field, figure: &str, tree: &Path, peers: &[&'static str])
     shown
 }
 
-/// A copy of the tree: what is evicted from it must not be missing under somebody's server.
+/// A copy of the tree, so that evicting its pages does not affect a server.
 fn copy(field: &Field, figure: &str, tree: &Path) -> Result<Viewer> {
     let dir = field.fresh(&format!("local-{figure}"))?;
     let mut command = Command::new("cp");
@@ -69,14 +69,14 @@ pub fn evict_all(dir: &Path) -> Result<()> {
     dataset::files(dir)?.iter().try_for_each(|file| evict(file))
 }
 
-/// How much memory a reader of the largest data set and its kernel may want at once.
+/// Memory that a reader of the largest data set and the kernel may need at once.
 const BACKED_BYTES: usize = 3 << 30;
 const PAGE_BYTES: usize = 4096;
 
-/// Makes the machine own the memory that is free. A guest of a host takes the price of a host's page
-/// fault for each page that it touches for the first time, or that it gave back by leaving it free for
-/// some seconds: up to two thirds of the time of a read, for whoever comes after a pause. So each
-/// contestant begins with free memory that was touched just before.
+/// Touches the free memory of the machine. In a virtual machine, the first access to a page costs a page
+/// fault of the host, also after the page was free for some seconds and went back to the host. After a pause
+/// this took up to two thirds of the time of a read. So each contestant begins with free memory that was
+/// touched just before.
 pub fn back_free_memory() {
     let mut memory = vec![0_u8; BACKED_BYTES];
     for page in memory.chunks_mut(PAGE_BYTES) {
@@ -87,7 +87,7 @@ pub fn back_free_memory() {
     std::hint::black_box(&memory);
 }
 
-/// Reads a file from its beginning to its end, 1 MiB at a time; its length and the seconds.
+/// Reads a file from its beginning to its end, 1 MiB at a time. Returns its length and the seconds.
 pub fn whole(path: &Path) -> Result<(u64, f64)> {
     let mut buffer = vec![0; 1 << 20];
     let start = Instant::now();
@@ -103,7 +103,7 @@ pub fn whole(path: &Path) -> Result<(u64, f64)> {
     Ok((total_bytes, start.elapsed().as_secs_f64()))
 }
 
-/// Opens, reads and closes each of these small files; the seconds.
+/// Opens, reads and closes each of these small files. Returns the seconds.
 pub fn each<'a>(
     dir: &Path,
     paths: impl Iterator<Item = &'a Path>,
@@ -121,7 +121,7 @@ pub fn each<'a>(
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Reads a file at these offsets; the seconds.
+/// Reads a file at these offsets. Returns the seconds.
 pub fn at(path: &Path, offsets: &[u64], access_bytes: usize) -> Result<f64> {
     let mut buffer = vec![0; access_bytes];
     let start = Instant::now();
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_refuse_what_is_short() {
+    fn readers_refuse_short_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, vec![7; 10_000]).unwrap();

@@ -1,4 +1,4 @@
-//! Figure 14: a busy reader whose preferred mirror turns bad.
+//! Figure 14: a busy reader whose preferred mirror fails.
 //!
 //! Two mirrors hold the volume: the preferred one on the loopback, the other 10 ms away (`network`). A
 //! program reads files of 8 KB through a mount, each once, in random order, one per millisecond. After a
@@ -26,7 +26,7 @@ use crate::subject::Published;
 
 const BOUND: &str = "what we said";
 const UNPINNED: Placement = Placement::Unpinned;
-/// Longer than usual by this: the reader has noticed.
+/// A read that takes this much longer than usual shows that the reader has noticed.
 const NOTICED_S: f64 = 0.1;
 
 /// Recovery from a mirror.
@@ -96,9 +96,9 @@ fn line_up(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// How much longer the hundredth slowest read takes once it is noticed, and the slowest of all; seconds.
+/// The increase of the 99th percentile after the fault is noticed, and the slowest read of all; seconds.
 fn measure(field: &Field, objects: &Path, turn: Turn, round: u32) -> Result<(f64, f64)> {
-    // A tree of its own: one file more makes a version.
+    // A tree of its own, because an additional file makes the new version.
     let tree = copy(field, objects, "recovery-tree")?;
     let far_copy = Published::new(field, "recovery", &tree)?;
     let near_repo = copy(field, &far_copy.repo, "recovery-near")?;
@@ -164,7 +164,7 @@ fn turn_bad(
     }
 }
 
-/// One bit in each 4 KiB of what the server has: it answers, wrongly.
+/// Flips one bit in each 4 KiB of the server's segments, so that it gives wrong answers.
 fn corrupt(repo: &Path) -> Result<()> {
     for path in dataset::files(&repo.join("segments"))? {
         let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
@@ -180,7 +180,7 @@ fn corrupt(repo: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads these files, each compared with what was published; the seconds of each.
+/// Reads these files and compares each with the published content. Returns the seconds of each.
 fn read(dir: &Path, objects: &Path, order: &[u32]) -> Result<Vec<f64>> {
     let mut times = Vec::with_capacity(order.len());
     for n in order {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hundredth_slowest_is_found() {
+    fn percentile_99_is_the_slowest_hundredth() {
         let times: Vec<f64> = (0..1000).map(f64::from).collect();
         assert_eq!(percentile(&times, 99), 989.0);
         assert_eq!(percentile(&[], 99), 0.0);

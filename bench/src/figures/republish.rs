@@ -18,9 +18,9 @@ use crate::figure::{Bound, Figure, LineUp, Metric, Placement, Reach, Reading, no
 use crate::peers::archive::{self, Archiver, Job};
 use crate::process;
 
-/// Looks at every file's attributes and does nothing else: the least that finding changes costs.
+/// Only reads every file's attributes: the minimal cost of finding changes.
 const FIND: &str = "find, lstat of every file";
-/// The least that a repository can grow by, more or less.
+/// About the minimal growth of a repository.
 const CHANGED: &str = "the changed files alone, zstd -1";
 
 /// Publishing again.
@@ -99,7 +99,7 @@ pub(super) fn change(files: &[PathBuf], dice: &mut Dice, round: u32) -> Result<V
 fn find(tree: PathBuf, disk: PathBuf) -> impl FnMut(u32) -> Result<Vec<Reading>> {
     move |_| {
         let mut command = Command::new("find");
-        // No file has so many links; to know that, find has to ask for each.
+        // No file has this many links, but find must read the attributes of each to know it.
         command.arg(&tree).args(["-links", "+60000"]);
         let cost = process::run(&mut command, &disk)?;
         Ok(vec![("wall", cost.ran_s), ("cpu", cost.cpu_s)])

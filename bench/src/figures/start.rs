@@ -2,7 +2,7 @@
 //!
 //! Far: the server is 50 ms away (`network`), nothing is cached, and the files are opened and read one
 //! after the other in a recorded order. Cached: the same start and a read of 1 GiB from a filled disk
-//! cache without any server, beside the local disk; pages are dropped before each.
+//! cache without any server, compared with the local disk; pages are dropped before each.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::process;
 use crate::subject::Published;
 
 const ONE_WAY_MS: u64 = 25;
-/// Readings that fill the cache.
+/// Reads that fill the cache.
 const FILLS: u32 = 8;
 const WEB: &str = "bulla, static HTTP from nginx";
 const WEB_OWN: &str = "bulla, HTTP from serve";
@@ -74,7 +74,7 @@ const fn reach(metric: &'static str, peer: &'static str) -> Reach {
     Reach::new(metric, UNPINNED, peer, Bound::AtMost(1.0))
 }
 
-/// Opens and reads each file whole, as the program does; the seconds.
+/// Opens and reads each file whole, as the program does. Returns the seconds.
 fn start(dir: &Path, order: &[PathBuf]) -> Result<f64> {
     let began = Instant::now();
     for path in order {
@@ -116,7 +116,7 @@ fn far(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// One start from a place behind a relay; `server_s` is the processor time of its server so far.
+/// One start from a location behind a relay; `server_s` is the processor time of its server so far.
 fn from_afar(
     field: &Field,
     published: &Published,
@@ -251,7 +251,7 @@ fn with(cache: &Path) -> [&OsStr; 2] {
     [OsStr::new("--cache"), cache.as_os_str()]
 }
 
-/// A volume whose blocks lie in a cache, and nowhere to ask.
+/// A volume whose blocks are in a cache, without a server.
 struct Offline {
     field: Field,
     published: Published,
@@ -259,7 +259,7 @@ struct Offline {
 }
 
 impl Offline {
-    /// Reads once through a mount of the repository's server, then the server is gone.
+    /// Reads through a mount of the repository's server, then ends the server.
     fn fill(
         field: &Field,
         build: Build,
@@ -271,7 +271,7 @@ impl Offline {
         let (_server, port) = published.serve(field)?;
         let dir = mount_point(field)?;
         let place = format!("bulla://127.0.0.1:{port}");
-        // What is read faster than the disk takes it is not kept: later readings find the rest.
+        // Blocks that arrive faster than the disk can store them are not kept; later reads add them.
         for _ in 0..FILLS {
             let mounted = published.mount_from(field, &place, &with(&cache), &dir)?;
             read(&dir)?;
@@ -288,7 +288,7 @@ impl Offline {
     fn measure(&self, read: impl Fn(&Path) -> Result<f64>) -> Result<f64> {
         reading::evict_all(&self.cache)?;
         let dir = mount_point(&self.field)?;
-        // Nobody listens there.
+        // There is no server at this port.
         let place = format!("bulla://127.0.0.1:{}", process::free_port()?);
         let options = with(&self.cache);
         let _mounted = self

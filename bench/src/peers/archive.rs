@@ -16,9 +16,9 @@ use crate::subject;
 /// How one program stores a tree.
 #[derive(Clone, Copy)]
 pub struct Archiver {
-    /// Row in the table, beside that of another build of ours.
+    /// Row in the table, without the suffix of the build.
     pub name: &'static str,
-    /// The build of ours; none for a peer.
+    /// The build of bulla; none for a peer.
     pub build: Option<Build>,
     /// Makes an empty repository.
     setup: fn(&Job) -> Vec<Command>,
@@ -26,7 +26,7 @@ pub struct Archiver {
     store: fn(&Job, u32) -> Command,
 }
 
-/// The builds of ours and, unless this is a gate, the peers; tar in the form that fits the figure.
+/// The builds of bulla and, unless this is a gate, the peers; tar in the form that fits the figure.
 pub fn contestants(field: &Field, tar: Archiver) -> Vec<Archiver> {
     let builds = field.builds().into_iter().map(|build| Archiver {
         build: Some(build),
@@ -37,7 +37,7 @@ pub fn contestants(field: &Field, tar: Archiver) -> Vec<Archiver> {
     builds.chain(peers).collect()
 }
 
-/// An archiver at work on a tree.
+/// An archiver with its repository and a tree.
 pub struct Job {
     archiver: Archiver,
     tree: PathBuf,
@@ -58,7 +58,7 @@ pub const TAR: Archiver = Archiver {
     },
 };
 
-/// The same with tar's own way of leaving out what has not changed.
+/// The same with tar's option for incremental archives.
 pub const TAR_INCREMENTAL: Archiver = Archiver {
     name: "tar -g | zstd -1 -T2",
     build: None,
@@ -70,7 +70,7 @@ pub const TAR_INCREMENTAL: Archiver = Archiver {
     },
 };
 
-/// A compressed image, built anew each time (it has no other way to drop what has gone).
+/// A compressed image, built again each time, because files cannot be removed from it.
 pub const SQUASHFS: Archiver = Archiver {
     name: "mksquashfs",
     build: None,
@@ -86,7 +86,7 @@ pub const SQUASHFS: Archiver = Archiver {
     },
 };
 
-/// Encrypts always; zstd at its default.
+/// Always encrypts; zstd at its default level.
 pub const RESTIC: Archiver = Archiver {
     name: "restic",
     build: None,
@@ -181,7 +181,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Stores the tree as it is now; also how many bytes the repository grew by.
+    /// Stores the tree as it is now. Also returns the growth of the repository, bytes.
     pub fn store(&mut self) -> Result<(Cost, u64)> {
         let before_bytes = field::disk_bytes(&self.repo())?;
         let mut command = (self.archiver.store)(self, self.stored);

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// Requests over a connection each, one after the other, for a path; the number of body bytes is
-/// checked. Gives back the seconds that it took.
+/// Requests a path over a new connection each time, one after the other. Checks the length of the body.
+/// Returns the seconds.
 pub async fn new_connections(port: u16, path: &str, count: u32, body_bytes: usize) -> Result<f64> {
     let request = format!("GET /{path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
     let start = Instant::now();
@@ -29,20 +29,20 @@ pub async fn new_connections(port: u16, path: &str, count: u32, body_bytes: usiz
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// A load over connections that stay.
+/// A load over persistent connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Connections at once.
     pub connections: u32,
-    /// Requests under way on each.
+    /// Requests in flight on each.
     pub in_flight: u32,
-    /// Requests on each in all.
+    /// Total number of requests on each.
     pub requests: u32,
     /// Bytes of each answer's body.
     pub body_bytes: usize,
 }
 
-/// Runs a load; `path` names the object of a connection's n-th request. Gives back the seconds.
+/// Runs a load; `path` names the object of a connection's n-th request. Returns the seconds.
 pub async fn keep_alive(port: u16, load: Load, path: fn(u32, u32) -> String) -> Result<f64> {
     let mut streams = Vec::new();
     for _ in 0..load.connections {
@@ -107,7 +107,7 @@ impl Answers {
         }
     }
 
-    /// Takes one whole answer.
+    /// Receives one whole answer.
     async fn next(&mut self, body_bytes: usize) -> Result<()> {
         loop {
             if let Some((head, length)) = head(&self.buffer)? {
@@ -128,7 +128,7 @@ impl Answers {
     }
 }
 
-/// Bytes of a head with its empty line, and the stated length of the body; none if it is not whole.
+/// Bytes of a head with its empty line, and the stated length of the body; none if it is incomplete.
 fn head(answer: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else {
         return Ok(None);

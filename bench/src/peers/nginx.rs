@@ -1,7 +1,7 @@
 //! nginx on the loopback, with and without TLS, serving a directory (figures 4, 10, 11).
 //!
 //! No access log, no compression, keep-alive without limit; TLS with a P-256 certificate and neither
-//! session cache nor tickets, because a newcomer has no session.
+//! session cache nor tickets, because a new client has no session.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ use crate::mounts::Mounted;
 use crate::process::{self, Daemon};
 use crate::subject::Published;
 
-/// A tree that can be read at a place, until this is dropped.
+/// A tree that can be read at a path until this is dropped.
 pub struct View {
     // The mount goes before the server that it reads from: fields are dropped in this order.
     mount: Option<Mounted>,
@@ -26,7 +26,7 @@ pub struct View {
 }
 
 impl View {
-    /// Where the tree stands.
+    /// The path of the tree.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -41,11 +41,11 @@ impl View {
 
 /// Opens views of one tree, each with empty caches.
 pub enum Viewer {
-    /// Ours, from a server on the loopback.
+    /// bulla, from a server on the loopback.
     Bulla(Published),
-    /// The same with a disk cache in this directory, which holds what earlier views have left there.
+    /// The same with a disk cache in this directory, which keeps the blocks of earlier views.
     BullaCached(Published, PathBuf),
-    /// A server on the loopback and what it needs to know its client.
+    /// An SSH server on the loopback, with the keys for its client.
     Sshfs(Ssh),
     /// A local image.
     Squashfuse(PathBuf),
@@ -62,7 +62,7 @@ pub struct Ssh {
 }
 
 impl Viewer {
-    /// Publishes the tree with a build of ours, which also serves and mounts it.
+    /// Publishes the tree with a build of bulla, which also serves and mounts it.
     pub fn bulla(field: &Field, build: Build, name: &str, tree: &Path) -> Result<Viewer> {
         Ok(Viewer::Bulla(Published::by(field, build, name, tree)?))
     }
@@ -70,7 +70,7 @@ impl Viewer {
     /// Views of our tree that share a disk cache, empty now.
     ///
     /// # Errors
-    /// For somebody else's.
+    /// If this is not a view of bulla.
     pub fn with_disk_cache(&self, field: &Field, name: &str) -> Result<Viewer> {
         let Viewer::Bulla(published) = self else {
             bail!("only bulla has a disk cache");
@@ -182,7 +182,7 @@ impl Ssh {
         self.open_through(field, Ok)
     }
 
-    /// The same through whatever `way` puts before the server's port.
+    /// The same through the relay that `way` puts before the server's port.
     pub fn open_through(&self, field: &Field, way: impl Fn(u16) -> Result<u16>) -> Result<View> {
         dataset::warm(&self.tree)?;
         let dir = mount_point(field)?;
@@ -219,7 +219,7 @@ impl Ssh {
 
     /// A server that listens on the loopback only and lets in only the one key.
     fn configuration(&self, port: u16) -> Result<PathBuf> {
-        // The daemon insists on this directory, which a machine without a running one lacks.
+        // The daemon requires this directory, which is missing on machines without a running daemon.
         fs::create_dir_all("/run/sshd").context("sshd needs /run/sshd")?;
         fs::set_permissions(&self.home, fs::Permissions::from_mode(0o700))?;
         let home = self.home.display();
@@ -246,7 +246,7 @@ fn local_mount(field: &Field, name: &str, mut command: Command) -> Result<View> 
     })
 }
 
-/// An empty directory that no other view stands on.
+/// An empty directory that no other view uses.
 pub fn mount_point(field: &Field) -> Result<PathBuf> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

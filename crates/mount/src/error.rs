@@ -1,5 +1,4 @@
-//! Why a directory cannot be mounted or unmounted. A variant says what to do where that is not
-//! obvious.
+//! Errors of mounting and unmounting a directory. A variant says what to do if that is not obvious.
 
 use std::io;
 use std::path::PathBuf;

@@ -3,8 +3,9 @@
 //!
 //! Blocks go into segments in the order in which a tree is read: a node of a directory, the array nodes of
 //! the files in it, then the content of its small files. So one read-around brings `ls -l`, the small
-//! files, and the first nodes of the larger ones. The content of large files lies before. Memory is
-//! bounded: entries of finished sub-directories, blocks that follow one node, and files with further names.
+//! files, and the first nodes of the larger ones. The content of large files is stored earlier. Memory is
+//! bounded by the entries of finished sub-directories, the blocks that follow one node, and the files with
+//! further names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,9 +30,9 @@ use crate::publish_error::{PublishError, Unreadable};
 use crate::statcache::CacheWriter;
 use crate::work::{Done, Event, FileId, Link, Part, What};
 
-/// A file whose packed blocks are together at most this long lies with its directory, bytes.
+/// Largest file that is stored with its directory: the sum of its packed blocks, bytes.
 const SMALL_FILE_BYTES: usize = 64 << 10;
-/// Small files that wait for their directory node, bytes at most.
+/// Most bytes of small files that wait for their directory node.
 const HELD_BYTES: usize = 8 << 20;
 
 type MapBuilder = map::Builder<Box<dyn FnMut(Handle<MapNode>, &Bytes)>>;
@@ -39,16 +40,16 @@ type ArrayBuilder = array::Builder<Box<dyn FnMut(Handle<ArrayNode>, &Bytes)>>;
 type NameAndEntry = (Box<[u8]>, Vec<u8>);
 type Nodes = Rc<RefCell<Vec<Bytes>>>;
 
-/// What became of a tree.
+/// The result of assembling a tree.
 pub(crate) struct Tree {
     pub root: Handle<InodeBlock>,
     pub totals: Totals,
     pub skipped_count: u64,
     pub skipped: Vec<Skipped>,
     pub names_elsewhere: Vec<(FileId, u32)>,
-    /// What the next publication need not read.
+    /// The stat cache for the next publication.
     pub cache: Option<CacheWriter>,
-    /// How it differs from the version before, where that was asked.
+    /// How it differs from the version before, if that was asked for.
     pub changes: Vec<Change>,
 }
 
@@ -204,7 +205,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
                     let value = self.place(&name, &inode)?;
                     self.push(&name, &value)
                 }
-                // The first name was left out, or went while we looked.
+                // The first name was left out, or vanished during the walk.
                 None => self.leave_out(&self.path_of(&name), Unreadable::Replaced),
             },
             What::File {
@@ -384,7 +385,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             None => None,
             Some((builder, nodes)) => {
                 let root = builder.finish()?;
-                // The last nodes of each level: with them a reader begins.
+                // The last nodes of each level: a reader fetches them first.
                 for node in nodes.take() {
                     let (_, outgoing) = self.cutter.block::<ArrayNode>(&node)?;
                     self.hold(vec![outgoing])?;
@@ -395,8 +396,8 @@ impl<'a, D: Destination> Assembler<'a, D> {
         if let What::File { inode, .. } = &mut done.what {
             inode.content = Content::Regular(root.map_or(FileContent::Empty, FileContent::Array));
             inode.size = inode.content.size();
-            // What is remembered counts by its stamp: where the system was wrong about the size, the
-            // file is read again next time.
+            // An entry without a stamp is not remembered: if the system reported a wrong size, the file
+            // is read again next time.
             let size = inode.size;
             done.stamp = done.stamp.filter(|stamp| stamp.size == size);
         }

@@ -29,7 +29,7 @@ pub(crate) const WITH_OWNER: [&[u8]; 3] = [
 /// Name and value, sorted by name.
 pub(crate) type XattrList = Vec<(Bytes, Bytes)>;
 
-/// What tells whether a file is still the one that was read.
+/// Size, times and identity of a file: if all are equal, it is still the file that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Bytes.
@@ -53,7 +53,7 @@ impl Stamp {
     }
 }
 
-/// What a file is.
+/// The type of a file.
 pub(crate) fn file_type(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }

@@ -13,12 +13,12 @@ use store::names;
 /// The directories of a repository.
 const PARTS: [&str; 3] = [names::INDEX_DIR, names::SEGMENT_DIR, names::LOG_DIR];
 
-/// What was there before a publication.
+/// What existed before a publication.
 pub(crate) struct Beginning {
     repository: PathBuf,
-    /// Whether nothing was in it.
+    /// Whether the directory was empty.
     was_empty: bool,
-    /// It and the directories above it that were missing, the deepest first.
+    /// The repository's directory and those above it that did not exist, the deepest first.
     missing: Vec<PathBuf>,
 }
 
@@ -41,13 +41,13 @@ impl Beginning {
         }
     }
 
-    /// Removes what was made since, unless anything was committed to it or somebody is at work in it.
+    /// Removes what was made since, unless something was committed to it or another process works in it.
     pub(crate) fn take_back(&self) {
         match self.remove() {
             Ok(()) => {}
             Err(error) => {
                 let repository = self.repository.display();
-                tracing::debug!(%repository, %error, "the repository that was made stays");
+                tracing::debug!(%repository, %error, "cannot remove the new repository");
             }
         }
     }
@@ -57,13 +57,13 @@ impl Beginning {
         if !self.was_empty || !lock.exists() {
             return Ok(());
         }
-        // Held to the end: until it is gone as well, nobody writes here.
+        // Held to the end: no other process writes here until the lock file itself is removed.
         let held = File::options().write(true).open(&lock)?;
         held.try_lock()?;
         if !self.is_blank()? {
             return Ok(());
         }
-        // The format first: from here on it is no repository any more.
+        // The format file first: without it, the directory is not a repository.
         fs::remove_file(self.repository.join(names::FORMAT_FILE))?;
         for part in PARTS {
             fs::remove_dir(self.repository.join(part))?;
@@ -75,7 +75,7 @@ impl Beginning {
         Ok(())
     }
 
-    /// Whether it is as it was made.
+    /// Whether it is as it was created, without any data.
     fn is_blank(&self) -> io::Result<bool> {
         for entry in fs::read_dir(&self.repository)? {
             let name = entry?.file_name();
@@ -100,7 +100,7 @@ mod tests {
     use store::writer::Writer;
 
     #[test]
-    fn what_was_made_goes_and_what_was_there_stays() {
+    fn only_what_this_run_made_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("a/b/repo");
         let before = Beginning::look(&deep);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_that_somebody_uses_or_used_stays() {
+    fn a_repository_in_use_or_with_a_commit_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let repo = dir.path().join("repo");
         let before = Beginning::look(&repo);
@@ -134,7 +134,7 @@ mod tests {
         assert!(repo.join("segments/of somebody").exists());
         assert!(Repository::open(&repo).is_ok());
         fs::remove_file(repo.join("segments/of somebody")).unwrap();
-        // It was there before this run began.
+        // It existed before this run began.
         Beginning::look(&repo).take_back();
         assert!(Repository::open(&repo).is_ok());
         before.take_back();

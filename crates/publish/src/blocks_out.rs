@@ -23,7 +23,7 @@ pub(crate) struct Outgoing {
     pub handle: Handle,
     /// Its kind.
     pub kind: Kind,
-    /// What is left to do.
+    /// The block itself, as far as it has been processed.
     pub body: Body,
 }
 
@@ -33,13 +33,13 @@ pub(crate) enum Body {
     Stored,
     /// Packed.
     Packed(Frame),
-    /// Somebody met it before in this publication; to be packed in the unlikely case that it did not
+    /// It was met before in this publication. It is packed only in the unlikely case that it did not
     /// reach the store.
     SeenBefore(Bytes),
 }
 
 /// Remembers blocks met lately, so that a block that occurs a thousand times is packed a few times.
-/// Forgets, but is never wrong in a way that matters: see [`Body::SeenBefore`].
+/// A block that it forgets is packed once more; a wrong hit is harmless, see [`Body::SeenBefore`].
 pub(crate) struct Seen {
     slots: Box<[AtomicU64]>,
 }
@@ -107,7 +107,7 @@ impl<'a> Cutter<'a> {
         Ok((handle, outgoing))
     }
 
-    /// Sees to it that the destination has a block.
+    /// Stores a block unless the destination has it.
     pub(crate) fn store(
         &mut self,
         block: Outgoing,
@@ -127,7 +127,7 @@ impl<'a> Cutter<'a> {
         destination.append(&Record { handle, frame })
     }
 
-    /// Prepares a whole content that lies in memory: its data blocks, then its array nodes.
+    /// Prepares content that is completely in memory: its data blocks, then its array nodes.
     pub(crate) fn content(
         &mut self,
         content: &[u8],

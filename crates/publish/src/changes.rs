@@ -22,7 +22,7 @@ use crate::publish_error::PublishError;
 pub(crate) struct Comparison<'a> {
     repository: Option<Repository>,
     hasher: &'a Hasher,
-    /// The directories from the top to the present one, as far as they were there.
+    /// The directories from the top to the present one, as far as the old version has them.
     chain: Vec<(Box<[u8]>, Inode)>,
     path: Box<[u8]>,
     old: Option<Scan>,
@@ -65,7 +65,7 @@ impl<'a> Comparison<'a> {
         self.advance()
     }
 
-    /// An entry of the present directory; in order.
+    /// Compares an entry of the present directory. Entries come in order.
     pub(crate) fn entry(&mut self, name: &[u8], value: &[u8]) -> Result<(), PublishError> {
         loop {
             let order = self.next.as_ref().map(|(old, _)| old.as_ref().cmp(name));
@@ -96,7 +96,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// The top's own attributes.
+    /// Compares the attributes of the top directory.
     pub(crate) fn top(&mut self, new: &Inode) {
         let same = match self.chain.first() {
             Some((_, old)) => alike(old, new),

@@ -1,8 +1,8 @@
-//! Where a file's content is cut into blocks and holes (trees.md *Array tree*; the exact rule, with
-//! vectors, is `docs/formats/chunking.md`).
+//! Cuts a file's content into blocks and holes (trees.md *Array tree*; the exact rule, with vectors, is
+//! `docs/formats/chunking.md`).
 //!
 //! 1. Every maximal run of at least 64 KiB of zero bytes is a hole.
-//! 2. What lies between holes is a *stretch*. A stretch of at most 64 KiB is one block; a longer one is
+//! 2. The content between holes is a *stretch*. A stretch of at most 64 KiB is one block; a longer one is
 //!    cut by FastCDC (2020, 16/64/256 KiB, normalisation 1, crate `fastcdc`), beginning anew at the
 //!    stretch's first byte.
 //!
@@ -14,7 +14,7 @@ use fastcdc::v2020::{Normalization, cut, select_masks};
 
 /// Shortest run of zeros that is a hole, bytes.
 pub const HOLE_MIN_BYTES: usize = 64 << 10;
-/// Longest stretch that is one block whatever it holds, bytes.
+/// Longest stretch that is one block regardless of its content, bytes.
 pub const ONE_BLOCK_BYTES: usize = 64 << 10;
 /// FastCDC: no chunk but a stretch's last is shorter, bytes.
 pub const MIN_CHUNK_BYTES: usize = 16 << 10;
@@ -28,7 +28,7 @@ pub const MAX_CHUNK_BYTES: usize = 256 << 10;
 pub enum Piece<'a> {
     /// The plaintext of one data block.
     Data(&'a [u8]),
-    /// So many zero bytes.
+    /// This many zero bytes.
     Hole(u64),
 }
 
@@ -43,15 +43,14 @@ pub fn split<'a>(content: &'a [u8], mut emit: impl FnMut(Piece<'a>)) {
     split_stretch(&content[start..], &mut emit);
 }
 
-/// Cuts content that comes piece by piece; holds at most one chunk and what was pushed last.
+/// Cuts content that comes piece by piece; holds at most one chunk and the bytes pushed last.
 #[derive(Debug, Default)]
 pub struct Chunker {
-    /// The uncut end of the present stretch; its last byte is not zero unless it was once pushed
-    /// before a byte that is not.
+    /// The uncut end of the present stretch, without zero bytes at its end, which `zeros` counts.
     stretch: Vec<u8>,
     /// Whether chunks of this stretch have gone out already.
     begun: bool,
-    /// Zero bytes after `stretch` of which it is not known yet whether they are a hole.
+    /// Number of zero bytes after `stretch` that may become a hole.
     zeros: u64,
 }
 
@@ -61,12 +60,12 @@ impl Chunker {
         Chunker::default()
     }
 
-    /// Goes on with `zeros` zero bytes that nobody had to read.
+    /// Appends `zeros` zero bytes that need not be read, such as a hole of a sparse file.
     pub fn push_zeros(&mut self, zeros: u64) {
         self.zeros = self.zeros.saturating_add(zeros);
     }
 
-    /// Goes on with `bytes`.
+    /// Appends `bytes`.
     ///
     /// # Errors
     /// Only those of `emit`.
@@ -106,7 +105,7 @@ impl Chunker {
         self.end_stretch(emit)
     }
 
-    /// Decides about the zeros at the end: a byte that is not zero, or the end, follows them.
+    /// Decides whether the zeros at the end are a hole: a byte that is not zero, or the end, follows them.
     fn settle_zeros<E>(
         &mut self,
         emit: &mut impl FnMut(Piece<'_>) -> Result<(), E>,
@@ -179,7 +178,7 @@ fn split_stretch<'a>(stretch: &'a [u8], emit: &mut impl FnMut(Piece<'a>)) {
     }
 }
 
-/// Length of the first chunk of what is left of a stretch.
+/// Length of the first chunk of the rest of a stretch.
 fn first_cut(rest: &[u8]) -> usize {
     let (strict, loose) = select_masks(NORMAL_CHUNK_BYTES, Normalization::Level1);
     let (_, len) = cut(
@@ -236,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// The generator of docs/formats/chunking.md: never zero, so that only what a test puts in is.
+    /// The generator of docs/formats/chunking.md. It gives no zero byte: all zeros are the test's own.
     fn noise(seed: u64, len: usize) -> Vec<u8> {
         let mut x = seed;
         let mut next = || {
@@ -259,7 +258,7 @@ mod tests {
         out
     }
 
-    /// The rule again, written to be read: byte by byte, with the library's own iterator.
+    /// The same rule, written for clarity: byte by byte, with the library's own iterator.
     fn reference(content: &[u8]) -> Vec<i64> {
         let mut out = Vec::new();
         let mut stretch: Vec<u8> = Vec::new();
@@ -291,8 +290,8 @@ mod tests {
         out
     }
 
-    /// Pushes in parts of the given sizes, going round; every third part of zeros only is told, not
-    /// pushed.
+    /// Pushes in parts of the given sizes, in turn. Of the parts that hold only zeros, every third goes
+    /// through `push_zeros`.
     fn streamed(content: &[u8], parts: &[usize]) -> (Vec<i64>, Vec<u8>) {
         let mut out = Vec::new();
         let mut bytes = Vec::new();
@@ -357,7 +356,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_terabyte_of_nothing_costs_nothing() {
+    fn a_hole_of_a_terabyte_is_cut_at_once() {
         let mut pieces = Vec::new();
         let mut chunker = Chunker::new();
         let mut emit = |piece: Piece<'_>| -> Result<(), Infallible> {
@@ -377,7 +376,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn the_same_however_it_is_read(
+        fn cuts_do_not_depend_on_how_content_is_read(
             runs in prop::collection::vec((any::<bool>(), prop_oneof![
                 0usize..200, 65_000usize..66_000, 1usize..600_000,
             ]), 0..6),

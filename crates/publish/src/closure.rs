@@ -1,6 +1,6 @@
-//! Whether a repository has every block of a version. Relies on [`trust::reach`], which walks what differs
-//! from a version that is known to be complete. Directories and the trees of long files are read and
-//! checked; for data blocks the index is asked.
+//! Checks whether a repository has every block of a version. Relies on [`trust::reach`], which walks the
+//! difference from a version that is known to be complete. Directories and the trees of long files are read
+//! and checked; data blocks are looked up in the index.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ use trust::{Handle, Hasher};
 
 use crate::publish_error::PublishError;
 
-/// Counts the blocks of the version under `root` that the repository lacks. What lies below a missing
-/// directory or node is not counted. The version under `base` is known to be complete.
+/// Counts the blocks of the version under `root` that the repository lacks. Blocks below a missing
+/// directory or node are not counted. The version under `base` is known to be complete.
 ///
 /// # Errors
 /// [`PublishError`] when the repository cannot be read, or the tree is malformed.
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lacking_block_is_counted_once() {
+    fn each_missing_block_is_counted_once() {
         let mut model = Model::new(1).unwrap();
         let (old, new, first) = versions(&mut model);
         let hasher = model.hasher().clone();

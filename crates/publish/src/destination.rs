@@ -1,4 +1,4 @@
-//! Where new blocks go: into a repository, or nowhere when nothing is to be written.
+//! Destinations of new blocks: a repository, or a counter in a dry run.
 
 use std::collections::HashSet;
 
@@ -9,15 +9,15 @@ use trust::{Handle, Record};
 
 use crate::publish_error::PublishError;
 
-/// After so many new bytes the blocks are committed by themselves, so that a publication that is cut off
-/// finds them again.
+/// After this many new bytes the blocks are committed without a head. A publication that is interrupted
+/// finds them again when it is repeated.
 const CHECKPOINT_BYTES: u64 = 1 << 30;
 
 /// Takes new blocks.
 pub(crate) trait Destination {
-    /// Whether a block is there already.
+    /// Whether it has a block already.
     fn contains(&self, handle: &Handle) -> Result<bool, StoreError>;
-    /// Adds a block unless it is there.
+    /// Adds a block unless it has it.
     fn append(&mut self, record: &Record) -> Result<(), PublishError>;
 }
 
@@ -43,7 +43,7 @@ impl Destination for Writing {
     }
 }
 
-/// Counts what would be written.
+/// Writes nothing, and counts what would be written.
 pub(crate) struct Counting {
     pub repository: Option<Repository>,
     pub new: HashSet<Handle>,

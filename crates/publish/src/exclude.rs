@@ -1,9 +1,9 @@
-//! Which names `publish --exclude` leaves out.
+//! Decides which names `publish --exclude` leaves out.
 //!
-//! A pattern is a glob over bytes. Without a `/` (other than one at its end) it is held against the
+//! A pattern is a glob over bytes. Without a `/` (other than one at its end) it is matched against the
 //! name at any depth; with one, against the whole path from the published directory. `*` and `?` do not
 //! match `/`, `**` does, `**/` also matches nothing; `[a-z]`, `[!a-z]` and `\x` are as in the shell; a
-//! `/` at the end asks for a directory. What lies below an excluded directory is not looked at.
+//! `/` at the end matches directories only. The walk does not enter an excluded directory.
 
 use crate::publish_error::PublishError;
 

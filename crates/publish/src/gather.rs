@@ -38,28 +38,29 @@ pub(crate) struct Gatherer<'a> {
     pub events: Sender<Event>,
     pub cancel: &'a AtomicBool,
     pub observer: &'a dyn Observer,
-    /// Files of which it is known that they have only so many names in this tree.
+    /// How many names files have in this tree, as far as a first walk has counted them.
     pub known_names: &'a HashMap<FileId, u32>,
-    /// What was published last time.
+    /// The stat cache of the last publication.
     pub cache: Option<CacheReader>,
     pub state: State,
 }
 
-/// What the gatherer keeps between directories.
+/// The state of the gatherer between directories.
 #[derive(Default)]
 pub(crate) struct State {
     /// Files with several names, of which some have been met and some not.
     links: HashMap<FileId, (u32, Link)>,
     items: Vec<Item>,
-    /// How many of `items` are to be read, and how long those are together.
+    /// How many of `items` are to be read.
     to_read: usize,
+    /// The sum of their lengths, bytes.
     to_read_bytes: u64,
     xattrs: XattrReader,
     buffer: Vec<u8>,
 }
 
 impl State {
-    /// Files that have names outside of the tree: how many they have in it.
+    /// The files that have names outside of the tree, with the number of their names in it.
     pub(crate) fn names_elsewhere(&self) -> Vec<(FileId, u32)> {
         let of = |(file, (met, _)): (&FileId, &(u32, Link))| (*file, *met);
         self.links.iter().map(of).collect()
@@ -126,7 +127,7 @@ impl Gatherer<'_> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(PublishError::Interrupted);
         }
-        // Where nobody listens, the assembler has failed, and its error is the one that is told.
+        // If the receiver is gone, the assembler has failed, and its error is the one that is reported.
         self.events
             .send(event)
             .map_err(|_| PublishError::WorkerDied)
@@ -190,7 +191,7 @@ impl Gatherer<'_> {
         self.ready(directory.fd, done(name, what, Some(Stamp::of(stat))))
     }
 
-    /// Whether a file has been met under another name, and how it is called if it has several.
+    /// Whether a file has been met under another name, and its link group if it has several names.
     fn names(&mut self, directory: &[u8], name: &CStr, stat: &Statx) -> Names {
         let file = Stamp::of(stat).file;
         let names = match self.known_names.get(&file) {
@@ -242,7 +243,7 @@ impl Gatherer<'_> {
             let value = entry.value;
             return Some(What::Value { value, totals });
         }
-        // What was first of its names may not be now, or the only one.
+        // The stored entry may name another link group: the first name of the file may have changed.
         let Ok(trust::inode::Entry::Inode(mut inode)) = trust::inode::Entry::decode(&entry.value)
         else {
             return None;
@@ -420,7 +421,7 @@ impl Gatherer<'_> {
                 let target = buffer.get_mut(..room).unwrap_or_default();
                 let read = reading::read_full(fd, target)?;
                 if read == 0 {
-                    // Shorter than it was: the comparison of times will say so.
+                    // The file has become shorter; the comparison of times will detect it.
                     return Ok(());
                 }
                 chunker.push(buffer.get(..read).unwrap_or_default(), &mut emit)?;
@@ -464,7 +465,7 @@ impl Gatherer<'_> {
     }
 }
 
-/// What came of cutting up a file.
+/// How cutting up a file ended.
 enum Cut {
     Whole(Done),
     /// It has become short.

@@ -41,8 +41,8 @@ use state::{Clock, LockedState, VolumeState};
 /// How long another process may keep the lock of the publisher's memory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Places in each queue for one reader, a place being half a MiB of content or less: enough for the readers
-/// to go on while the disk swallows a segment.
+/// Places in each queue for one reader; a place usually holds at most half a MiB of content. Enough for the
+/// readers to go on while a segment is being written.
 const PLACES_PER_READER: usize = 16;
 /// Places in a queue at most, whatever the number of readers.
 const MAX_PLACES: usize = 64;
@@ -60,21 +60,21 @@ pub struct PublishOptions {
     pub skip_unreadable: bool,
     /// Whether owner, group, ACLs and capabilities are published.
     pub with_owner: bool,
-    /// Where the stat cache lies; without it, every file is read.
+    /// Directory of the stat cache; without it, every file is read.
     pub cache_dir: Option<PathBuf>,
     /// Read every file, whatever the stat cache says.
     pub paranoid: bool,
     /// Compute everything, write nothing.
     pub dry_run: bool,
-    /// Where it is kept which version was signed last; `None` trusts the repository to know.
+    /// Directory that remembers which version was signed last; with `None`, the repository is trusted.
     pub state_dir: Option<PathBuf>,
-    /// Name of the volume, where this publication makes one.
+    /// Name of the volume, if this publication makes a new one.
     pub name: String,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
     /// The clock that gives statements their start.
     pub clock: Clock,
-    /// Set from outside, stops the work.
+    /// The caller sets this to stop the work.
     pub cancel: AtomicBool,
 }
 
@@ -98,12 +98,12 @@ impl Default for PublishOptions {
     }
 }
 
-/// Who signs the new version.
+/// The signer of the new version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Signer<'a> {
     /// This process.
     Key(&'a SecretKey),
-    /// Somebody else, somewhere else, later: for a new volume, whose publisher this key will be.
+    /// Another machine, later. For a new volume: the key of its publisher.
     Later(Option<PublicKey>),
 }
 
@@ -158,9 +158,9 @@ pub fn publish<'a>(
     .map(|(made, _)| made)
 }
 
-/// Does all of [`publish`] but sign and show: the blocks are in the repository when this returns,
-/// and what is left to do fits into the small [`Request`] (see [`crate::signing`]). A new volume
-/// needs to be told whose it will be. Of a dry run there is no request.
+/// Does all of [`publish`] except signing and committing the head. The blocks are in the repository
+/// when this returns, and the small [`Request`] holds what is left to do (see [`crate::signing`]). A
+/// new volume needs the key of its publisher. A dry run gives no request.
 ///
 /// # Errors
 /// [`PublishError`].
@@ -215,7 +215,7 @@ fn make(
     made
 }
 
-/// Does all into a repository that is there.
+/// Publishes into a repository that exists.
 fn write(
     input: Input<'_>,
     top: Option<&OwnedFd>,
@@ -254,7 +254,7 @@ fn write(
     Ok((published, request))
 }
 
-/// The last steps: sign and show, or leave that to somebody else.
+/// The last steps: sign the head and commit it, or make a request for another machine to sign.
 pub(crate) fn conclude(
     mut writing: Writing,
     succession: Succession,
@@ -282,7 +282,7 @@ pub(crate) fn conclude(
     Ok((published, request))
 }
 
-/// Makes a signed version the repository's newest, in the order that outlives a crash: the log,
+/// Makes a signed version the repository's newest, in the order that survives a crash: the log,
 /// the publisher's own memory, the head.
 pub(crate) fn show(
     writer: &mut Writer,
@@ -303,7 +303,7 @@ pub(crate) fn show(
     Ok(writer.commit(&head.bytes)?)
 }
 
-/// Does all but writing.
+/// A dry run: does everything except writing.
 fn rehearse(
     input: Input<'_>,
     top: Option<&OwnedFd>,
@@ -436,7 +436,7 @@ fn identity(path: &Path) -> Option<FileId> {
 /// One publication under way.
 struct Publication<'a> {
     input: Input<'a>,
-    /// Of a directory, open.
+    /// The published directory, open; `None` for an archive.
     top: Option<&'a OwnedFd>,
     repository: Option<Repository>,
     forbidden: Option<FileId>,
@@ -447,9 +447,9 @@ struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    /// Goes through the tree; a second time where files turn out to have names outside of it, because the
-    /// number of their names inside is part of what is published. The second time, the first one's cache
-    /// tells what is in the files.
+    /// Walks the tree. If files turn out to have names outside of it, walks it a second time, because the
+    /// number of their names inside is published. The second walk takes unchanged files from the cache
+    /// that the first one wrote.
     fn tree<D: Destination>(
         &self,
         destination: &mut D,
@@ -470,14 +470,14 @@ impl Publication<'_> {
         if tree.names_elsewhere.is_empty() {
             return Ok(tree);
         }
-        // Names no version: it is worth nothing to anybody else.
+        // No version has this root, so no other publication can use this cache.
         binding.root = [0xff; 32];
         let first = self.cache.as_ref().zip(tree.cache.take());
         let old = first.and_then(|(path, cache)| {
             let path = path.with_extension("first");
             cache.finish(&path, &binding).unwrap_or_else(no_cache);
             let old = CacheReader::open(&path, &binding);
-            // Open, it lives on as long as it is needed.
+            // The open file stays readable without a name.
             drop(std::fs::remove_file(&path));
             old
         });
@@ -508,7 +508,7 @@ impl Publication<'_> {
         tar::assemble(unpacked, hasher, &options.cancel, assembler)
     }
 
-    /// With the version before, where that is asked.
+    /// The comparison with the version before, if it is asked for.
     fn comparison(&self) -> Result<Option<Comparison<'_>>, PublishError> {
         let begin = || {
             Comparison::new(
@@ -569,7 +569,7 @@ impl Publication<'_> {
                 comparison,
             );
             let tree = assembler.run(&told);
-            // Where it failed, this is what stops the others.
+            // If the assembler failed, this stops the other threads.
             drop(told);
             tree
         })
@@ -589,7 +589,7 @@ impl Publication<'_> {
             Ok(()) => Event::End(gatherer.state.names_elsewhere()),
             Err(e) => Event::Failed(e),
         };
-        // If nobody listens, the assembler knows why.
+        // If the receiver is gone, the assembler has failed and reports why.
         drop(gatherer.events.send(last));
     }
 }

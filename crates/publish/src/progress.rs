@@ -11,17 +11,17 @@ use trust::change::Change;
 /// Names of left-out files that are kept; more are only counted.
 pub const MAX_SKIPPED_TOLD: usize = 1000;
 
-/// Who is told how far a publication has come. Calls come from several threads and must be quick.
+/// Receives the progress of a publication. Calls come from several threads and must return quickly.
 pub trait Observer: Sync {
-    /// So many more files, with so many bytes of content, have been found.
+    /// This many more files, with this many bytes of content, have been found.
     fn found(&self, _files: u64, _bytes: u64) {}
-    /// So many more files, with so many bytes of content, are done.
+    /// This many more files, with this many bytes of content, are done.
     fn finished(&self, _files: u64, _bytes: u64) {}
     /// A file is left out because it cannot be read.
     fn skipped(&self, _path: &Path, _why: &Unreadable) {}
 }
 
-/// Tells nobody.
+/// Ignores all reports.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
@@ -45,22 +45,22 @@ pub struct Published {
     pub new_volume: bool,
     /// The version, 1 and up.
     pub version: u64,
-    /// Hash of the root record; of a dry run, none.
+    /// Hash of the root record; `None` for a dry run.
     pub record_hash: Option<[u8; 32]>,
     /// End of its validity, unix seconds.
     pub valid_until: u64,
-    /// End of the validity of the version before; of a new volume, none.
+    /// End of the validity of the version before, unix seconds; `None` for a new volume.
     pub previous_until: Option<u64>,
     /// Whether the tree is exactly that of the version before.
     pub unchanged: bool,
-    /// How much there is, as it was signed.
+    /// Number of files and bytes of the tree, as signed.
     pub totals: Totals,
     /// Files and directories that were left out because they could not be read.
     pub skipped_count: u64,
     /// The first [`MAX_SKIPPED_TOLD`] of them.
     pub skipped: Vec<Skipped>,
-    /// Of a dry run: how the tree differs from the version before, in the order of the walk.
+    /// For a dry run: how the tree differs from the version before, in the order of the walk.
     pub changes: Vec<Change>,
-    /// Bytes that the repository grew by: segments and index; of a dry run, the segments alone.
+    /// Bytes that the repository grew by: segments and index; for a dry run, the segments alone.
     pub new_bytes: u64,
 }

@@ -14,7 +14,7 @@ pub enum PublishError {
     NoDirectory {
         /// As it was given.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -27,7 +27,7 @@ pub enum PublishError {
         #[source]
         why: Unreadable,
     },
-    /// A member of an archive cannot be published, or it is none.
+    /// A member of an archive cannot be published, or the input is not an archive.
     #[error("cannot take {} from the archive: {why}", path.display())]
     Archive {
         /// As the archive names it.
@@ -38,7 +38,7 @@ pub enum PublishError {
     /// The archive cannot be read to its end.
     #[error("cannot read the archive")]
     Input(#[source] std::io::Error),
-    /// What must be sorted cannot be kept on disk meanwhile.
+    /// A temporary file for sorting cannot be written or read.
     #[error("cannot keep a temporary file")]
     Spool(#[source] std::io::Error),
     /// The repository lies in the tree.
@@ -47,24 +47,24 @@ pub enum PublishError {
         /// Relative to the published directory.
         path: PathBuf,
     },
-    /// A pattern of `--exclude` means nothing.
-    #[error("the pattern {pattern:?} is not one: {why}")]
+    /// A pattern of `--exclude` is malformed.
+    #[error("the pattern {pattern:?} is malformed: {why}")]
     BadPattern {
         /// As it was given.
         pattern: String,
         /// Which rule it breaks.
         why: &'static str,
     },
-    /// The repository belongs to a volume of which this key is no publisher.
+    /// The repository belongs to a volume that this key may not publish.
     #[error("this key may not publish volume {volume}")]
     WrongKey {
         /// The volume in the repository.
         volume: String,
     },
-    /// A new volume, to be signed later, by nobody knows whom.
+    /// A new volume is to be signed later, but no publisher's key is given.
     #[error("a new volume needs to know whose it will be")]
     NoPublisher,
-    /// There is nothing in the repository that could be renewed.
+    /// The repository holds no version that could be renewed.
     #[error("nothing is published in {} yet", path.display())]
     NothingPublished {
         /// The repository.
@@ -83,15 +83,15 @@ pub enum PublishError {
         /// What was signed.
         signed: u64,
     },
-    /// The record that a timestamp would vouch for is over.
-    #[error("version {version} itself ended at {until} (unix seconds): no timestamp helps it")]
+    /// The record that the timestamp would be for has expired.
+    #[error("version {version} itself ended at {until} (unix seconds): no timestamp can extend it")]
     RecordOver {
         /// The version.
         version: u64,
         /// End of its validity, unix seconds.
         until: u64,
     },
-    /// The file is no request to sign, or one that breaks a rule.
+    /// The file is not a signing request, or the request breaks a rule.
     #[error("the signing request {} is refused", path.display())]
     BadRequest {
         /// The file.
@@ -100,7 +100,7 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
-    /// The request itself is to be installed, and not what a signer made of it.
+    /// The request to be installed has not been signed.
     #[error("nobody has signed {} yet", path.display())]
     NotYetSigned {
         /// The file.
@@ -111,7 +111,7 @@ pub enum PublishError {
     RequestFile {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -120,11 +120,11 @@ pub enum PublishError {
     Contradiction {
         /// The version to be signed.
         version: u64,
-        /// In which way.
+        /// What contradicts it.
         #[source]
         why: Reject,
     },
-    /// What is to be installed does not continue what the repository shows.
+    /// The version to be installed does not continue the one that the repository shows.
     #[error("version {version} does not continue what {} shows: {why}", path.display())]
     NotNext {
         /// The repository.
@@ -141,10 +141,10 @@ pub enum PublishError {
         path: PathBuf,
         /// The version to be installed.
         version: u64,
-        /// How many were missed, at least.
+        /// How many blocks are missing, at least.
         missing: u64,
     },
-    /// What this machine has signed cannot be read or kept.
+    /// The memory of what this machine has signed cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),
     /// Another publication, pull or collection is at work.
@@ -153,7 +153,7 @@ pub enum PublishError {
         /// The repository.
         path: PathBuf,
     },
-    /// The clock stands before the start of the record that is to be succeeded.
+    /// The clock is before the start of the previous record.
     #[error(
         "the clock says {now} (unix seconds), but the last version was signed at {previous}: \
          a new one would be refused by readers"
@@ -173,19 +173,19 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
-    /// The version numbers of this volume are used up, or the validity is no time span.
+    /// The version numbers of this volume are used up, or the validity is too short.
     #[error("{0}")]
     Impossible(&'static str),
     /// Asked to stop.
     #[error("interrupted; the last published version stands")]
     Interrupted,
-    /// A part of the work ended without a word: a defect, not an answer.
+    /// A worker thread ended without an answer, which is a defect of this program.
     #[error("a worker thread died")]
     WorkerDied,
-    /// No random numbers from the system.
+    /// The system gives no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(String),
-    /// The repository.
+    /// The repository cannot be read or written.
     #[error(transparent)]
     Store(StoreError),
     /// A tree that the format cannot hold.
@@ -205,13 +205,13 @@ impl From<StoreError> for PublishError {
 /// Why one file cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The system said no.
+    /// The system returned an error.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It would not hold still.
+    /// It changed during each attempt to read it.
     #[error("it changed while it was read, {0} times in a row")]
     Changing(u32),
-    /// It is no longer what the directory said.
+    /// It is no longer the file that the directory listed.
     #[error("it was replaced by something else while it was read")]
     Replaced,
     /// An attribute that only a mount may show.
@@ -220,7 +220,7 @@ pub enum Unreadable {
     /// More attributes than the format holds.
     #[error("its extended attributes are over 1 MiB")]
     TooManyAttributes,
-    /// A rule of the format.
+    /// It breaks a rule of the format.
     #[error("{0}")]
     Refused(#[from] Reject),
 }

@@ -17,12 +17,12 @@ use crate::publish_error::{PublishError, Unreadable};
 use crate::walk::{open_at, stat_open};
 use crate::work::{Done, Item, Job, Link, Part, ToRead, WHOLE_FILE_BYTES, What};
 
-/// How often a file that changes under the reader is read.
+/// How many times a file that changes while it is read is tried.
 pub(crate) const ATTEMPTS: u32 = 3;
 /// A file that has grown beyond this since it was listed is too busy to be read.
 const MAX_WHOLE_BYTES: u64 = 8 * WHOLE_FILE_BYTES;
-/// Longer than a timer tick, with the time of which Linux before 6.13 stamps changes (10 ms at the worst),
-/// and than one write takes.
+/// Longer than one write takes, and than a timer tick: Linux before 6.13 stamps changes with the time of
+/// the last tick, which is at most 10 ms old.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Works off jobs until there are no more.
@@ -34,7 +34,7 @@ pub(crate) fn work(jobs: &Receiver<Job>, cutter: Cutter<'_>, with_owner: bool) {
         buffer: Vec::new(),
     };
     for job in jobs {
-        // Nobody waits for an answer any more where the publication has been given up.
+        // If the publication was given up, nothing waits for the answer any more.
         match job {
             Job::Entries {
                 directory,
@@ -132,7 +132,7 @@ impl Reader<'_> {
             if self.buffer.len() <= len {
                 self.buffer.resize(len + 1, 0);
             }
-            // One byte more than there should be, to see the end.
+            // One byte more than expected, to reach the end of the file.
             let target = self.buffer.get_mut(..=len).unwrap_or_default();
             let read = read_full(&fd, target)?;
             let xattrs = self.xattrs.read(&fd, self.with_owner)?;
@@ -161,9 +161,9 @@ impl Reader<'_> {
 
 /// Looks at a file that is about to be read; gives its attributes.
 ///
-/// A file that was changed a moment ago is left alone until that moment is over. For one thing, a second
-/// change within the same timer tick bears the same time and would not be seen afterwards; for another, the
-/// time is stamped when a write begins, so that the write may still be going on.
+/// If the file was changed less than [`TICK`] ago, waits until that time is over. A second change within
+/// the same timer tick has the same time stamp and would not be noticed afterwards. And the time is stamped
+/// when a write begins, so the write may still be going on.
 pub(crate) fn begin(fd: &OwnedFd) -> Result<Statx, Unreadable> {
     for _ in 0..ATTEMPTS {
         let stat = stat_open(fd)?;
@@ -173,7 +173,7 @@ pub(crate) fn begin(fd: &OwnedFd) -> Result<Statx, Unreadable> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let seconds = u64::try_from(stat.stx_ctime.tv_sec).unwrap_or(0);
         let changed = Duration::new(seconds, stat.stx_ctime.tv_nsec);
-        // A time in the future is another machine's, and tells nothing.
+        // A time in the future comes from another machine's clock and says nothing.
         match now.ok().and_then(|now| now.checked_sub(changed)) {
             Some(ago) if ago < TICK => std::thread::sleep(TICK - ago),
             _ => return Ok(stat),
@@ -187,7 +187,7 @@ pub(crate) fn unchanged(before: &Statx, after: &Statx) -> bool {
     Stamp::of(before) == Stamp::of(after)
 }
 
-/// Whether the name is not there any more.
+/// Whether the error says that the name no longer exists.
 pub(crate) fn gone(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOENT.raw_os_error())
 }
@@ -206,7 +206,7 @@ pub(crate) fn read_full(fd: &OwnedFd, target: &mut [u8]) -> Result<usize, Errno>
     Ok(filled)
 }
 
-/// Where extended attributes go; the blocks of a long list join `out`.
+/// Decides where extended attributes are stored. The blocks of a long list are added to `out`.
 pub(crate) fn store_xattrs(
     cutter: &mut Cutter<'_>,
     list: attributes::XattrList,

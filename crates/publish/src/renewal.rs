@@ -28,11 +28,11 @@ use crate::succession::Succession;
 pub enum What {
     /// The record: the volume has a new version of the same tree.
     Record,
-    /// The timestamp of the version that stands.
+    /// The timestamp of the newest version, which stays the newest.
     Timestamp,
 }
 
-/// A version whose time was made longer.
+/// A version whose validity was extended.
 #[derive(Debug, Clone)]
 pub struct Renewed {
     /// The volume.
@@ -47,12 +47,12 @@ pub struct Renewed {
     pub valid_until: u64,
 }
 
-/// Renews the newest version of `repository`. Of `options`, validity, clock and state directory
-/// count; a timestamp never gets more than its policy's maximum.
+/// Renews the newest version of `repository`. Uses only validity, clock and state directory of
+/// `options`. A timestamp is never valid for longer than its policy allows.
 ///
 /// # Errors
 /// [`PublishError::WrongKey`] for a key that may sign neither, [`PublishError::Locked`] while
-/// somebody publishes, [`PublishError::SetBack`] where this machine knows a later version.
+/// another process publishes, [`PublishError::SetBack`] if this machine knows a later version.
 pub fn renew(
     repository: &Path,
     key: &SecretKey,
@@ -111,9 +111,9 @@ pub fn renew(
     })
 }
 
-/// An older version than this machine has vouched for is not made to live longer: readers of the
-/// newer one would be taken back, or see a fork. Only where the newer one is the same tree (a renewal
-/// that was cut off) does it go on from there.
+/// Refuses to renew an older version than the one that this machine signed last: readers of the newer
+/// one would be taken back, or would see a fork. If the newer one has the same tree (because a renewal
+/// was interrupted), continues from it.
 fn beside_memory(
     succession: Succession,
     repository: &Path,
@@ -150,7 +150,7 @@ fn beside_memory(
     succession.go_on_from(&memory, repository)
 }
 
-/// A new timestamp of the record that stands.
+/// Signs a new timestamp for the newest record.
 fn stamp(
     writer: &mut Writer,
     statements: &[u8],
@@ -199,7 +199,7 @@ fn stamp(
         until: issued.saturating_add(seconds),
     };
     head.timestamp = Some(timestamp.statement(volume).sign(&[key]));
-    // Not shown before a reader would believe it.
+    // Only a head that a reader would accept is committed.
     let judged = floor.judge(&head, &Terms::strict(issued), &mut signatures);
     let valid_until = judged.map_err(bad)?.valid_until;
     let bytes = head.encode()?;

@@ -1,10 +1,10 @@
 //! Signing on another machine than the one that has the tree (publish.md, *Publishing*): the request
-//! file on its way there and back. `publish_unsigned` makes it, [`sign`] signs it where the key is,
-//! [`install`] completes the publication.
+//! file on its way there and back. `publish_unsigned` makes it, [`sign`] signs it on the machine with the
+//! key, [`install`] completes the publication.
 //!
-//! The machine with the key believes nothing that it is shown: what it signs must continue what it
-//! remembers of its own signatures. The machine with the tree believes nothing either: it judges the
-//! head as a reader would, and requires that every block of the version is there.
+//! Neither machine trusts the other. The machine with the key signs only what continues the versions that
+//! it remembers to have signed. The machine with the tree judges the head as a reader would, and requires
+//! that every block of the version is in the repository.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -61,7 +61,7 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    // One byte more than there can be, so that too long a file is seen to be.
+    // One byte more than allowed, so that a file that is too long is noticed.
     let mut file = file.take(MAX_REQUEST_BYTES as u64 + 1);
     file.read_to_end(&mut bytes).map_err(failed)?;
     let bad = |why| PublishError::BadRequest {
@@ -77,14 +77,14 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
     })
 }
 
-/// A request whose every part fits; see [`Request::examine`].
+/// A request whose parts fit together; see [`Request::examine`].
 #[derive(Debug, Clone)]
 pub struct Received {
     /// The file.
     pub path: PathBuf,
     /// What it holds.
     pub request: Request,
-    /// What that comes to.
+    /// The result of examining it.
     pub examined: Examined,
 }
 
@@ -99,16 +99,17 @@ pub struct Countersigned {
     pub start: u64,
     /// End of its validity, unix seconds.
     pub valid_until: u64,
-    /// Whether this is what had been signed before, once more.
+    /// Whether the same record had been signed before.
     pub again: bool,
 }
 
-/// Signs a request, from now on for as long as `options` say. Asked for the same version of the same
-/// tree again, it gives the same record again. What was signed is remembered before it is given out.
+/// Signs a request; its validity begins now and lasts as long as `options` say. A second request for the
+/// same version of the same tree gets the same record again. The signature is remembered before it is
+/// returned.
 ///
 /// # Errors
-/// [`PublishError::Contradiction`] for what does not follow the version that this machine remembers
-/// to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`].
+/// [`PublishError::Contradiction`] for a request that does not follow the version that this machine
+/// remembers to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`].
 pub fn sign(
     received: &Received,
     key: &SecretKey,
@@ -226,17 +227,17 @@ pub struct Installed {
     pub record_hash: [u8; 32],
     /// End of its validity, unix seconds.
     pub valid_until: u64,
-    /// Whether it stood already.
+    /// Whether it had been installed before.
     pub again: bool,
 }
 
-/// Makes a signed request the newest version of `repository`. Of `options`, clock and state
-/// directory count.
+/// Makes a signed request the newest version of `repository`. Uses only clock and state directory of
+/// `options`.
 ///
 /// # Errors
-/// [`PublishError::BadRequest`] for bad or missing signatures and for a time that is over;
-/// [`PublishError::NotNext`] where the repository shows something else than what it builds on;
-/// [`PublishError::Incomplete`] where a block is missing.
+/// [`PublishError::BadRequest`] for bad or missing signatures and for a validity that has ended;
+/// [`PublishError::NotNext`] if the repository shows another version than the one that it builds on;
+/// [`PublishError::Incomplete`] if a block is missing.
 pub fn install(
     path: &Path,
     repository: &Path,
@@ -305,7 +306,7 @@ pub fn install(
         });
     }
     if let Base::Head(before) = &request.base {
-        // There already, unless the repository was set back.
+        // The log has these leaves already, unless the repository was set back.
         let log = |record: &RootRecord| (record.log.epoch, record.log.size);
         if let Some((record, _)) = &examined.previous {
             let (epoch, index) = log(record);

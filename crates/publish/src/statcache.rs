@@ -2,17 +2,17 @@
 //! again (docs/decisions/0011-publish-pipeline.md).
 //!
 //! A file is unchanged when device, inode number, size, modification time and change time are equal, to the
-//! nanosecond. A file that was changed less than [`RACY_SECONDS`] before a publication began is not remembered: a later
-//! change could bear the same times. The cache counts only together with the very version that it was written
-//! for, because only that proves the blocks to be in the repository. It is written and read as a stream, in
-//! the order of the walk; losing it, or any damage, costs time only.
+//! nanosecond. A file that was changed less than [`RACY_SECONDS`] before a publication began is not
+//! remembered: a later change could bear the same times. The cache is used only together with the version
+//! that it was written for, because only that version proves that the blocks are in the repository. It is
+//! written and read as a stream, in the order of the walk. Losing or damaging it costs time only.
 //!
 //! ```text
 //! magic [16] | nonce [32] | volume [32] | record hash [32] | options u8 | check [16]
 //! frames: length u32 | check [16] | items: 1 path  or  2 name stamp linked value
 //! ```
 //!
-//! Checks are keyed by the nonce, so that a frame of another file that a crash left in its place is none.
+//! Checks are keyed by the nonce. So a frame of another file that a crash left here fails its check.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -42,19 +42,19 @@ const ENTRY: u8 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub volume: [u8; 32],
-    /// The version's root: where the repository has that one, it has all that is remembered here,
-    /// whoever signed it and how often.
+    /// The version's root. A repository whose newest version has this root has all blocks that are
+    /// remembered here, whichever record names the root.
     pub root: [u8; 32],
-    /// Whether inodes tell owners.
+    /// Whether inodes hold owners.
     pub with_owner: bool,
 }
 
-/// What is remembered of a file.
+/// The cached entry of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remembered {
-    /// The entry as it stood in its directory.
+    /// The entry as it was in its directory.
     pub value: Vec<u8>,
-    /// Whether the file had several names, so that the entry may have to be another one now.
+    /// Whether the file had several names, so that its entry may be different now.
     pub linked: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn file_name(directory: &Path, tree: &Path, repository: &Path) -> Pat
 
 const MAGIC_KEY: &[u8; 32] = b"bulla stat cache, names of files";
 
-/// The order of the walk: what lies below comes before what it lies in.
+/// The order of the walk: a directory comes after everything below it.
 fn walk_order(a: &[u8], b: &[u8]) -> Ordering {
     let mut left = a.split(|c| *c == b'/').filter(|name| !name.is_empty());
     let mut right = b.split(|c| *c == b'/').filter(|name| !name.is_empty());
@@ -138,7 +138,7 @@ impl CacheReader {
         }
     }
 
-    /// What is remembered of `name` in the directory that was entered, if it still is that file. Names
+    /// The cached entry of `name` in the directory that was entered, if the file has not changed. Names
     /// must come in order.
     pub(crate) fn find(&mut self, name: &[u8], stamp: &Stamp) -> Option<Remembered> {
         while let Some(Item::Entry(here, ..)) = &self.next {
@@ -161,7 +161,7 @@ impl CacheReader {
     fn advance(&mut self) {
         self.next = self.read_item();
         if self.next.is_none() {
-            // The end, or damage: what follows is not to be relied on.
+            // The end, or damage: nothing after this is used.
             self.frame.clear();
             self.at = 0;
         }
@@ -221,7 +221,7 @@ impl CacheWriter {
         getrandom::fill(&mut nonce).map_err(|e| std::io::Error::other(e.to_string()))?;
         let temporary = path.with_extension("tmp");
         let mut file = BufWriter::with_capacity(256 << 10, File::create(&temporary)?);
-        // No header yet: nobody takes this for a cache before it is finished.
+        // No header yet: an unfinished file is not taken for a cache.
         file.write_all(&[0; HEADER_BYTES])?;
         Ok(CacheWriter {
             temporary,
@@ -238,7 +238,7 @@ impl CacheWriter {
     pub(crate) fn directory(&mut self, path: &[u8]) {
         self.frame.u8(DIRECTORY).bytes(path);
         if path.len() > MAX_FIELD_BYTES {
-            // Cannot be read back; what follows would be taken for another directory's.
+            // It could not be read back, and its entries would be taken for another directory's.
             self.failed = Some(std::io::Error::other(
                 "a path is too long for the stat cache",
             ));
@@ -280,8 +280,8 @@ impl CacheWriter {
         self.file.write_all(&frame)
     }
 
-    /// Puts it at `target`, next to where it was begun, as the cache for `binding`, the blocks of which
-    /// must all be in the repository.
+    /// Moves the file to `target`, in the same directory, as the cache for `binding`. All blocks of that
+    /// version must be in the repository.
     pub(crate) fn finish(mut self, target: &Path, binding: &Binding) -> std::io::Result<()> {
         self.flush()?;
         if let Some(e) = self.failed.take() {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_along_the_walk() {
+    fn the_cache_is_merged_along_the_walk() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
         let mut reader = CacheReader::open(&path, &BINDING).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_just_now_is_not_remembered() {
+    fn recently_changed_files_are_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.stat");
         let mut writer = CacheWriter::begin(&path, 100).unwrap();
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_version_or_damaged_it_is_none() {
+    fn a_cache_that_is_damaged_or_of_another_version_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
         for other in [
@@ -476,7 +476,7 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             std::fs::write(&path, &bad).unwrap();
-            // Either nothing, or what was written: never anything else.
+            // It gives either nothing or the entries that were written.
             if let Some(mut reader) = CacheReader::open(&path, &BINDING) {
                 assert!(at >= HEADER_BYTES);
                 for d in ["a/b", "a", "b", ""] {
@@ -496,7 +496,7 @@ mod tests {
         }
     }
 
-    /// What stands in a frame: one item, or bytes that are none.
+    /// Content of a frame: one valid item, or arbitrary bytes.
     fn any_item() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![0..4u64, any::<u64>()];
         let entry = ("[a-d]{1,2}", prop::collection::vec(number, 4), any::<u8>());
@@ -520,8 +520,8 @@ mod tests {
         ]
     }
 
-    /// A cache whose header and checks are right, whatever its frames hold: who can write into the
-    /// cache directory can make such a one.
+    /// A cache whose header and checks are right, whatever its frames hold. A process that can write into
+    /// the cache directory can make one.
     fn forged(frames: &[Vec<Vec<u8>>], tail: &[u8]) -> Vec<u8> {
         let nonce = [7; 32];
         let mut bytes = encode_header(&nonce, &BINDING).to_vec();
@@ -536,8 +536,8 @@ mod tests {
     }
 
     proptest! {
-        // Any cache is read to its end without a panic, and gives no more than it holds; what it
-        // gives bears the stamp that was asked for.
+        // Any cache is read to its end without a panic, and gives no more than it holds. What it gives has
+        // the stamp that was asked for.
         #[test]
         fn a_forged_cache_gives_no_more_than_it_holds(
             frames in prop::collection::vec(prop::collection::vec(any_item(), 0..6), 0..4),
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_claims_to_be_vast_is_not_read() {
+    fn a_frame_that_states_a_huge_length_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.stat");
         for len in [0, MAX_FRAME_BYTES as u32 + 1, u32::MAX] {

@@ -29,7 +29,7 @@ pub(crate) struct Succession {
     pub version: u64,
     /// The version before.
     pub previous: Option<RootRecord>,
-    /// Who may sign it.
+    /// The keys that may sign it.
     roles: Roles,
     base: Base,
     policy: (u64, [u8; 32]),
@@ -52,8 +52,8 @@ pub(crate) struct NextHead {
 }
 
 impl Succession {
-    /// A new volume under a new genesis policy, all roles of which `key` has alone; nobody has
-    /// signed it yet.
+    /// A new volume under a new genesis policy that gives all roles to `key` alone. Nothing is signed
+    /// yet.
     pub(crate) fn begin(name: &str, key: PublicKey) -> Result<Succession, PublishError> {
         let (mut random, mut iv) = ([0; 32], [0; 32]);
         for bytes in [&mut random, &mut iv] {
@@ -116,7 +116,7 @@ impl Succession {
         })
     }
 
-    /// Who may sign the next version.
+    /// The keys that may sign the next version.
     pub(crate) fn roles(&self) -> &Roles {
         &self.roles
     }
@@ -144,12 +144,12 @@ impl Succession {
         Ok(())
     }
 
-    /// Goes on from `signed`, the head that this machine signed last, where the repository shows an
-    /// older one: it was restored from a backup, lost its last rename in a power cut, or lies. A
-    /// second record of the same version would be a fork for whoever has read the first.
+    /// Continues from `signed`, the head that this machine signed last, if the repository shows an older
+    /// one: because it was restored from a backup, lost its last rename in a power cut, or is dishonest.
+    /// A second record of the same version would be a fork for all readers of the first.
     ///
-    /// What the repository holds stays what is compared with: the blocks of the lost version may be
-    /// lost too. The leaves that its log lacks come from what this machine keeps of them.
+    /// The tree is still compared with the version in the repository, because the blocks of the lost
+    /// version may be lost too. The leaves that the log lacks come from the memory of this machine.
     pub(crate) fn go_on_from(
         self,
         memory: &LockedState,
@@ -239,7 +239,7 @@ impl Succession {
 }
 
 impl NextHead {
-    /// What a signed request comes to. Whether its signatures suffice is for others to judge.
+    /// The head of a signed request. Does not check whether its signatures suffice.
     pub(crate) fn of(request: &Request) -> Result<NextHead, PublishError> {
         let examined = request.examine(&mut Signatures::default())?;
         let head = request.head(&examined);

@@ -4,8 +4,8 @@
 //! into the order of the walk, and the assembler builds directories from them as from any tree. Memory is
 //! bounded except for 40 bytes for each name, by which hard links find their targets.
 //!
-//! Of several members with one name, the last counts. A directory that is not in the archive has the mode 0755 and
-//! the time 0. Names that lead out of the tree are refused.
+//! Of several members with one name, the last counts. A directory that is not in the archive has the mode
+//! 0755 and the time 0. Names that lead out of the tree are refused.
 
 mod header;
 mod sort;
@@ -39,13 +39,13 @@ use crate::work::WHOLE_FILE_BYTES;
 use sort::{Merge, Place, Row, Sorter, Spool, Spooled};
 use stream::{Archive, Kind, Member, Stretch};
 
-/// What of an archive is taken, and how.
+/// Which parts of an archive are published, and how.
 pub(crate) struct Unpacking<'a> {
     pub exclude: &'a crate::exclude::Exclude,
     pub with_owner: bool,
     pub cancel: &'a AtomicBool,
     pub observer: &'a dyn Observer,
-    /// Where what must be sorted is kept meanwhile.
+    /// Directory for the temporary files of the sort.
     pub spool_dir: PathBuf,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn unpack<D: Destination>(
 pub(crate) struct Unpacked {
     rows: Merge,
     spool: Spooled,
-    /// Files that were linked: how many names they have in the end.
+    /// The final number of names of each file that was linked, by the offset of its inode.
     names: HashMap<u64, u32>,
 }
 
@@ -97,9 +97,9 @@ struct Taking<'a, D> {
     sorter: Sorter,
     spool: Spool,
     number: u64,
-    /// Where the inode of each name lies, by the hash of the name.
+    /// Offset in the spool of the inode of each name, by the hash of the name.
     files: HashMap<[u8; 16], u64>,
-    /// Of those that were linked: how many names they have.
+    /// The number of names of each file that was linked, by the offset of its inode.
     names: HashMap<u64, u32>,
 }
 
@@ -110,7 +110,7 @@ fn refused(path: &[u8], why: &'static str) -> PublishError {
     }
 }
 
-/// The names of a path, or why it leads where it must not.
+/// The names of a path; refuses a path that leads out of the tree.
 fn components(path: &[u8]) -> Result<Vec<&[u8]>, PublishError> {
     if path.starts_with(b"/") {
         return Err(refused(path, "an absolute name"));
@@ -132,7 +132,7 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>, PublishError> {
     Ok(names)
 }
 
-/// A name as it is found again; two names with one hash would take finding a collision.
+/// The key under which a name is found again. Two names share it only if their hashes collide.
 fn name_hash(hasher: &Hasher, components: &[&[u8]]) -> [u8; 16] {
     let hash = hasher.name(trust::Kind::Data, &components.join(&b'/'));
     let [half @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *hash.as_bytes();
@@ -149,7 +149,7 @@ impl<D: Destination> Taking<'_, D> {
         let names = components(&path)?;
         let is_directory = member.kind == Kind::Directory;
         if names.is_empty() && !is_directory {
-            return Err(refused(&path, "a name that is none"));
+            return Err(refused(&path, "not a valid name"));
         }
         if self.left_out(&names, is_directory) {
             return Ok(());
@@ -187,7 +187,7 @@ impl<D: Destination> Taking<'_, D> {
     }
 
     fn link(&mut self, names: &[&[u8]], target: &[u8], path: &[u8]) -> Result<(), PublishError> {
-        let nowhere = || refused(path, "a hard link to what is not before it in the archive");
+        let nowhere = || refused(path, "a hard link to a name not before it in the archive");
         let target = components(target)?;
         let hash = name_hash(self.cutter.hasher, &target);
         let at = *self.files.get(&hash).ok_or_else(nowhere)?;
@@ -247,7 +247,7 @@ impl<D: Destination> Taking<'_, D> {
         Ok(inode)
     }
 
-    /// The attributes that are published, as of any file.
+    /// The attributes that are published; the rules are those for files of a directory.
     fn xattrs(&mut self, told: Vec<(Bytes, Bytes)>) -> Result<Xattrs, PublishError> {
         let mut list = XattrList::new();
         let mut total = 0;
@@ -287,7 +287,7 @@ impl<D: Destination> Taking<'_, D> {
         archive.content(|stretch| {
             match stretch {
                 Stretch::Bytes(more) => bytes.extend_from_slice(more),
-                // No longer than the whole, which is short.
+                // At most the length of the file, which is short.
                 Stretch::Zeros(zeros) => {
                     let len = bytes
                         .len()
@@ -367,7 +367,7 @@ fn content_bytes(inode: &Inode) -> u64 {
     }
 }
 
-/// An error about a member that did not know its name.
+/// Adds the name of the member to an error without one.
 fn named(error: PublishError, path: &[u8]) -> PublishError {
     match error {
         PublishError::Archive { path: none, why } if none == Path::new(".") => refused(path, why),

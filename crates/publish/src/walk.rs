@@ -1,11 +1,11 @@
 //! Walks the tree to be published, in the order that all other parts rely on.
 //!
 //! A directory comes after all its sub-directories. Sub-directories, and the names in a directory, come in
-//! byte order. Only this order is a promise (hard links are named by the first
-//! path in it, the stat cache is merged along it). Everything is opened relative to a directory that is
-//! open already and never through a symbolic link, so that a rename beside us cannot lead outside. One
-//! listing (about 8 bytes and the name for each entry) is held for each directory on the way down, and at
-//! most [`OPEN_DIRECTORIES`] of these are open at once.
+//! byte order. Only this order is a promise (hard links are named by the first path in it, the stat cache is
+//! merged along it). Everything is opened relative to a directory that is open already and never through a
+//! symbolic link, so that a concurrent rename cannot lead outside. One listing (about 8 bytes and the name
+//! for each entry) is held for each directory on the way down, and at most [`OPEN_DIRECTORIES`] of these are
+//! open at once.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -22,9 +22,9 @@ use crate::publish_error::{PublishError, Unreadable};
 const OPEN_DIRECTORIES: usize = 64;
 const LISTING_BUFFER_BYTES: usize = 64 << 10;
 
-/// Who is told what the walk finds.
+/// Receives what the walk finds.
 pub(crate) trait Visitor {
-    /// A directory, all sub-directories of which have been told.
+    /// A directory. All its sub-directories came before.
     fn directory(&mut self, directory: &Listed<'_>) -> Result<(), PublishError>;
 
     /// A directory that cannot be read: an error ends the walk, `Ok` leaves the directory out.
@@ -39,17 +39,17 @@ pub(crate) struct Listed<'a> {
     pub path: &'a [u8],
     /// Its attributes as they were before it was listed.
     pub stat: &'a Statx,
-    /// How many sub-directories of it have been told.
+    /// How many of its sub-directories came before.
     pub subdirectories: usize,
     /// The names of everything else, in order.
     pub others: &'a Names,
 }
 
-/// What of the tree is walked.
+/// Which part of the tree is walked.
 pub(crate) struct Scope<'a> {
     /// Names to leave out.
     pub exclude: &'a Exclude,
-    /// Whether directories on other file systems are told as empty ones.
+    /// Whether directories on other file systems are treated as empty.
     pub one_file_system: bool,
     /// A directory that must not be met: the repository itself.
     pub forbidden: Option<(u64, u64)>,
@@ -104,7 +104,7 @@ pub(crate) fn stat_at(directory: &OwnedFd, name: &CStr) -> Result<Statx, Errno> 
     rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// Attributes of what is open.
+/// Attributes of an open file.
 pub(crate) fn stat_open(fd: &OwnedFd) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
@@ -114,13 +114,13 @@ pub(crate) fn device(stat: &Statx) -> u64 {
     u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
 
-/// Opens for reading without following a link, waiting for a pipe, or (where that is allowed) leaving an
-/// access time.
+/// Opens for reading. Does not follow a link or wait for a pipe, and leaves the access time unchanged if
+/// that is allowed.
 pub(crate) fn open_at(directory: &OwnedFd, name: &CStr, more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
     let flags = flags | OFlags::NOCTTY;
     match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
-        // Only the owner may ask for that.
+        // Only the owner may use `O_NOATIME`.
         Err(Errno::PERM) => rustix::fs::openat(directory, name, flags, Mode::empty()),
         other => other,
     }
@@ -139,7 +139,7 @@ pub(crate) fn walk(
         buffer: Vec::with_capacity(LISTING_BUFFER_BYTES),
         top_device: None,
     };
-    // Without its top there is no tree.
+    // If the top cannot be opened, there is no tree to publish.
     let entered = open_at(top, c".", OFlags::DIRECTORY).map_err(Unreadable::from);
     entered
         .and_then(|top| walk.enter(Arc::new(top)))
@@ -281,7 +281,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Tells the directory at the top of the stack and goes back to the one above.
+    /// Passes the directory at the top of the stack to the visitor and returns to the one above.
     fn leave(&mut self, visitor: &mut impl Visitor) -> Result<(), PublishError> {
         let Some(level) = self.stack.pop() else {
             return Ok(());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn below_before_above_and_by_bytes() {
+    fn sub_directories_come_first_and_names_in_byte_order() {
         let dir = tempfile::tempdir().unwrap();
         let make = |name: &[u8], is_dir: bool| {
             let path = dir.path().join(std::ffi::OsStr::from_bytes(name));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn deeper_than_files_may_be_open() {
+    fn trees_deeper_than_the_limit_of_open_files_are_walked() {
         let dir = tempfile::tempdir().unwrap();
         let depth = OPEN_DIRECTORIES * 3;
         let mut path = dir.path().to_owned();

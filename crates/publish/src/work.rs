@@ -72,24 +72,24 @@ pub(crate) struct Part {
     pub blocks: Vec<Outgoing>,
 }
 
-/// What the assembler is told, in the order of the tree.
+/// What the assembler receives, in the order of the tree.
 pub(crate) enum Event {
-    /// The files of a directory follow; so many sub-directories of it have been closed.
+    /// The files of a directory follow; this many sub-directories of it have been closed.
     Open {
         path: Box<[u8]>,
         subdirectories: usize,
     },
     /// Entries of the open directory, in order.
     Entries(Vec<Done>),
-    /// The same, when a reader has them.
+    /// Entries that a reader is still working on.
     Coming(Answer<Vec<Done>>),
     /// The next part of a long file.
     Part(Answer<Part>),
     /// A hole in a long file.
     Hole(u64),
-    /// What came of the long file is void.
+    /// The parts of the long file so far are void.
     Restart,
-    /// The long file that the parts before belong to; its content is theirs.
+    /// The long file that the parts before belong to; they are its content.
     EndOfFile(Done),
     /// The open directory has no more entries: its own inode, the map still missing.
     Close {
@@ -100,7 +100,7 @@ pub(crate) enum Event {
     Unreadable { path: Box<[u8]>, why: Unreadable },
     /// The tree ended: which files have names elsewhere.
     End(Vec<(FileId, u32)>),
-    /// It will never end.
+    /// The walk failed; nothing follows.
     Failed(PublishError),
 }
 
@@ -123,11 +123,11 @@ pub(crate) struct Link {
 pub(crate) struct Done {
     pub name: Box<[u8]>,
     pub what: What,
-    /// Of which state of the file this is the result, where that may be remembered.
+    /// The state of the file that was read, if it may be remembered.
     pub stamp: Option<Stamp>,
 }
 
-/// What stands under a name.
+/// The content of a directory entry.
 pub(crate) enum What {
     /// An encoded entry, as it was last time.
     Value { value: Vec<u8>, totals: Totals },
@@ -137,7 +137,7 @@ pub(crate) enum What {
         blocks: Vec<Outgoing>,
         link: Option<Link>,
     },
-    /// Another name of a file that has been told.
+    /// Another name of a file that came before.
     Link(Link),
     /// It is gone.
     Vanished,

@@ -1,6 +1,6 @@
 //! The volume of format 0 that every later version reads (`tests/golden/format-0`): all kinds of files,
-//! directories of several nodes, statements, log and tiles, as `publish` wrote them. And that the same
-//! tree still comes to the same root. Bytes: `docs/formats/`.
+//! directories of several nodes, statements, log and tiles, as `publish` wrote them. Also checks that the
+//! same tree still gives the same root. Bytes: `docs/formats/`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
@@ -61,7 +61,7 @@ fn at(dir: &Path, name: &[u8]) -> PathBuf {
     dir.join(OsStr::from_bytes(name))
 }
 
-/// A tree of which nothing depends on the machine.
+/// A tree that does not depend on the machine.
 fn make_tree(dir: &Path, version: u64) {
     for (name, bytes) in contents(version) {
         let path = at(dir, &name);
@@ -82,7 +82,7 @@ fn make_tree(dir: &Path, version: u64) {
     still(dir, &mut 0);
 }
 
-/// Sets times and the modes of directories, what is in them first.
+/// Sets times and the modes of directories, after those of their entries.
 fn still(path: &Path, count: &mut i64) {
     let kind = fs::symlink_metadata(path).unwrap().file_type();
     if kind.is_dir() {
@@ -190,7 +190,7 @@ fn format_0_is_read() {
 
 /// The product's own reader, long after the statement ran out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn format_0_is_read_by_who_pins_it() {
+async fn format_0_is_read_by_a_reader_that_pins_it() {
     let (id, version, record_hash) = pins();
     let state = tempfile::tempdir().unwrap();
     let options = VolumeOptions {
@@ -219,7 +219,7 @@ fn format_0_is_written() {
     copy(&golden(), &repo);
     let root = Read::newest(&repo, SIGNED).offer.record.root;
     let published = publish_into(&repo, VERSIONS);
-    // Cutting, blocks, inodes, both trees: were one byte another, so were the root.
+    // Cutting, blocks, inodes, both trees: a single different byte would change the root.
     assert!(published.unchanged);
     assert_eq!(published.new_bytes, 0);
     assert_eq!(Read::newest(&repo, SIGNED).offer.record.root, root);

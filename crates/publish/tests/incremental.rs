@@ -1,6 +1,7 @@
-//! Publishing again: what is remembered, what is read anew, and that it makes no difference to the root.
+//! Publishing again: which files are taken from the stat cache, which are read anew, and that the root does
+//! not depend on it.
 
-// Helper functions of tests may die of what they did not expect, too.
+// Helper functions of tests may panic, too.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -105,7 +106,7 @@ fn opened<'a>(place: &Place, paths: &[&'a str], options: &PublishOptions) -> Vec
 }
 
 #[test]
-fn what_has_not_changed_is_not_read_and_the_root_is_the_same() {
+fn unchanged_files_are_not_read_and_the_root_is_the_same() {
     let place = settled();
     let all = ["d0/f3", "d1/f1", "d4/f19", "long"];
     let before = place.read();
@@ -159,7 +160,7 @@ fn a_renewed_version_is_the_same_tree() {
 }
 
 #[test]
-fn names_that_come_and_go() {
+fn added_and_removed_names_are_published() {
     let place = settled();
     let tree = place.tree();
     let same_as_anew = || {
@@ -283,7 +284,7 @@ fn a_dry_run_tells_the_difference() {
         row("long", Changed, true),
     ];
     assert_eq!(difference(), expected);
-    // With names elsewhere the tree is gone through twice; it is told once, and rightly.
+    // With names elsewhere the tree is walked twice; each change is reported once.
     fs::hard_link(tree.join("link"), place.dir.path().join("outside")).unwrap();
     assert_eq!(difference(), expected);
     place.publish(&place.options());

@@ -1,7 +1,7 @@
-//! A publisher that is killed at any moment: the last version stands whole, or the new one does; and the
-//! next publisher goes on as if nothing had happened.
+//! A publisher that is killed at any moment leaves the whole last version or the whole new one, and the next
+//! publisher works as usual.
 
-// Helper functions of tests may die of what they did not expect, too.
+// Helper functions of tests may panic, too.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -35,7 +35,7 @@ fn publish_once(place: &Path) {
     .unwrap();
 }
 
-/// Not a test by itself: what the process does that is killed.
+/// Not a test by itself: the work of the process that is killed.
 #[test]
 fn child() {
     if let Some(place) = std::env::var_os(PLACE) {
@@ -69,7 +69,7 @@ fn turn_of(repo: &Path, turns: u64) -> (u64, u64) {
     let read = Read::newest(repo, now.as_secs());
     let first = read.content("d0/f0");
     let turn = (0..=turns).find(|turn| content(*turn, 0) == first);
-    let turn = turn.expect("of no turn at all");
+    let turn = turn.expect("the content is of no turn");
     for file in 0..FILES {
         let path = format!("d{}/f{file}", file % 7);
         assert!(
@@ -81,7 +81,7 @@ fn turn_of(repo: &Path, turns: u64) -> (u64, u64) {
 }
 
 #[test]
-fn killed_at_any_moment() {
+fn a_publisher_killed_at_any_moment_leaves_a_whole_version() {
     const TURNS: u64 = 24;
     let dir = tempfile::tempdir().unwrap();
     let (tree, repo) = (dir.path().join("tree"), dir.path().join("repo"));

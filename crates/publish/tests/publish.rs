@@ -1,6 +1,6 @@
 //! Publishing real trees into real repositories, and reading them back.
 
-// Helper functions of tests may die of what they did not expect, too.
+// Helper functions of tests may panic, too.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -213,7 +213,7 @@ fn owners_and_extended_attributes() {
 }
 
 #[test]
-fn holes_are_by_content_and_cost_nothing() {
+fn holes_depend_on_content_and_cost_nothing() {
     let place = Place::new();
     let (sparse, dense) = (place.tree().join("sparse"), place.tree().join("dense"));
     let file = fs::File::create(&sparse).unwrap();
@@ -239,7 +239,7 @@ fn holes_are_by_content_and_cost_nothing() {
 }
 
 #[test]
-fn one_root_whatever_the_threads() {
+fn the_root_does_not_depend_on_the_number_of_threads() {
     let place = Place::new();
     for i in 0..40u64 {
         for j in 0..30u64 {
@@ -266,7 +266,7 @@ fn one_root_whatever_the_threads() {
 }
 
 #[test]
-fn a_directory_comes_with_its_small_files_and_where_the_others_begin() {
+fn one_read_around_brings_a_directory_and_its_small_files() {
     let place = Place::new();
     let names = |kind: &str| (0..6).map(|n| format!("d/{n}-{kind}")).collect::<Vec<_>>();
     for (seed, name) in names("small").iter().enumerate() {
@@ -291,7 +291,7 @@ fn a_directory_comes_with_its_small_files_and_where_the_others_begin() {
 }
 
 #[test]
-fn names_outside_of_the_tree_do_not_count() {
+fn links_outside_of_the_tree_are_not_counted() {
     let place = Place::new();
     place.write("a/one", &noise(1, 1000));
     place.write("two", &noise(2, 1000));
@@ -336,7 +336,7 @@ fn versions_follow_one_another_under_one_key() {
 }
 
 #[test]
-fn a_second_publisher_is_kept_out() {
+fn a_second_publisher_is_locked_out() {
     let place = Place::new();
     place.publish();
     let repository = store::repository::Repository::open(place.repo()).unwrap();
@@ -346,7 +346,7 @@ fn a_second_publisher_is_kept_out() {
 }
 
 #[test]
-fn left_out_is_what_was_asked() {
+fn excluded_names_are_left_out() {
     let place = Place::new();
     for path in ["keep", "a/x.o", "a/keep.c", ".git/config", "b/target/z"] {
         place.write(path, b"content");
@@ -362,7 +362,7 @@ fn left_out_is_what_was_asked() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_left_out_only_when_asked() {
+fn unreadable_files_are_errors_unless_skipping_is_asked_for() {
     let place = Place::new();
     for path in ["a/bad", "a/good", "z"] {
         place.write(path, b"content");
@@ -374,7 +374,7 @@ fn what_cannot_be_read_is_told_and_left_out_only_when_asked() {
     fs::hard_link(&bad, place.tree().join("b")).unwrap();
     let refused = run(&place.tree(), &place.repo(), &PublishOptions::default()).unwrap_err();
     assert!(matches!(refused, PublishError::Unreadable { path, .. } if path == Path::new("a/bad")));
-    assert!(!place.repo().exists(), "it was made for nothing");
+    assert!(!place.repo().exists(), "the repository was left");
 
     let skipping = PublishOptions {
         skip_unreadable: true,
@@ -386,7 +386,7 @@ fn what_cannot_be_read_is_told_and_left_out_only_when_asked() {
     assert_eq!(skipped, [Path::new("a/bad"), Path::new("b")]);
     let paths: Vec<_> = place.read().inodes.into_keys().collect();
     assert_eq!(paths, [&b""[..], b"a", b"a/good", b"z"]);
-    // A directory stays, with what is in it, without the attributes that could not be had.
+    // A directory stays, with its entries and without the attributes that cannot be published.
     rustix::fs::setxattr(&directory, "user.bulla.x", b"", flags).unwrap();
     assert!(run(&place.tree(), &place.repo(), &PublishOptions::default()).is_err());
     let published = run(&place.tree(), &place.repo(), &skipping).unwrap();
@@ -437,8 +437,8 @@ fn a_dry_run_writes_nothing() {
     assert_eq!(place.read().offer.record_hash, before);
 }
 
-/// A file that is written all the time, until it is told to stop; a page at a time, for the system stamps
-/// a call's beginning, and a long call of a busy machine may be seen by nobody (decision 0011).
+/// A file that is written all the time, until the flag stops it. One call writes one page: the system stamps
+/// the beginning of a call, so a long call on a busy machine can go unnoticed (decision 0011).
 fn restless(path: PathBuf, len: usize) -> (Arc<AtomicBool>, std::thread::JoinHandle<()>) {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
@@ -470,7 +470,7 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
             match run(&place.tree(), &place.repo(), &PublishOptions::default()) {
                 Ok(_) => {
                     let content = place.read().content("restless");
-                    // At any one moment the file holds this turn up to somewhere, then the last.
+                    // At any moment the file holds this turn up to some position, and the last turn after it.
                     let turn = content[0];
                     let mut rest = content.iter().skip_while(|b| **b == turn);
                     assert!(rest.all(|b| *b == turn.wrapping_sub(1)), "mixed");
@@ -499,7 +499,7 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
 }
 
 #[test]
-fn asked_to_stop_it_stops_and_the_old_version_stands() {
+fn a_cancelled_publication_keeps_the_old_version() {
     let place = Place::new();
     place.write("f", b"1");
     place.publish();

@@ -1,4 +1,5 @@
-//! Renewal in a volume whose policy wants timestamps: the key decides what is signed.
+//! Renewal in a volume whose policy requires timestamps: the key decides whether a record or a timestamp is
+//! signed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
@@ -100,7 +101,7 @@ fn options(state: &Path) -> PublishOptions {
 }
 
 #[test]
-fn a_timestamp_key_vouches_anew_for_what_stands() {
+fn a_timestamp_key_renews_the_newest_version() {
     let dir = tempfile::tempdir().unwrap();
     let (repo, state) = (dir.path().join("repo"), dir.path().join("state"));
     let volume = volume(&repo, 2);
@@ -110,7 +111,7 @@ fn a_timestamp_key_vouches_anew_for_what_stands() {
     ));
     let renewed = renew(&repo, &key(2), &options(&state)).unwrap();
     assert_eq!((renewed.what, renewed.version), (What::Timestamp, 2));
-    // A week was asked for; the policy allows an hour.
+    // The request was for a week; the policy allows an hour.
     assert_eq!(renewed.valid_until, NOW + 10 + HOUR);
     let offer = judged(&repo, volume, NOW + HOUR).unwrap();
     assert_eq!(offer.record.version, 2);
@@ -122,7 +123,7 @@ fn a_timestamp_key_vouches_anew_for_what_stands() {
     };
     let renewed = renew(&repo, &key(2), &shorter).unwrap();
     assert_eq!(renewed.valid_until, NOW + HOUR + 60);
-    // The publisher's key alone cannot make what readers would take.
+    // The publisher's key alone cannot make a head that readers would accept.
     let alone = renew(&repo, &key(1), &options(&state));
     assert!(
         matches!(alone, Err(PublishError::Impossible(_))),
@@ -130,7 +131,7 @@ fn a_timestamp_key_vouches_anew_for_what_stands() {
     );
     let stranger = renew(&repo, &key(3), &options(&state));
     assert!(matches!(stranger, Err(PublishError::WrongKey { .. })));
-    // The record's own end is not the timestamp's to move.
+    // A timestamp cannot extend the record's own validity.
     let late = PublishOptions {
         clock: state::Clock::fixed(NOW + 24 * HOUR),
         ..options(&state)
@@ -143,7 +144,7 @@ fn a_timestamp_key_vouches_anew_for_what_stands() {
 }
 
 #[test]
-fn an_older_version_is_not_vouched_for_again() {
+fn an_older_version_is_not_renewed() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     assert_eq!(volume(&old, 1), volume(&new, 2));
@@ -166,9 +167,9 @@ fn an_older_version_is_not_vouched_for_again() {
     ));
 }
 
-/// A reader who goes on keeps the newest stamp of the version, too.
+/// A reader that continues also remembers the newest timestamp of its version.
 #[tokio::test]
-async fn a_longer_time_is_kept_for_a_start_without_any_place() {
+async fn a_renewed_validity_is_kept_for_an_offline_start() {
     let dir = tempfile::tempdir().unwrap();
     let (repo, state) = (dir.path().join("repo"), dir.path().join("state"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -202,7 +203,7 @@ async fn a_longer_time_is_kept_for_a_start_without_any_place() {
     let root = reader.snapshot().record().root.any();
     drop(reader);
 
-    // A place with the one block and without a head.
+    // A replica with the one block and without a head.
     let headless = MemoryStore::new("headless");
     for record in repository.get_many(&[root], 0).await.unwrap() {
         headless.insert(record);

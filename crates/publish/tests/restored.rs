@@ -45,7 +45,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn a_repository_restored_from_a_backup_goes_on_where_readers_are() {
+async fn a_repository_restored_from_a_backup_continues_from_the_version_of_its_readers() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
     let (tree, repo, backup) = (path("tree"), path("repo"), path("backup"));
@@ -74,7 +74,7 @@ async fn a_repository_restored_from_a_backup_goes_on_where_readers_are() {
 }
 
 #[tokio::test]
-async fn a_repository_that_was_set_back_far_has_its_whole_log_again() {
+async fn a_repository_that_was_set_back_far_gets_its_whole_log_back() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
     let (tree, repo, backup) = (path("tree"), path("repo"), path("backup"));
@@ -98,6 +98,6 @@ async fn a_repository_that_was_set_back_far_has_its_whole_log_again() {
     for index in 0..=7 {
         assert!(log.log_leaf(0, index).unwrap().is_some(), "leaf {index}");
     }
-    // Whoever has seen the first version skips five, and is shown that the log only grew.
+    // A reader of the first version skips to the sixth and gets the proof that the log only grew.
     assert_eq!(read(&repo, id, &reader, b"a").await, vec![b'6'; 5000]);
 }

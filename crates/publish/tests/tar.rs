@@ -1,4 +1,4 @@
-//! A tar stream has the root of the directory that it unpacks to; one that is hostile has none.
+//! A tar stream has the root of the directory that it unpacks to; a hostile one is refused.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -144,7 +144,7 @@ fn an_archive_has_the_root_of_its_tree() {
         assert!(from_tar.unchanged);
         assert_eq!(from_tar.totals, made.totals);
     }
-    // Members in any order, and none of the directories told twice.
+    // Members in any order, each directory once.
     let members: Vec<String> = place
         .read()
         .inodes
@@ -158,7 +158,7 @@ fn an_archive_has_the_root_of_its_tree() {
 }
 
 #[test]
-fn older_formats_lose_only_what_they_cannot_say() {
+fn older_formats_lose_only_what_they_cannot_express() {
     let place = Place::new();
     full(&place);
     let whole = |format: &str, more: &[&str]| {
@@ -171,7 +171,7 @@ fn older_formats_lose_only_what_they_cannot_say() {
         ("--format=gnu", &[]),
         ("--format=ustar", &["--exclude=long*"]),
     ] {
-        // A time before 1970 can be said by neither octal digits nor, in ustar, at all.
+        // Octal digits cannot express a time before 1970, and ustar has no other form.
         let touched = fs::File::open(place.tree().join("inline")).unwrap();
         touched.set_modified(UNIX_EPOCH).unwrap();
         let read = whole(format, more);
@@ -258,7 +258,7 @@ fn the_last_of_a_name_counts_and_links_keep_what_they_named() {
     assert_eq!(read.at("link"), read.at("chain"));
     assert_eq!((read.at("gone").links, read.at("gone2").links), (1, 1));
     assert_eq!(read.at("gone").link_group, None);
-    // A directory that nobody told.
+    // A directory that is not a member of the archive.
     assert_eq!(
         (read.at("dir").mode, read.at("dir").mtime.seconds),
         (0o755, 0)
@@ -296,7 +296,7 @@ fn hostile_archives_are_refused_with_the_name() {
         ("upwards", "../up", file("../up", b"x")),
         ("upwards", "a/../../up", file("a/../../up", b"x")),
         ("absolute", "/etc/passwd", file("/etc/passwd", b"x")),
-        ("none", "", file(".", b"")),
+        ("not a valid name", "", file(".", b"")),
         ("before it", "l", header(b"l", b'1', 0, b"nowhere")),
         (
             "upwards",
@@ -347,8 +347,8 @@ fn hostile_archives_are_refused_with_the_name() {
         ("pieces", "sparse", sparse("99999999\n")),
         ("map", "sparse", sparse("x\n")),
         ("map", "sparse", sparse("1\n500\n")),
-        ("other data", "sparse", sparse("1\n500\n100\n")),
-        ("other data", "old", old),
+        ("does not match", "sparse", sparse("1\n500\n100\n")),
+        ("does not match", "old", old),
     ] {
         let place = Place::new();
         let refused = place.archive(&whole(&[member])).unwrap_err();
@@ -369,7 +369,7 @@ impl Place {
 }
 
 #[test]
-fn an_archive_that_is_cut_off_is_none() {
+fn a_truncated_archive_is_refused() {
     let place = Place::new();
     let bytes = whole(&[file("a", &noise(5, 2000)), file("b", b"x")]);
     for end in [0, 100, 512, 600, 2560, 3072, bytes.len() - 1024] {

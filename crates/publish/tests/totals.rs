@@ -1,7 +1,6 @@
-//! How much a tree holds, as it is signed: counted here by a walk of the disk, and the same however
-//! the publisher came to know it.
+//! The signed totals of a tree equal a count on disk, whichever way the publisher gathers them.
 
-// Helper functions of tests may die of what they did not expect, too.
+// Helper functions of tests may panic, too.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -36,7 +35,7 @@ impl Place {
         fs::hard_link(tree.join("a/tiny"), place.0.path().join("outside")).unwrap();
         symlink("a", tree.join("link")).unwrap();
         drop(std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap());
-        // What was changed a moment ago is not remembered.
+        // Files that were changed a moment ago are not remembered.
         std::thread::sleep(Duration::from_millis(2100));
         place
     }
@@ -56,7 +55,7 @@ impl Place {
         publish(&self.tree(), &repository, &key, &options, &Silent).unwrap()
     }
 
-    /// What is told, after comparing it with what was signed.
+    /// The reported totals, after comparing them with the signed ones.
     fn totals(&self, paranoid: bool) -> Totals {
         let published = self.publish(paranoid);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

@@ -1,7 +1,8 @@
 //! Verified blocks: every byte of a volume that is read comes through here.
 //!
-//! A look-up goes to the overlay of blocks that no store has yet, then to memory, to the disk cache
-//! and to the mirrors. Each block is hashed, wherever it comes from. `store::mirrors` decides which mirror is asked, and when.
+//! A look-up goes to the overlay of blocks that no store has yet, then to memory, to the disk cache and to
+//! the mirrors. Each block is hashed, wherever it comes from. `store::mirrors` decides which mirror is
+//! asked, and when.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -54,7 +55,7 @@ pub enum Fetch {
 pub struct Blocks {
     cache: Arc<VerifiedCache>,
     mirrors: Arc<Mirrors>,
-    /// Where the volume is written on this machine.
+    /// Only for a volume that is written on this machine.
     overlay: Option<Overlay>,
     in_flight: InFlight,
     disk: DiskBreaker,
@@ -94,7 +95,7 @@ impl Blocks {
         self
     }
 
-    /// The blocks that no store has yet, where the volume is written on this machine.
+    /// The blocks that no store has yet, if the volume is written on this machine.
     pub fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
@@ -261,8 +262,8 @@ impl Blocks {
             }
             drop(fetch);
             for mut other in others {
-                // Whether or not it succeeded, this fetch looks again: the blocks are in memory now,
-                // or it asks for them itself.
+                // Look again when that fetch has ended: either the blocks are in memory now, or this
+                // fetch requests them itself.
                 let ended = tokio::time::timeout_at(deadline.into(), other.changed());
                 if ended.await.is_err() {
                     return Err(ReadError::Unavailable {

@@ -14,7 +14,7 @@ pub enum ReadError {
     #[error("not in memory")]
     NotCached,
     /// No replica gave a block in time.
-    #[error("{what} cannot be had: {cause}")]
+    #[error("{what} is not available: {cause}")]
     Unavailable {
         /// What was wanted.
         what: String,
@@ -83,7 +83,7 @@ impl ReadError {
         }
     }
 
-    /// The product-wide name of the error, where it has one.
+    /// The product-wide name of the error, if it has one.
     pub fn class(&self) -> Option<Class> {
         match self {
             ReadError::Unavailable { .. } => Some(Class::Unavailable),

@@ -1,4 +1,4 @@
-//! The verified reader: the one way from untrusted bytes to believed ones (SFSRO 4.2).
+//! The verified reader: the only way from untrusted to verified bytes (SFSRO 4.2).
 //!
 //! From the outside in: [`Tree`] (names, attributes and content below one root) → [`Prefetcher`]
 //! (fetches what readers are likely to want next) → [`Blocks`] (hashes, decodes and caches every

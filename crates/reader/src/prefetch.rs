@@ -41,7 +41,7 @@ pub use spawner::Spawner;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Entries that are looked through for one request.
 const MAX_ENTRIES: usize = 1024;
-/// Directory nodes that are fetched one by one, each with the blocks that lie behind it.
+/// Directory nodes that are fetched one by one, each with the blocks that follow it in the store.
 const NEAREST_NODES: usize = 32;
 /// Directory nodes of one further request.
 const NODES: usize = 32;
@@ -185,7 +185,7 @@ impl Prefetcher {
         }
     }
 
-    /// A reader wants the content of a file. True when what lies beside the file is now being
+    /// A reader wants the content of a file. True when the neighbours of the file are now being
     /// fetched.
     pub(crate) fn file_wanted(self: &Arc<Self>, root: &ArrayRoot, how: Fetch) -> bool {
         let will_wait = how != Fetch::Cached
@@ -255,7 +255,7 @@ impl SiblingTask {
     }
 
     /// Lists the directory, from behind the entry that a reader waited for and then from the
-    /// beginning, and chooses what is small and not in memory.
+    /// beginning, and chooses entries that are small and not in memory.
     async fn choose(&self, how: Fetch) -> Result<Batch, ReadError> {
         let blocks = &self.prefetcher.blocks;
         let SiblingRequest {
@@ -267,7 +267,7 @@ impl SiblingTask {
         }
         let mut batch = self.prefetcher.directories().batch(&self.request);
         for (name, inode) in listed {
-            // All that follows may be found in memory, without ever waiting.
+            // The following look-ups may all be in memory, so the task would never yield.
             tokio::task::consume_budget().await;
             let Some(candidate) = batch.candidate(&inode) else {
                 continue;
@@ -294,7 +294,7 @@ impl SiblingTask {
         })
     }
 
-    /// Fetches the nearest nodes one by one, each with what its files begin with, and the others
+    /// Fetches the nearest nodes one by one, each with the first nodes of its files, and the others
     /// together.
     async fn fetch_nodes(&self, batch: &Batch, how: Fetch) {
         let blocks = &self.prefetcher.blocks;

@@ -21,7 +21,7 @@ const WORTHWHILE: u64 = 8;
 const MOST_BYTES: usize = 256 << 10;
 /// Requested before anything is known, bytes.
 const FIRST_BYTES: usize = 8 << 10;
-/// While little is wanted, one request in this many asks.
+/// While little is wanted, one request in this many asks for neighbours.
 const PROBE_EVERY: u64 = 16;
 /// What such a request asks for, bytes.
 const PROBE_BYTES: usize = 64 << 10;
@@ -102,7 +102,7 @@ impl ReadAroundPolicy {
         recent.push_back(usage);
     }
 
-    /// Whether what came unasked was wanted.
+    /// Whether the bytes that came unasked were wanted.
     pub(crate) fn worth(&self) -> Worth {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         // The newest answer has had no time to be of use.

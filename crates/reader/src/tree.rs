@@ -3,7 +3,7 @@
 //! Every read is one async fn that takes a [`Fetch`]. Under [`Fetch::Cached`] it never waits and
 //! [`crate::now`] can drive it from any thread; under [`Fetch::Until`] it asks replicas. A name is
 //! reported absent only when the map tree proves it. Relies on [`crate::entries`] and
-//! [`crate::extents`] for the two kinds of trees, and on [`crate::prefetch`] for what comes next.
+//! [`crate::extents`] for the two kinds of trees, and on [`crate::prefetch`] for fetching ahead.
 //!
 //! | module | what it reads |
 //! |---|---|

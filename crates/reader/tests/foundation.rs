@@ -1,5 +1,5 @@
-//! A small writable volume on `trust`, `store`, `state` and `reader` alone: the executable form of
-//! the rule that `share` builds on these crates and on none of another job.
+//! A small writable volume on `trust`, `store`, `state` and `reader` alone. It checks the rule that `share`
+//! builds on these crates only.
 //!
 //! Two devices write one directory by turns. A device puts its blocks into the overlay, edits the
 //! directory, reads its own work before any store has it, uploads the blocks, and signs the new root.
@@ -93,8 +93,8 @@ impl Keys {
     }
 }
 
-/// The nodes of a directory, as far as they are in memory. Remembers the one that was missing, so
-/// that the caller can fetch it and begin again.
+/// The nodes of a directory that are in memory. Remembers a node that was missing, so that the caller
+/// can fetch it and begin again.
 struct NodesInMemory<'a> {
     blocks: &'a Blocks,
     missing: Cell<Option<Handle<MapNode>>>,
@@ -273,7 +273,7 @@ impl<'a> Device<'a> {
         Some(read.concat())
     }
 
-    /// Stores what the overlay holds, then signs the root and shows it to the others.
+    /// Stores the blocks of the overlay, then signs the root and publishes it to the other device.
     fn commit(&mut self) {
         let root = self.root();
         let mut after = Position::default();
@@ -356,7 +356,7 @@ async fn device_that_restarts_refuses_a_store_that_was_set_back() {
     assert_eq!(refused.class(), Class::Rollback, "{refused}");
 }
 
-/// Our crates above the reader that a manifest names.
+/// The crates of this workspace that a manifest names and that are not below the reader.
 fn forbidden(manifest: &str) -> Vec<&str> {
     let above = [
         "wire", "volume", "replica", "publish", "serve", "mount", "bulla", "sim",

@@ -3,7 +3,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`pull`] | brings a repository up to the newest version that the sources have whole |
-//! | [`prune`] | frees the room of blocks that no kept version reaches |
+//! | [`prune`] | frees the space of blocks that no kept version reaches |
 //! | [`note`] | which part of which version a replica holds |
 //!
 //! Relies on `volume` for judging heads, on `trust::reach` for walking trees and on `store::Writer` for what

@@ -4,12 +4,12 @@
 //! bulla replica
 //! format 0
 //! partial                      if it ever held less than everything
-//! record HEX                   one or two sections: the version it stands at, and the next
+//! record HEX                   one or two sections: the version of the head, and the next
 //! path HEX                     none: everything; names are bytes, so they are written in hexadecimal
 //! ```
 //!
-//! The machine may crash between writing the note and moving the head, so the section of the version
-//! before stays until the next pull. A repository without a note was published into and holds everything.
+//! The machine may crash between writing the note and moving the head, so the section of the previous
+//! version stays until the next pull. A repository without a note is a publisher's and holds everything.
 
 use store::notes::Note;
 use store::{Repository, StoreError, Writer};
@@ -18,7 +18,7 @@ use store::{Repository, StoreError, Writer};
 pub const MAX_PATHS: usize = 256;
 const SECTIONS: usize = 2;
 
-/// Which part of a volume a replica holds: everything, or what lies at some paths.
+/// Which part of a volume a replica holds: everything, or the trees at some paths.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scope {
     /// Sorted; empty for everything.
@@ -26,8 +26,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The part at these paths, everything when there are none. Paths lose what is superfluous in
-    /// them (`/a//b/` is `a/b`), and those below others.
+    /// The part at these paths, or everything if there are none. Paths are normalised (`/a//b/` is
+    /// `a/b`), and paths below others are left out.
     pub fn new(paths: impl IntoIterator<Item = Vec<u8>>) -> Scope {
         let mut paths: Vec<Vec<u8>> = paths
             .into_iter()
@@ -81,15 +81,15 @@ impl std::fmt::Display for Scope {
 pub struct ReplicaNote {
     /// Whether it ever held less than everything: its older versions may lack blocks.
     pub partial: bool,
-    /// Hash of a record, and what is held of it.
+    /// Hash of a record, and the part of its tree that is held.
     pub proved: Vec<([u8; 32], Scope)>,
 }
 
 impl ReplicaNote {
-    /// The note of a repository; `None` where nothing was ever pulled.
+    /// The note of a repository; `None` if nothing was ever pulled into it.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; [`StoreError::Damaged`] when it is no such note.
+    /// [`StoreError::Io`]; [`StoreError::Damaged`] when the file is malformed.
     pub fn load(repository: &Repository) -> Result<Option<ReplicaNote>, StoreError> {
         let Some(bytes) = repository.note(Note::Replica)? else {
             return Ok(None);
@@ -107,8 +107,8 @@ impl ReplicaNote {
         section.map(|(_, scope)| scope)
     }
 
-    /// The note after a record was proved, for as long as nobody knows whether the head moved: both
-    /// versions stand in it.
+    /// The note after a record was proved. It names both versions, because the head may or may not have
+    /// moved when it is read.
     pub(crate) fn with(
         &self,
         record_hash: [u8; 32],
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_written_in_one_way() {
+    fn paths_are_normalised() {
         assert_eq!(
             scope(&["/a//b/", "a/b/c", "./x"]).paths,
             [b"a/b".to_vec(), b"x".to_vec()]
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_read_back_and_keeps_the_version_that_stands() {
+    fn a_note_is_read_back_and_keeps_the_current_version() {
         let note = ReplicaNote::default().with([1; 32], scope(&["a", "b\n"]), None);
         assert!(note.partial);
         assert_eq!(

@@ -1,11 +1,11 @@
-//! `prune`: frees the space of what no kept version reaches (design `publish.md`, *Replication*).
+//! `prune`: frees the space of blocks that no kept version reaches (design `publish.md`, *Replication*).
 //!
 //! The history log tells which versions there were: its leaves are the signed records. The version of the
-//! head and every version that is still valid are always kept. `keep` adds more: the newest of the head's
-//! own line first, then those that owners went back behind (rule 4 of `trees.md`), which have higher
-//! numbers. `trust::reach` walks the kept versions; their blocks are marked here, and each node is read,
-//! verified and entered once, however often it occurs. `store::collect` does the rest.
-//! When something cannot be read for certain, nothing is collected.
+//! head and every version that is still valid are always kept. `keep` adds more: first the newest that the
+//! head continues, then those that the owners withdrew with a policy (rule 4 of `trees.md`), which have
+//! higher numbers. `trust::reach` walks the kept versions; their blocks are marked here, and each node is
+//! read, verified and entered once, however often it occurs. `store::collect` does the rest.
+//! If anything cannot be read for certain, nothing is collected.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -28,19 +28,19 @@ use trust::{Handle, Hasher, InodeBlock, Reject};
 use crate::note::ReplicaNote;
 use state::Clock;
 
-/// How long the files that only readers of the index before need stay after a collection.
+/// How long files that only readers of the previous index need stay after a collection.
 pub const GRACE: Duration = Duration::from_secs(600);
 
-/// What is kept, and how.
+/// Options of `prune`.
 #[derive(Debug, Clone)]
 pub struct PruneOptions {
-    /// So many of the newest versions are kept, besides those that are valid.
+    /// How many of the newest versions are kept, besides those that are valid.
     pub keep: u64,
-    /// Trees that no version names yet, and that are kept: a version that waits for its signature.
+    /// Trees that are kept although no version names them yet: versions that wait for a signature.
     pub also: Vec<Handle<InodeBlock>>,
     /// Compute everything, change nothing.
     pub dry_run: bool,
-    /// How long readers of the index before find its files.
+    /// How long readers of the previous index still find its files.
     pub grace: Duration,
     /// The clock by which expiry is judged.
     pub clock: Clock,
@@ -61,10 +61,10 @@ impl Default for PruneOptions {
 /// What was kept and collected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pruned {
-    /// Versions that are kept and here: the head's, then those before it, newest first, then what
-    /// its policies went back behind.
+    /// Versions that are kept and present: the head's, then those before it, newest first, then those that
+    /// its policies withdrew.
     pub kept: Vec<u64>,
-    /// Versions that are here, at least in part, and are not kept.
+    /// Number of versions that are present, at least in part, and are not kept.
     pub dropped: u64,
     /// The segments.
     pub collected: Collected,
@@ -82,7 +82,7 @@ pub enum PruneError {
         /// The repository.
         path: PathBuf,
     },
-    /// What would be kept cannot be read for certain, so nothing is collected.
+    /// A version to be kept cannot be read for certain, so nothing is collected.
     #[error("{}: {what}", path.display())]
     Unsure {
         /// The repository.
@@ -99,21 +99,21 @@ struct Version {
     number: u64,
     root: Handle<InodeBlock>,
     until: u64,
-    /// Whether the head's record continues it; two versions of one number may be here otherwise.
+    /// Whether the head's record continues it. If not, another version may have the same number.
     in_line: bool,
 }
 
-/// Collects what the repository on `disk` holds beyond the versions that are kept.
+/// Collects the blocks in the repository on `disk` that no kept version reaches.
 ///
 /// # Errors
-/// [`PruneError`]; everything is as it was then.
+/// [`PruneError`]; nothing has changed then.
 pub fn prune(disk: Arc<dyn Disk>, options: &PruneOptions) -> Result<Pruned, PruneError> {
     let repository = Repository::open_on(disk)?;
     let mut writer = Writer::begin(&repository)?;
     collect(&mut writer, options)
 }
 
-/// The same for who writes the repository already, and has committed all of it.
+/// The same for a process that writes the repository already and has committed everything.
 pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pruned, PruneError> {
     let repository = writer.repository().clone();
     let path = repository.disk_shared().path("");
@@ -130,7 +130,7 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
     let chain = chain.map_err(unsure)?;
     let hasher = chain.hasher();
     let versions = versions(&repository, &head, &chain)?;
-    // What a replica held only in part may lack blocks; nothing else may.
+    // Only a replica that held a part of a version may lack blocks.
     let partial = ReplicaNote::load(&repository)?.is_some_and(|note| note.partial);
     let mut marking = Marking {
         marks: writer.marks(),
@@ -167,8 +167,8 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
     Ok(pruned)
 }
 
-/// The version that the head names, then all others that the leaves of the log name: those of its
-/// line, newest first, and the rest. Each record counts once.
+/// The version that the head names, then all others that the leaves of the log name: first those that it
+/// continues, newest first, then the rest. Each record counts once.
 fn versions(
     repository: &Repository,
     head: &Head,
@@ -216,7 +216,7 @@ fn versions(
             }
         }
     }
-    // A log that is here whole must be the signed one; of one that is not, what is here is heeded.
+    // A complete log must be the signed one. Of an incomplete log, the present leaves are used.
     if frontier.size() == newest.log.size && frontier.root() != newest.log.root {
         return Err(unsure(
             "its leaves are not those that were signed".to_owned(),
@@ -229,7 +229,7 @@ fn versions(
 }
 
 /// How many leaves of each log the head's record continues. A policy that begins the next log says how
-/// far the one before counts; of several that name a log, the newest knows.
+/// many leaves of the previous one count. If several policies name a log, the newest one decides.
 fn line(newest: &RootRecord, chain: &Chain) -> HashMap<u64, u64> {
     let mut line = HashMap::from([(newest.log.epoch, newest.log.size)]);
     for number in (0..=chain.newest().number()).rev() {
@@ -252,7 +252,7 @@ fn version(record: &RootRecord, record_hash: [u8; 32], in_line: bool) -> Version
     }
 }
 
-/// A walk that marks the blocks that are here.
+/// A walk that marks the blocks in the repository.
 struct Marking<'a> {
     marks: Marks,
     repository: &'a Repository,
@@ -261,7 +261,7 @@ struct Marking<'a> {
 }
 
 impl Marking<'_> {
-    /// Marks all that a root reaches. Skips what is marked: it was walked when it was marked.
+    /// Marks all blocks that a root reaches. Skips marked ones, because they have been walked.
     fn tree(&mut self, root: &Handle<InodeBlock>) -> Result<(), PruneError> {
         let mut reach = Reach::default();
         reach.root(*root, None);
@@ -271,7 +271,7 @@ impl Marking<'_> {
                 Mark::Known => reach.skip(need),
                 Mark::Absent if self.partial => reach.lack(need),
                 Mark::Absent => return Err(self.unsure(&format!("block {handle} is missing"))),
-                // Data blocks lead nowhere: they are marked and not read.
+                // Data blocks have no children: they are marked and not read.
                 Mark::New if matches!(need.wanted(), Wanted::Data { .. }) => reach.skip(need),
                 Mark::New => {
                     let found = self.read(need.wanted())?;

@@ -1,5 +1,5 @@
-//! What the server costs: CPU time per request, per new connection, and memory per idle
-//! connection, with the server in a process of its own and a repository that lies in the page cache.
+//! Measures the server's cost: CPU time per request and per new connection, and memory per idle connection.
+//! The server runs in a process of its own, with a repository in the page cache.
 //!
 //! `cargo run --release -p bulla-serve --example figures [-- SECONDS]`. One line a figure.
 
@@ -28,7 +28,7 @@ use wire::mirror::{Request, kind, put_get_data};
 const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([7; 32]);
 const BLOCKS: u64 = 20_000;
 const BLOCK_BYTES: usize = 8 << 10;
-/// Stands for the shelf that needs no system call: what is left is the protocol's own cost.
+/// Selects a repository in memory, which needs no system call: the result is the cost of the protocol.
 const MEMORY: &str = "-";
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
@@ -241,7 +241,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Counts the answers that are whole in `buffer` and forgets them.
+/// Counts the complete answers in `buffer` and removes them.
 fn take_answers(buffer: &mut BytesMut) -> u64 {
     let mut done = 0;
     while let Some(header) = Header::peek(buffer, MAX_ANSWER_BYTES).unwrap() {
@@ -331,7 +331,7 @@ async fn new_connections(address: SocketAddr, count: u64) -> u64 {
     count / 32 * 32
 }
 
-/// Connections that have had one answer and keep still.
+/// Connections that have had one answer and are idle.
 async fn idle_connections(address: SocketAddr, count: u64) -> Vec<TcpStream> {
     let mut all = Vec::new();
     let mut answer = vec![0; 8 + HEADER_BYTES + 36 + 6 + BLOCK_BYTES + HEADER_BYTES];

@@ -6,7 +6,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`net`] | listeners, connections, limits, deadlines, the end |
+//! | [`net`] | listeners, connections, limits, deadlines, shutdown |
 //! | [`mirror`] | a mirror of published volumes, over the bulla protocol and HTTP |
 //! | [`metrics`] | the page of metrics and its responder |
 

@@ -92,7 +92,7 @@ impl Page {
     }
 }
 
-/// Answers requests with what `render` gives, for ever.
+/// Answers requests with the result of `render`, until it is dropped.
 pub async fn answer(
     listener: TcpListener,
     render: impl Fn() -> String + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! A remote store behind a real server and a real repository passes the suite that every replica
-//! passes: the wire changes nothing.
+//! A remote store over a real server and a real repository passes the conformance suite that every replica
+//! passes.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Clients that mean harm, or only dawdle: the server ends them in time, says so in its counters,
-//! keeps nothing of theirs, and goes on serving the others.
+//! Hostile and slow clients: the server ends their connections in time, counts them, frees their memory, and
+//! goes on serving the others.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -40,7 +40,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
 async fn until_closed(stream: &mut TcpStream, within: Duration) -> Vec<u8> {
     let mut got = Vec::new();
     let read = tokio::time::timeout(within, stream.read_to_end(&mut got)).await;
-    // A reset is an end as well: what the server never read makes one.
+    // A reset is an end as well: bytes that the server did not read cause one.
     let _ = read.expect("the server did not close in time");
     got
 }
@@ -53,7 +53,7 @@ fn refusal(mut bytes: &[u8]) -> Option<ErrorCode> {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused_and_closed() {
+async fn malformed_requests_are_refused_and_the_connection_closed() {
     let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let frame = |length: u32, kind: u8, id: u32, body: &[u8]| {
         let mut bytes = HELLO.to_vec();
@@ -107,7 +107,7 @@ async fn what_is_no_request_is_refused_and_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn noise_of_any_kind_ends_the_connection_and_nothing_else() {
+async fn noise_ends_only_its_own_connection() {
     let server = Running::start(Arc::new(TestReader::new(&[])), quick());
     for seed in 0..200u64 {
         let mut stream = connect(server.address).await;
@@ -115,7 +115,7 @@ async fn noise_of_any_kind_ends_the_connection_and_nothing_else() {
         if seed % 2 == 0 {
             bytes.splice(0..0, HELLO);
         }
-        // The server may hang up in the middle.
+        // The server may close the connection in the middle.
         let _ = stream.write_all(&bytes).await;
         until_closed(&mut stream, Duration::from_secs(3)).await;
     }
@@ -124,7 +124,7 @@ async fn noise_of_any_kind_ends_the_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn who_dawdles_is_cut_off() {
+async fn slow_clients_are_cut_off() {
     let server = Running::start(Arc::new(TestReader::new(&[])), quick());
     // No hello; half a hello; half a request; a byte now and then; nothing after a request.
     let mut half = BytesMut::from(&HELLO[..]);
@@ -167,7 +167,7 @@ async fn who_dawdles_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_read_is_held_back_then_cut_off() {
+async fn a_client_that_does_not_read_is_held_back_then_cut_off() {
     let records: Vec<_> = (0..16).map(|n| record(n, 64 << 10)).collect();
     let server = Running::start(Arc::new(TestReader::new(&records)), quick());
     let want: Vec<_> = records.iter().map(|r| r.handle).collect();
@@ -175,7 +175,7 @@ async fn who_does_not_read_is_held_back_then_cut_off() {
     socket.set_recv_buffer_size(4096).unwrap();
     let mut stream = socket.connect(server.address).await.unwrap();
     stream.write_all(&HELLO).await.unwrap();
-    // A thousand times a megabyte is asked for, nothing is taken.
+    // Requests a megabyte a thousand times, and reads nothing.
     let mut requests = BytesMut::new();
     for id in 1..=1000 {
         put_get_data(&mut requests, id, &VOLUME, 0, &want);
@@ -183,7 +183,7 @@ async fn who_does_not_read_is_held_back_then_cut_off() {
     let (mut read, mut write) = stream.split();
     let mut worst = 0;
     let flood = async {
-        // The server stops reading; this never ends well.
+        // The server stops reading, so this write fails in the end.
         let _ = write.write_all(&requests).await;
         std::future::pending::<()>().await;
     };
@@ -200,7 +200,7 @@ async fn who_does_not_read_is_held_back_then_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_too_much_is_held_others_are_told_so() {
+async fn requests_are_refused_as_busy_when_too_much_is_held() {
     let limits = Limits {
         max_held_bytes: 100_000,
         write_timeout: Duration::from_secs(60),
@@ -270,7 +270,7 @@ async fn a_flood_of_reads_from_disk_waits_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
+async fn memory_for_clients_that_do_not_read_is_bounded() {
     let records: Vec<_> = (0..8).map(|n| record(n, 1 << 20)).collect();
     let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
@@ -293,7 +293,7 @@ async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
         stream.write_all(&requests).await.unwrap();
         idlers.push(stream);
     }
-    // Twenty times 128 MiB are asked for.
+    // Requests 128 MiB twenty times.
     let mut worst = 0;
     eventually("some are refused", || {
         worst = worst.max(server.counters.net.held_bytes.get());
@@ -308,7 +308,7 @@ async fn what_came_from_disk_for_readers_who_do_not_read_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_in_the_middle_leaves_nothing_behind() {
+async fn a_client_that_leaves_early_leaves_nothing_behind() {
     let records: Vec<_> = (0..8).map(|n| record(n, 500_000)).collect();
     let shelf = Arc::new(TestReader::new(&records));
     shelf.cold.store(true, Ordering::Relaxed);
@@ -336,7 +336,7 @@ async fn who_leaves_in_the_middle_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_connections_and_one_too_many() {
+async fn one_connection_over_the_limit_is_refused() {
     let records = [record(1, 2000)];
     let limits = Limits {
         max_connections: 2000,
@@ -379,7 +379,7 @@ async fn two_thousand_connections_and_one_too_many() {
 }
 
 #[tokio::test]
-async fn the_largest_request_is_taken() {
+async fn the_largest_request_is_accepted() {
     let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let mut stream = connect(server.address).await;
     let mut requests = BytesMut::from(&HELLO[..]);
@@ -395,7 +395,7 @@ async fn the_largest_request_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_client_takes_no_more_than_its_share_of_connections() {
+async fn connections_of_one_client_are_limited() {
     let limits = Limits {
         max_per_client: 20,
         ..Limits::default()

@@ -1,5 +1,5 @@
-//! The repositories' own layout over HTTP: the reader of static hosting reads it as any other, the
-//! answers are as the standard has them, and clients who dawdle are not waited for.
+//! The repositories' own layout over HTTP: the reader for static hosting can read it, the answers follow the
+//! standard, and slow clients are cut off.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test fails by panicking
 
@@ -180,7 +180,7 @@ async fn a_repository_served_over_http_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_are_given_out_whole_and_in_pieces() {
+async fn files_are_served_whole_and_in_ranges() {
     let served = Served::new(Limits::default());
     let segment = served.file("segments");
     let bytes = std::fs::read(&segment).unwrap();
@@ -214,7 +214,7 @@ async fn files_are_given_out_whole_and_in_pieces() {
     assert_eq!(past.status, 416);
     let told = format!("bytes */{total}");
     assert_eq!(past.header("content-range"), Some(told.as_str()));
-    // What a proxy asks: only if it is still that one.
+    // As a proxy asks: a range only if the tag still matches.
     let tag = whole.header("etag").unwrap();
     for (tag, status) in [(tag, 206), ("\"other\"", 200)] {
         let lines = format!("Range: bytes=0-9\r\nIf-Range: {tag}\r\n");
@@ -235,7 +235,7 @@ async fn files_are_given_out_whole_and_in_pieces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_head_is_asked_for_each_time_and_told_once() {
+async fn the_head_is_revalidated_on_each_request() {
     let served = Served::new(Limits::default());
     let path = format!("/{}/head", id());
     let first = served.ask(&get(&path, "")).await;
@@ -246,7 +246,7 @@ async fn the_head_is_asked_for_each_time_and_told_once() {
     let lines = format!("If-None-Match: {}\r\n", first.header("etag").unwrap());
     let same = served.ask(&get(&path, &lines)).await;
     assert_eq!((same.status, same.body.len()), (304, 0));
-    // A commit is seen at once: the files that the old head names may go with the next.
+    // A commit is seen at once, because the next one may remove files that the old head names.
     let repository = Repository::open(served.dir.path()).unwrap();
     let mut writer = Writer::begin(&repository).unwrap();
     writer.append(&record(999, 100)).unwrap();
@@ -259,7 +259,7 @@ async fn the_head_is_asked_for_each_time_and_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_what_the_protocol_names_is_given_out() {
+async fn only_objects_of_the_protocol_are_served() {
     let served = Served::new(Limits::default());
     std::fs::write(served.dir.path().join("secret"), "s").unwrap();
     let (id, other) = (id(), VolumeId::from_bytes([8; 32]).to_string());
@@ -284,7 +284,7 @@ async fn only_what_the_protocol_names_is_given_out() {
     }
     let format = served.ask(&get(&format!("/{id}/bulla"), "")).await;
     assert!(format.body.starts_with(b"bulla repository\n"));
-    // Who has no id asks for the volume that nobody has, as in the protocol.
+    // A client without an id asks for the id that no volume has, as in the protocol.
     let nobody = VolumeId::from_bytes([0; 32]).to_string();
     assert_eq!(
         served
@@ -307,7 +307,7 @@ async fn only_what_the_protocol_names_is_given_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_fails_is_told_without_its_paths() {
+async fn a_disk_failure_is_reported_without_paths() {
     let served = Served::new(Limits::default());
     let segment = served.file("segments");
     let path = served.url_path(&segment);
@@ -322,7 +322,7 @@ async fn a_disk_that_fails_is_told_without_its_paths() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asks_half_or_nothing_is_not_waited_for() {
+async fn clients_that_send_half_a_request_or_nothing_are_cut_off() {
     let limits = Limits {
         hello_timeout: Duration::from_millis(300),
         request_timeout: Duration::from_millis(300),
@@ -363,7 +363,7 @@ async fn whoever_asks_half_or_nothing_is_not_waited_for() {
     let mut answer = Vec::new();
     let _ = long.read_to_end(&mut answer).await;
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"));
-    // No HTTP.
+    // Not HTTP.
     let mut other = served.connect().await;
     other.write_all(b"bulla\0\0\0\0\0\r\n\r\n").await.unwrap();
     let _ = other.read_to_end(&mut answer).await;
@@ -372,7 +372,7 @@ async fn whoever_asks_half_or_nothing_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_takes_too_slowly_is_cut_off_and_holds_little() {
+async fn clients_that_read_too_slowly_are_cut_off_and_hold_little_memory() {
     let limits = Limits {
         write_timeout: Duration::from_millis(500),
         min_bytes_per_second: 8 << 20,
@@ -402,13 +402,13 @@ async fn whoever_takes_too_slowly_is_cut_off_and_holds_little() {
     }
     eventually("counted", || served.counters.net.too_slow.get() == 1).await;
     eventually("released", || served.counters.net.held_bytes.get() == 0).await;
-    // Whoever takes it in time gets it all.
+    // A client that reads in time gets everything.
     let whole = served.ask(&get(&path, "")).await;
     assert!(whole.body.len() > 36_000_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_connection_too_many_is_told_so() {
+async fn one_connection_too_many_gets_a_503() {
     let limits = Limits {
         max_connections: 3,
         ..Limits::default()
@@ -429,7 +429,7 @@ async fn one_connection_too_many_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowded_server_says_later() {
+async fn a_crowded_server_answers_503() {
     let limits = Limits {
         max_held_bytes: 100 << 10,
         ..Limits::default()

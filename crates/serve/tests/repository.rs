@@ -1,4 +1,4 @@
-//! The real thing: a repository on disk, served and read back.
+//! A repository on disk, served and read back.
 
 #![allow(clippy::unwrap_used)]
 
@@ -104,7 +104,7 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
+async fn a_new_reader_gets_blocks_of_the_tree_with_the_head() {
     let mut model = sim::model::Model::new(3).unwrap();
     let file = model.file(&[1; 1000], 65_536).unwrap();
     let below = model
@@ -162,7 +162,7 @@ async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
     assert_eq!(store.head().await.unwrap(), head);
     let came: Vec<bool> = way.iter().map(|h| store.try_cached(h).is_some()).collect();
     assert_eq!(came, [true; 4]);
-    // Content is not on the way, and leaves that do not fit stay at home.
+    // Content is not on the path, and leaves that do not fit are not sent.
     let data = sim::model::of_kind(&model.records, trust::Kind::Data)
         .next()
         .unwrap();
@@ -172,7 +172,7 @@ async fn a_newcomer_gets_the_way_into_the_tree_with_the_head() {
     modest.head().await.unwrap();
     let came: Vec<bool> = way.iter().map(|h| modest.try_cached(h).is_some()).collect();
     assert!(!came[1] && !came[2] && !came[3]);
-    // A head that is none is served alone.
+    // A head that cannot be decoded is served alone.
     write(b"no head");
     let store = newcomer(64 << 10);
     assert_eq!(&store.head().await.unwrap()[..], b"no head");
@@ -244,8 +244,8 @@ impl Wide {
         (address, counters, task)
     }
 
-    /// How many records of each kind come on the way to `path`: inode blocks, nodes of maps, nodes
-    /// of arrays, data.
+    /// How many records of each kind come for `path`: inode blocks, nodes of maps, nodes of arrays,
+    /// data.
     async fn came(&self, address: &str, path: &[u8], around: usize) -> [usize; 4] {
         let options = RemoteOptions {
             way_around_bytes: around,
@@ -262,11 +262,11 @@ impl Wide {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_where_it_goes_gets_the_way_there() {
+async fn a_reader_that_names_a_path_gets_the_blocks_on_it() {
     let wide = Wide::new();
     let (address, counters, task) = wide.start();
     let all = 64 << 10;
-    // Twice: found, and found again in memory.
+    // Twice: the second time from memory.
     for _ in 0..2 {
         for (path, expected) in [
             (&b"n0007"[..], [1, 2, 0, 1]),
@@ -292,7 +292,7 @@ async fn who_says_where_it_goes_gets_the_way_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ever_new_paths_over_one_connection_take_a_bounded_room() {
+async fn ever_new_paths_over_one_connection_take_bounded_memory() {
     let mut wide = Wide::new();
     wide.options.path_cache_bytes = 1 << 20;
     let (address, counters, task) = wide.start();
@@ -308,7 +308,7 @@ async fn ever_new_paths_over_one_connection_take_a_bounded_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_expected_to_leave_may_stay() {
+async fn a_client_that_was_expected_to_leave_may_stay() {
     let wide = Wide::new();
     let (address, counters, task) = wide.start();
     let id = wide.model.id();
@@ -325,7 +325,7 @@ async fn who_was_expected_to_leave_may_stay() {
     assert_eq!(counters.net.connections.get(), 1);
     assert_eq!(counters.net.accepted.get(), 2);
     drop(store);
-    // Who has all and leaves is noticed without anybody else coming.
+    // The server notices that a client left, without another connection.
     let store = RemoteStore::new(&address, id, RemoteOptions::default());
     store.head_toward(b"n0007").await.unwrap();
     drop(store);

@@ -1,4 +1,4 @@
-//! `RemoteStore` against `Server`: what honest clients get.
+//! `RemoteStore` against `Server`: honest clients.
 
 mod support;
 
@@ -45,7 +45,7 @@ async fn head_and_blocks_come_as_they_lie() {
 }
 
 #[tokio::test]
-async fn what_lies_behind_comes_after_what_was_wanted() {
+async fn neighbouring_records_come_after_the_wanted_ones() {
     let records = some_records(200, 900);
     let server = Running::start(Arc::new(TestReader::new(&records)), Limits::default());
     let store = server.store();
@@ -84,7 +84,7 @@ async fn answers_longer_than_a_slice_come_whole_from_memory_and_from_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_disk_does_not_hold_up_what_is_in_memory() {
+async fn a_slow_disk_does_not_delay_blocks_in_memory() {
     let records = some_records(40, 500);
     let shelf = Arc::new(TestReader::new(&records));
     let server = Running::start(Arc::clone(&shelf), Limits::default());
@@ -111,7 +111,7 @@ async fn a_slow_disk_does_not_hold_up_what_is_in_memory() {
 }
 
 #[tokio::test]
-async fn ranges_of_objects_and_names_that_are_not_there() {
+async fn ranges_of_objects_are_served_and_missing_names_are_none() {
     let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let store = server.store();
     let whole = noise(99, 300_000);
@@ -132,7 +132,7 @@ async fn ranges_of_objects_and_names_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_not_here_is_named_so() {
+async fn an_unknown_volume_is_reported_as_such() {
     let server = Running::start(Arc::new(TestReader::new(&[])), Limits::default());
     let address = server.address.to_string();
     let store = RemoteStore::new(
@@ -152,7 +152,7 @@ async fn a_volume_that_is_not_here_is_named_so() {
 }
 
 #[tokio::test]
-async fn a_broken_disk_is_unavailable_and_tells_no_paths() {
+async fn a_broken_disk_is_unavailable_and_reports_no_paths() {
     let records = some_records(1, 100);
     let shelf = Arc::new(TestReader::new(&records));
     shelf.broken.store(true, Ordering::Relaxed);
@@ -161,7 +161,7 @@ async fn a_broken_disk_is_unavailable_and_tells_no_paths() {
     let error = store.get_many(&[records[0].handle], 0).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }));
     assert!(!error.to_string().contains("secret"), "{error}");
-    // The connection lives on.
+    // The connection stays open.
     store.head().await.unwrap();
     assert_eq!(server.counters.net.accepted.get(), 1);
     server.stop().await;
@@ -188,7 +188,7 @@ async fn a_new_head_is_served_without_restart() {
 }
 
 #[tokio::test]
-async fn after_a_restart_the_client_goes_on() {
+async fn a_client_reconnects_after_a_restart() {
     let shelf = Arc::new(TestReader::new(&[]));
     let server = Running::start(Arc::clone(&shelf), Limits::default());
     let store = server.store();
@@ -261,7 +261,7 @@ async fn many_callers_share_one_connection() {
 }
 
 #[tokio::test]
-async fn ten_callers_who_leave_do_not_disturb_the_next() {
+async fn cancelled_callers_do_not_disturb_the_next() {
     let records = some_records(64, 100_000);
     let server = Running::start(Arc::new(TestReader::new(&records)), Limits::default());
     let store = server.store();
@@ -276,7 +276,7 @@ async fn ten_callers_who_leave_do_not_disturb_the_next() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_before_needs_no_disk_unless_memory_is_denied_it() {
+async fn repeated_requests_need_no_disk_unless_the_cache_is_off() {
     for (response_cache_bytes, stays) in [(4 << 20, true), (0, false)] {
         let records = some_records(3, 900);
         let shelf = Arc::new(TestReader::new(&records));
@@ -294,7 +294,7 @@ async fn what_was_asked_for_before_needs_no_disk_unless_memory_is_denied_it() {
         shelf.broken.store(true, Ordering::Relaxed);
         let again = store.get_many(&want, 0).await;
         let around = store.get_many(&want, 2000).await;
-        // What was not there, or not asked for in this way, is still the disk's to answer.
+        // Blocks that do not exist, and requests of another form, still need the disk.
         assert!(store.get_many(&absent, 0).await.is_err());
         assert!(store.get_many(&want, 1000).await.is_err());
         assert_eq!((again.is_ok(), around.is_ok()), (stays, stays));
@@ -307,7 +307,7 @@ async fn what_was_asked_for_before_needs_no_disk_unless_memory_is_denied_it() {
 }
 
 #[tokio::test]
-async fn one_volume_never_answers_for_another() {
+async fn a_request_never_gets_bytes_of_another_volume() {
     let honest = record(1, 900);
     let liar = Record {
         handle: honest.handle,

@@ -1,5 +1,5 @@
-//! A server that runs out of descriptors: it waits until some are free, without spinning, says so
-//! once, and then serves whoever waited. In a process of its own, for the limit is a process's.
+//! A server that runs out of descriptors: it waits until some are free, without spinning, logs it once, and
+//! then serves the clients that waited. In a process of its own, because the limit is one of the process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -24,7 +24,7 @@ const ROLE: &str = "BULLA_TEST_SHORTAGE_SERVER";
 /// Descriptors that are left for connections.
 const LEFT: u64 = 20;
 
-/// Not a test by itself: the other process of the one below.
+/// Not a test by itself: the server process of the test below.
 #[test]
 fn the_server_that_runs_short() {
     if std::env::var_os(ROLE).is_none() {
@@ -51,7 +51,7 @@ fn the_server_that_runs_short() {
         };
         setrlimit(Resource::Nofile, limit).unwrap();
         println!("\naddress {address}");
-        // Each line that comes in is a question for the counters.
+        // Each line on standard input asks for the counters.
         let ask = tokio::task::spawn_blocking(move || {
             for _ in std::io::stdin().lines() {
                 let (errors, spells) = (
@@ -112,7 +112,7 @@ fn a_shortage_of_descriptors_passes() {
     let (errors, spells) = counted();
     assert!((2..=15).contains(&errors), "{errors} attempts in a second");
     assert_eq!(spells, 1);
-    // Who came first leaves, and who waited is served.
+    // The first clients leave, and those that waited are served.
     let mut answer = [0; HELLO.len() + 9 + 6];
     let late = all.split_off(twice / 2);
     for mut stream in all {

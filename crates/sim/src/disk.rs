@@ -1,13 +1,13 @@
 //! A disk that crashes and a disk that fills up, for `store` (design `quality.md`, 5).
 //!
-//! The model is the weakest that POSIX allows. A write is durable when its file was synced, a name
-//! when its directory was; what was not may be there after a crash, or not, or (a write) in part, in
-//! any combination and order. A rename is one step. Directories themselves are durable at once, which
-//! `Disk::make_dir` promises.
+//! The model is the weakest that POSIX allows. A write is durable when its file was synced, a name when its
+//! directory was synced. A change that was not synced may survive a crash or be lost, and a write may
+//! survive in part, in any combination and order. A rename is atomic. Directories themselves are durable at
+//! once, which `Disk::make_dir` promises.
 //!
-//! Every mutating call is an operation with a number. At the chosen one the machine stops: that
-//! operation is in flight, all later calls fail, and [`CrashDisk::reborn`] gives the disk as a
-//! restarted machine may find it.
+//! Every mutating call is an operation with a number. At a chosen one the machine stops: that operation is
+//! in flight, all later calls fail, and [`CrashDisk::reborn`] gives the disk that a restarted machine may
+//! find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,7 +18,7 @@ use store::disk::{Disk, DiskFile, Lock};
 
 type Syncs = dyn Fn(&str) -> bool + Send + Sync;
 
-/// A disk in memory that remembers what is durable and what is not.
+/// A disk in memory that remembers which changes are durable.
 pub struct CrashDisk {
     state: Mutex<State>,
     ignored_syncs: Box<Syncs>,
@@ -53,8 +53,8 @@ struct NameChange {
     added: Option<(String, usize)>,
 }
 
-/// What of the undurable survived: per change of a name and per write, in order, one digit: 0 lost,
-/// 1 whole, 2 (writes only) the first half.
+/// Which of the changes that were not synced survive. One digit for each change of a name and each write,
+/// in order: 0 lost, 1 whole, 2 (writes only) the first half.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome(Vec<u8>);
 
@@ -64,8 +64,8 @@ impl CrashDisk {
         CrashDisk::with(State::default(), Box::new(|_| false))
     }
 
-    /// An empty disk that lies about syncs: those of files and directories (by name) for which
-    /// `ignored` is true do nothing. The negative control of a crash test.
+    /// An empty disk that ignores syncs of the files and directories (by name) for which `ignored` is
+    /// true. The negative control of a crash test.
     pub fn ignoring_syncs(
         ignored: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Arc<CrashDisk> {
@@ -163,8 +163,8 @@ impl CrashDisk {
         outcomes
     }
 
-    /// The disk that a restarted machine finds after a crash now, with that outcome. It is honest
-    /// about syncs.
+    /// The disk that a restarted machine finds after a crash now, with that outcome. It ignores no
+    /// syncs.
     pub fn reborn(&self, outcome: &Outcome) -> Arc<CrashDisk> {
         let state = self.state();
         let mut digits = outcome.0.iter().copied();
@@ -202,7 +202,7 @@ impl CrashDisk {
     }
 
     /// Counts a mutating call. `Ok(true)` when it happens; `Ok(false)` when it is in flight as the
-    /// machine stops: what it changes becomes undurable state, and its caller gets an error.
+    /// machine stops: its change may survive or be lost, and its caller gets an error.
     fn operation(&self, state: &mut State) -> io::Result<bool> {
         if state.crashed {
             return Err(stopped());
@@ -482,7 +482,7 @@ impl DiskFile for CrashFile {
     }
 }
 
-/// SplitMix64: the same numbers for the same seed, for ever.
+/// SplitMix64: the same numbers for the same seed.
 struct Random(u64);
 
 impl Random {

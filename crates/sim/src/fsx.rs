@@ -13,15 +13,15 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 
-/// Operations that are told when one fails.
+/// How many of the last operations are listed when one fails.
 const REMEMBERED: usize = 24;
 /// Operations between two comparisons of the whole file.
 const WHOLE_EVERY: u64 = 64;
 
-/// What is run.
+/// What a run does.
 #[derive(Debug, Clone)]
 pub struct FsxOptions {
-    /// Where all choices come from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// How many operations.
     pub operations: u64,
@@ -86,8 +86,8 @@ enum Operation {
     Reopen,
 }
 
-/// Runs on the file `path`, which is made. `before` is called with the number of each operation before it
-/// runs: a test can break the file there, to see that it is noticed.
+/// Runs on the file `path`, which it makes. `before` is called with the number of each operation before it
+/// runs: a test can damage the file there, to check that the damage is noticed.
 ///
 /// # Errors
 /// The first difference from the model or failed system call, with the seed and the last operations.
@@ -240,7 +240,7 @@ impl Fsx {
             Operation::Holes => self.holes(),
             Operation::Sync => self.file.sync_data(),
             Operation::DropCache => {
-                // Only clean pages go.
+                // Only clean pages can be dropped.
                 self.file.sync_all()?;
                 Ok(rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?)
             }
@@ -311,7 +311,7 @@ impl Fsx {
 
     fn copy(&mut self, from: u64, to: u64, len: u64) -> io::Result<()> {
         if from < to + len && to < from + len {
-            // POSIX knows no copy onto itself.
+            // POSIX does not define a copy of a range onto itself.
             return Ok(());
         }
         let (mut source, mut target) = (from, to);
@@ -330,9 +330,9 @@ impl Fsx {
         Ok(())
     }
 
-    /// Holes read as zeros, and data and holes take turns to the end.
+    /// Checks that holes read as zeros, and that data and holes alternate up to the end.
     fn holes(&self) -> io::Result<()> {
-        // A FUSE server is asked where holes are, and does not know what the kernel has yet to write.
+        // The kernel asks a FUSE server for holes, and the server does not know about unwritten pages.
         self.file.sync_data()?;
         let size = self.model.len() as u64;
         let mut at = 0;
@@ -347,7 +347,7 @@ impl Fsx {
             }
             let hole = &self.model[at as usize..data as usize];
             if hole.iter().any(|byte| *byte != 0) {
-                return Err(wrong(format!("a hole {at}..{data} that is none")));
+                return Err(wrong(format!("a hole {at}..{data} that holds data")));
             }
             if data == size {
                 break;
@@ -463,14 +463,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_file_system_passes() {
+    fn a_local_file_system_matches_the_model() {
         let directory = tempfile::tempdir().unwrap();
         let options = FsxOptions::new(11, 3000);
         run(&directory.path().join("file"), &options, |_| {}).unwrap();
     }
 
     #[test]
-    fn one_wrong_byte_is_found_and_the_seed_is_told() {
+    fn one_wrong_byte_is_reported_with_the_seed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let flip = |number: u64| {

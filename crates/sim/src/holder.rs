@@ -1,5 +1,5 @@
-//! A process that holds a lock and is stopped (SIGSTOP), as one is that a user suspended or a debugger
-//! holds: it neither releases the lock nor ends.
+//! A process that holds a lock and is stopped (SIGSTOP), as by a user or a debugger: it neither releases
+//! the lock nor ends.
 
 use std::io::{BufRead, BufReader, Error, Result};
 use std::path::Path;

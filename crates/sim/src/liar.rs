@@ -1,7 +1,7 @@
 //! A replica that lies in one named way (design `quality.md`, *Adversaries*).
 //!
-//! It wraps an honest replica and spoils what it says. The list is the list of attacks: each test
-//! names the lie it tells, and a reader must name it, mask it by another replica, or fail cleanly.
+//! It wraps an honest replica and changes its answers. [`Lie`] is the list of attacks: each test names one,
+//! and a reader must report it, mask it with another replica, or fail cleanly.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use trust::{Frame, Handle, Kind, Record};
 /// What a [`Liar`] does wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lie {
-    /// Nothing: the control.
+    /// Nothing: the honest control.
     None,
     /// Flips bit `n` (modulo its length) of every frame's payload.
     FlipBit(usize),
@@ -33,13 +33,13 @@ pub enum Lie {
     DenyVolume,
     /// No lie: it speaks a later protocol, so that nothing can be asked of it.
     LaterProtocol,
-    /// Answers nothing, for ever.
+    /// Never answers.
     Stall,
     /// Answers each question after this long.
     Slow(Duration),
-    /// Adds blocks that nobody asked for, under handles that are not theirs.
+    /// Adds blocks that were not requested, under wrong handles.
     PoisonAround,
-    /// Tells this head instead of its own.
+    /// Sends this head instead of its own.
     Head(Bytes),
     /// Flips bit `n` of the head.
     FlipHead(usize),
@@ -59,7 +59,7 @@ pub struct Liar<R> {
 }
 
 impl<R: Replica> Liar<R> {
-    /// Spoils `honest` in the way of `lie`.
+    /// Wraps `honest`, whose answers `lie` changes.
     pub fn new(honest: R, lie: Lie) -> Self {
         Liar {
             place: format!("liar({lie:?})"),
@@ -196,7 +196,7 @@ impl<R: Replica> Replica for Liar<R> {
     }
 }
 
-/// Of the files only the log's tiles are shown, so that readers ask for blocks by handle.
+/// Of the files, only the log's tiles are served, so that readers request blocks by handle.
 impl<R: Replica> Objects for Liar<R> {
     fn range(
         &self,
@@ -267,7 +267,7 @@ fn truncate(record: Record) -> Option<Record> {
     })
 }
 
-/// A header that promises one byte more than the payload holds, over a payload that unpacks to a MiB.
+/// A header that states one byte more than the payload holds, over a payload that unpacks to a MiB.
 fn bomb(record: Record) -> Option<Record> {
     let zeros = vec![0u8; trust::frame::MAX_BLOCK_BYTES];
     let packed = trust::frame::Packer::new()

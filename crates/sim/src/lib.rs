@@ -1,6 +1,6 @@
 //! For tests only: adversaries, crashing disks, slow networks, and reference models to compare with.
 //!
-//! | module | what it plays |
+//! | module | what it simulates |
 //! |---|---|
 //! | [`disk`] | a disk that crashes, and one that fills up |
 //! | [`fsx`] | random operations on a file, compared with a model |

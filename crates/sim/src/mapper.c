@@ -1,4 +1,4 @@
-// Reads and writes a file through shared mappings, as told on standard input; see fsx.rs.
+// Reads and writes a file through shared mappings, on commands from standard input; see fsx.rs.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
             if (fwrite(bytes, 1, len, stdout) != len) return 2;
         } else {
             if (fread(bytes, 1, len, stdin) != len) return 2;
-            // Half of the writes are left to the kernel, to be written back when it likes.
+            // Only half of the writes are synced here; the kernel writes back the others later.
             if (start % 2 == 0 && msync(map, size, MS_SYNC) != 0) return fail("msync");
             printf("ok\n");
         }

@@ -1,7 +1,7 @@
 //! A simple publisher in memory: the reference for tests of readers, honest or malformed.
 //!
-//! It keeps a volume's records in memory, signs heads with one key, and lets a test put any bytes
-//! where a publisher would put right ones. The real pipeline shares none of this code but `trust`.
+//! It keeps a volume's records in memory, signs heads with one key, and lets a test store any bytes in the
+//! place of correct ones. Only `trust` is shared with the real pipeline.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,7 +30,7 @@ pub struct Model {
     /// The statements of the log.
     leaves: Vec<Bytes>,
     version: u64,
-    /// What every directory made so far holds.
+    /// The totals of every directory made so far.
     held: HashMap<Handle<MapNode>, Held>,
     /// Every record made so far, in order.
     pub records: Vec<Record>,
@@ -193,7 +193,7 @@ impl Model {
         self.publish_handle(root, start, duration, |record| record.totals = totals)
     }
 
-    /// What a tree holds, as far as it was made here.
+    /// The totals of a tree, as far as it was made here.
     pub fn totals(&self, root: &Inode) -> Totals {
         let mut held = Held::default();
         held.add(&self.held, root);
@@ -245,8 +245,8 @@ impl Model {
         Ok(bytes.into())
     }
 
-    /// What the owners do after a publisher's key was stolen: a policy with the same keys that names the
-    /// record of `last` as the last one, or ends the volume. Told with the record of `shown`.
+    /// The head that owners make after a publisher's key was stolen: a policy with the same keys that
+    /// names the record of `last` as the last one, or ends the volume. It comes with the record of `shown`.
     ///
     /// # Errors
     /// None for heads of this volume.
@@ -293,7 +293,7 @@ impl Model {
     }
 }
 
-/// What lies below a directory; files with several names apart, because they count once in the whole.
+/// Totals below a directory. Files with several names are separate, because they count once in a volume.
 #[derive(Default, Clone)]
 struct Held {
     totals: Totals,

@@ -1,6 +1,6 @@
-//! Hosts on a network that is slow, loses packets and falls apart: each host is a network namespace with
-//! one device, whose IP packets this process carries to each other's. TCP is the kernel's own, with its
-//! retransmissions and time-outs.
+//! Hosts on a network that is slow, loses packets and can be partitioned. Each host is a network namespace
+//! with one device, and this process carries IP packets between the devices. TCP is the kernel's own, with
+//! its retransmissions and time-outs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
@@ -44,7 +44,7 @@ struct Shared {
 struct State {
     devices: BTreeMap<Ipv4Addr, Arc<SyncDevice>>,
     cut_off: BTreeSet<Ipv4Addr>,
-    /// When it arrives, where, and what; the time to travel is the same for all, so they stay in order.
+    /// Time of arrival, destination and packet. The delay is the same for all, so they stay in order.
     under_way: VecDeque<(Instant, Ipv4Addr, Vec<u8>)>,
     one_way: Duration,
     lost_in_1000: u64,
@@ -55,8 +55,8 @@ struct State {
 }
 
 impl Network {
-    /// A network without hosts on which a packet travels for `one_way`, and of 1,000 packets about
-    /// `lost_in_1000` are lost: which ones depends on `seed` and on what is sent.
+    /// A network without hosts. A packet takes `one_way`, and of 1,000 packets about `lost_in_1000` are
+    /// lost; `seed` and the order of packets decide which ones.
     pub fn new(one_way: Duration, lost_in_1000: u64, seed: u64) -> Network {
         let state = State {
             devices: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl Network {
     /// One more host.
     ///
     /// # Errors
-    /// Where this process may not make network namespaces and devices.
+    /// When this process may not make network namespaces and devices.
     pub fn host(&mut self) -> io::Result<Host> {
         self.hosts += 1;
         let host = Host {
@@ -100,12 +100,12 @@ impl Network {
         Ok(host)
     }
 
-    /// From now on nothing passes between this host and others.
+    /// Drops all packets between this host and others from now on.
     pub fn cut_off(&self, host: &Host) {
         self.shared.state().cut_off.insert(host.address);
     }
 
-    /// It is reached again.
+    /// Ends what [`Network::cut_off`] began.
     pub fn reconnect(&self, host: &Host) {
         self.shared.state().cut_off.remove(&host.address);
     }
@@ -133,7 +133,7 @@ impl Host {
         self.address
     }
 
-    /// Does `act` on this host; processes that it starts live there.
+    /// Runs `act` on this host. Processes that it starts stay on this host.
     ///
     /// # Panics
     /// If the namespace cannot be entered, or `act` panics.
@@ -144,12 +144,12 @@ impl Host {
                 move_into_link_name_space(self.namespace.as_fd(), network).expect("setns");
                 act()
             });
-            there.join().expect("what is done on a host")
+            there.join().expect("the work on a host panicked")
         })
     }
 }
 
-/// A network namespace of its own, which lives as long as the file is open or a process is in it.
+/// A new network namespace, which exists as long as the file is open or a process is in it.
 fn namespace() -> io::Result<File> {
     let mut holder = Command::new("unshare")
         .args(["--net", "sh", "-c", "echo ready && read -r _"])
@@ -161,7 +161,7 @@ fn namespace() -> io::Result<File> {
     let stdout = holder.stdout.as_mut().expect("a pipe");
     let made = stdout.read_exact(&mut ready);
     let file = made.and_then(|()| File::open(format!("/proc/{}/ns/net", holder.id())));
-    // It ends with its standard input.
+    // The process ends when its standard input is closed.
     drop(holder.stdin.take());
     holder.wait()?;
     file
@@ -190,7 +190,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what a host sends, until the network ends.
+    /// Collects the packets of a host, until the network ends.
     fn collect(&self, from: Ipv4Addr, device: &SyncDevice) {
         let mut packet = vec![0; MTU_BYTES];
         let often = Timespec {
@@ -209,7 +209,7 @@ impl Shared {
         }
     }
 
-    /// Brings packets to where they go when their time has come, until the network ends.
+    /// Delivers packets when their time has come, until the network ends.
     fn deliver(&self) {
         let mut state = self.state();
         while !state.ended {
@@ -232,7 +232,7 @@ impl Shared {
 
 impl State {
     fn send(&mut self, from: Ipv4Addr, packet: &[u8]) {
-        // An IPv4 header has its destination there (RFC 791, 3.1); a host also speaks IPv6, to nobody.
+        // The destination in an IPv4 header (RFC 791, 3.1). Hosts also send IPv6, which is dropped.
         let to = packet
             .get(16..20)
             .and_then(|to| <[u8; 4]>::try_from(to).ok());

@@ -1,5 +1,5 @@
-//! A real nginx on a free port of this machine, with a configuration of its own in a temporary
-//! directory: what most repositories behind the web will meet. It dies with the test.
+//! A real nginx on a free port of this machine, with its own configuration in a temporary directory: the
+//! server that many repositories on the web are behind. It ends with the test.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
@@ -19,7 +19,7 @@ pub struct Identity {
     pub key: String,
 }
 
-/// How it is set up beside the root directory.
+/// Configuration besides the root directory.
 #[derive(Default)]
 pub struct Setup {
     /// Lines of the `server` block.
@@ -39,7 +39,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Serves the files below `root`. `None`, loudly, where nginx is not installed.
+    /// Serves the files below `root`. Gives `None` and prints a line if nginx is not installed.
     ///
     /// # Panics
     /// When it does not start.
@@ -48,12 +48,12 @@ impl Nginx {
             .into_iter()
             .find(|path| Path::new(path).exists());
         let Some(program) = found else {
-            // Past the test harness, which keeps the output of a test that passes.
+            // Written directly, because the test harness hides the output of a test that passes.
             let line = "SKIPPED static hosting behind nginx: nginx is not installed\n";
             let _ = std::io::stderr().write_all(line.as_bytes());
             return None;
         };
-        // The port may be taken between asking for it and nginx having it.
+        // Another process may take the port before nginx does.
         let started = (0..5).find_map(|_| try_start(program, root, &setup));
         Some(started.expect("nginx starts"))
     }
@@ -66,8 +66,8 @@ impl Nginx {
         }
     }
 
-    /// What it logged of the requests, a line each: status, `HTTP/x`, method and path, range. A line is
-    /// written after its answer was sent: this waits until there are so many.
+    /// The log of the requests, a line each: status, `HTTP/x`, method and path, range. A line is written
+    /// after its answer was sent, so this waits until there are `at_least` lines.
     ///
     /// # Panics
     /// When there are fewer after ten seconds.
@@ -130,7 +130,7 @@ fn try_start(program: &str, root: &Path, setup: &Setup) -> Option<Nginx> {
         location = setup.location,
     );
     std::fs::write(at("nginx.conf"), configuration).expect("a configuration");
-    // A test that is killed takes it along.
+    // nginx is killed with the test.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program, "-e", &at("error.log")]);
     command.args(["-p", &at(""), "-c", &at("nginx.conf")]);

@@ -38,7 +38,7 @@ async fn print_file(
     let source: Source = source.parse()?;
     let replicas = open_all(&source, &[], &Tls::default())?;
     let volume = Volume::open(source.volume, replicas, options).await?;
-    // The version that was adopted, if its time has not passed.
+    // The adopted version, if it has not expired.
     let snapshot = volume.current()?;
     let how = || Fetch::Until(volume.deadline());
     let file = snapshot.follow(path.as_bytes(), how()).await?;

@@ -3,7 +3,7 @@
 //! the tiles one after the other.
 //!
 //! A replica that sends a wrong tile is blamed, and the next is asked. Without a proof the head is not
-//! adopted, and nobody is accused: a replica that does not answer proves nothing about the publisher.
+//! adopted, and no fork is reported: a replica that does not answer proves nothing about the publisher.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -68,7 +68,7 @@ impl HeadRound<'_> {
                 tracing::error!(replica = %place, %why, "the publisher signed two histories");
                 let (floor, head) = (floor.encode(), head.clone());
                 let keep = self.update(deadline, move |locked| {
-                    // Together they convince anybody.
+                    // The two together prove the fork to anybody.
                     locked.keep_evidence(&floor)?;
                     locked.keep_contradiction(&head)?;
                     for tile in &tiles {
@@ -91,7 +91,7 @@ impl HeadRound<'_> {
 /// for the others.
 ///
 /// # Errors
-/// Why it has none, in words.
+/// The reason why it has none, as text for a message.
 async fn fetch(
     replica: &Arc<dyn Replica>,
     prefix: &Prefix,

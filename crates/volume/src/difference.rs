@@ -1,4 +1,4 @@
-//! How two versions of a volume differ, at the cost of the difference: directories with the same handle
+//! Compares two versions of a volume, at the cost of the difference: directories with the same handle
 //! are equal and are never fetched (`trust::map::Diff`). [`trust::change`] defines what counts as changed,
 //! here and in the dry run of a publication.
 
@@ -11,14 +11,14 @@ use trust::change::{Change, Difference, alike};
 
 use crate::snapshot::Snapshot;
 
-/// Directories on the way that are compared later; a deeper tree was made to hurt.
+/// Most directories that wait to be compared; only a tree made as an attack has more.
 const MAX_WAITING: usize = 1 << 20;
 
-/// Tells how `new` differs from `old`: directory by directory, names in order, what lies in a new
+/// Reports how `new` differs from `old`: directory by directory, names in order, the entries of a new
 /// directory after it. An opaque directory is compared as a whole.
 ///
 /// # Errors
-/// [`ReadError`] when a directory of either version cannot be had; those of `tell`.
+/// [`ReadError`] when a directory of either version cannot be fetched; those of `tell`.
 pub async fn difference<E: From<ReadError>>(
     old: &Snapshot,
     new: &Snapshot,
@@ -91,7 +91,7 @@ fn map_of(inode: &Inode) -> Option<MapRoot> {
     map_or_empty(inode).flatten()
 }
 
-/// `None` for what is no directory, or an opaque one.
+/// `None` if it is not a directory, or an opaque one.
 fn map_or_empty(inode: &Inode) -> Option<Option<MapRoot>> {
     match &inode.content {
         Content::Directory { map, opaque: false } => Some(*map),
@@ -116,7 +116,7 @@ async fn inode(
     }
 }
 
-/// What is told of one name; a directory in which something changed is not changed itself.
+/// The change of one name. A directory does not count as changed because its entries changed.
 fn compare(path: &[u8], before: Option<&Inode>, after: Option<&Inode>) -> Option<Change> {
     let is_directory = |inode: &Inode| matches!(inode.content, Content::Directory { .. });
     match (before, after) {

@@ -12,7 +12,7 @@ use trust::error::Class;
 /// Cheap to clone, because one failed fetch may have many waiters.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum VolumeError {
-    /// A block or a path cannot be fetched, or is not what was signed.
+    /// A block or a path cannot be fetched, or does not match what was signed.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The head of a replica is refused.
@@ -38,7 +38,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// The product-wide name of the error, where it has one.
+    /// The product-wide name of the error, if it has one.
     pub fn class(&self) -> Option<Class> {
         match self {
             VolumeError::Read(error) => error.class(),
@@ -82,7 +82,7 @@ pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
     errors
         .into_iter()
         .max_by_key(VolumeError::class)
-        .unwrap_or_else(|| VolumeError::unavailable("the head", "no place to ask"))
+        .unwrap_or_else(|| VolumeError::unavailable("the head", "there is no replica to ask"))
 }
 
 /// Whether a refused head is only old.
@@ -91,7 +91,7 @@ pub fn is_old(why: &Reject) -> bool {
 }
 
 /// Whether a refused head is evidence to be kept. A fork always is. A rollback is evidence only if no
-/// replica sent anything better: one that lags beside others attacks nobody.
+/// replica sent anything better: one that lags while others do not is no attack.
 pub fn is_evidence(why: &Reject, nobody_better: bool) -> bool {
     match why.class() {
         Class::Fork => true,

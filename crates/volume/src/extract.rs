@@ -1,7 +1,7 @@
 //! `bulla extract`: writes a volume to a directory tree, with every attribute that was published.
 //!
-//! Relies on [`crate::snapshot`] for proved bytes. The publisher is a stranger. Whatever names, links and
-//! modes it chose, nothing outside the target directory is touched: every name is opened beneath it, and
+//! Relies on [`crate::snapshot`] for proved bytes. The publisher is not trusted: whatever names, links and
+//! modes it chose, nothing outside the target directory is touched. Every name is opened beneath it, and
 //! no symbolic link is followed. No set-user-id program, device or capability is made unless the caller
 //! also trusts the publisher with owners. A few blocks can describe a tree that is larger than any disk,
 //! so the work stops with an error before the target's file system is full.
@@ -33,22 +33,22 @@ use crate::volume::Volume;
 const PAGE_ENTRIES: usize = 1024;
 /// Files that are written at a time.
 const TASKS: usize = 16;
-/// Entries between two looks at how much room is left; the first is when only the target is made.
+/// Entries between two checks of the free space; the first check comes when only the target is made.
 const ROOM_EVERY: u64 = 64;
-/// Left-out entries that are told; more are only counted.
+/// Most left-out entries that are listed; more are only counted.
 const MAX_SKIPPED_TOLD: usize = 1000;
 
-/// What the caller wishes.
+/// What the caller asks for.
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
-    /// Set owners, set-user-id bits, capabilities and devices as published. Needs root, and trust in
-    /// the publisher with this machine.
+    /// Set owners, set-user-id bits, capabilities and devices as published. Needs root. The publisher can
+    /// then take over this machine.
     pub owner: bool,
     /// Leave out what cannot be made here instead of giving up.
     pub skip_special: bool,
-    /// What stays free of the target's file system, bytes.
+    /// Bytes of the target's file system that stay free.
     pub keep_free_bytes: u64,
-    /// And of the files that it can still hold, where it counts them.
+    /// Number of files (inodes) of the target's file system that stay free, if it has a limit.
     pub keep_free_files: u64,
 }
 
@@ -66,7 +66,7 @@ impl Default for ExtractOptions {
 /// What was made.
 #[derive(Debug, Default)]
 pub struct Extracted {
-    /// How much; a file whose names could be linked counts its content once.
+    /// What was made, in numbers; the content of a hard-linked file counts once.
     pub totals: Totals,
     /// Entries and attributes that were left out.
     pub skipped_count: u64,
@@ -74,10 +74,10 @@ pub struct Extracted {
     pub skipped: Vec<(PathBuf, String)>,
 }
 
-/// Why a tree could not be extracted. What was made until then stays.
+/// Why a tree could not be extracted. Files that were made until then stay.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtractError {
-    /// The bytes could not be had or not be proved.
+    /// The bytes cannot be fetched, or cannot be proved.
     #[error("{}", path.display())]
     Read {
         /// Inside the volume.
@@ -92,12 +92,12 @@ pub enum ExtractError {
         /// The target.
         path: PathBuf,
     },
-    /// The system said no.
+    /// The system returned an error.
     #[error("cannot make {}", path.display())]
     System {
         /// Inside the target.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -109,7 +109,7 @@ pub enum ExtractError {
         /// What it is.
         what: &'static str,
     },
-    /// The tree needs more room than there is.
+    /// The tree needs more space than there is.
     #[error(
         "{}: the target's file system is nearly full; the tree is larger than what it can hold",
         path.display()
@@ -118,19 +118,19 @@ pub enum ExtractError {
         /// What was being made, inside the target.
         path: PathBuf,
     },
-    /// Deeper than any tree that a person made.
+    /// The tree is deeper than [`crate::verify::MAX_DEPTH`].
     #[error("{} is nested too deeply", path.display())]
     TooDeep {
         /// Inside the target.
         path: PathBuf,
     },
-    /// A task ended without a word: a defect.
+    /// A task ended without a result, which is a defect of this program.
     #[error("a task died: {0}")]
     Died(String),
 }
 
 impl ExtractError {
-    /// The product-wide name of the error, where it has one.
+    /// The product-wide name of the error, if it has one.
     pub fn class(&self) -> Option<Class> {
         match self {
             ExtractError::Read { why, .. } => why.class(),
@@ -168,7 +168,7 @@ pub async fn extract(
         },
     };
     let outcome = work.tree().await;
-    // Also after an error nobody writes any more when this returns.
+    // No task writes any more when this returns, even after an error.
     let mut drained = Ok(());
     while let Some(settled) = work.settle_one().await {
         drained = drained.and(settled);
@@ -201,7 +201,7 @@ impl Frame {
     }
 }
 
-/// What a task says of its file.
+/// The result of a task for its file.
 struct Written {
     path: Bytes,
     left_out: Vec<String>,
@@ -210,7 +210,7 @@ struct Written {
 struct Work {
     shared: Arc<Shared>,
     root: Arc<OwnedFd>,
-    /// Hard-link sets that were begun: what the inode says, and its first path.
+    /// Hard-link sets that were begun: the encoded inode, and its first path.
     links: HashMap<Vec<u8>, Bytes>,
     tasks: JoinSet<Result<Written, ExtractError>>,
     made: Extracted,
@@ -222,8 +222,8 @@ impl Work {
         let mut stack = vec![Frame::new(Bytes::new(), top, Arc::clone(&self.root))];
         while let Some(frame) = stack.last_mut() {
             let Some((name, inode)) = self.next(frame).await? else {
-                // Everything in it has been made (files may still be filled, which does not touch
-                // it): now its own mode and time stay.
+                // Everything in it has been made (filling its files does not change it): the mode and
+                // time that are set now stay.
                 let Some(done) = stack.pop() else { break };
                 if !stack.is_empty() {
                     self.directory_attributes(&done).await?;
@@ -256,7 +256,7 @@ impl Work {
     async fn next(&mut self, frame: &mut Frame) -> Result<Option<(Bytes, Inode)>, ExtractError> {
         loop {
             if let Some((name, inode)) = frame.page.next() {
-                // The reader has checked names already; what leaves the directory is checked twice.
+                // The reader has checked names already. Checked again, because a bad one leaves the target.
                 check_name(&name).map_err(|why| ExtractError::Read {
                     path: shown(&frame.path),
                     why: ReadError::of_signed(why),
@@ -291,8 +291,8 @@ impl Work {
     ) -> Result<(), ExtractError> {
         let mut totals = Totals::of(&inode);
         if inode.link_group.is_some() {
-            // Keyed by all that the inode says: a set whose members differ is a publisher's lie, and
-            // each member then becomes a file of its own.
+            // Keyed by the whole inode: if a publisher makes members of one set differ, each becomes a
+            // file of its own.
             let key = inode.encode();
             if let Some(first) = self.links.get(&key) {
                 let first = first.clone();
@@ -417,7 +417,7 @@ impl Work {
         }
     }
 
-    /// Owner, mode and time of what cannot be opened.
+    /// Owner, mode and time of an entry that cannot be opened.
     fn named_attributes(
         &mut self,
         directory: &OwnedFd,
@@ -451,7 +451,7 @@ impl Work {
         Ok(())
     }
 
-    /// The target itself: last of all, because its mode may forbid what is still to be done.
+    /// The target itself comes last, because its mode may forbid the other steps.
     fn finish_root(&mut self) -> Result<(), ExtractError> {
         let top = Arc::clone(self.shared.snapshot.root());
         rustix::fs::fchmod(&self.root, self.shared.mode(&top)).map_err(system(b""))?;

@@ -20,7 +20,7 @@ use trust::signatures::Signatures;
 
 use crate::error::{VolumeError, gravest, is_evidence, is_old};
 
-/// How long the state may take when the replicas have used up the time. A write takes milliseconds,
+/// Time for access to the state when the replicas have used up the deadline. A write takes milliseconds,
 /// unless the disk or the holder of the lock hangs.
 const STATE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -45,7 +45,7 @@ pub struct HeadRound<'a> {
     pub patience: Duration,
 }
 
-/// A head as a replica sent it. Nothing is believed of it.
+/// A head as a replica sent it, not verified.
 #[derive(Debug, Clone)]
 pub struct FetchedHead {
     /// The replica's number; `None` for the caller's own head.
@@ -91,7 +91,7 @@ impl VerifiedHead {
     }
 }
 
-/// What is judged under the lock, and what comes of it.
+/// The results of judging heads under the lock.
 struct Judgement {
     fetched: Vec<FetchedHead>,
     heads: Vec<Head>,
@@ -104,7 +104,7 @@ impl HeadRound<'_> {
         let places: Vec<&str> = self.mirrors.replicas().map(|r| r.place()).collect();
         let place = |mirror: usize| places.get(mirror).copied().unwrap_or_default().to_owned();
         let mut fetched = Fetched::default();
-        // Not so long that the deadline takes away the heads that have come.
+        // At most half of the time that is left: heads that have come would be lost at the deadline.
         let left = deadline.saturating_duration_since(Instant::now());
         let patience = self.patience.min(left / 2);
         let asked = self.mirrors.heads(self.toward, patience);
@@ -137,13 +137,13 @@ impl HeadRound<'_> {
         fetched
     }
 
-    /// The heads that pass the floor, and what is wrong with the others. Newest first, those that only
-    /// the grace keeps alive last; of heads about one record, those with most policies and then those
-    /// with the longest validity first. `own` is the caller's own head: it is judged with the others,
-    /// so a replica that contradicts it is found, and may have expired.
+    /// The heads that pass the floor, and what is wrong with the others. Newest first, those that are valid
+    /// only by the grace last; of heads about one record, those with most policies and then those with the
+    /// longest validity first. `own` is the caller's own head. It is judged with the others, so that a
+    /// replica that contradicts it is found; it may have expired.
     ///
     /// All are judged together under the lock of the floor, so that two processes see one order of
-    /// events. What the heads teach (policies, the newest start) is stored at once; adoption comes later.
+    /// events. New policies and the newest start are stored at once; adoption comes later.
     ///
     /// # Errors
     /// A fork, at once; the gravest error when no replica is left; [`VolumeError::State`].
@@ -192,7 +192,7 @@ impl HeadRound<'_> {
         Ok((verified, errors.collect()))
     }
 
-    /// Judges heads under the lock of the floor; keeps what they teach, and evidence.
+    /// Judges heads under the lock of the floor; stores their policies, the newest start, and evidence.
     async fn judge(
         &self,
         fetched: Vec<FetchedHead>,
@@ -258,7 +258,7 @@ impl HeadRound<'_> {
             match (told.mirror, why.class()) {
                 // The caller's own head may have expired: that is why it asks for others.
                 (None, class) if class != Class::Fork => continue,
-                // A replica that lags has old blocks all the same. Where all have expired, none lags.
+                // A replica that lags still has old blocks. If all heads have expired, none lags.
                 (Some(mirror), Class::Rollback) => self.mirrors.set_behind(mirror, true),
                 (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
                 (mirror, _) => self.blame(mirror, &why),
@@ -286,7 +286,7 @@ impl HeadRound<'_> {
             if matches!(error, VolumeError::Statement { why, .. } if is_old(why)) {
                 tracing::info!(%error, "a replica is behind: it is asked for blocks only");
             } else {
-                tracing::warn!(%error, "a replica was set aside");
+                tracing::warn!(%error, "a replica brings no usable head");
             }
         }
         for head in verified {
@@ -319,8 +319,8 @@ impl HeadRound<'_> {
         }
     }
 
-    /// Stores a version as adopted. Its head is kept too, for a start without any replica and as
-    /// evidence should another contradict it; a failure of that is only logged.
+    /// Stores a version as adopted. Its head is kept too: for a start without any replica, and as
+    /// evidence if another head contradicts it. A failure to keep the head is only logged.
     ///
     /// # Errors
     /// [`VolumeError::Statement`] when another process has adopted something newer meanwhile;
@@ -341,7 +341,7 @@ impl HeadRound<'_> {
             if let Some(head) = &head
                 && let Err(error) = locked.keep_adopted_head(head)
             {
-                tracing::warn!(%error, "the adopted head is not kept");
+                tracing::warn!(%error, "cannot keep the adopted head");
             }
             Ok(())
         })

@@ -43,7 +43,7 @@ pub enum Standing {
     Proved,
     /// It is signed, but leaves that the proof of its place needs are missing.
     Unproved,
-    /// It, or a leaf beside it, does not hash into that log: it is not to be believed.
+    /// It, or a leaf beside it, does not hash into that log: it must not be trusted.
     Contradicted,
 }
 
@@ -65,13 +65,13 @@ pub struct Entry {
     pub epoch: u64,
     /// Which leaf of it.
     pub index: u64,
-    /// What is there.
+    /// What the replica has there.
     pub kept: Kept,
     /// How far it is proved.
     pub standing: Standing,
 }
 
-/// The past of a volume as one replica tells it. The replica's head is verified, whatever its age.
+/// The history of a volume as one replica shows it. The replica's head is verified, whatever its age.
 pub struct History {
     mirror: usize,
     replica: Arc<dyn Replica>,
@@ -148,7 +148,7 @@ impl History {
         self.replica.objects()
     }
 
-    /// A leaf, in form only.
+    /// A leaf, of which only the form is checked.
     async fn leaf(&self, epoch: u64, index: u64) -> Result<Option<Signed>, VolumeError> {
         let name = ObjectName::Log { epoch, index };
         let Some(objects) = self.objects() else {
@@ -169,7 +169,7 @@ impl History {
         Ok(Some(signed))
     }
 
-    /// The logs of the volume as far as the head tells, newest first: each with what it came to.
+    /// The logs of the volume that the head names, newest first, each with its final frontier.
     fn logs(&self) -> Vec<(LogPoint, Option<Frontier>)> {
         let mut logs = Vec::new();
         let after = self.head.next_log(self.volume());
@@ -291,7 +291,7 @@ impl History {
         Ok(None)
     }
 
-    /// The record at `index`, or the next one below down to `low`: where it is, and its version.
+    /// The record at `index`, or the next one below it, down to `low`: its index and its version.
     async fn record_from(
         &self,
         epoch: u64,
@@ -318,7 +318,7 @@ impl History {
     /// [`VolumeError`] when the place does not answer.
     pub async fn previous(&self) -> Result<Option<u64>, VolumeError> {
         for (i, (log, _)) in self.logs().into_iter().enumerate() {
-            // In its own log the newest record is not before itself.
+            // The log point in the newest record does not include that record.
             let end = if i == 0 {
                 self.offer.record.log.size
             } else {
@@ -349,7 +349,7 @@ impl History {
 }
 
 impl HeadRound<'_> {
-    /// The past as each replica tells it, newest head first.
+    /// The history as each replica shows it, newest head first.
     async fn histories(
         &self,
         deadline: Instant,
@@ -360,7 +360,7 @@ impl HeadRound<'_> {
         if fetched.heads.is_empty() {
             return Ok((histories, errors));
         }
-        // Only read: reading the past moves no floor.
+        // The floor is only read: reading history does not move it.
         let floor = self.floor(deadline).await?;
         let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
         for head in fetched.heads {
@@ -433,7 +433,7 @@ impl Search<'_> {
 }
 
 impl Volume {
-    /// The past as each replica tells it, newest head first; at least one.
+    /// The history as each replica shows it, newest head first; at least one.
     ///
     /// # Errors
     /// The gravest error of the replicas.

@@ -1,6 +1,6 @@
 //! Opening a volume while no replica answers: with the head that was adopted last, which is kept beside
-//! the floor. Only readers with a disk cache use it. For the others it is one half of the evidence should
-//! a replica contradict it.
+//! the floor. Only readers with a disk cache use it. Without one, it is kept only as half of the evidence
+//! if a replica contradicts it.
 //!
 //! The kept head is not trusted. The floor and the clock judge it like a head from a replica, so one that
 //! is damaged, foreign, older than the floor or expired is refused. It is used only when no replica has a
@@ -21,7 +21,7 @@ impl Search<'_> {
     /// The version to open with, and whether it is the kept one.
     ///
     /// # Errors
-    /// The error of the replicas, when the kept head is of no use either.
+    /// The error of the replicas, if the kept head cannot be used either.
     pub(crate) async fn begin(&self, deadline: Instant) -> Result<(Candidate, bool), VolumeError> {
         if self.kept(deadline).await?.is_none() {
             let candidate = self.newest(deadline).await?;
@@ -46,7 +46,7 @@ impl Search<'_> {
         match self.open_offer(&offer, None, deadline).await {
             Ok(snapshot) => {
                 let version = offer.record.version;
-                tracing::warn!(version, %error, "no replica has a version: opens with the kept one");
+                tracing::warn!(version, %error, "no replica has a usable version: opens with the kept one");
                 let head = Some(head);
                 Ok((
                     Candidate {
@@ -70,7 +70,7 @@ impl Search<'_> {
             return Ok(None);
         }
         let read = self.round.update(deadline, |locked| {
-            // A kept head that cannot be read is as good as none: nothing depends on it.
+            // A kept head that cannot be read counts as none: nothing depends on it.
             Ok((locked.load()?, locked.adopted_head().ok().flatten()))
         });
         let (floor, Some(bytes)) = read.await? else {
@@ -83,7 +83,7 @@ impl Search<'_> {
         match judge(&bytes) {
             Ok(offer) => Ok(Some((Bytes::from(bytes), offer))),
             Err(why) => {
-                tracing::info!(%why, "the kept head is of no use");
+                tracing::info!(%why, "the kept head is refused");
                 Ok(None)
             }
         }

@@ -22,7 +22,7 @@ pub struct VolumeOptions {
     /// The path that is read first, `/` between its names. Far replicas may send its blocks together
     /// with the head. Only a hint.
     pub toward: Option<Vec<u8>>,
-    /// Blocks that were fetched before, on this machine's disk.
+    /// Cache on this machine's disk of blocks that were fetched before.
     pub disk_cache: Option<Arc<DiskCache>>,
     /// The clock by which expiry is judged.
     pub clock: Clock,

@@ -35,7 +35,7 @@ impl Candidate {
 
 /// What a reader must have of a version before it replaces the one in use.
 pub trait Demands: Send + Sync {
-    /// Fetches what is demanded.
+    /// Fetches the demanded blocks.
     ///
     /// # Errors
     /// Why it cannot be fetched.
@@ -50,7 +50,7 @@ pub trait Demands: Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentVersion<'a> {
     pub snapshot: &'a Snapshot,
-    /// Its statement has expired: the next version need not meet the demands.
+    /// Whether its statement has expired; then the next version need not meet the demands.
     pub is_over: bool,
     pub demands: &'a dyn Demands,
 }
@@ -108,7 +108,7 @@ impl Search<'_> {
                 Ok(()) => {}
                 Err(error) if is_fork(&error) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(version = offer.record.version, %error, "is not adopted");
+                    tracing::warn!(version = offer.record.version, %error, "a version cannot be adopted");
                     errors.push(error);
                     continue;
                 }
@@ -138,7 +138,7 @@ impl Search<'_> {
                     return Ok(candidate);
                 }
                 Err(error) => {
-                    tracing::error!(version, %error, "a version is announced, but what is in use of it cannot be fetched");
+                    tracing::error!(version, %error, "a version is announced, but its blocks for files in use cannot be fetched");
                     errors.push(error);
                     incomplete.get_or_insert(candidate);
                 }

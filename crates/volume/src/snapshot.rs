@@ -16,7 +16,7 @@ pub struct Snapshot {
     record_hash: [u8; 32],
     valid_until: u64,
     fresh_until: u64,
-    /// The newest policy under which that was judged.
+    /// The newest policy under which its validity was judged.
     policy: u64,
 }
 
@@ -48,9 +48,9 @@ impl Snapshot {
         })
     }
 
-    /// The same version under a statement that holds longer, or that a newer policy shortens. A
-    /// statement with less validity under the same policy changes nothing: what one place proved,
-    /// another place cannot take back. `None` where nothing changes.
+    /// The same version under a statement that is valid for longer, or that a newer policy shortens. A
+    /// statement with a shorter validity under the same policy changes nothing: one replica cannot take
+    /// back what another has proved. `None` if nothing changes.
     pub(crate) fn renewed(&self, offer: &Offer) -> Option<Self> {
         let policy = offer.chain.newest().number();
         let counts = offer.valid_until > self.valid_until || policy > self.policy;
@@ -62,7 +62,7 @@ impl Snapshot {
         })
     }
 
-    /// The same version, over at `end` (unix seconds) at the latest.
+    /// The same version, valid until `end` (unix seconds) at most.
     pub(crate) fn ended(&self, end: u64) -> Self {
         Snapshot {
             valid_until: self.valid_until.min(end),

@@ -1,8 +1,8 @@
-//! `bulla verify`: fetches and proves every block of a tree, or of what lies below one path.
+//! `bulla verify`: fetches and proves every block of a tree, or of the part below one path.
 //!
 //! Relies on [`crate::snapshot`] and [`reader::Blocks`], which check as they read. This file visits
-//! everything once and compares the totals with what was signed. Equal subtrees and equal blocks are
-//! visited once, however often they occur: the work is bounded by the blocks that exist, also if a
+//! everything once and compares the totals with the signed ones. Equal subtrees and equal blocks are
+//! visited once, however often they occur: the work is bounded by the blocks that exist, even if a
 //! publisher nests a tree in itself. Memory: at most 64 bytes a block, besides the cache.
 
 use std::collections::{HashMap, HashSet};
@@ -24,17 +24,18 @@ use crate::volume::Volume;
 
 /// Entries of a directory that are listed at a time.
 const PAGE_ENTRIES: usize = 1024;
-/// Content fetched by one task, bytes, and blocks.
+/// Most content of one task, bytes.
 const BATCH_BYTES: u64 = 4 << 20;
+/// Most blocks of one task.
 const BATCH_BLOCKS: usize = 256;
 /// Tasks at a time.
 const TASKS: usize = 16;
-/// Directories within directories that are followed; deeper is no tree that a person made.
+/// Greatest depth of directories that is followed; only a tree made as an attack is deeper.
 pub const MAX_DEPTH: usize = 2048;
-/// Damaged paths that are told; more are only counted.
+/// Most damaged paths that are listed; more are only counted.
 pub const MAX_DAMAGES_TOLD: usize = 1000;
 
-/// How far a walk has come; read by whoever draws a bar.
+/// How far a walk has come; read for a progress bar.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Files and other entries that are not directories.
@@ -63,7 +64,7 @@ pub struct Damage {
 /// What a verification found.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What there is; of a whole volume, compared with what was signed.
+    /// What was counted. For a whole volume it is compared with the signed totals.
     pub totals: Totals,
     /// Distinct data blocks that were proved.
     pub data_blocks: u64,
@@ -71,7 +72,7 @@ pub struct Report {
     pub data_bytes: u64,
     /// The first [`MAX_DAMAGES_TOLD`] damages.
     pub damages: Vec<Damage>,
-    /// How many there are.
+    /// Number of all damages.
     pub damage_count: u64,
 }
 
@@ -83,7 +84,7 @@ impl Report {
 
     fn damaged(&mut self, path: Bytes, why: ReadError) {
         self.damage_count = self.damage_count.saturating_add(1);
-        // A grave damage is kept even when the list is full of outages.
+        // A graver damage is kept even if the list is full of outages.
         let graver = self
             .gravest()
             .is_none_or(|worst| why.class() > worst.why.class());
@@ -95,12 +96,12 @@ impl Report {
     }
 }
 
-/// Proves everything below `path` (which is `top`) in `snapshot`. Of the whole volume (no path) also
-/// that it holds as much as was signed.
+/// Proves everything below `path` (which is `top`) in `snapshot`. For the whole volume (no path), also
+/// proves that the totals are the signed ones.
 ///
 /// # Errors
-/// [`VolumeError::Expired`] when the statement ends meanwhile. What cannot be proved is no error but
-/// stands in the report.
+/// [`VolumeError::Expired`] when the statement ends meanwhile. What cannot be proved is not an error but
+/// part of the report.
 pub async fn verify(
     volume: &Arc<Volume>,
     snapshot: &Arc<Snapshot>,
@@ -125,7 +126,7 @@ pub async fn verify(
     while walk.settle_one().await {}
     let mut report = walk.report;
     report.totals.bytes = report.totals.bytes.saturating_add(walk.linked_bytes);
-    // What is damaged was not walked: then it is no wonder.
+    // Damaged parts are not walked, so with damage the totals differ anyway.
     let whole = path.is_empty() && report.damage_count == 0;
     if whole && report.totals != snapshot.record().totals {
         let why = Reject::BadTree {
@@ -152,7 +153,7 @@ struct Wanted {
     path: Bytes,
 }
 
-/// What a task says of its batch.
+/// The result of a task for its batch.
 struct Proved {
     blocks: u64,
     bytes: u64,
@@ -187,14 +188,14 @@ struct Walk<'a> {
     snapshot: &'a Arc<Snapshot>,
     tally: &'a Arc<Tally>,
     report: Report,
-    /// Directories that are done, and what they hold, without the content of files with several names.
+    /// Directories that are done, with their totals without the content of files with several names.
     known: HashMap<Handle<MapNode>, Totals>,
-    /// Files with several names that were met: identity and size, which a publisher who makes the
-    /// names differ may give several of.
+    /// Files with several names that were met: identity and size. If a publisher makes the names differ,
+    /// one identity has several sizes.
     linked: HashSet<([u8; 16], u64)>,
     /// Their content.
     linked_bytes: u64,
-    /// Data blocks and array nodes that were sent for.
+    /// Data blocks and array nodes that were requested.
     seen: HashSet<[u8; 32]>,
     batch: Batch,
     tasks: JoinSet<Proved>,
@@ -248,7 +249,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The next entry of a directory; a page that cannot be had is a damage and ends the directory.
+    /// The next entry of a directory. A page that cannot be fetched is a damage and ends the directory.
     async fn next(&mut self, frame: &mut Frame) -> Option<(Bytes, Inode)> {
         loop {
             if let Some(entry) = frame.page.next() {
@@ -277,7 +278,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Visits an entry that is no directory.
+    /// Visits an entry that is not a directory.
     async fn entry(&mut self, path: &Bytes, inode: &Inode) -> Totals {
         self.attributes(path, inode).await;
         let mut totals = Totals::of(inode);
@@ -324,7 +325,7 @@ impl Walk<'_> {
             match child {
                 Child::Extent(Extent::Hole { len }) => tally.add(0, len),
                 Child::Extent(Extent::Data { handle, len }) => {
-                    // The length belongs to the claim: one block under two lengths is malformed.
+                    // The length is part of the key: the same block with two lengths is malformed.
                     if self.seen.insert(mix(handle.as_bytes(), u64::from(len), 0)) {
                         self.want(path, handle, len).await;
                     }
@@ -396,7 +397,7 @@ impl Walk<'_> {
     }
 }
 
-/// Fetches a batch. Where one block fails, the others are still counted: each is asked for by itself.
+/// Fetches a batch. If one block fails, each is requested by itself, so that the others are counted.
 async fn prove(volume: &Volume, snapshot: &Snapshot, batch: Batch) -> Proved {
     let mut proved = Proved {
         blocks: 0,
@@ -444,8 +445,8 @@ fn directory_handle(inode: &Inode) -> Option<Handle<MapNode>> {
     }
 }
 
-/// A handle together with what the tree claims of it. Handles are uniformly distributed and nothing
-/// depends on this but what is visited twice.
+/// A handle together with what the tree claims of it. Handles are uniformly distributed, so XOR suffices.
+/// The key only decides what is visited once.
 fn mix(handle: &[u8; 32], len: u64, level: u8) -> [u8; 32] {
     let mut key = *handle;
     let claim = len.to_le_bytes().into_iter().chain([level]);

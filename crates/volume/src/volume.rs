@@ -137,7 +137,7 @@ impl Volume {
         Instant::now() + self.options.deadline
     }
 
-    /// The adopted version, whether or not its time has passed (open files read on).
+    /// The adopted version, expired or not (open files stay readable).
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.adopted
             .read()
@@ -207,7 +207,7 @@ impl Volume {
     /// As [`Volume::check`].
     pub async fn check_for(&self, demands: &dyn Demands) -> Result<Option<Candidate>, VolumeError> {
         if matches!(self.options.freshness, Freshness::Pinned { .. }) {
-            // Nothing is newer than the one that is wanted.
+            // A pinned version has no newer one.
             return Ok(None);
         }
         let search = self.search();
@@ -247,7 +247,7 @@ impl Volume {
         found.await.map(Some)
     }
 
-    /// Takes over another timestamp of the record in use.
+    /// Uses another timestamp of the record in use.
     async fn renew(&self, old: &Snapshot, head: &VerifiedHead, deadline: Instant) {
         let offer = &head.offer;
         if let Some(renewed) = old.renewed(offer) {
@@ -261,7 +261,7 @@ impl Volume {
         };
         let kept = self.round().keep(bytes, offer.record_hash, deadline).await;
         if let Err(error) = kept {
-            tracing::warn!(%error, "the renewed head is not kept");
+            tracing::warn!(%error, "cannot keep the renewed head");
         }
     }
 
@@ -286,8 +286,8 @@ impl Volume {
         snapshot
     }
 
-    /// Ends the version in use if the policies known by now do not allow it: the owners revoked the
-    /// volume, or went on from another record (rules 3 and 5).
+    /// Ends the version in use if the policies that are now known do not allow it: the owners revoked the
+    /// volume, or continued from another record (rules 3 and 5).
     async fn end_if_withdrawn(
         &self,
         round: &HeadRound<'_>,

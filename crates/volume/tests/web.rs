@@ -1,5 +1,5 @@
-//! A published volume behind nginx: how many waves of requests a cold reader waits for, and what a
-//! web server with damaged files comes to.
+//! A published volume behind nginx: how many waves of requests a cold reader waits for, and that damaged
+//! files on the web server are detected.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -49,7 +49,7 @@ struct Cold {
     content: Result<Vec<u8>, VolumeError>,
 }
 
-/// What a reader who has nothing waits for to read one file.
+/// What a reader without state and cache waits for when it reads one file.
 async fn cold_cat(place: &Path, nginx: &Nginx, id: VolumeId, path: &str) -> Cold {
     let url = format!("{}/repo", nginx.url()).parse().unwrap();
     let store = HttpStore::new(&url, id, &HttpOptions::default()).unwrap();
@@ -92,7 +92,7 @@ async fn a_cold_reader_waits_for_few_waves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damaged_files_behind_a_web_server_are_evidence_and_no_content() {
+async fn damaged_files_behind_a_web_server_are_integrity_errors() {
     let place = TempDir::new().unwrap();
     let id = published(20, place.path());
     let Some(nginx) = Nginx::start(place.path(), Setup::default()) else {

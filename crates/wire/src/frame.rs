@@ -93,9 +93,9 @@ pub fn check_hello(hello: &[u8; HELLO_BYTES], protocol: u8) -> Result<u16, Rejec
 /// The header before a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Type of the message; its meaning is the service's.
+    /// Type of the message; each service defines its own.
     pub kind: u8,
-    /// The client's number for the request; 0 stands for the connection itself.
+    /// The client's number for the request; 0 means the connection itself.
     pub id: u32,
     /// Length of the body that follows, bytes.
     pub body_bytes: usize,

@@ -14,7 +14,7 @@
 //! | [`refusal`] | the ERROR answer and its codes |
 //! | [`mirror`] | requests and answers between a reader and a mirror |
 //! | [`remote`] | a replica behind a mirror, over one connection |
-//! | [`location`] | SOURCE and LOCATION as people write them, and how they are opened |
+//! | [`location`] | SOURCE and LOCATION as users write them, and how they are opened |
 //! | [`http`] | a replica behind a web server |
 
 pub mod frame;

@@ -1,4 +1,4 @@
-//! SOURCE and LOCATION as people write them: parsed, printed and opened.
+//! Parses, prints and opens SOURCE and LOCATION as users write them.
 //!
 //! A SOURCE is `VOLUMEID@LOCATION`. The volume id is trusted; the location is only a hint. Relies on
 //! `remote`, `http` and `store` for the replicas that it opens.
@@ -22,16 +22,16 @@ pub enum LocationError {
     /// It does not have the right form.
     #[error("{text}: {why}")]
     Syntax {
-        /// What was given.
+        /// The text that was given.
         text: String,
         /// What is wrong with it.
         why: String,
     },
-    /// This machine cannot read from it.
+    /// This machine cannot read from the place.
     #[error("{0}")]
     Place(String),
     /// The directory does not answer: its disk failed.
-    #[error("the repository cannot be had: {0}")]
+    #[error("the repository is not available: {0}")]
     Unavailable(String),
 }
 
@@ -56,7 +56,7 @@ pub enum Location {
 pub struct Source {
     /// The volume: the only part that is trusted.
     pub volume: VolumeId,
-    /// Where to ask first.
+    /// The place to ask first.
     pub location: Location,
 }
 
@@ -86,7 +86,7 @@ impl FromStr for Location {
             "file" => Ok(Location::Directory(PathBuf::from(rest))),
             other => Err(bad(
                 text,
-                format!("`{other}://` is no location that this bulla can read"),
+                format!("this bulla cannot read from a location `{other}://`"),
             )),
         }
     }
@@ -118,7 +118,7 @@ fn server(text: &str, rest: &str) -> Result<Location, LocationError> {
             .ok_or_else(|| bad(text, "the port is not a number"))?,
     };
     let bracketed = rest.starts_with('[');
-    // The host goes into messages and logs, and its colons must not be taken for the port's.
+    // The host appears in messages and logs, and its colons must not be confused with that of the port.
     let possible = |b: u8| match b {
         b':' => bracketed,
         b'/' | b'@' | b'[' | b']' => false,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_one_reading_or_none() {
+    fn a_server_address_has_one_meaning_or_is_refused() {
         for (text, host, port) in [
             ("bulla://mirror.example", "mirror.example", DEFAULT_PORT),
             ("bulla://mirror.example:80/", "mirror.example", 80),

@@ -1,9 +1,9 @@
 //! A replica behind a mirror: [`RemoteStore`] implements `store::Replica`.
 //!
 //! It connects at the first call, sends many requests over one connection at a time, and connects
-//! again after a failure, with a growing pause. Callers keep their own deadlines and drop their
-//! future; a server that goes silent is noticed here. Memory is bounded by admission: a request
-//! waits until the longest honest answer to it fits into [`RemoteOptions::max_held_bytes`].
+//! again after a failure, with a growing pause. Callers keep their own deadlines by dropping their future;
+//! a server that goes silent is noticed here. Memory is bounded by admission: a request waits until its
+//! longest honest answer fits into [`RemoteOptions::max_held_bytes`].
 
 mod collect;
 
@@ -50,14 +50,14 @@ pub struct RemoteOptions {
     pub stall: Duration,
     /// Longest time for one request between two messages of its answer.
     pub progress: Duration,
-    /// A connection that is unused for so long is closed; the next call makes another.
+    /// Time without use after which a connection is closed; the next call makes another.
     pub idle: Duration,
     /// Longest pause between two attempts to connect.
     pub max_pause: Duration,
     /// Most bytes of all answers in flight together; at least 4 MiB.
     pub max_held_bytes: usize,
     /// Bytes of records that may come with the first head, because a new reader needs them next.
-    /// A later head comes alone: it is mostly the old one again.
+    /// A later head comes alone, because it is mostly the old one again.
     pub head_around_bytes: usize,
     /// Bytes of records that may come with a head when the reader names a path.
     pub way_around_bytes: usize,
@@ -91,7 +91,7 @@ pub struct RemoteStore {
     pushed: PushedRecords,
     /// A head has come, so the caller knows the tree.
     has_head: AtomicBool,
-    /// The current attempt to connect; it outlives the caller that began it.
+    /// The current attempt to connect; it goes on when the caller that began it is gone.
     dial: tokio::sync::Mutex<Option<JoinHandle<Result<Link, String>>>>,
 }
 
@@ -295,7 +295,7 @@ impl RemoteStore {
             // Another service at a mistyped port is not an attack.
             Failure::Bad(Reject::Malformed { what: "hello", .. }) => StoreError::Unavailable {
                 place,
-                cause: "it does not speak bulla; the HTTP port of a mirror is named by http://"
+                cause: "it does not speak bulla; write http:// for the HTTP port of a mirror"
                     .to_owned(),
             },
             // A server of a later bulla is not an attack either.
@@ -327,7 +327,7 @@ impl BlockStore for RemoteStore {
         around: usize,
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
         Box::pin(async move {
-            // For a handle that is asked for twice, an honest answer would look like a bad one.
+            // An honest answer has each record once, so a handle must not be requested twice.
             let mut seen = HashSet::new();
             let unique: Vec<Handle>;
             let want = if want.len() > 1 {
@@ -350,7 +350,7 @@ impl BlockStore for RemoteStore {
         })
     }
 
-    /// A block that came with the head. Given out once: a caller that finds it wrong asks the network.
+    /// A block that came with the head. Given only once: a caller that finds it wrong asks the network.
     fn try_cached(&self, handle: &Handle) -> Option<Frame> {
         self.pushed.take(handle)
     }
@@ -403,7 +403,7 @@ impl Replica for RemoteStore {
 }
 
 impl RemoteStore {
-    /// Asks for the head and for `around_bytes` of what it leads to.
+    /// Asks for the head and for up to `around_bytes` of records that it leads to.
     fn head_and(
         &self,
         around_bytes: usize,

@@ -1,4 +1,4 @@
-//! The example in `docs/formats/protocol.md` is what the code writes.
+//! The code writes the bytes of the example in `docs/formats/protocol.md`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn documented() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_documented_bytes_are_those_of_the_code() {
+fn the_code_writes_the_documented_bytes() {
     let volume = trust::statement::VolumeId::from_bytes([0x11; 32]);
     let handle = Handle::from_bytes([0x22; 32]);
     let mut asked = BytesMut::from(&HELLO[..]);

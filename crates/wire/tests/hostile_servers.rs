@@ -1,5 +1,5 @@
-//! Servers that stall, trickle, lie about lengths, answer what nobody asked, or never stop: each
-//! call ends in time with the right kind of error, and nothing is held that was not asked for.
+//! Servers that stall, trickle, lie about lengths, send unrequested answers, or never stop: each call ends in
+//! time with the right kind of error, and only requested data is held.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -63,8 +63,8 @@ fn records(id: u32, records: &[Record]) -> Vec<u8> {
     message(kind::RECORDS, id, &body)
 }
 
-/// A server whose every connection does what `behave` does; gives the store that speaks to it, and
-/// how often it was connected to.
+/// A server that runs `behave` for every connection. Gives a store that speaks to it, and the number of
+/// connections.
 async fn server<F, B>(behave: B) -> (RemoteStore, Arc<AtomicU32>)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -90,7 +90,7 @@ async fn request(stream: &mut TcpStream, buffer: &mut BytesMut) -> (u32, Request
             return (header.id, Request::decode(header.kind, &body).unwrap());
         }
         if stream.read_buf(buffer).await.unwrap_or(0) == 0 {
-            // The client has gone: nothing more will ever be asked.
+            // The client has gone, so no further request comes.
             std::future::pending::<()>().await;
         }
     }
@@ -102,7 +102,7 @@ async fn greet(stream: &mut TcpStream) {
     stream.write_all(&HELLO).await.unwrap();
 }
 
-/// A server that hands each request's id to `answer`, which gives the bytes to send.
+/// A server that sends the result of `answer` for the id of each request.
 async fn answers(answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static) -> RemoteStore {
     let behave = move |mut stream: TcpStream| {
         let answer = answer.clone();
@@ -136,7 +136,7 @@ fn is_unavailable(result: Result<impl Sized, StoreError>) -> bool {
 }
 
 #[tokio::test]
-async fn an_honest_answer_passes_so_that_the_others_fail_for_their_faults() {
+async fn an_honest_answer_is_accepted() {
     let good = |id| {
         [
             records(id, &[record(2, 50), record(9, 100)]),
@@ -151,7 +151,7 @@ async fn an_honest_answer_passes_so_that_the_others_fail_for_their_faults() {
 }
 
 #[tokio::test]
-async fn answers_that_no_honest_server_gives() {
+async fn dishonest_answers_are_refused() {
     type Liar = fn(u32) -> Vec<u8>;
     fn claims(id: u32, length: u32) -> Vec<u8> {
         let mut m = message(kind::RECORDS, id, &[]);
@@ -194,7 +194,7 @@ async fn answers_that_no_honest_server_gives() {
 }
 
 #[tokio::test]
-async fn who_does_not_speak_bulla_is_no_replica() {
+async fn another_service_at_the_port_is_unavailable() {
     for hello in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-x\r\n"] {
         let (store, _) = server(move |mut stream| async move {
             stream.write_all(hello).await.unwrap();
@@ -202,7 +202,7 @@ async fn who_does_not_speak_bulla_is_no_replica() {
         })
         .await;
         match get(&store, 0).await {
-            // A mistyped port accuses nobody.
+            // A mistyped port is not reported as an attack.
             Err(StoreError::Unavailable { cause, .. }) => {
                 assert!(cause.contains("does not speak bulla"), "{cause}");
             }
@@ -224,7 +224,7 @@ async fn silence_is_noticed() {
     assert!(error.to_string().contains("silent"), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(290));
     assert!(began.elapsed() < Duration::from_millis(1200));
-    // Those who come while it is set aside are told at once.
+    // Calls during the pause fail at once.
     let began = Instant::now();
     let error = store.head().await.unwrap_err();
     assert!(error.to_string().contains("next attempt"), "{error}");
@@ -232,7 +232,7 @@ async fn silence_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_byte_now_and_then_is_no_answer() {
+async fn a_trickling_server_is_cut_off() {
     let (store, _) = server(|mut stream| async move {
         let all = [&HELLO[..], &message(kind::HEAD, 1, &[7; 1000])].concat();
         for byte in all {
@@ -250,7 +250,7 @@ async fn a_byte_now_and_then_is_no_answer() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_cut_at_what_was_allowed() {
+async fn an_endless_answer_is_cut_at_its_bound() {
     let sent = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&sent);
     let (store, _) = server(move |mut stream| {
@@ -318,7 +318,7 @@ async fn one_refusal_for_all_ends_the_connection() {
         put_error(&mut all, 0, ErrorCode::BUSY, "too many connections");
         stream.write_all(&all).await.unwrap();
         let mut rest = Vec::new();
-        // Ends when the client hangs up, in whatever way.
+        // Ends when the client closes the connection, in whatever way.
         let _ = stream.read_to_end(&mut rest).await;
     })
     .await;
@@ -332,7 +332,7 @@ async fn one_refusal_for_all_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_no_such_name() {
+async fn unreachable_addresses_and_unknown_names_are_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
@@ -343,7 +343,7 @@ async fn nobody_there_and_no_such_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_beyond_the_memory_allowed_wait_outside() {
+async fn calls_beyond_the_memory_bound_wait() {
     let asked = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&asked);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -384,7 +384,7 @@ async fn calls_beyond_the_memory_allowed_wait_outside() {
 }
 
 #[tokio::test]
-async fn who_left_gets_nothing_and_the_answer_to_it_is_skipped() {
+async fn the_answer_to_a_cancelled_call_is_skipped() {
     let (store, count) = server(|mut stream| async move {
         let mut buffer = BytesMut::new();
         greet(&mut stream).await;
@@ -411,14 +411,14 @@ async fn who_left_gets_nothing_and_the_answer_to_it_is_skipped() {
 }
 
 #[tokio::test]
-async fn what_comes_with_the_first_head_is_given_out_once() {
+async fn records_pushed_with_the_first_head_are_given_once() {
     let (store, _) = server(|mut stream| async move {
         let mut buffer = BytesMut::new();
         greet(&mut stream).await;
         loop {
             let (id, asked) = request(&mut stream, &mut buffer).await;
             let answer = match asked {
-                // Two of one name: the second is not heard.
+                // Two records for one handle: the second is ignored.
                 Request::Head { around_bytes, .. } if around_bytes > 0 => [
                     records(id, &[record(1, 100), record(2, 200)]),
                     records(id, &[record(3, 300), record(3, 9)]),
@@ -451,13 +451,13 @@ async fn what_comes_with_the_first_head_is_given_out_once() {
     assert_eq!(lengths(got), [300, 1]);
     let got = store.get_many(&[handle(3)], 0).await.unwrap();
     assert_eq!(lengths(got), [1]);
-    // The next head comes alone, and what came with the old one is forgotten.
+    // The next head comes alone, and the records of the old one are dropped.
     assert_eq!(&store.head().await.unwrap()[..], b"again");
     assert!(store.try_cached(&handle(2)).is_none());
 }
 
 #[tokio::test]
-async fn more_or_other_things_with_a_head_than_were_allowed_are_a_bad_answer() {
+async fn unallowed_records_with_a_head_are_a_bad_answer() {
     type Extra = fn(u32) -> Vec<u8>;
     let extras: [(&str, Extra); 5] = [
         ("one too long", |id| records(id, &[record(1, 65_536)])),
@@ -480,7 +480,7 @@ async fn more_or_other_things_with_a_head_than_were_allowed_are_a_bad_answer() {
         );
         assert!(store.try_cached(&Handle::from_bytes([1; 32])).is_none());
     }
-    // Whoever allowed nothing gets nothing.
+    // A client that allows no records gets none.
     let (store, _) = server(|mut stream| async move {
         let mut buffer = BytesMut::new();
         greet(&mut stream).await;
@@ -513,7 +513,7 @@ async fn a_store_that_is_dropped_leaves_no_task() {
     assert!(alive() >= before + 3);
     drop(store);
     let began = Instant::now();
-    // The server's task for the connection stays: it waits for ever by design.
+    // The server's task for the connection stays, because it waits for ever by design.
     while alive() > before + 1 {
         assert!(began.elapsed() < Duration::from_secs(2), "tasks are left");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -521,7 +521,7 @@ async fn a_store_that_is_dropped_leaves_no_task() {
 }
 
 #[tokio::test]
-async fn who_says_where_it_goes_is_asked_for_no_more_than_it_allows() {
+async fn a_head_request_with_a_path_bounds_the_pushed_records() {
     let (store, _) = server(|mut stream| async move {
         let mut buffer = BytesMut::new();
         greet(&mut stream).await;
@@ -549,7 +549,7 @@ async fn who_says_where_it_goes_is_asked_for_no_more_than_it_allows() {
         }
     })
     .await;
-    // What the protocol cannot say is not said.
+    // Paths that the protocol cannot carry are not sent.
     for path in [&b""[..], b"/", b"a//b", b"../a", b"a\0", &[b'x'; 5000]] {
         assert_eq!(&store.head_toward(path).await.unwrap()[..], b"");
     }
@@ -562,5 +562,5 @@ async fn who_says_where_it_goes_is_asked_for_no_more_than_it_allows() {
         matches!(error, store::StoreError::BadAnswer { .. }),
         "{error}"
     );
-    assert!(store.try_cached(&handle(2)).is_some(), "the old gifts stay");
+    assert!(store.try_cached(&handle(2)).is_some(), "old records stay");
 }

@@ -1,5 +1,5 @@
-//! A repository behind a real nginx: over http and https it passes the suite that every replica
-//! passes, and an nginx that is set up wrongly is named for what it does.
+//! A repository behind a real nginx: over http and https it passes the conformance suite that every replica
+//! passes, and the errors say what is wrong with the configuration of an nginx.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test fails by panicking
 
@@ -81,7 +81,7 @@ fn authority(dir: &Path) -> (Tls, Identity) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_tls_it_conforms_and_strangers_are_refused() {
+async fn over_tls_it_conforms_and_other_certificates_are_refused() {
     let (root, keys) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let (tls, identity) = authority(keys.path());
     let setup = Setup {
@@ -105,15 +105,15 @@ async fn over_tls_it_conforms_and_strangers_are_refused() {
             other => panic!("{other:?}"),
         }
     }
-    // Another name than the certificate's is a stranger as well.
+    // A certificate for another name is refused as well.
     let url = url.replace("localhost", "127.0.0.1");
     assert!(store(&url, tls).head().await.is_err());
-    // The volume id is trust enough.
+    // The volume id alone suffices.
     let unverified = store(&url, Tls::Unverified);
     assert_eq!(unverified.head().await.unwrap(), "head");
 }
 
-/// What a repository of 40 blocks of 2,000 bytes, served like this, comes to.
+/// The results of reading a repository of 40 blocks of 2,000 bytes that is served like this.
 async fn served(setup: Setup) -> Option<(Result<Bytes, StoreError>, Result<usize, StoreError>)> {
     let root = TempDir::new().unwrap();
     let content = Content {
@@ -154,7 +154,7 @@ async fn without_ranges_a_small_repository_can_be_read() {
 }
 
 #[tokio::test]
-async fn without_ranges_a_large_repository_is_refused_in_words() {
+async fn without_ranges_a_large_repository_is_refused_with_a_reason() {
     let root = TempDir::new().unwrap();
     let content = Content {
         records: records(1000),
@@ -168,11 +168,11 @@ async fn without_ranges_a_large_repository_is_refused_in_words() {
     let got = store.get_many(&[content.records[900].handle], 0).await;
     unavailable(got, "ignores range requests");
     let read = store.counters().received_bytes.load(Ordering::Relaxed);
-    assert!(read < 256 << 10, "{read} bytes for nothing");
+    assert!(read < 256 << 10, "{read} bytes were read");
 }
 
 #[tokio::test]
-async fn what_a_wrong_setup_does_is_told() {
+async fn wrong_configurations_are_named_in_the_error() {
     let encoded = location("add_header Content-Encoding gzip;");
     let login = location("rewrite ^ /login.html break;");
     let moved = location("rewrite ^ /login.html permanent;");
@@ -194,7 +194,7 @@ async fn what_a_wrong_setup_does_is_told() {
 }
 
 #[tokio::test]
-async fn a_repository_under_its_volume_is_found_and_one_that_is_not_there_is_told() {
+async fn a_repository_under_its_volume_id_is_found_and_a_missing_one_is_an_error() {
     let root = TempDir::new().unwrap();
     let id = VOLUME.to_string();
     let content = Content {
@@ -223,7 +223,7 @@ async fn a_new_version_is_seen_and_an_old_head_costs_no_bytes() {
         head: Some(Bytes::from_static(b"first")),
     };
     fill(root.path(), &first);
-    // As if it had been published a minute ago: then its time tells it from any later one.
+    // As if it had been published a minute ago, so that its time distinguishes it from any later one.
     let head = std::fs::File::open(root.path().join("head")).unwrap();
     let then = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
     head.set_modified(then).unwrap();
@@ -241,7 +241,7 @@ async fn a_new_version_is_seen_and_an_old_head_costs_no_bytes() {
     let old = [first.records[1].handle];
     assert_eq!(store.get_many(&old, 0).await.unwrap().len(), 1);
 
-    // Two versions in one second, of one length: neither is taken for the other.
+    // Two versions of equal length within one second are not confused.
     for version in ["second", "third!"] {
         let repository = Repository::open(root.path()).unwrap();
         let mut writer = Writer::begin(&repository).unwrap();
@@ -256,7 +256,7 @@ async fn a_new_version_is_seen_and_an_old_head_costs_no_bytes() {
 }
 
 #[tokio::test]
-async fn a_head_that_has_become_old_is_read_anew_when_its_files_are_gone() {
+async fn an_old_head_is_read_again_when_its_files_are_gone() {
     let root = TempDir::new().unwrap();
     let content = Content {
         records: records(30),
@@ -271,12 +271,12 @@ async fn a_head_that_has_become_old_is_read_anew_when_its_files_are_gone() {
     assert_eq!(store.head().await.unwrap(), "first");
     let want = [content.records[3].handle];
     assert_eq!(store.get_many(&want, 0).await.unwrap().len(), 1);
-    // Another machine's copy of the volume takes its place: all names are others.
+    // Another machine's copy of the volume replaces it: all file names differ.
     std::fs::remove_dir_all(&dir).unwrap();
     fill(&dir, &content);
     let want = [content.records[20].handle];
     assert_eq!(store.get_many(&want, 0).await.unwrap().len(), 1);
-    // And when no head helps, it is told.
+    // If no head helps, the error says so.
     std::fs::remove_dir_all(dir.join("segments")).unwrap();
     unavailable(store.get_many(&want, 0).await, "is not there");
 }

@@ -1,5 +1,5 @@
 //! One test process: it runs in its package's directory as under `cargo test`, its output goes to a file,
-//! and it is ended with everything that it started when its time is over.
+//! and after a time limit it is ended with all its children.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::Sum;
 /// A test process to run.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// `cli/cli network::`: directory of the package, target, and which of its tests.
+    /// `cli/cli network::`: directory of the package, target, and the module of its tests.
     pub name: String,
     pub program: OsString,
     pub args: Vec<String>,
@@ -50,7 +50,7 @@ impl Job {
         let sum = Sum::read(&output);
         let wrong = match ended {
             Err(error) => Some(format!("could not be run: {error}")),
-            // The answers of timeout(1) when the time was over.
+            // The exit codes of timeout(1) after a time-out.
             Ok(Some(124 | 137)) => Some(format!("no end within {} s", self.limit.as_secs())),
             Ok(Some(0)) if sum.is_none() => Some("ended without a result".to_owned()),
             Ok(Some(0)) => None,

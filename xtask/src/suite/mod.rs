@@ -18,13 +18,16 @@ pub use sum::Sum;
 use crate::cargo::{self, Executable};
 use job::{Job, Outcome};
 
-/// How many test binaries run at a time. They mostly wait for disks, sockets and deadlines, so this is
+/// Number of test binaries that run at a time. They mostly wait for disks, sockets and deadlines, so this is
 /// more than the number of processors.
 const LANES: usize = 4;
 
 /// The longest time for one test binary. The long suite runs single tests of many minutes.
 const LIMIT: Duration = Duration::from_secs(300);
 const LIMIT_LONG: Duration = Duration::from_secs(3600);
+
+/// Environment under which cargo checks lints while it compiles.
+const WITH_LINTS: [(&str, &str); 2] = [("RUSTC_WORKSPACE_WRAPPER", cargo::LINTER), cargo::LINTS];
 
 /// Which tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,23 +51,30 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     outcome
 }
 
-/// Builds the tests.
+/// Builds the tests. With [`Which::All`], lints are checked in the same pass, also in the programs that no
+/// test runs.
 pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
-    let mut build = Command::new("cargo");
     // Fuzz targets are no tests and would be linked without instrumentation; they have a step of their own.
-    build
-        .args([
-            "test",
-            "--workspace",
-            "--exclude=bulla-fuzz",
-            "--no-run",
-            "--quiet",
-        ])
-        .current_dir(root);
-    if which == Which::Unit {
-        build.args(["--lib", "--bins"]);
+    let cargo = |verb: &str| {
+        let mut cargo = Command::new("cargo");
+        cargo
+            .args([verb, "--workspace", "--exclude=bulla-fuzz", "--quiet"])
+            .current_dir(root);
+        cargo
+    };
+    let mut tests = cargo("test");
+    tests.arg("--no-run");
+    match which {
+        Which::Unit => {
+            tests.args(["--lib", "--bins"]);
+        }
+        Which::All => {
+            tests.envs(WITH_LINTS);
+            let status = cargo("build").arg("--bins").envs(WITH_LINTS).status()?;
+            ensure!(status.success(), "building the programs failed");
+        }
     }
-    let mut built = cargo::executables(&mut build)?;
+    let mut built = cargo::executables(&mut tests)?;
     built.retain(|executable| executable.is_test);
     ensure!(!built.is_empty(), "there are no tests");
     Ok(built)
@@ -90,20 +100,17 @@ pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum
     Ok((sum, verdict(&outcomes)))
 }
 
-/// Documentation tests: cargo builds and runs them by itself.
+/// Documentation tests: cargo builds and runs them by itself, on the libraries that [`build`] built.
 fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
+    let lints = WITH_LINTS.map(|(name, value)| format!("{name}={value}"));
+    let test = "cargo test --workspace --exclude=bulla-fuzz --doc --quiet";
     Job {
         name: "documentation".to_owned(),
-        program: "cargo".into(),
-        args: [
-            "test",
-            "--workspace",
-            "--exclude=bulla-fuzz",
-            "--doc",
-            "--quiet",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        program: "env".into(),
+        args: lints
+            .into_iter()
+            .chain(test.split(' ').map(str::to_owned))
+            .collect(),
         directory: root.to_path_buf(),
         log: logs.join("documentation.txt"),
         limit,
@@ -112,7 +119,7 @@ fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
     }
 }
 
-/// Lists what could not be tested on this machine.
+/// Lists the tests that could not run on this machine.
 fn skipped(outcomes: &[Outcome]) {
     let lines = outcomes.iter().flat_map(|outcome| outcome.output.lines());
     let mut lines: Vec<&str> = lines.filter(|line| line.contains("SKIPPED")).collect();

@@ -24,7 +24,7 @@ pub struct Table {
 struct Row {
     /// Directory of the package and target: `cli/cli`, `trust/lib`.
     binary: String,
-    /// The module of its tests that this row is about, as `network::`. Without it: all that no other row
+    /// The module of tests that this row is about, as `network::`. Without it: all tests that no other row
     /// names.
     tests: Option<String>,
     /// Whether nothing else may run at the same time.
@@ -35,7 +35,7 @@ struct Row {
 }
 
 impl Table {
-    /// Reads it.
+    /// Reads the table.
     pub fn parse(text: &str) -> Result<Table> {
         let table: Table = toml::from_str(text)?;
         for (at, row) in table.run.iter().enumerate() {
@@ -118,8 +118,8 @@ fn list(executable: &Executable) -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// The harness takes a filter as a part of the name, anywhere. Each test must run exactly once, so a
-/// filter must fit beginnings of names only.
+/// The harness finds a filter anywhere in a name. Each test must run exactly once, so a filter may match only
+/// at the beginning of names.
 fn check_parts(binary: &str, parts: &[&str], tests: &[String]) -> Result<()> {
     for part in parts {
         let mut fitting = tests.iter().filter(|test| test.contains(part)).peekable();
@@ -195,9 +195,9 @@ mod tests {
         assert!(check_parts("x", &["units::", "units::network::"], &tests).is_err());
     }
 
-    /// This very binary, divided: each test once.
+    /// Divides this binary: each test runs once.
     #[test]
-    fn the_parts_of_a_binary_are_all_of_it() {
+    fn parts_of_a_binary_have_all_its_tests() {
         let own = Executable {
             path: std::env::current_exe().unwrap(),
             directory: crate::workspace_root().join("xtask"),

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-/// What `test result:` lines count.
+/// The counts of `test result:` lines.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
     pub passed: u64,
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_in_the_words_of_the_harness() {
+    fn last_line_has_the_format_of_the_harness() {
         let sum = Sum {
             passed: 7,
             failed: 0,

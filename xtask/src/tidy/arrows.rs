@@ -24,11 +24,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("guard", &["state", "store", "trust", "wire"]),
     ("protect", &["log", "state", "trust"]),
-    // A server looks up and sends: it sees no job, so it cannot be trusted by accident.
+    // A server only looks up and sends. It uses no job, so no code can rely on its verification.
     ("serve", &["store", "trust", "wire"]),
     ("mount", &["reader", "state", "store", "trust", "volume"]),
     (CLI, ALL),
-    // For tests only, and therefore in no row but that of the fuzz targets.
+    // For tests only, so only in the row of the fuzz targets.
     ("sim", ALL),
     ("bench", ALL),
     ("fuzz", &[ALL_LIBRARIES, "sim"]),
@@ -38,15 +38,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// The program and its packages' common prefix.
 const CLI: &str = "cli";
 const ALL: &[&str] = &[ALL_LIBRARIES];
-/// Stands for every crate of the product that is a library.
+/// Means every crate of the product that is a library.
 const ALL_LIBRARIES: &str = "*";
 const NO_LIBRARIES: &[&str] = &[CLI, "sim", "bench", "fuzz", "xtask"];
 
-/// Crates that have a row and do not exist yet. Taken off the list when they are made.
+/// Crates that have a row but do not exist yet. Remove a crate from the list when it is made.
 const PLANNED: &[&str] = &["log", "share", "guard", "protect"];
 
-/// What a crate must not depend on, not even through others' packages: so that other jobs can build on trust,
-/// store, state and reader without a network stack, and publishing needs none.
+/// Packages that a crate must not depend on, not even indirectly, so that other jobs can use trust, store,
+/// state and reader without a network stack, and publishing needs none.
 const NEVER_REACHES: &[(&str, &[&str])] = &[
     ("trust", &["tokio", "rustix", "hyper", "reqwest", "fuser"]),
     ("store", NETWORK),
@@ -56,7 +56,7 @@ const NEVER_REACHES: &[(&str, &[&str])] = &[
 ];
 const NETWORK: &[&str] = &["bulla-wire", "hyper", "reqwest", "rustls", "fuser"];
 
-/// What a crate must not name as its own dependency. Publishing is synchronous.
+/// Packages that must not be a direct dependency of a crate. Publishing is synchronous.
 const NEVER_NAMES: &[(&str, &[&str])] = &[("publish", &["tokio", "futures-util"])];
 
 /// Crates without asynchronous code.
@@ -74,7 +74,7 @@ pub fn check(metadata: &Metadata, files: &[(&str, &str)]) -> Vec<Finding> {
     findings
 }
 
-/// Rows that fit no crate, and crates that are both planned and there.
+/// Rows without a crate, and crates that are listed as planned but exist.
 pub fn check_rows(metadata: &Metadata) -> Vec<Finding> {
     let exist: BTreeSet<&str> = ours(metadata).map(|package| short(&package.name)).collect();
     let names = MAY_USE.iter().map(|(name, _)| *name);
@@ -143,7 +143,7 @@ fn wrong_reach(name: &str, package: &Package, metadata: &Metadata) -> Vec<Findin
     findings
 }
 
-/// Asynchronous code where there must be none: one finding for each crate, with the first place.
+/// Asynchronous code in synchronous crates: one finding for each crate, with its first occurrence.
 fn asynchronous(files: &[(&str, &str)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in SYNCHRONOUS {
@@ -267,7 +267,8 @@ mod tests {
         assert_eq!(fires("crates/volume/src/a.rs", "pub async fn f() {}"), 0);
     }
 
-    /// Share, which does not exist yet, needs trust, store, state and reader: these need nothing else of ours.
+    /// Share, which does not exist yet, needs trust, store, state and reader: these need nothing else of
+    /// ours.
     #[test]
     fn share_can_be_built_on_trust_store_state_and_reader_alone() {
         let base = ["trust", "log", "store", "state", "reader"];

@@ -1,12 +1,12 @@
-//! Links between documents: what a relative link names must exist, headings too, and every document must
-//! be in the book's table of contents.
+//! Links between documents: the files and headings of relative links must exist, and every document must be
+//! in the book's table of contents.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::Finding;
 
-/// Relative links in a Markdown file that lead nowhere.
+/// Relative links of a Markdown file without a target.
 pub fn check(root: &Path, name: &str, text: &str) -> Vec<Finding> {
     let here = root.join(name);
     let here = here.parent().unwrap_or(root);
@@ -31,7 +31,7 @@ pub fn check(root: &Path, name: &str, text: &str) -> Vec<Finding> {
             } else {
                 other
             };
-            // What is not text has no headings to name.
+            // A file that is not text has no headings.
             let named =
                 heading.is_empty() || there.map_or(true, |text| has_heading(&text, heading));
             if !exists || !named {
@@ -67,7 +67,7 @@ pub fn check_contents(summary: &str, files: &[&str]) -> Vec<Finding> {
         .collect()
 }
 
-/// What stands between `](` and `)`.
+/// The text between `](` and `)`.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](")
         .skip(1)

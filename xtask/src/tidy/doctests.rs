@@ -75,10 +75,7 @@ mod tests {
             findings.map(|f| f.place).collect::<Vec<_>>()
         };
         // Only trust has an example here; reader and volume are set to have some, too.
-        assert_eq!(
-            places(&metadata),
-            ["bulla-reader", "bulla-volume"]
-        );
+        assert_eq!(places(&metadata), ["bulla-reader", "bulla-volume"]);
         let packages = metadata.packages.iter_mut();
         for package in packages.filter(|p| p.name == "bulla-trust") {
             package.targets.iter_mut().for_each(|t| t.doctest = false);

@@ -3,7 +3,7 @@
 use super::Finding;
 use super::metadata::Metadata;
 
-/// Licences that the product's own (Apache-2.0 OR MIT) can live with.
+/// Licences that are compatible with the product's own (Apache-2.0 OR MIT).
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",

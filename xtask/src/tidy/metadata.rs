@@ -10,9 +10,9 @@ use serde::Deserialize;
 /// All packages of the build.
 #[derive(Debug, Deserialize)]
 pub struct Metadata {
-    /// Ours and others'.
+    /// Our packages and those of others.
     pub packages: Vec<Package>,
-    /// Which packages the build gives to which.
+    /// The resolved dependencies.
     #[serde(default)]
     resolve: Resolve,
 }
@@ -20,7 +20,7 @@ pub struct Metadata {
 /// One package.
 #[derive(Debug, Deserialize)]
 pub struct Package {
-    /// What `resolve` calls it.
+    /// Its id in `resolve`.
     pub id: String,
     /// Its name.
     pub name: String,
@@ -30,9 +30,9 @@ pub struct Package {
     pub license: Option<String>,
     /// `None` for packages of this workspace.
     pub source: Option<String>,
-    /// What it asks for.
+    /// Its dependencies.
     pub dependencies: Vec<Dependency>,
-    /// Where its manifest lies.
+    /// The path of its manifest.
     pub manifest_path: PathBuf,
     /// Its libraries, programs and tests.
     pub targets: Vec<Target>,
@@ -53,13 +53,13 @@ pub struct Target {
 /// One entry of a package's table of dependencies.
 #[derive(Debug, Deserialize)]
 pub struct Dependency {
-    /// The package that is asked for.
+    /// The package.
     pub name: String,
-    /// The name that the package gives it, if that is another one.
+    /// The name in the dependent package, if it is renamed.
     pub rename: Option<String>,
     /// `None` for a normal dependency, else `dev` or `build`.
     pub kind: Option<String>,
-    /// Whether only a feature turns it on.
+    /// Whether it is optional.
     #[serde(default)]
     pub optional: bool,
     /// Set for packages of this workspace.
@@ -96,7 +96,7 @@ impl Dependency {
 }
 
 impl Metadata {
-    /// The names of all packages that one is linked with: normal dependencies and theirs.
+    /// The names of all packages that a package is linked with: its normal dependencies, and theirs.
     pub fn reached(&self, id: &str) -> BTreeSet<&str> {
         let mut seen = BTreeSet::new();
         let mut pending = vec![id];
@@ -115,7 +115,7 @@ impl Metadata {
     }
 }
 
-/// Asks cargo, for this platform only (others' packages need not even be downloaded).
+/// Runs cargo, for this platform only, so that packages of other platforms need not be downloaded.
 pub fn read(root: &Path) -> Result<Metadata> {
     let triple = host_triple()?;
     let out = Command::new("cargo")
@@ -132,7 +132,7 @@ pub fn read(root: &Path) -> Result<Metadata> {
     serde_json::from_slice(&out.stdout).context("reading cargo metadata")
 }
 
-/// This machine as the compiler calls it.
+/// The compiler's name of this platform.
 fn host_triple() -> Result<String> {
     let out = Command::new("rustc").arg("-vV").output()?;
     let text = String::from_utf8(out.stdout)?;

@@ -18,7 +18,7 @@ mod unused;
 #[cfg(test)]
 pub use metadata::read as metadata;
 
-/// A broken rule: where, and which.
+/// A broken rule and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// `file:line`, or a package.
@@ -44,7 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
     let mut texts = Vec::new();
     for path in &files {
         let Ok(text) = std::fs::read_to_string(root.join(path)) else {
-            continue; // not text: no rule about it
+            continue; // not text, so no rule applies
         };
         let name = path.to_str().context("a file name that is not UTF-8")?;
         texts.push((name, text));

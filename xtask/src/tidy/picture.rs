@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use super::Finding;
 use super::metadata::Metadata;
 
-/// The file that holds the picture.
+/// The file with the picture.
 pub const FILE: &str = "ARCHITECTURE.md";
 
-/// Packages beside the product: the picture does not show them.
+/// Packages that are not part of the product. The picture does not show them.
 const BESIDE: &[&str] = &["bulla-sim", "bulla-bench", "bulla-fuzz", "xtask"];
 
 type Arrow = (String, String);
 
-/// Arrows of the picture that no `Cargo.toml` has, and the other way round.
+/// Arrows of the picture that no `Cargo.toml` has, and missing arrows.
 pub fn check(text: &str, metadata: &Metadata) -> Vec<Finding> {
     let (drawn, built) = (drawn(text), built(metadata));
     let missing = built.difference(&drawn).map(|(from, to)| {
@@ -54,7 +54,7 @@ fn built(metadata: &Metadata) -> BTreeSet<Arrow> {
     arrows.collect()
 }
 
-/// The name by which the product calls a package: `bulla-trust` is `trust`, `bulla` is `cli`.
+/// The short name of a package: `bulla-trust` is `trust`, `bulla` is `cli`.
 fn short(package: &str) -> String {
     match package.strip_prefix("bulla-") {
         Some(name) => name.to_owned(),

@@ -1,5 +1,5 @@
-//! Rules about the text of a file: what it must begin with, what may not stand in it, how long it
-//! may be. Design: *Style*, *Security habits*.
+//! Rules about the text of a file: how it must begin, which words are forbidden, how long it may be. Design:
+//! *Style*, *Security habits*.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::Finding;
 /// A file longer than this needs a line in `xtask/long-files.txt` with its reason.
 const LONG_LINES: usize = 600;
 
-/// Words that may not stand in code. Split so that this file does not break its own rule.
+/// Words that are forbidden in code. Split, so that this file does not break its own rule.
 const FORBIDDEN_IN_CODE: &[(&str, &str)] = &[
     (concat!("to", "do!("), "unfinished code"),
     (concat!("unimple", "mented!("), "unfinished code"),
@@ -26,10 +26,10 @@ const FORBIDDEN_IN_CODE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Directories of one machine, which mean nothing on another.
+/// Directories of one machine, which do not exist on others.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
-/// The explained list of files that may be long.
+/// The list of files that may be long, with reasons.
 #[derive(Debug, Default)]
 pub struct LongFiles {
     reasons: BTreeMap<String, String>,
@@ -54,7 +54,7 @@ impl LongFiles {
         LongFiles { reasons }
     }
 
-    /// Entries that no long file needs: the list only ever shrinks by itself.
+    /// Entries that are not needed any more.
     pub fn unused(&self, root: &Path) -> Vec<Finding> {
         self.reasons
             .keys()
@@ -118,7 +118,7 @@ fn names_path(line: &str, path: &str) -> bool {
     })
 }
 
-/// Whether a line of code (not a comment, not an attribute about lints) says the word.
+/// Whether a line of code (not a comment, not an attribute about lints) contains the word.
 fn says_unsafe(line: &str) -> bool {
     let word = concat!("uns", "afe");
     let code = line.split("//").next().unwrap_or_default();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_no_longer_needed_fires() {
+    fn unneeded_entry_fires() {
         let root = crate::workspace_root();
         let long = LongFiles::parse("xtask/src/main.rs: was long\nnowhere.rs: gone\n");
         assert_eq!(long.unused(&root).len(), 2);

@@ -12,7 +12,7 @@ pub fn check(root: &Path, metadata: &Metadata, files: &[(&str, &str)]) -> Vec<Fi
     for package in metadata.packages.iter().filter(|p| p.source.is_none()) {
         let manifest = package.manifest_path.strip_prefix(root);
         let Some(directory) = manifest.ok().and_then(Path::parent) else {
-            continue; // of another workspace
+            continue; // a package of another workspace
         };
         let sources: Vec<(&Path, &str)> = files
             .iter()
@@ -37,7 +37,7 @@ pub fn check(root: &Path, metadata: &Metadata, files: &[(&str, &str)]) -> Vec<Fi
     findings
 }
 
-/// The name in source text: the one that the package gives, or that of the library.
+/// The name in source text: the renamed one, or that of the library.
 fn crate_name(dependency: &Dependency, metadata: &Metadata) -> String {
     let library = || {
         let package = metadata
@@ -62,7 +62,7 @@ fn may_use(file: &Path, dependency: &Dependency) -> bool {
     match dependency.kind.as_deref() {
         Some("build") => is_build,
         Some(_) => !is_build,
-        // An optional one can be for benches: there are no optional dependencies for tests.
+        // An optional one may be for benches, because dependencies for tests cannot be optional.
         None => !is_build && (!is_test || dependency.optional),
     }
 }

@@ -44,7 +44,7 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
 fn cut_off(failure: Failure, dir: &Path) -> Failure {
     match failure.kind {
         Kind::Interrupted => failure.with_hint(format!(
-            "what was extracted so far lies in {}; remove it and run the command again",
+            "the files extracted so far are in {}; remove this directory and run the command again",
             text::printable(dir.as_os_str().as_bytes())
         )),
         _ => failure,

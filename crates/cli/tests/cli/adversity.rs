@@ -1,12 +1,12 @@
-//! What befalls an honest user of the real binary: clocks that are wrong, files that cannot be read, a
-//! key that signs two histories, a rehearsal before the real thing. quality.md, *Adversaries*.
+//! Mistakes and accidents of honest users, with the real binary: wrong clocks, unreadable files, a key that
+//! signs two histories, dry runs. Design: quality.md, *Adversaries*.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::support::{Home, Ran, copy, noise, skipped};
 
-/// Runs the binary through another program, where that is installed.
+/// Runs the binary by another program, if that is installed.
 fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
     let mut command = Command::new(program);
     command
@@ -30,14 +30,14 @@ fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
     }
 }
 
-/// Runs the binary under a clock that is wrong by so much; `None` where that cannot be done.
+/// Runs the binary with a clock that is wrong by `shift`; `None` if faketime is not installed.
 fn at(home: &Home, shift: &str, args: &[&str]) -> Option<Ran> {
     let words = ["--exclude-monotonic", "-f", shift];
     through("faketime", &words, &home.command(args))
 }
 
 #[test]
-fn a_reader_with_a_wrong_clock_is_refused_and_told_why() {
+fn reader_with_a_wrong_clock_fails_with_the_reason() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     for shift in ["+30d", "-30d"] {
@@ -48,14 +48,14 @@ fn a_reader_with_a_wrong_clock_is_refused_and_told_why() {
         assert!(ran.err.contains("clock"), "{shift}: {}", ran.err);
         assert_eq!(ran.out, "", "nothing is read");
     }
-    // The clock is mended, and nothing else has to be.
+    // With the right clock it works again.
     home.run(&["ls", &source]).ends(0);
     let within = at(&home, "+6d", &["ls", &source]).unwrap();
     within.ends(0);
 }
 
 #[test]
-fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
+fn version_from_a_fast_clock_is_refused_until_it_is_valid() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
@@ -64,9 +64,9 @@ fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
         return;
     };
     ran.ends(0);
-    // Not valid yet: a reader whose clock is right does not believe it.
+    // Not valid yet: a reader with the right clock refuses it.
     home.run(&["ls", &source]).ends(24);
-    // And the publisher is told that a new version would be no newer.
+    // The next publication fails too, because a new version would not be newer.
     let behind = home.publish().ends(1);
     assert!(behind.err.contains("the clock says"), "{}", behind.err);
     assert!(
@@ -76,7 +76,7 @@ fn a_publisher_with_a_fast_clock_is_caught_when_it_is_set_right() {
     );
 }
 
-/// Runs the binary without root's right to read everything.
+/// Runs the binary without root's permission to read everything.
 fn unprivileged(home: &Home, args: &[&str]) -> Option<Ran> {
     if !rustix::process::geteuid().is_root() {
         return Some(home.run(args));
@@ -86,7 +86,7 @@ fn unprivileged(home: &Home, args: &[&str]) -> Option<Ran> {
 }
 
 #[test]
-fn an_unreadable_file_stops_the_publication_unless_it_may_be_left_out() {
+fn unreadable_file_stops_the_publication_unless_it_is_skipped() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     std::fs::write(home.path("tree/secret"), b"not for you").unwrap();
@@ -135,7 +135,7 @@ fn one_key_that_signs_two_histories_is_a_fork() {
     copy(&home.path("repo"), &home.path("twin"));
     for (repo, seed) in [("repo", 5), ("twin", 6)] {
         std::fs::write(home.path("tree/news"), noise(10_000, seed)).unwrap();
-        // Another machine with the same key: it does not remember what the first one has signed.
+        // Another machine with the same key does not know what the first one has signed.
         let words = ["--json", "publish", "tree", repo, "--key", "key"];
         let mut machine = home.command(&words);
         machine.env("BULLA_STATE_DIR", home.path(&format!("state-of-{repo}")));
@@ -149,7 +149,7 @@ fn one_key_that_signs_two_histories_is_a_fork() {
         assert_eq!(forked.field("error")["kind"], "fork");
         assert_eq!(forked.records("entry").len(), 0, "nothing is read");
     }
-    // A fork is no outage that a mirror makes up for, and the one that was seen first stays good.
+    // A fork is not an outage that a mirror can hide. The version that was seen first stays valid.
     home.run(&[
         "ls",
         &home.source(&volume, "repo"),
@@ -161,7 +161,7 @@ fn one_key_that_signs_two_histories_is_a_fork() {
 }
 
 #[test]
-fn a_rehearsal_tells_the_difference_and_writes_nothing() {
+fn dry_run_shows_the_difference_and_writes_nothing() {
     let home = Home::new();
     let volume = home.published();
     std::fs::remove_dir_all(home.path("tree/sub/deep")).unwrap();
@@ -193,14 +193,14 @@ fn a_rehearsal_tells_the_difference_and_writes_nothing() {
     assert_eq!(told.field("removed"), 1);
     let source = home.source(&volume, "repo");
     assert_eq!(home.run(&["--json", "stat", &source]).field("version"), 1);
-    // A rehearsal of a volume that does not exist yet leaves no repository behind.
+    // A dry run for a new volume creates no repository.
     home.run(&["publish", "tree", "r2", "--key", "key", "--dry-run"])
         .ends(0);
     assert!(!home.path("r2").exists());
 }
 
 #[test]
-fn a_missing_key_is_told_apart_from_a_missing_tree() {
+fn missing_key_and_missing_tree_have_different_errors() {
     let home = Home::new();
     home.published();
     for words in [
@@ -220,7 +220,7 @@ fn a_missing_key_is_told_apart_from_a_missing_tree() {
 }
 
 #[test]
-fn a_time_is_one_exact_field() {
+fn mtime_is_one_exact_field() {
     let home = Home::new();
     home.published();
     let odd = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);

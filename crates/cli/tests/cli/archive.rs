@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Home, Ran};
 
-/// Publishes what comes on stdin.
+/// Publishes `archive` from stdin.
 fn publish(home: &Home, archive: &[u8]) -> Ran {
     let mut child = home
         .command(&["--json", "publish", "-", "repo", "--key", "key"])
@@ -16,7 +16,7 @@ fn publish(home: &Home, archive: &[u8]) -> Ran {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let archive = archive.to_vec();
-    // It may end before it has read all.
+    // The command may end before it has read everything.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&archive)));
     let ran = Ran::of(child.wait_with_output().unwrap());
     writer.join().unwrap();

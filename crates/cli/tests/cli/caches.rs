@@ -1,5 +1,5 @@
-//! The disk cache at the command line: what was read once is read again from it, whatever becomes of the
-//! servers' blocks; it is believed in nothing; its bounds hold; and it survives the kill of a mount.
+//! The disk cache with the real binary: cached blocks are used when the server has lost them, damaged ones
+//! are fetched again, the size limits hold, and the cache survives the kill of a mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait};
 
 const BIG: &str = "sub/deep/big";
 
-/// What the server has left of its blocks: nothing, at the places where the index says that they are.
+/// Overwrites all blocks of a repository, but keeps its index.
 fn lose_blocks(repo: &Path) {
     for path in segments(repo) {
         let mut bytes = fs::read(&path).unwrap();
@@ -18,7 +18,7 @@ fn lose_blocks(repo: &Path) {
     }
 }
 
-/// The blocks that lie in a cache.
+/// The block files of a cache.
 fn kept(cache: &Path) -> Vec<PathBuf> {
     let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
     let parts = below(cache.to_owned()).filter(|entry| entry.file_name().len() == 2);
@@ -37,7 +37,7 @@ fn bytes_of(home: &Home, args: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_read_once_is_read_again_without_the_servers_blocks() {
+fn cached_blocks_are_read_when_the_server_has_lost_them() {
     let home = Home::new();
     home.published();
     let mut server = home.serve("repo");
@@ -57,7 +57,7 @@ fn what_was_read_once_is_read_again_without_the_servers_blocks() {
         bytes_of(&home, &["cat", source, BIG, "--cache", "cache"]),
         big
     );
-    // The same by a setting, which an empty variable turns off.
+    // The same with the setting, which an empty variable turns off.
     let by_setting = |value: &str| {
         let mut command = home.command(&["cat", source, BIG]);
         Ran::of(command.env("BULLA_CACHE", value).output().unwrap())
@@ -69,7 +69,7 @@ fn what_was_read_once_is_read_again_without_the_servers_blocks() {
 }
 
 #[test]
-fn what_was_read_once_is_read_again_while_no_server_answers() {
+fn cached_files_are_read_while_no_server_answers() {
     let home = Home::new();
     home.published();
     let mut server = home.serve("repo");
@@ -84,7 +84,7 @@ fn what_was_read_once_is_read_again_while_no_server_answers() {
     let told = told.ends(0);
     assert_eq!(told.field("offline"), true);
     assert!(told.err.contains("no location"), "{}", told.err);
-    // What was not read is not there, and without the cache nothing is.
+    // Blocks that were not read are not in the cache, and without the cache there are none.
     let sought = ["cat", &source, "sub/again", "--cache", "cache"];
     let deadline = ["--deadline", "3s"];
     fs::remove_dir_all(home.path("cache")).unwrap();
@@ -96,7 +96,7 @@ fn what_was_read_once_is_read_again_while_no_server_answers() {
 }
 
 #[test]
-fn a_cache_is_believed_in_nothing() {
+fn damaged_blocks_of_the_cache_are_fetched_again() {
     let home = Home::new();
     home.published();
     let server = home.serve("repo");
@@ -110,13 +110,13 @@ fn a_cache_is_believed_in_nothing() {
         fs::write(path, bytes).unwrap();
     }
     assert_eq!(bytes_of(&home, &cat), big);
-    // What was damaged has been fetched again and is whole.
+    // The damaged block was fetched again and is whole.
     lose_blocks(&home.path("repo"));
     assert_eq!(bytes_of(&home, &cat), big);
 }
 
 #[test]
-fn the_bounds_of_a_cache_hold() {
+fn cache_keeps_its_size_limits() {
     let home = Home::new();
     home.published();
     let server = home.serve("repo");
@@ -144,7 +144,7 @@ fn the_bounds_of_a_cache_hold() {
 }
 
 #[test]
-fn a_cache_on_a_full_disk_costs_nobody_a_byte() {
+fn full_cache_disk_does_not_affect_reads() {
     let home = Home::new();
     home.published();
     let server = home.serve("repo");
@@ -168,12 +168,12 @@ fn a_cache_on_a_full_disk_costs_nobody_a_byte() {
         let blocks = kept(&home.path("small/cache"));
         let bytes: u64 = blocks.iter().map(|it| it.metadata().unwrap().len()).sum();
         partial += u64::from((1..700_000).contains(&bytes));
-        // Nothing is left of the block that did not fit.
+        // The block that did not fit left no file behind.
         let new = fs::read_dir(home.path("small/cache/new")).unwrap();
         assert_eq!(new.count(), 0, "{step}");
     }
     assert!(partial > 3, "the disk was never full: {partial}");
-    // There is space again: the rest is kept, and what had been kept was whole.
+    // With space again, the rest is cached; the blocks cached before are whole.
     small.leave_free(u64::MAX);
     assert_eq!(bytes_of(&home, &cat), big);
     lose_blocks(&home.path("repo"));
@@ -181,7 +181,7 @@ fn a_cache_on_a_full_disk_costs_nobody_a_byte() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_told_at_once() {
+fn unwritable_cache_is_reported_at_once() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     fs::write(home.path("file"), b"no directory").unwrap();
@@ -223,7 +223,7 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
     };
     let mut daemon = start(&server.source, &with);
     assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
-    // The daemon writes behind its readers' backs.
+    // The daemon writes to the cache in the background.
     let size = || -> u64 {
         let blocks = kept(&home.path("cache"));
         let sizes = blocks.iter().filter_map(|path| path.metadata().ok());
@@ -246,7 +246,7 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
     assert_eq!(fs::read(home.path("mnt").join(BIG)).unwrap(), big);
     home.run(&["umount", "mnt"]).ends(0);
     daemon.wait().unwrap();
-    // With nobody to ask it begins all the same, and says so.
+    // Without a server the mount starts too, and says so.
     drop(server);
     let ran = home.run(&["--json", "mount", &source, "mnt", "--cache", "cache"]);
     assert_eq!(ran.ends(0).field("offline"), true);
@@ -256,7 +256,7 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
     let text = home.run(&["status", "mnt"]).ends(0).out;
     assert!(text.contains("OFFLINE"), "{text}");
     home.run(&["umount", "mnt"]).ends(0);
-    // It was the cache, and nothing else: without it there is nothing to mount.
+    // Without the cache there is nothing to mount.
     let server = home.serve("repo");
     let refused = home.run(&["mount", &server.source, "mnt", "--deadline", "2s"]);
     assert!(matches!(refused.code, 20 | 30), "{}", refused.err);

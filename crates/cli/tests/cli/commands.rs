@@ -1,4 +1,4 @@
-//! The real binary from end to end: what it does, and with which exit code and hint it says no.
+//! The real binary from end to end: results, exit codes and hints.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -84,7 +84,7 @@ fn extract_gives_back_every_attribute_and_nothing_else() {
         0,
         "a hole stays a hole"
     );
-    // Into a pipe a name goes as it is, one a line; in a record it is lossless.
+    // In a pipe a name is written unchanged, one per line; in a record it is lossless.
     let listed = home.command(&["ls", &source]).output().unwrap().stdout;
     assert!(
         listed
@@ -93,12 +93,12 @@ fn extract_gives_back_every_attribute_and_nothing_else() {
     );
     let records = home.run(&["--json", "ls", &source]).ends(0).out;
     assert!(records.contains("path_base64"), "{records}");
-    // A directory that holds something is never filled.
+    // `extract` refuses a directory that is not empty.
     home.run(&["extract", &source, "out"]).ends(1);
 }
 
 #[test]
-fn cat_stat_ls_and_verify_tell_what_was_published() {
+fn cat_stat_ls_and_verify_show_the_published_tree() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
@@ -153,7 +153,7 @@ fn a_server_outlives_a_hangup_and_then_has_the_new_version() {
         assert!(std::time::Instant::now() < until, "still the old version");
     }
     assert!(server.lives());
-    // Where there is nothing, the server's word is not enough: absence is proved.
+    // Absence is proved; the server's claim is not enough.
     home.run(&["stat", &server.source, "sub/nothing"]).ends(10);
 }
 
@@ -176,7 +176,7 @@ fn nothing_is_read_without_the_right_volume_id() {
     mistyped[10] = if mistyped[10] == b'q' { b'p' } else { b'q' };
     let mistyped = String::from_utf8(mistyped).unwrap();
     home.run(&["ls", &format!("{mistyped}@{repo}")]).ends(2);
-    // Another volume's id, well written: the place is no place of it.
+    // A valid id of another volume: the location does not have it.
     let other = Home::new();
     let stranger = other.published();
     assert_ne!(stranger, volume);
@@ -187,7 +187,7 @@ fn nothing_is_read_without_the_right_volume_id() {
 }
 
 #[test]
-fn liars_are_told_from_outages() {
+fn lies_and_outages_have_different_exit_codes() {
     let home = Home::new();
     let volume = home.published();
     copy(&home.path("repo"), &home.path("old"));
@@ -203,12 +203,12 @@ fn liars_are_told_from_outages() {
     let bad = home.serve("bad");
     let mut honest = home.serve("repo");
     home.run(&["verify", &bad.source]).ends(20);
-    // One honest mirror is enough, whoever is asked first.
+    // One honest mirror is enough, in any order.
     home.run(&["verify", &bad.source, "--mirror", honest.location()])
         .ends(0);
     home.run(&["verify", &honest.source, "--mirror", bad.location()])
         .ends(0);
-    // Evidence beats outage.
+    // Evidence takes precedence over an outage.
     honest.kill();
     home.run(&[
         "verify",
@@ -238,7 +238,7 @@ fn an_expired_version_is_refused() {
 }
 
 #[test]
-fn keys_are_guarded() {
+fn unusable_and_wrong_keys_are_refused() {
     let home = Home::new();
     home.published();
     home.run(&["key", "new", "--out", "key", "--no-passphrase"])
@@ -285,19 +285,19 @@ fn keys_are_guarded() {
 }
 
 #[test]
-fn a_second_publisher_waits_for_nobody() {
+fn second_publisher_fails_at_once() {
     let home = Home::new();
     home.published();
     let lock = std::fs::File::open(home.path("repo/lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
     home.publish().ends(11);
-    // Not by closing alone: a process that another test is just starting may still have it open.
+    // Closing alone does not unlock it: a process that another test is starting may still have it open.
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
     home.publish().ends(0);
 }
 
 #[test]
-fn wrong_words_are_usage_errors_in_text_and_in_records() {
+fn wrong_arguments_are_usage_errors_in_text_and_in_records() {
     let home = Home::new();
     for words in [
         &["nonsense"][..],
@@ -323,7 +323,7 @@ fn wrong_words_are_usage_errors_in_text_and_in_records() {
 }
 
 #[test]
-fn none_is_no_number_of_things() {
+fn zero_is_refused_as_a_count() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     for args in [
@@ -334,7 +334,7 @@ fn none_is_no_number_of_things() {
         &["log", &source, "--max", "0"],
     ] {
         let mut command = home.command(args);
-        // A server that starts after all must not be waited for.
+        // If the server starts by mistake, it must end at once.
         let ran = command.env("BULLA_LISTEN", "nowhere").output().unwrap();
         let ran = Ran::of(ran).ends(2);
         assert!(ran.err.contains("`0` is not a number"), "{}", ran.err);
@@ -342,7 +342,7 @@ fn none_is_no_number_of_things() {
 }
 
 #[test]
-fn an_empty_variable_names_no_configuration() {
+fn empty_config_variable_counts_as_unset() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let with = |value: &str| {
@@ -379,7 +379,7 @@ fn a_name_from_the_configuration_stands_for_a_source() {
 }
 
 #[test]
-fn the_manual_and_the_completions_tell_every_command() {
+fn manual_and_completions_have_every_command() {
     let home = Home::new();
     home.run(&["man", "--out", "pages"]).ends(0);
     for page in [
@@ -423,7 +423,7 @@ fn an_error_about_a_path_names_the_path() {
 }
 
 #[test]
-fn a_name_that_comes_too_late_is_not_passed_over_in_silence() {
+fn unused_name_of_an_existing_volume_is_reported() {
     let home = Home::new();
     home.published();
     let words = ["publish", "tree", "repo", "--key", "key", "--name", "other"];
@@ -433,10 +433,9 @@ fn a_name_that_comes_too_late_is_not_passed_over_in_silence() {
     assert!(!plain.err.contains("--name"), "{}", plain.err);
 }
 
-/// Whatever goes wrong, JSON ends with a result that agrees with the exit code; `ends` sees to error
-/// and hint.
+/// After any failure, JSON ends with a result that agrees with the exit code; `ends` checks error and hint.
 #[test]
-fn every_failure_closes_its_json_with_a_result() {
+fn every_failure_ends_its_json_with_a_result() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     std::fs::write(home.path("bad.toml"), "x = 1\n").unwrap();

@@ -1,5 +1,5 @@
-//! What stays when a publication is cut off: killed at any moment, or out of disk space. The last
-//! acknowledged version stands whole, and the next run goes on.
+//! Publications that are interrupted, by a kill at any moment or by a full disk. The last acknowledged
+//! version stays whole, and the next run continues.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn a_killed_publisher_leaves_the_last_version_whole() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // From before the first write to after the last: spread over the run by the round's number.
+        // The rounds spread the kill over the whole run, from before the first write to after the last.
         std::thread::sleep(Duration::from_micros(500 + round * 7919 % 40_000));
         let finished = child.try_wait().unwrap();
         let _ = child.kill();
@@ -42,8 +42,8 @@ fn a_killed_publisher_leaves_the_last_version_whole() {
                 "round {round}: acknowledged and lost"
             );
         }
-        // A version that was signed and not committed is never signed again, so numbers are skipped;
-        // one for each attempt at most.
+        // A version that was signed but not committed is never signed again, so numbers are skipped, at
+        // most one for each attempt.
         assert!(
             (acknowledged..=round + 2).contains(&version),
             "round {round}: version {version} after {acknowledged}"
@@ -56,9 +56,9 @@ fn a_killed_publisher_leaves_the_last_version_whole() {
     home.run(&["verify", &source]).ends(0);
 }
 
-/// A file system that is full at each of many places of the work.
+/// The disk becomes full at many different points of a publication.
 #[test]
-fn a_full_disk_is_told_and_costs_nothing() {
+fn publication_on_a_full_disk_keeps_the_last_version() {
     let home = Home::new();
     let volume = home.published();
     let Some(small) = Tmpfs::of(&home, "small", 4 << 20) else {
@@ -69,7 +69,7 @@ fn a_full_disk_is_told_and_costs_nothing() {
     let publish = ["publish", "tree", "small/repo", "--key", "key"];
     let mut failures = 0;
     for step in 0..16u64 {
-        // Something else fills the disk, leaving a little more room each time.
+        // Another file fills the disk and leaves a little more space each time.
         std::fs::write(home.path("tree/more"), noise(600_000, 1000 + step)).unwrap();
         small.leave_free(step * 48 * 1024);
         let ran = home.run(&publish);

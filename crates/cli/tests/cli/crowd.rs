@@ -1,6 +1,5 @@
-//! A publisher that never rests and a crowd of readers over a real server: whatever version a reader is
-//! in, what it reads is that version, whole; it never goes back, and nothing fails. A thousand readers
-//! with BULLA_LONG, some tens without.
+//! Many readers of a real server while a publisher makes version after version: each reader reads one whole
+//! version, never goes back, and nothing fails. A thousand readers with BULLA_LONG, some tens without.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +29,8 @@ fn content(version: u64, place: u64) -> Vec<u8> {
     line.bytes().cycle().take(CONTENT_BYTES).collect()
 }
 
-/// Version `version` of the tree, as a tree of its own: the one before is still being published.
+/// Writes version `version` of the tree into a directory of its own, because the previous one is still being
+/// published.
 fn put(home: &Home, version: u64) {
     for place in 0..PLACES {
         let dir = home.path("tree").join(format!("d{place}/inner"));
@@ -91,12 +91,12 @@ async fn read_on(source: Source, state: std::path::PathBuf, first: u64, storm: A
             let before = format!("d{place}/inner/only-{}", version.wrapping_sub(1));
             let how = Fetch::Until(volume.deadline());
             let before = snapshot.resolve(before.as_bytes(), how).await.unwrap();
-            assert!(before.is_none(), "a name of the version before");
+            assert!(before.is_none(), "a name of the previous version");
         }
     }
 }
 
-/// Publishes until the time is over; the newest version.
+/// Publishes for this time. Returns the newest version.
 fn publish_on(home: &Home, lasting: Duration) -> u64 {
     let (began, mut version) = (Instant::now(), 1);
     while began.elapsed() < lasting {
@@ -110,7 +110,7 @@ fn publish_on(home: &Home, lasting: Duration) -> u64 {
 }
 
 #[test]
-fn a_crowd_follows_a_publisher_that_never_rests() {
+fn many_readers_follow_a_busy_publisher() {
     let long = std::env::var_os("BULLA_LONG").is_some();
     let (readers, seconds) = if long { (1000, 60) } else { (40, 6) };
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! `bulla doctor`: what is well is told to be well, and each thing that can be wrong is found, told with a
-//! hint, and where that is asked for mended.
+//! `bulla doctor`: no problem on a healthy machine; each possible problem is found and reported with a hint,
+//! and fixed with `--fix`.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Home, Mounted, Ran, skipped};
 use serde_json::Value;
 
-/// What one check says, as (level, what, hint).
+/// The finding of one check: level, what, hint.
 #[track_caller]
 fn finding(ran: &Ran, check: &str) -> (String, String, String) {
     let findings = ran.records("finding");
@@ -43,13 +43,14 @@ fn doctor(home: &Home, more: &[&str]) -> Ran {
     home.run(&args)
 }
 
-/// Whether a doctor has nothing to say about this machine itself.
+/// Whether the doctor finds no problem of this machine itself.
 fn machine_is_well(ran: &Ran) -> bool {
     finding(ran, "fuse").0 != "problem" && finding(ran, "mounts").0 != "problem"
 }
 
-/// `doctor --fix`, which clears every dead mount of this user, where no other test's is cleared with it: in
-/// a mount namespace of its own, whose table is left in `after`. `None` where that cannot be had.
+/// Runs `doctor --fix` in a mount namespace of its own, because it removes every dead mount of this user,
+/// also those of other tests. The mount table is written to `after`. `None` if there can be no mount
+/// namespace.
 fn fixing(home: &Home) -> Option<Ran> {
     let can = Command::new("unshare").args(["--mount", "true"]).status();
     if !can.is_ok_and(|status| status.success()) {
@@ -78,7 +79,7 @@ fn private(path: &Path) {
 }
 
 #[test]
-fn all_is_well_where_nothing_is_wrong() {
+fn healthy_machine_has_no_problems() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     home.run(&["ls", &source]).ends(0);
@@ -133,7 +134,7 @@ fn a_state_directory_that_cannot_be_used_is_found() {
     fs::write(&floor, b"no floor").unwrap();
     problem(&doctor(&home, &[]).ends(1), "state", &[&volume]);
     fs::write(&floor, whole).unwrap();
-    // Evidence is told, and is no problem of this machine.
+    // Evidence is a note, not a problem of this machine.
     let evidence = floor.with_file_name("evidence");
     fs::create_dir(&evidence).unwrap();
     fs::write(evidence.join("x"), b"a head").unwrap();
@@ -197,7 +198,7 @@ fn a_cache_that_cannot_be_used_is_found() {
 }
 
 #[test]
-fn leftover_sockets_are_found_and_removed_when_told() {
+fn leftover_sockets_are_found_and_removed_with_fix() {
     let home = Home::new();
     private(&home.path("run/bulla"));
     let socket = home.path("run/bulla/1.sock");
@@ -214,7 +215,7 @@ fn leftover_sockets_are_found_and_removed_when_told() {
 }
 
 #[test]
-fn a_dead_mount_is_found_and_cleared_when_told() {
+fn dead_mount_is_found_and_cleared_with_fix() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("a dead mount", "no /dev/fuse");
     }
@@ -239,7 +240,7 @@ fn a_dead_mount_is_found_and_cleared_when_told() {
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     let mnt = home.path("mnt").display().to_string();
-    // Other mounts of this user may come and go meanwhile: only this one is looked for.
+    // Other tests make mounts of this user too, so only this one is checked.
     let of_ours = |ran: &Ran| -> Vec<Value> {
         let findings = ran.records("finding").into_iter();
         let ours = findings.filter(|f| f["check"] == "mounts");

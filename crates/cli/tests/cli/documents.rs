@@ -1,10 +1,10 @@
-//! Every command line in the documents that is marked to be run is run, in order, in an empty
-//! directory with the built binary. A document that no longer tells the truth fails here.
+//! Runs every marked command line of the documents, in order, in an empty directory, with the built binary. A
+//! document with wrong commands fails here.
 //!
-//! A block opens with three backticks and `sh run`; `fails=N` expects that exit code of its last
-//! command; `mount` marks a block that needs /dev/fuse, `nginx` one that needs that, `needs=PROGRAM` one
-//! that needs another. `$VOLUME` is what `publish` printed last. A block of any language with `file=NAME` is
-//! written into that file.
+//! A block opens with three backticks and `sh run`. `fails=N` expects this exit code of its last command.
+//! `mount` marks a block that needs /dev/fuse, `nginx` one that needs nginx, `needs=PROGRAM` one that needs
+//! another program. `$VOLUME` is the volume id that `publish` printed last. A block of any language with
+//! `file=NAME` is written into that file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::support::{Home, skipped};
 struct Block {
     fails: i32,
     mounts: bool,
-    /// A program that it needs.
+    /// A program that the block needs.
     needs: Option<String>,
-    /// Written there instead of run.
+    /// The file to write instead of running the block.
     file: Option<String>,
     lines: Vec<String>,
 }
@@ -49,11 +49,11 @@ fn blocks(document: &str) -> Vec<Block> {
             });
         }
     }
-    assert!(open.is_none(), "a block without end");
+    assert!(open.is_none(), "a block has no end");
     blocks
 }
 
-/// After a command: shows what it printed, keeps the volume, and ends as it ended.
+/// Appended to a command: shows its output, sets `VOLUME`, and keeps its exit code.
 const TELLS: &str = " >.told; CODE=$?; cat .told\n\
     TOLD=$(awk '$1 == \"volume\" { print $2 }' .told); VOLUME=${TOLD:-$VOLUME}; (exit $CODE)";
 
@@ -64,7 +64,7 @@ fn is_installed(program: &str) -> bool {
         .any(|place| Path::new(place).join(program).exists())
 }
 
-/// Ports that documents use; each becomes one that is free on this machine.
+/// Ports in documents; each is replaced by one that is free on this machine.
 const PORTS: std::ops::Range<u16> = 28550..28600;
 
 /// Lines of a script that wait until the server that `line` starts listens on its ports.
@@ -72,7 +72,7 @@ fn wait_for_ports(line: &str) -> String {
     let ports = line.split("127.0.0.1:").skip(1);
     let ports: Vec<&str> = ports.filter_map(|rest| rest.split(' ').next()).collect();
     if ports.is_empty() {
-        // Its ports are in a configuration file.
+        // The ports are in a configuration file.
         return "sleep 1\n".to_owned();
     }
     let connects = "(exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break";
@@ -80,7 +80,7 @@ fn wait_for_ports(line: &str) -> String {
     format!("for port in {ports}; do for _ in $(seq 400); do {connects}; sleep 0.05; done; done\n")
 }
 
-/// The script of a document: each block is checked for its exit code, the server is ended.
+/// The script of a document. It checks the exit code of each command and ends the servers.
 fn script(blocks: &[Block], can_mount: bool) -> String {
     let mut script = "set -u\nVOLUME=\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n".to_owned();
     for block in blocks {
@@ -100,7 +100,7 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
             continue;
         }
         for line in &block.lines {
-            // What it tells of the volume is what the reader of the document would write down.
+            // A reader of the document would copy the volume id from this output.
             let tells = line.starts_with("bulla publish") || line.starts_with("bulla sign");
             let end = if tells { TELLS } else { "" };
             script.push_str(&format!("{line}{end}\n"));
@@ -119,13 +119,13 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
     script
 }
 
-/// Runs what is marked in a document.
+/// Runs the marked blocks of a document.
 fn run(name: &str, least_blocks: usize) {
     let document = std::fs::read_to_string(root().join(name)).unwrap();
     let blocks = blocks(&document);
     assert!(
         blocks.len() >= least_blocks,
-        "the document has lost its tour"
+        "the document has fewer marked blocks than expected"
     );
     let can_mount = Path::new("/dev/fuse").exists();
     let mut script = script(&blocks, can_mount);
@@ -139,7 +139,7 @@ fn run(name: &str, least_blocks: usize) {
     }
     drop(taken);
     let home = Home::new();
-    // A web server that root starts reads as somebody else.
+    // A web server that root starts reads as another user.
     let everybody = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(home.path(""), everybody).unwrap();
     let bin = Path::new(env!("CARGO_BIN_EXE_bulla")).parent().unwrap();
@@ -204,7 +204,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A document that is not in a test above would be marked in vain.
+/// A marked document without a test above would never be run.
 #[test]
 fn every_document_with_marked_command_lines_is_run() {
     let own = include_str!("documents.rs");

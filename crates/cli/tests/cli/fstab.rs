@@ -1,5 +1,5 @@
-//! Lines of fstab, mounted by mount(8) itself through `mount.bulla`. It looks for that in /sbin alone, so
-//! this happens in a mount namespace with an /sbin of its own, which ends with the test.
+//! Lines of fstab that mount(8) mounts with `mount.bulla`. mount(8) looks for it in /sbin only, so each test
+//! runs in a mount namespace with an /sbin of its own.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::support::{Home, Ran, skipped};
 
-/// Runs a script with `mount.bulla` in /sbin; `$mnt` is a directory, `$fstab` a file with this line.
+/// Runs a script with `mount.bulla` in /sbin. `$mnt` is a directory, `$fstab` a file with this line.
 fn with_fstab(home: &Home, line: &str, script: &str) -> Option<Ran> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         skipped("mount(8)", "it needs root and /dev/fuse");
@@ -58,7 +58,7 @@ fn line(home: &Home, source: &str, options: &str) -> String {
 fn a_line_of_fstab_is_mounted_by_mount() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
-    // Others are to look in: the way there must be open.
+    // Another user reads the mount, so the directories above must be accessible.
     let everybody = fs::Permissions::from_mode(0o755);
     fs::set_permissions(home.path(""), everybody).unwrap();
     let options = "_netdev,nofail,noatime,x-systemd.automount,allow_other,refresh=1s,deadline=10s";
@@ -92,7 +92,7 @@ fn a_line_of_fstab_is_mounted_by_mount() {
 }
 
 #[test]
-fn mount_is_told_what_is_wrong_with_a_line() {
+fn wrong_lines_are_refused_with_a_reason() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let wrong = line(&home, &source, "sunshine");
@@ -105,7 +105,7 @@ fn mount_is_told_what_is_wrong_with_a_line() {
         "{}",
         ran.err
     );
-    // `-f` does all but mounting, `-s` lets unknown options pass.
+    // `-f` does everything except mounting, `-s` accepts unknown options.
     let script = "mount -f --fstab \"$fstab\" \"$mnt\" 2>/dev/null; echo $?\n\
         mount -f -s --fstab \"$fstab\" \"$mnt\"; echo $?\n\
         ls \"$mnt\"";
@@ -114,7 +114,7 @@ fn mount_is_told_what_is_wrong_with_a_line() {
 }
 
 #[test]
-fn noexec_is_minded_and_what_cannot_be_had_is_refused() {
+fn noexec_is_applied_and_unsupported_options_are_refused() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let program = home.path("tree/program");

@@ -1,4 +1,4 @@
-//! `bulla key list`: what lies where keys lie.
+//! `bulla key list`, and the prompt for a passphrase.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Home, Ran, skipped};
 
-/// File names of the records of a kind.
+/// File names in the records of a kind.
 fn names(ran: &Ran, kind: &str) -> Vec<String> {
     let name = |record: &serde_json::Value| {
         let path = record["path"].as_str().unwrap().to_owned();
@@ -23,7 +23,7 @@ fn make(home: &Home, file: &str) -> String {
 }
 
 #[test]
-fn a_directory_is_listed_and_what_cannot_be_read_is_named() {
+fn directory_is_listed_with_its_unreadable_files() {
     let home = Home::new();
     let keys = home.path("keys");
     std::fs::create_dir_all(keys.join("below")).unwrap();
@@ -62,7 +62,7 @@ fn a_directory_is_listed_and_what_cannot_be_read_is_named() {
     for name in ["keys/b", "keys/cut", "keys/dangling"] {
         assert!(told.err.contains(name), "{}", told.err);
     }
-    // Whoever names a file means it: also what is no key at all is told.
+    // A file that is named itself is reported even if it is not a key.
     home.run(&["key", "list", "keys/README"]).ends(3);
     home.run(&["key", "list", "keys/below/hidden", "keys/a"])
         .ends(0);
@@ -91,9 +91,9 @@ fn without_a_path_the_users_own_keys_are_listed() {
 }
 
 #[test]
-fn ctrl_c_at_the_prompt_leaves_the_terminal_its_echo() {
+fn ctrl_c_at_the_prompt_restores_the_echo() {
     let home = Home::new();
-    // The shell outlives the Ctrl-C that its terminal gets.
+    // The shell survives the Ctrl-C of its terminal.
     let inside = format!(
         "trap : INT; {} key new --out key; echo code $?; stty -a",
         env!("CARGO_BIN_EXE_bulla")
@@ -119,7 +119,7 @@ fn ctrl_c_at_the_prompt_leaves_the_terminal_its_echo() {
         seen.push(byte[0]);
     }
     let mut keyboard = child.stdin.take().unwrap();
-    // The prompt comes before the echo goes, or after: neither may matter.
+    // The prompt may come before or after the echo is turned off; both must work.
     std::thread::sleep(Duration::from_millis(500));
     keyboard.write_all(b"\x03").unwrap();
     let mut rest = String::new();

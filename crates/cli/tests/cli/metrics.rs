@@ -1,5 +1,5 @@
-//! docs/metrics.md and what the daemons hand out, held to be the same, both ways: every metric is in the
-//! document with its type and labels, and everything in the document is handed out.
+//! Compares docs/metrics.md with the output of the daemons: every metric is in the document with its type and
+//! labels, and every metric of the document is served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -116,7 +116,7 @@ fn get(address: &str) -> String {
     page.to_owned()
 }
 
-/// A daemon that is ended whatever happens.
+/// A daemon that is killed on drop.
 struct Daemon(Child);
 
 impl Drop for Daemon {
@@ -126,7 +126,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Starts a daemon and gives its first records, as many as `records`.
+/// Starts a daemon and returns its first `records` records.
 fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>) {
     let mut command = home.command(args);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -142,7 +142,7 @@ fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>) {
 const ANY_PORT: [&str; 2] = ["--metrics", "127.0.0.1:0"];
 
 #[test]
-fn the_document_and_the_daemons_say_the_same() {
+fn document_and_daemons_have_the_same_metrics() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("metrics of a mount", "no /dev/fuse");
     }
@@ -206,11 +206,11 @@ fn the_document_and_the_daemons_say_the_same() {
     for name in documented.keys() {
         assert!(
             metrics.contains_key(name),
-            "docs/metrics.md has {name}, which nobody tells"
+            "docs/metrics.md has {name}, which no daemon serves"
         );
     }
 
-    // And the numbers are those of what happened.
+    // The values agree with what happened.
     let of_volume = |name: &str| mounted[&format!("{name}{{volume=\"{volume}\"}}")];
     assert_eq!(of_volume("bulla_mount_version"), 1.0);
     assert!(of_volume("bulla_mount_blocks_fetched_total") > 0.0);
@@ -225,7 +225,7 @@ fn the_document_and_the_daemons_say_the_same() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told() {
+fn address_in_use_is_reported() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,6 +1,6 @@
-//! Mirrors that go bad under a busy reader, by the real binary: real servers of which all but one are
-//! stale, lying, stalled, dead, or announce a version and withhold it, one after the other and then all
-//! at once. Programs on the mount see right bytes and no error, and wait a bounded time.
+//! Mirrors that fail under a busy reader, with the real binary: all servers except one become stale, lie,
+//! stall, die, or announce a version and withhold it, first one after the other and then all at once.
+//! Programs on the mount get the right bytes without errors, in bounded time.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,8 +14,8 @@ use serde_json::Value;
 
 const FILES: usize = 480;
 const FILE_BYTES: usize = 20_000;
-/// The longest that any read may take while mirrors go bad: twice what the slowest detection takes,
-/// and room for a slow machine.
+/// The longest time of any read while mirrors fail: twice the time of the slowest detection, and a reserve
+/// for a slow machine.
 const LONGEST: Duration = Duration::from_secs(8);
 
 fn name(n: usize) -> String {
@@ -30,7 +30,7 @@ fn fill(home: &Home) {
     }
 }
 
-/// The server has nothing left of what it promises.
+/// Removes the blocks of a repository, so that its server announces a version but withholds it.
 fn withhold(repo: &Path) {
     for path in segments(repo) {
         let mut bytes = fs::read(&path).unwrap();
@@ -39,7 +39,7 @@ fn withhold(repo: &Path) {
     }
 }
 
-/// A relay before a server that makes it the slowest of all: whoever is nearer is preferred.
+/// A relay that makes a server the slowest of all, so that readers prefer the others.
 fn far_away(location: &str) -> String {
     let server = location.trim_start_matches("bulla://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -96,7 +96,7 @@ fn status(home: &Home) -> Value {
     told.records("mount").remove(0)
 }
 
-/// `bulla mount --foreground` of the first place with the others as its mirrors.
+/// `bulla mount --foreground` of `source` with `mirrors`.
 fn mount(home: &Home, source: &str, mirrors: &[&str]) -> Child {
     fs::create_dir_all(home.path("mnt")).unwrap();
     let mut args = vec!["mount", source, "mnt", "--foreground", "--refresh", "300ms"];
@@ -108,7 +108,7 @@ fn mount(home: &Home, source: &str, mirrors: &[&str]) -> Child {
     child
 }
 
-/// How a mirror turns bad.
+/// The fault of a mirror.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     Lying,
@@ -117,7 +117,7 @@ enum Turn {
     Withholding,
 }
 
-/// The mirrors of the test; the last is honest, slow, and never in use while another is good.
+/// The mirrors of the test. The last one is honest and slow, and is not used while another one is good.
 struct Mirrors<'a> {
     home: &'a Home,
     names: [&'static str; 6],
@@ -126,7 +126,7 @@ struct Mirrors<'a> {
 }
 
 impl Mirrors<'_> {
-    /// The one that was asked most since `before` goes bad.
+    /// Makes the mirror fail that got the most requests since `before`.
     fn turn(&mut self, turn: Turn, before: &Value) {
         let asked = |told: &Value, at: usize| told["mirrors"][at]["requests"].as_u64().unwrap();
         let told = status(self.home);
@@ -137,7 +137,7 @@ impl Mirrors<'_> {
             .copied()
             .max_by_key(|at| since(*at))
             .unwrap();
-        assert!(since(busiest) > 0, "nobody near was asked: {told}");
+        assert!(since(busiest) > 0, "no near mirror was asked: {told}");
         self.good.retain(|at| *at != busiest);
         let repo = self.home.path(self.names[busiest]);
         match turn {
@@ -145,7 +145,7 @@ impl Mirrors<'_> {
             Turn::Stalled => self.servers[busiest].stall(),
             Turn::Dead => self.servers[busiest].kill(),
             Turn::Withholding => {
-                // A genuine version that nobody else has.
+                // A genuine version that no other mirror has.
                 fs::write(self.home.path("tree/third"), noise(300_000, 3)).unwrap();
                 let repo_name = self.names[busiest];
                 let third = ["publish", "tree", repo_name, "--key", "key"];
@@ -186,14 +186,14 @@ fn all_mirrors_but_one_go_bad_and_programs_notice_nothing() {
     };
     reader.read(40, "all are well");
 
-    // A new version, and one place that does not follow.
+    // A new version, and one mirror that does not follow.
     fs::write(home.path("tree/second"), noise(300_000, 2)).unwrap();
     home.publish().ends(0);
     let published = home.source(&volume, "repo");
     for copy in &names[1..] {
         home.run(&["pull", &published, copy]).ends(0);
     }
-    // Until then whoever is behind, the stale one too, is as good as another.
+    // Until then a mirror that is behind is as good as any other, including the stale one.
     wait("version 2 everywhere but at one place", || {
         let told = status(&home);
         let mirrors = told["mirrors"].as_array().unwrap();
@@ -225,7 +225,7 @@ fn all_mirrors_but_one_go_bad_and_programs_notice_nothing() {
     }
     let faulty = |it: &&Value| it["behind"] == true || it["last_fault"].is_string();
     let faulty = told["mirrors"].as_array().unwrap().iter().filter(faulty);
-    // Of the stalled one it may only be known that others are faster.
+    // For the stalled mirror it may only be known that others are faster.
     assert!(faulty.count() >= 4, "{told}");
     home.run(&["umount", "mnt"]).ends(0);
     daemon.wait().unwrap();
@@ -234,7 +234,7 @@ fn all_mirrors_but_one_go_bad_and_programs_notice_nothing() {
     newcomer(&home, &source, &mirrors);
 }
 
-/// Who has seen nothing yet gets the newest version that can be had, too.
+/// A reader without state gets the newest available version too.
 fn newcomer(home: &Home, source: &str, mirrors: &[&str]) {
     let mut args = vec!["cat", source, "second"];
     mirrors.iter().for_each(|it| args.extend(["--mirror", it]));

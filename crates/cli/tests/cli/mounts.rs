@@ -1,5 +1,5 @@
-//! Mounts by the real binary: very large directories in bounded memory, a statement that ends and is
-//! renewed, and the check at the end of the test script that no mount is left behind.
+//! Mounts with the real binary: very large directories in bounded memory, a statement that expires and is
+//! renewed, and the check at the end of the test script that no mount is left.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ fn can_mount() -> bool {
     can
 }
 
-/// `bulla mount --foreground`, ended with its mount whatever happens.
+/// `bulla mount --foreground`, which is ended and unmounted on drop.
 struct Daemon<'a> {
     child: Child,
     _mounted: Mounted<'a>,
@@ -39,7 +39,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// The most memory that it ever had, bytes.
+    /// Peak of its resident memory, bytes.
     fn peak_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -74,8 +74,8 @@ fn mount_table() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap()
 }
 
-/// A million names with BULLA_LONG, which is what the bound on memory is for; some thousands without,
-/// so that the test itself is known to work.
+/// A million names with BULLA_LONG, for which the memory limit matters; some thousands without, to test the
+/// test.
 #[test]
 fn a_directory_of_a_million_names_is_read_in_bounded_memory() {
     if !can_mount() {
@@ -86,8 +86,8 @@ fn a_directory_of_a_million_names_is_read_in_bounded_memory() {
         None => 20_000,
     };
     const CACHE_BYTES: u64 = 64 << 20;
-    // The program, its threads' stacks and buffers, and what it knows of each file that the kernel
-    // holds in its own memory (which the kernel lets go when memory is short).
+    // The program, the stacks and buffers of its threads, and its record of each file that the kernel
+    // remembers (the kernel forgets files when memory is short).
     let most_bytes = CACHE_BYTES + (96 << 20) + 600 * names;
     let home = Home::new();
     home.run(&["key", "new", "--out", "key", "--no-passphrase"])
@@ -106,7 +106,7 @@ fn a_directory_of_a_million_names_is_read_in_bounded_memory() {
     for round in 0..3 {
         let mut listed = 0;
         for entry in fs::read_dir(&many).unwrap() {
-            // In order and without a gap: so each once.
+            // In order and without gaps, so each name occurs once.
             assert_eq!(entry.unwrap().file_name().to_str(), Some(&*name(listed)));
             listed += 1;
         }
@@ -130,7 +130,7 @@ fn a_directory_of_a_million_names_is_read_in_bounded_memory() {
 }
 
 #[test]
-fn a_mount_goes_dark_when_the_statement_ends_and_comes_back_with_the_next() {
+fn mount_fails_when_the_statement_expires_and_recovers_with_a_new_one() {
     if !can_mount() {
         return;
     }

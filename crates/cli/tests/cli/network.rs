@@ -1,5 +1,5 @@
-//! Hosts 50 ms apart on a network that loses packets and falls apart, by the real binary: a reader whose
-//! mirrors lie, lag or cannot be reached, and a replica that is cut off while it pulls.
+//! Hosts 50 ms apart on a network that loses packets and disconnects hosts, with the real binary: a reader
+//! whose mirrors lie, are behind or cannot be reached, and a replica that is disconnected while it pulls.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,8 @@ const LOST_IN_1000: u64 = 20;
 const FILES: usize = 120;
 const FILE_BYTES: usize = 20_000;
 const HUGE_BYTES: usize = 40_000_000;
-/// What any read may take while mirrors are lost: the deadline, and time for what lies before it.
+/// The longest time of a read while mirrors are lost: the deadline, and a reserve for the time before it
+/// starts.
 const DEADLINE: &str = "4s";
 const LONGEST: Duration = Duration::from_secs(8);
 
@@ -37,7 +38,7 @@ fn fill(home: &Home) {
     fs::write(home.path("tree/apart/large"), noise(2_000_000, 7)).unwrap();
 }
 
-/// So many hosts. `None`, loudly, where there can be none.
+/// N hosts; `None`, with a message, if this machine allows none.
 fn hosts<const N: usize>(network: &mut Network) -> Option<[Host; N]> {
     let hosts: Result<Vec<Host>, _> = (0..N).map(|_| network.host()).collect();
     match hosts {
@@ -56,7 +57,7 @@ fn serve(home: &Home, host: &Host, repo: &str) -> Server {
     host.inside(|| home.serve_at(repo, &["--listen", &place]))
 }
 
-/// The same behind HTTP, and its place: on a host of its own every port is free.
+/// The same over HTTP, and its LOCATION. On a host of its own every port is free.
 fn serve_http(home: &Home, host: &Host, repo: &str) -> (Server, String) {
     let address = host.address();
     let places = [
@@ -81,7 +82,7 @@ fn mount(home: &Home, host: &Host, source: &str, mirrors: &[&str]) -> Child {
     child
 }
 
-/// Reads files of the mount, all right and each in time.
+/// Reads files of the mount: all must be right, and each in time.
 #[track_caller]
 fn read(home: &Home, files: std::ops::Range<usize>, what: &str) {
     for n in files {
@@ -134,7 +135,7 @@ fn a_reader_far_away_sees_no_error_while_one_good_mirror_can_be_reached() {
     network.cut_off(&web);
     read(&home, 60..90, "another one cannot be reached");
 
-    // Nobody good can be reached: an error in time, never other bytes; and it passes.
+    // No good mirror can be reached: an error in time, never wrong bytes. Later it works again.
     network.cut_off(&good);
     let large = home.path("mnt/apart/large");
     let began = Instant::now();
@@ -149,7 +150,7 @@ fn a_reader_far_away_sees_no_error_while_one_good_mirror_can_be_reached() {
     assert!(fs::read(&large).unwrap() == noise(2_000_000, 7));
     read(&home, 90..FILES, "after the network came back");
 
-    // A mount goes away also while nobody can be reached.
+    // Unmounting works while no mirror can be reached.
     network.cut_off(&reader);
     let began = Instant::now();
     home.run(&["umount", "mnt"]).ends(0);
@@ -187,7 +188,7 @@ fn a_replica_that_is_cut_off_while_it_pulls_goes_on_later() {
     };
     fs::write(home.path("tree/huge"), noise(HUGE_BYTES, 5)).unwrap();
     home.publish().ends(0);
-    // The state of this reader is its own: the replica stays at version 1 for the others.
+    // This reader has its own state: for the others the replica stays at version 1.
     wait("the server sees version 2", || {
         let mut stat = home.command(&["--json", "stat", &server.source]);
         stat.env("BULLA_STATE_DIR", home.path("observer"));
@@ -195,7 +196,7 @@ fn a_replica_that_is_cut_off_while_it_pulls_goes_on_later() {
         ran.code == 0 && ran.field("version") == 2
     });
 
-    // Cut off when what was fetched ahead is through, and some of the rest has come.
+    // Disconnected when the prefetched segments and some of the rest have arrived.
     let child = pull("2s");
     std::thread::sleep(Duration::from_secs(7));
     network.cut_off(&publisher);

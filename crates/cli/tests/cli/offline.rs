@@ -1,8 +1,8 @@
-//! Publishing by two machines through the real binary: one has the tree, the other the key.
+//! Publishing with two machines and the real binary: one has the tree, the other the key.
 
 use crate::support::{Home, Ran, copy};
 
-/// The two machines; what passes between them is copied by hand.
+/// The two machines; files between them are copied by hand.
 struct Machines {
     tree: Home,
     key: Home,
@@ -69,9 +69,9 @@ impl Machines {
 }
 
 #[test]
-fn the_key_never_meets_the_tree() {
+fn key_and_tree_can_be_on_two_machines() {
     let two = Machines::new();
-    // Whose a new volume is must be said; a key is neither needed nor taken.
+    // A new volume needs --publisher; a key is neither needed nor accepted.
     let nobody = ["publish", "tree", "repo", "--unsigned", "--out", "r"];
     two.tree.run(&nobody).ends(2);
     two.tree
@@ -82,11 +82,11 @@ fn the_key_never_meets_the_tree() {
     assert!(std::fs::metadata(two.tree.path("r1")).unwrap().len() < 1000);
     let source = two.tree.source(&volume, "repo");
     two.tree.run(&["ls", &source]).ends(30);
-    // The request itself is not what is installed.
+    // The request itself cannot be installed.
     let unsigned = two.install("r1").ends(20);
     assert!(unsigned.err.contains("`bulla sign` it"), "{}", unsigned.err);
     two.to_key("r1");
-    // Nobody is there to look at it, so it takes a word.
+    // Without a terminal to ask on, it needs --yes.
     let sign = ["sign", "r1", "--key", "key", "--out", "s1"];
     let refused = two.key.run(&sign).ends(2);
     assert!(refused.err.contains(&volume), "{}", refused.err);
@@ -117,7 +117,7 @@ fn the_key_never_meets_the_tree() {
     let log = two.tree.run(&["--json", "log", &source]).ends(0);
     assert_eq!(log.field("versions"), 2);
     two.tree.run(&["verify", &source]).ends(0);
-    // What is over, is over: the first one cannot be put back.
+    // The first version cannot be installed again.
     two.install("s1").ends(21);
     assert_eq!(
         two.tree
@@ -129,14 +129,14 @@ fn the_key_never_meets_the_tree() {
 }
 
 #[test]
-fn a_signer_makes_no_fork() {
+fn signer_refuses_to_make_a_fork() {
     let two = Machines::new();
     two.version("r1");
     two.write(b'2');
     two.request("r2").ends(0);
     two.to_key("r2");
     two.sign("r2", "s2").ends(0);
-    // The same again gives the same again: the file may have been lost.
+    // The same request gives the same signature again, because the file may have been lost.
     let again = two.sign("r2", "again").ends(0);
     assert_eq!(again.field("again"), true);
     let bytes = |name: &str| std::fs::read(two.key.path(name)).unwrap();
@@ -147,11 +147,11 @@ fn a_signer_makes_no_fork() {
     two.to_key("r2b");
     let fork = two.sign("r2b", "s2b").ends(22);
     assert!(!two.key.path("s2b").exists(), "{}", fork.err);
-    // Version 1 again, from a copy of the beginning, likewise.
+    // So is version 1 again, from a copy of the first request.
     std::fs::remove_dir_all(two.tree.path("repo")).unwrap();
     two.to_key("r1");
     assert_eq!(two.sign("r1", "s1b").ends(21).code, 21);
-    // Installed after all, the volume goes on.
+    // After the installation the volume continues.
     let three = Machines::new();
     three.version("r1");
     three.write(b'2');
@@ -161,7 +161,7 @@ fn a_signer_makes_no_fork() {
 }
 
 #[test]
-fn what_was_changed_on_its_way_is_refused() {
+fn changed_or_unsigned_files_are_refused() {
     let two = Machines::new();
     two.request("r1").ends(0);
     two.to_key("r1");
@@ -188,12 +188,12 @@ fn what_was_changed_on_its_way_is_refused() {
     std::fs::write(two.tree.path("bent"), vec![0; 3 << 20]).unwrap();
     two.install("bent").ends(20);
     two.install("nothing").ends(10);
-    // Another repository is another volume.
+    // Another repository has another volume.
     let other = Machines::new();
     other.version("r1");
     std::fs::copy(two.tree.path("s1"), other.tree.path("foreign")).unwrap();
     other.install("foreign").ends(20);
-    // Without its blocks a version is not shown.
+    // A version without its blocks is not installed.
     copy(&two.tree.path("repo"), &two.tree.path("whole"));
     std::fs::remove_dir_all(two.tree.path("repo")).unwrap();
     let lost = ["key", "new", "--out", "key", "--no-passphrase"];
@@ -211,7 +211,7 @@ fn what_was_changed_on_its_way_is_refused() {
 }
 
 #[test]
-fn a_signed_version_that_lay_about_too_long_is_refused() {
+fn expired_signed_version_is_not_installed() {
     let two = Machines::new();
     two.request("r1").ends(0);
     two.to_key("r1");
@@ -224,9 +224,9 @@ fn a_signed_version_that_lay_about_too_long_is_refused() {
     two.install("s1").ends(24);
 }
 
-/// A stick that is not plugged in, or was never a repository, beside a place that is well.
+/// A USB stick that is not plugged in, or a directory that is not a repository, beside a good location.
 #[test]
-fn a_mirror_on_disk_that_is_not_there_is_one_that_does_not_answer() {
+fn missing_local_mirror_counts_as_unavailable() {
     let home = Home::new();
     let volume = home.published();
     std::fs::create_dir(home.path("empty")).unwrap();

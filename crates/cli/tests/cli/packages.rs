@@ -1,4 +1,5 @@
-//! What `make install` and `make deb` put in place: complete, working, and gone again.
+//! Checks that `make install` and `make deb` install all files, that these work, and that removal leaves
+//! none.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use crate::support::{Home, Ran, skipped};
 
-/// Runs one of our scripts with this build's binary.
+/// Runs one of our scripts with the binary of this build.
 fn script(home: &Home, name: &str, prefix: &str, args: &[&str]) -> Ran {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(root.join("scripts").join(name));
@@ -22,7 +23,7 @@ fn script(home: &Home, name: &str, prefix: &str, args: &[&str]) -> Ran {
     Ran::of(command.output().unwrap())
 }
 
-/// Everything below a directory that is no directory, relative to it.
+/// The files below a directory, relative to it.
 fn files(top: &Path) -> BTreeSet<String> {
     let (mut found, mut pending) = (BTreeSet::new(), vec![top.to_owned()]);
     while let Some(directory) = pending.pop() {
@@ -40,7 +41,7 @@ fn files(top: &Path) -> BTreeSet<String> {
     found
 }
 
-/// All commands, those with commands of their own too: `key`, `key new`, ...
+/// All commands, including subcommands: `key`, `key new`, ...
 fn commands(home: &Home) -> Vec<String> {
     let of = |words: &[&str]| -> Vec<String> {
         let help = home.run(&[words, &["--help"]].concat()).ends(0).out;
@@ -65,7 +66,7 @@ fn commands(home: &Home) -> Vec<String> {
     all
 }
 
-/// What is where, whichever way it came there.
+/// Checks the installed manual, completions and documents of either installation.
 fn check_documents(home: &Home, share: &Path, man_ending: &str) {
     for command in commands(home) {
         let page = format!("man/man1/bulla-{}.1{man_ending}", command.replace(' ', "-"));
@@ -95,7 +96,7 @@ fn check_documents(home: &Home, share: &Path, man_ending: &str) {
 }
 
 #[test]
-fn make_install_puts_everything_in_place() {
+fn make_install_installs_all_files() {
     let home = Home::new();
     script(&home, "install.sh", "/opt/bulla", &[]).ends(0);
     let stage = home.path("stage");
@@ -111,7 +112,7 @@ fn make_install_puts_everything_in_place() {
     assert_eq!(link, Path::new("/opt/bulla/bin/bulla"));
     check_documents(&home, &own.join("share"), "");
     assert!(own.join("share/zsh/site-functions/_bulla").is_file());
-    // Units start what was installed, wherever that is.
+    // Units start the installed binary, for any prefix.
     let unit = own.join("lib/systemd/system/bulla-serve.service");
     let unit = fs::read_to_string(unit).unwrap();
     assert!(
@@ -127,11 +128,11 @@ fn make_install_puts_everything_in_place() {
     let left = files(&home.path(""))
         .into_iter()
         .find(|name| name.starts_with("tmp."));
-    assert_eq!(left, None, "work is left behind");
+    assert_eq!(left, None, "temporary files are left");
 }
 
 #[test]
-fn what_cannot_be_installed_is_told() {
+fn failed_installation_is_reported() {
     let home = Home::new();
     script(&home, "install.sh", "opt", &[]).ends(2);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install.sh");
@@ -164,7 +165,7 @@ fn every_page_of_the_manual_can_be_read() {
     }
 }
 
-/// dpkg with a database of its own, and nothing of this machine's.
+/// dpkg with a database of its own, independent of this machine's.
 fn dpkg(home: &Home, args: &[&str]) -> Ran {
     let root = home.path("root");
     fs::create_dir_all(root.join("var/lib/dpkg/updates")).unwrap();

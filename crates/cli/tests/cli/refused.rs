@@ -1,12 +1,12 @@
-//! A publication that is refused leaves nothing behind: no half-made repository that the next one would
-//! publish, or go on with.
+//! A refused publication leaves nothing behind: no incomplete repository that the next one would publish or
+//! continue with.
 
 use std::fs;
 
 use crate::support::Home;
 
 #[test]
-fn a_repository_inside_the_tree_is_not_even_begun() {
+fn repository_inside_the_tree_is_not_created() {
     let home = Home::new();
     let tree = home.path("tree");
     home.published();
@@ -14,21 +14,21 @@ fn a_repository_inside_the_tree_is_not_even_begun() {
     let refused = home.run(&publish).ends(2);
     assert!(refused.err.contains("lies in the tree"), "{}", refused.err);
     assert!(!tree.join("sub/new").exists());
-    // A directory that was there stays, as empty as it was.
+    // An existing directory stays, and stays empty.
     fs::create_dir(tree.join("sub/mine")).unwrap();
     home.run(&["publish", "tree", "tree/sub/mine", "--key", "key"])
         .ends(2);
     assert_eq!(fs::read_dir(tree.join("sub/mine")).unwrap().count(), 0);
-    // The hint's other way works.
+    // The other solution of the hint works.
     let exclude = [&publish[..], &["--exclude", "/sub/new/"]].concat();
     home.run(&exclude).ends(0);
-    // And what was published there is not taken away by a refusal.
+    // A refusal does not remove a volume that was published there.
     home.run(&publish).ends(2);
     assert!(tree.join("sub/new/repo/head").exists());
 }
 
 #[test]
-fn a_new_volume_of_nobody_makes_no_repository() {
+fn new_volume_without_a_publisher_makes_no_repository() {
     let home = Home::new();
     fs::create_dir(home.path("tree")).unwrap();
     let unsigned = ["publish", "tree", "repo", "--unsigned", "--out", "request"];
@@ -39,7 +39,7 @@ fn a_new_volume_of_nobody_makes_no_repository() {
 }
 
 #[test]
-fn a_name_that_is_none_leaves_no_repository() {
+fn invalid_name_leaves_no_repository() {
     let home = Home::new();
     home.run(&["key", "new", "--out", "key", "--no-passphrase"])
         .ends(0);

@@ -1,12 +1,12 @@
 //! Replicas with the real binary: pulled over a network, served at once, killed at any moment, on a full
-//! disk, beside a source that vanishes; and what is collected while others read and publish.
+//! disk, with a source that vanishes; and pruning while others read and publish.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use crate::support::{self, Home, Tmpfs, noise, skipped, wait};
 
-/// A published volume whose tree has some more files, and SOURCE of its server.
+/// Publishes a tree with some more files. Returns the SOURCE of its server.
 fn served(home: &Home) -> (String, support::Server) {
     let volume = home.published();
     grow(home, 0);
@@ -15,8 +15,8 @@ fn served(home: &Home) -> (String, support::Server) {
     (volume, server)
 }
 
-/// Waits until a server has seen a version. The state of this reader is its own, so that the other
-/// commands of the test do not know the version yet.
+/// Waits until a server has seen a version. This reader has its own state, so that the other commands of the
+/// test have not seen the version yet.
 fn wait_for_version(home: &Home, source: &str, version: u64) {
     wait("the server sees the version", || {
         let mut stat = home.command(&["--json", "stat", source]);
@@ -64,7 +64,7 @@ fn a_pulled_replica_serves_at_once_and_follows() {
     let received = update.field("received_bytes").as_u64().unwrap();
     assert!(received <= new + new / 5, "{received} for {new}");
     assert!(update.field("waves").as_u64().unwrap() <= 4);
-    // The server of the replica has not been told, and sees it.
+    // The server of the replica finds the new version by itself.
     wait_for_version(&home, &replica.source, 3);
     let verified = home.run(&["--json", "verify", &replica.source]).ends(0);
     assert_eq!(verified.field("version"), 3);
@@ -72,7 +72,7 @@ fn a_pulled_replica_serves_at_once_and_follows() {
         .run(&["--json", "pull", &server.source, "replica"])
         .ends(0);
     assert_eq!(again.field("unchanged"), true);
-    // A replica of the replica, by way of a directory, with a mirror that is not there.
+    // A replica of the replica, from a directory, with a mirror that does not exist.
     let source = home.source(&volume, "replica");
     let gone = ["pull", &source, "second", "--mirror", "/nowhere"];
     home.run(&gone).ends(0);
@@ -96,7 +96,7 @@ fn a_replica_of_a_path_says_so_and_denies_the_rest() {
 }
 
 #[test]
-fn what_goes_wrong_has_its_exit_code() {
+fn failures_of_pull_have_their_exit_codes() {
     let home = Home::new();
     let (volume, mut server) = served(&home);
     home.run(&["pull", &server.source, "tree"]).ends(1);
@@ -107,7 +107,7 @@ fn what_goes_wrong_has_its_exit_code() {
     home.run(&["pull", &server.source, "replica"]).ends(0);
     let source = other.source(&stranger, "repo");
     home.run(&["pull", &source, "replica"]).ends(2);
-    // One at a time: the second is told.
+    // Only one at a time: the second fails.
     let slow = [
         "pull",
         &server.source,
@@ -125,7 +125,7 @@ fn what_goes_wrong_has_its_exit_code() {
         .unwrap();
     std::thread::sleep(Duration::from_millis(1500));
     home.run(&["pull", &server.source, "slow"]).ends(11);
-    // The source vanishes half way; what arrived is kept.
+    // The source vanishes during the pull; blocks that arrived are kept.
     server.kill();
     let status = first.wait().unwrap();
     assert_eq!(status.code(), Some(30));
@@ -183,7 +183,7 @@ fn a_killed_pull_leaves_the_last_version_whole() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_costs_nothing() {
+fn pull_on_a_full_disk_keeps_the_last_version() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
@@ -243,7 +243,7 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     };
     let before = size();
     home.run(&["prune", "repo", "--grace", "1s"]).ends(0);
-    // Before and after the server has seen it, and when the files are gone.
+    // Before and after the server has seen the new index, and when the files are gone.
     home.run(&["verify", &server.source]).ends(0);
     std::thread::sleep(Duration::from_millis(2500));
     home.run(&["verify", &server.source]).ends(0);

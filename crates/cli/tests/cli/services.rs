@@ -1,5 +1,5 @@
-//! Under a service manager: sockets that it passes, and what it is told. The manager is a shell that
-//! passes what it was given as descriptors from 3 on, and systemd's own program where it is installed.
+//! Service managers: the sockets that they pass, and the messages that they get. The manager is a shell that
+//! passes descriptors from 3 on, or systemd's own program if it is installed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Home, Mounted, Ran, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A service that is ended whatever happens.
+/// A service that is killed on drop.
 struct Service(Child);
 
 impl Service {
@@ -40,7 +40,7 @@ impl Drop for Service {
     }
 }
 
-/// The binary, started by a shell that passes three sockets; what it prints goes into `out` and `err`.
+/// The binary, started by a shell that passes three sockets. Its output goes into the files `out` and `err`.
 fn activated(home: &Home, sockets: [OwnedFd; 3], names: &str, args: &[&str]) -> Command {
     let [a, b, c] = sockets;
     let script = "exec 3<&0 4>&1 5>&2 </dev/null >out 2>err\n\
@@ -94,7 +94,7 @@ fn sockets_are_served_by_their_names_and_outlive_the_service() {
     };
     let by_bulla = format!("{volume}@bulla://{bulla_at}");
     let by_http = format!("{volume}@http://{http_at}/{volume}");
-    // Two lives on the same sockets, each asked before it begins.
+    // Two services in a row on the same sockets, each with a request before it starts.
     for _ in 0..2 {
         let mut early = home.command(&["cat", &by_bulla, "a"]);
         let early = early.stdout(Stdio::piped()).spawn().unwrap();
@@ -119,7 +119,7 @@ fn sockets_are_served_by_their_names_and_outlive_the_service() {
 }
 
 #[test]
-fn a_socket_of_no_use_is_refused() {
+fn unusable_socket_is_refused() {
     let home = Home::new();
     home.published();
     let datagrams = || UdpSocket::bind("127.0.0.1:0").unwrap().into();
@@ -153,7 +153,7 @@ fn a_socket_of_no_use_is_refused() {
 }
 
 #[test]
-fn systemds_own_program_activates_it() {
+fn systemd_socket_activate_starts_the_server() {
     let program = "/usr/bin/systemd-socket-activate";
     if !Path::new(program).exists() {
         return skipped("systemd-socket-activate", "it is not installed");
@@ -199,10 +199,10 @@ fn systemds_own_program_activates_it() {
     assert_eq!(service.ends(), Some(0));
 }
 
-/// What the manager is told next.
+/// The next message to the manager.
 fn told(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 4096];
-    let n = socket.recv(&mut bytes).expect("the manager is told");
+    let n = socket.recv(&mut bytes).expect("a message to the manager");
     String::from_utf8(bytes[..n].to_vec()).unwrap()
 }
 
@@ -223,7 +223,7 @@ fn a_server_says_when_it_is_ready_and_when_it_ends() {
     command.env("NOTIFY_SOCKET", home.path("notify"));
     let mut service = Service(command.stdout(Stdio::null()).spawn().unwrap());
     assert_eq!(told(&manager), "READY=1\nSTATUS=volumes served: 1");
-    // Ready means that it is listened on.
+    // After READY=1 the server listens.
     home.run(&["cat", &format!("{volume}@bulla://{at}"), "a"])
         .ends(0);
     service.signal(Signal::TERM);
@@ -232,7 +232,7 @@ fn a_server_says_when_it_is_ready_and_when_it_ends() {
 }
 
 #[test]
-fn a_mount_in_the_foreground_says_when_it_stands() {
+fn foreground_mount_reports_when_it_is_ready() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("mount", "no /dev/fuse");
     }
@@ -250,7 +250,7 @@ fn a_mount_in_the_foreground_says_when_it_stands() {
         command.env("NOTIFY_SOCKET", home.path("notify"));
         Service(command.spawn().unwrap())
     };
-    // In the background it is nobody's service: whoever started it hears nothing from it.
+    // A mount in the background is not a service and sends nothing to the manager.
     assert_eq!(mount(&[]).ends(), Some(0));
     home.run(&["umount", "mnt"]).ends(0);
     let mut service = mount(&["--foreground"]);

@@ -1,4 +1,4 @@
-//! Signals at the wrong moment: none leaves a dead mount behind, and what is left is told.
+//! Signals at the wrong moment: none leaves a dead mount, and files that are left are reported.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ fn is_mounted(directory: &Path) -> bool {
 }
 
 #[test]
-fn a_signal_as_soon_as_the_mount_stands_takes_it_away() {
+fn signal_right_after_mounting_unmounts() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     if !Path::new("/dev/fuse").exists() {
@@ -35,7 +35,8 @@ fn a_signal_as_soon_as_the_mount_stands_takes_it_away() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The kernel has it before the first answer: nobody has been told yet that it stands.
+        // The kernel lists the mount before its first answer, so the mount has not reported yet that it is
+        // ready.
         let begin = Instant::now();
         while !is_mounted(&dir) {
             assert!(begin.elapsed() < Duration::from_secs(20), "no mount");
@@ -69,17 +70,18 @@ fn an_interrupted_extraction_says_what_to_do() {
     support::wait("the first file", || {
         std::fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some())
     });
-    // What is left cannot be had in the meantime.
+    // The blocks that are missing cannot be fetched for now.
     server.stall();
     kill_process(Pid::from_child(&extract), Signal::INT).unwrap();
     let ran = Ran::of(extract.wait_with_output().unwrap()).ends(130);
     assert!(
-        ran.err.contains("lies in out; remove it and run"),
+        ran.err
+            .contains("are in out; remove this directory and run"),
         "{}",
         ran.err
     );
     let source = home.source(published.as_str().unwrap(), "repo");
-    // It is as the hint says: the same command alone does not go on.
+    // As the hint says, repeating the command alone does not work.
     home.run(&["extract", &source, "out"]).ends(1);
     std::fs::remove_dir_all(&out).unwrap();
     home.run(&["extract", &source, "out"]).ends(0);

@@ -1,4 +1,4 @@
-//! `bulla status` on real mounts: what they tell, what is told of the dead, and who is not believed.
+//! `bulla status` on real mounts: the records of mounts, dead mounts, and sockets that are not trusted.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -43,7 +43,7 @@ fn sockets(home: &Home) -> Vec<std::path::PathBuf> {
 }
 
 fn status(home: &Home) -> Ran {
-    // Mounts of other tests are this user's, too.
+    // Mounts of other tests belong to this user too.
     home.run(&["--json", "status", "mnt"])
 }
 
@@ -56,7 +56,7 @@ fn record(home: &Home) -> Value {
 }
 
 #[test]
-fn a_mount_tells_how_it_does() {
+fn mount_reports_its_state() {
     if !can_mount() {
         return;
     }
@@ -107,14 +107,14 @@ fn a_mount_tells_how_it_does() {
     });
     assert_eq!(told["errors"]["unavailable"], 0);
 
-    // A new version on one of two mirrors: the other is told to be behind.
+    // A new version on one of two mirrors: the other is shown as behind.
     fs::write(home.path("tree/news"), noise(300_000, 8)).unwrap();
     home.publish().ends(0);
     wait("version 2", || record(&home)["version"] == 2);
     wait("a look", || record(&home)["mirrors"][1]["behind"] == true);
     assert_eq!(record(&home)["refresh"]["error"], Value::Null);
 
-    // With nobody left the look fails, and so does what was not read before.
+    // Without mirrors the refresh fails, and so do reads of files that were not read before.
     good.kill();
     old.kill();
     wait("a failed look", || {
@@ -150,7 +150,7 @@ fn a_mount_tells_how_it_does() {
 }
 
 #[test]
-fn the_dead_are_told_and_their_sockets_cleared() {
+fn dead_mounts_are_reported_and_their_sockets_removed() {
     if !can_mount() {
         return;
     }
@@ -181,7 +181,7 @@ fn the_dead_are_told_and_their_sockets_cleared() {
 }
 
 #[test]
-fn whoever_talks_without_end_or_not_at_all_is_mute() {
+fn endless_or_silent_daemons_are_mute() {
     let home = Home::new();
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
@@ -217,7 +217,7 @@ fn a_directory_that_others_may_enter_is_not_used() {
     if !can_mount() {
         return;
     }
-    // A mount is made all the same, and opens no door there.
+    // The mount works, but opens no socket there.
     fs::create_dir(home.path("mnt")).unwrap();
     let _mounted = Mounted {
         home: &home,

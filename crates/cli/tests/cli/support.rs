@@ -1,5 +1,5 @@
-//! What the tests of the real binary share: a home of their own, runs with exit codes and output, a
-//! server and a mount that are always ended.
+//! What the tests of the real binary share: a home directory for each test, runs with exit code and output,
+//! servers and mounts that are ended on drop.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Says loudly, past the test harness, that something is not tested on this machine.
+/// Prints, past the capture of the test harness, that something is not tested on this machine.
 pub fn skipped(what: &str, why: &str) {
     let line = format!("SKIPPED {what}: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -19,7 +19,7 @@ pub struct Home {
     dir: TempDir,
 }
 
-/// What a run printed and how it ended.
+/// Output and exit code of a run.
 pub struct Ran {
     pub code: i32,
     pub out: String,
@@ -35,7 +35,7 @@ impl Ran {
         }
     }
 
-    /// Requires an exit code; on failure, that error and hint are told.
+    /// Requires an exit code, and for failures an error and a hint.
     #[track_caller]
     pub fn ends(self, code: i32) -> Ran {
         assert_eq!(
@@ -78,7 +78,7 @@ impl Home {
         self.dir.path().join(name)
     }
 
-    /// The binary, with this home and nothing else of the user's.
+    /// The binary, with this home and no other files of the user.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bulla"));
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -97,7 +97,7 @@ impl Home {
         Ran::of(self.command(args).output().expect("the binary runs"))
     }
 
-    /// A key `key`, a small tree `tree`, and its first version in `repo`: gives the volume id.
+    /// Makes a key `key`, a small tree `tree`, and its first version in `repo`. Returns the volume id.
     pub fn published(&self) -> String {
         self.run(&["key", "new", "--out", "key", "--no-passphrase"])
             .ends(0);
@@ -129,7 +129,7 @@ impl Home {
         self.serve_at(repo, &["--listen", "127.0.0.1:0"])
     }
 
-    /// Serves at one place.
+    /// Starts a server of one repository.
     pub fn serve_at(&self, repo: &str, place: &[&str]) -> Server {
         let args = ["--json", "serve", repo];
         let mut child = self
@@ -154,7 +154,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// LOCATION without the volume.
+    /// The LOCATION, without the volume id.
     pub fn location(&self) -> &str {
         self.source.split_once('@').unwrap().1
     }
@@ -167,7 +167,7 @@ impl Server {
         assert!(kill.status().unwrap().success());
     }
 
-    /// Stops it (SIGSTOP): its connections stay, and nobody answers.
+    /// Stops it (SIGSTOP): its connections stay open without answers.
     pub fn stall(&self) {
         let id = self.child.id().to_string();
         let mut kill = Command::new("sh");
@@ -192,7 +192,7 @@ impl Drop for Server {
     }
 }
 
-/// A mount that is taken away whatever happens.
+/// A mount that is unmounted on drop.
 pub struct Mounted<'a> {
     pub home: &'a Home,
     pub dir: &'a str,
@@ -204,13 +204,13 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// A small disk of its own in a home, which can be full.
+/// A small file system in a home, for tests with a full disk.
 pub struct Tmpfs {
     path: PathBuf,
 }
 
 impl Tmpfs {
-    /// Makes it as the directory `name`. `None` where none can be mounted.
+    /// Mounts it on the directory `name`. `None` if it cannot be mounted.
     pub fn of(home: &Home, name: &str, bytes: u64) -> Option<Tmpfs> {
         let path = home.path(name);
         std::fs::create_dir(&path).unwrap();
@@ -223,7 +223,7 @@ impl Tmpfs {
         made.then(|| Tmpfs { path })
     }
 
-    /// Fills it but for so many bytes, or less where less is free.
+    /// Fills it except for at most this many bytes.
     pub fn leave_free(&self, bytes: u64) {
         self.free();
         let fill = self.path.join("fill");
@@ -232,7 +232,7 @@ impl Tmpfs {
         std::fs::write(&fill, vec![0; fill_bytes as usize]).unwrap();
     }
 
-    /// Gives the room back.
+    /// Frees the space.
     pub fn free(&self) {
         let _ = std::fs::remove_file(self.path.join("fill"));
     }
@@ -244,7 +244,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Bytes that do not compress, the same for the same seed.
+/// Bytes that do not compress; the same for the same seed.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
@@ -268,12 +268,15 @@ pub fn copy(from: &Path, to: &Path) {
     assert!(status.success());
 }
 
-/// Waits until something holds.
+/// Waits until a condition is true.
 #[track_caller]
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "timed out: {what}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -284,7 +287,7 @@ pub fn segments(repo: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Flips one bit in each 2 KiB of the segments: a server of them answers, wrongly.
+/// Flips one bit in each 2 KiB of the segments, so that their server gives wrong answers.
 pub fn corrupt(repo: &Path) {
     for path in segments(repo) {
         let mut bytes = std::fs::read(&path).unwrap();

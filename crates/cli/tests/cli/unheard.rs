@@ -1,5 +1,5 @@
-//! Nobody hears what is said on stderr: the disk is full, or the reader has gone. The command does what it
-//! does, and ends as it would.
+//! Commands whose stderr cannot be written, because the disk is full or the reader has closed the pipe. They
+//! work as usual and end with the same exit code.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use crate::support::{Home, Mounted, damage_largest, skipped};
 
-/// A stderr that cannot be written to: 0 is a full disk, 1 a pipe whose reader has gone.
+/// A stderr that cannot be written: 0 is a full disk, 1 a closed pipe.
 fn deaf(which: usize) -> Stdio {
     if which == 0 {
         return File::options()
@@ -37,7 +37,7 @@ fn ends(home: &Home, args: &[&str], code: i32) {
 }
 
 #[test]
-fn a_failure_keeps_its_exit_code() {
+fn failure_keeps_its_exit_code() {
     let home = Home::new();
     ends(&home, &[], 2);
     ends(&home, &["ls", "nosuch"], 2);
@@ -46,7 +46,7 @@ fn a_failure_keeps_its_exit_code() {
     let source = home.source(&home.published(), "repo");
     damage_largest(&home.path("repo/segments"));
     ends(&home, &["verify", &source], 20);
-    // The log too has something to say, in both of its formats.
+    // With log messages too, in both formats.
     ends(&home, &["-vvv", "verify", &source], 20);
     ends(
         &home,
@@ -56,14 +56,14 @@ fn a_failure_keeps_its_exit_code() {
 }
 
 #[test]
-fn what_ends_well_ends_well() {
+fn successful_commands_still_succeed() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     for which in 0..2 {
         let key = format!("key{which}");
         let new = ["key", "new", "--no-passphrase", "--out", &key];
         ends_with(&home, &new, which, 0);
-        // A new volume tells what readers need.
+        // A new volume prints what readers need.
         let repo = format!("repo{which}");
         let publish = ["-v", "publish", "tree", &repo, "--key", "key"];
         ends_with(&home, &publish, which, 0);
@@ -74,7 +74,7 @@ fn what_ends_well_ends_well() {
 }
 
 #[test]
-fn a_mount_is_made_and_taken_away() {
+fn mount_and_umount_still_work() {
     if !Path::new("/dev/fuse").exists() {
         return skipped("mount", "no /dev/fuse");
     }

@@ -1,5 +1,5 @@
-//! The units of contrib/systemd: systemd understands them, finds them closed enough, and what they start
-//! runs with the binary of this build.
+//! The units of contrib/systemd: systemd accepts them, their exposure is low, and their command lines work
+//! with the binary of this build.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Home, Ran, copy, skipped};
 
-/// How exposed a service may be by the judgement of `systemd-analyze security`, in tenths: it calls all
-/// below 2.0 fine.
+/// The highest exposure of a service by `systemd-analyze security`, in tenths. systemd calls less than 2.0
+/// OK.
 const MOST_EXPOSURE: &str = "--threshold=19";
 
 fn contrib() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd")
 }
 
-/// Copies of all units that start this build's binary, templates as their instance `docs`.
+/// Copies of all units that start the binary of this build; templates as the instance `docs`.
 fn units(home: &Home) -> Vec<PathBuf> {
     let directory = home.path("units");
     fs::create_dir(&directory).unwrap();
@@ -32,7 +32,7 @@ fn units(home: &Home) -> Vec<PathBuf> {
             }
             let text = fs::read_to_string(&path).unwrap();
             let text = text.replace("/usr/bin/bulla", env!("CARGO_BIN_EXE_bulla"));
-            // What the packages of a machine without systemd's own units lack is not the matter.
+            // Units of systemd itself may be missing on this machine; that does not matter here.
             let unit = directory.join(name.replace('@', "@docs"));
             fs::write(&unit, text).unwrap();
             units.push(unit);
@@ -52,10 +52,10 @@ fn analyze() -> Option<Command> {
     None
 }
 
-/// A socket that is enabled while its service runs is opened when that starts anew, which is when the
-/// service can be given it.
+/// A socket that is enabled while its service runs is opened when the service starts again, because only then
+/// can the service get it.
 #[test]
-fn a_further_socket_opens_with_the_service_that_it_is_for() {
+fn additional_socket_opens_with_its_service() {
     let mut further = Vec::new();
     for entry in fs::read_dir(contrib()).unwrap() {
         let path = entry.unwrap().path();
@@ -75,7 +75,7 @@ fn a_further_socket_opens_with_the_service_that_it_is_for() {
     assert!(further.len() >= 2, "{further:?}");
 }
 
-/// What systemd has to say about units.
+/// The result of `systemd-analyze verify` for units.
 fn verify(home: &Home, units: &[PathBuf]) -> Option<Ran> {
     let mut command = analyze()?;
     let path = format!("{}:", home.path("units").display());
@@ -93,7 +93,7 @@ fn systemd_understands_every_unit() {
     };
     let about_us: Vec<&str> = told.err.lines().filter(|l| l.contains("bulla")).collect();
     assert!(told.code == 0 && about_us.is_empty(), "{}", told.err);
-    // It would tell.
+    // Control: a wrong unit is found.
     let wrong = home.path("units/bulla-wrong.service");
     fs::write(&wrong, "[Service]\nExecStart=/bin/true\nBullaNonsense=1\n").unwrap();
     let told = verify(&home, &[wrong]).unwrap();
@@ -101,7 +101,7 @@ fn systemd_understands_every_unit() {
 }
 
 #[test]
-fn services_are_closed_to_all_that_they_do_not_need() {
+fn services_stay_below_the_exposure_limit() {
     let home = Home::new();
     let exposed = |unit: &Path| {
         let mut command = analyze()?;
@@ -117,7 +117,7 @@ fn services_are_closed_to_all_that_they_do_not_need() {
     }
     let open = home.path("units/open.service");
     fs::write(&open, "[Service]\nExecStart=/bin/true\n").unwrap();
-    assert_ne!(exposed(&open).unwrap().code, 0, "anything passes");
+    assert_ne!(exposed(&open).unwrap().code, 0, "every unit passes");
 }
 
 #[test]
@@ -154,13 +154,13 @@ fn command_of(unit: &Path, home: &Home, variables: &HashMap<&str, String>) -> Co
         word.replace("/etc/bulla", &settings)
     };
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
-    let line = value("ExecStart=").expect("something is started");
+    let line = value("ExecStart=").expect("an ExecStart line");
     let mut words = Vec::new();
     for word in line.split_whitespace() {
         match word.strip_prefix('$') {
             // Without braces a variable becomes as many words as it has.
             Some(name) => {
-                let value = variables.get(name).expect("a variable that is documented");
+                let value = variables.get(name).expect("a documented variable");
                 words.extend(value.split_whitespace().map(str::to_owned));
             }
             None => words.push(expand(word)),

@@ -1,10 +1,10 @@
-//! Versions in time, through the real binary: how old one may be (`--freshness`), how it is made to
-//! live longer (`renew`), which there were (`log`), how they differ (`diff`).
+//! Versions with the real binary: which are accepted (`--freshness`), how their validity is extended
+//! (`renew`), how they are listed (`log`) and compared (`diff`).
 
 use crate::support::{Home, Mounted, Ran, copy, noise, skipped, wait};
 use serde_json::Value;
 
-/// A new version of this home's tree: its record.
+/// Publishes a new version of this home's tree. Returns its number and record.
 fn publish(home: &Home, valid: &str) -> (u64, String) {
     let args = [
         "--json", "publish", "tree", "repo", "--key", "key", "--valid", valid,
@@ -33,7 +33,7 @@ fn cat(home: &Home, source: &str, freshness: &str) -> Ran {
 }
 
 #[test]
-fn a_version_that_is_over_is_read_under_grace_or_a_pin_only() {
+fn expired_version_is_read_only_with_grace_or_a_pin() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     std::fs::write(home.path("tree/a"), "second\n").unwrap();
@@ -44,13 +44,13 @@ fn a_version_that_is_over_is_read_under_grace_or_a_pin_only() {
     let grace = cat(&home, &source, "grace=1h").ends(0);
     assert_eq!(grace.field("stale"), true);
     assert!(grace.err.contains("warning: "), "{}", grace.err);
-    // The grace ends, too.
+    // The grace ends too.
     wait("the grace ends", || {
         cat(&home, &source, "grace=1s").code == 24
     });
     let pinned = cat(&home, &source, &format!("pinned={version}:{record}")).ends(0);
     assert_eq!(pinned.field("stale"), Value::Null);
-    // The setting stands for the flag; a pin is of one volume and no setting.
+    // The setting works like the flag. A pin belongs to one volume, so the setting refuses it.
     let by_setting = |value: &str| {
         let mut command = home.command(&["cat", &source, "a"]);
         Ran::of(command.env("BULLA_FRESHNESS", value).output().unwrap())
@@ -60,7 +60,7 @@ fn a_version_that_is_over_is_read_under_grace_or_a_pin_only() {
 }
 
 #[test]
-fn a_publication_that_shortens_the_validity_says_so() {
+fn publication_that_shortens_the_validity_prints_a_note() {
     let home = Home::new();
     home.published();
     let renew = ["--json", "renew", "repo", "--key", "key", "--valid", "30d"];
@@ -70,7 +70,7 @@ fn a_publication_that_shortens_the_validity_says_so() {
     let until = long.as_str().unwrap();
     assert!(shorter.err.contains(until), "{}", shorter.err);
     assert!(shorter.err.contains("--valid"), "{}", shorter.err);
-    // From 7 days to 7 days is no change that anybody needs to hear of, nor is one to more.
+    // There is no note if the validity stays at 7 days or becomes longer.
     let same = home.run(&publish).ends(0);
     assert!(!same.err.contains("--valid"), "{}", same.err);
     let longer = home.run(&[&publish[..], &["--valid", "8d"]].concat());
@@ -106,7 +106,7 @@ fn a_pin_reads_an_older_version_and_moves_no_floor() {
         .run(&["cat", &source, "a", "--freshness", &pin])
         .ends(0);
     assert_eq!(ran.out, "hello\n");
-    // Nothing but the pinned record itself will do.
+    // Only the pinned record itself is accepted.
     for wrong in [
         format!("pinned=2:{first}"),
         format!("pinned=1:{}", records[0]),
@@ -117,8 +117,8 @@ fn a_pin_reads_an_older_version_and_moves_no_floor() {
             .ends(30);
         assert!(ran.err.contains("pinned"), "{}", ran.err);
     }
-    // The newest was seen only now; the pins before have not raised the floor, and those after do
-    // not lower it.
+    // The newest version was seen only now. The pins before did not raise the floor, and those after do not
+    // lower it.
     let old = source.replace("repo", "old");
     home.run(&["cat", &old, "a"]).ends(0);
     home.run(&["cat", &source, "a"]).ends(0);
@@ -127,7 +127,7 @@ fn a_pin_reads_an_older_version_and_moves_no_floor() {
 }
 
 #[test]
-fn a_mount_under_grace_reads_on_and_says_so_once() {
+fn mount_under_grace_works_and_logs_it_once() {
     if !std::path::Path::new("/dev/fuse").exists() {
         return skipped("mount", "no /dev/fuse");
     }
@@ -176,7 +176,7 @@ fn a_mount_under_grace_reads_on_and_says_so_once() {
     assert_eq!(std::fs::read(home.path("pinned/a")).unwrap(), b"hello\n");
     let told = told();
     assert_eq!(told.matches("the grace period keeps").count(), 1, "{told}");
-    // A mount that begins in the grace says so at once.
+    // A mount that starts during the grace says so at once.
     std::fs::create_dir(home.path("late")).unwrap();
     let args = [
         "--json",
@@ -196,7 +196,7 @@ fn a_mount_under_grace_reads_on_and_says_so_once() {
 }
 
 #[test]
-fn renew_gives_the_same_tree_more_time() {
+fn renew_extends_the_validity_of_the_same_tree() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let before = home.run(&["--json", "stat", &source]).ends(0);
@@ -210,13 +210,13 @@ fn renew_gives_the_same_tree_more_time() {
     assert_eq!(after.field("record"), renewed.field("record"));
     assert_eq!(after.field("root"), before.field("root"));
     assert_eq!(home.run(&["cat", &source, "a"]).ends(0).out, "hello\n");
-    // The publisher counts on from it, and reads no file again that is as it was.
+    // The publisher continues from it, and reads no unchanged file again.
     assert_eq!(home.publish().ends(0).field("version"), 4);
     home.run(&["key", "new", "--out", "other", "--no-passphrase"])
         .ends(0);
     home.run(&["renew", "repo", "--key", "other"]).ends(12);
     home.run(&["renew", "nowhere", "--key", "key"]).ends(10);
-    // A repository that was set back is not kept alive: its readers have seen more.
+    // A repository that was set back is not renewed, because its readers have seen a newer version.
     copy(&home.path("repo"), &home.path("old"));
     std::fs::write(home.path("tree/a"), "later\n").unwrap();
     home.publish().ends(0);
@@ -225,7 +225,7 @@ fn renew_gives_the_same_tree_more_time() {
 }
 
 #[test]
-fn log_tells_every_version_and_nothing_false() {
+fn log_lists_every_version_and_no_false_content() {
     let home = Home::new();
     let volume = home.published();
     let source = home.source(&volume, "repo");
@@ -260,7 +260,7 @@ fn log_tells_every_version_and_nothing_false() {
             .out
             .contains("version  5\nrecord   rec1")
     );
-    // Leaf 2 is version 2. Gone, it is told as missing; what needs it is not told as proved.
+    // Leaf 2 is version 2. Without it, it is listed as missing, and entries that need it as unproved.
     let leaf = home.path("repo/log/0/2");
     let honest = std::fs::read(&leaf).unwrap();
     std::fs::remove_file(&leaf).unwrap();
@@ -280,14 +280,14 @@ fn log_tells_every_version_and_nothing_false() {
         "proved",
         "it stands in a part of its own"
     );
-    // Another leaf in its place is signed, and still not true there.
+    // Another leaf in its place is signed, but false there.
     std::fs::copy(home.path("repo/log/0/1"), &leaf).unwrap();
     let log = home.run(&["--json", "log", &source]).ends(3);
     assert_eq!(
         (standing(&log, 2), standing(&log, 5)),
         ("false".into(), "proved".into())
     );
-    // One bit of it changed: not even signed.
+    // With one bit changed it is not even signed.
     let mut bent = honest.clone();
     let middle = bent.len() / 2;
     bent[middle] ^= 1;
@@ -302,7 +302,7 @@ fn log_tells_every_version_and_nothing_false() {
 }
 
 #[test]
-fn diff_tells_what_a_rehearsal_told() {
+fn diff_shows_the_same_as_a_dry_run() {
     let home = Home::new();
     let source = home.source(&home.published(), "repo");
     let refused = home.run(&["diff", &source]).ends(10);
@@ -341,7 +341,7 @@ fn diff_tells_what_a_rehearsal_told() {
         assert_eq!(diff.field(field), rehearsed.field(field), "{field}");
     }
     assert_eq!((diff.field("old"), diff.field("new")), (1.into(), 2.into()));
-    // The other way round, what was added was removed; a version is no difference from itself.
+    // In the other direction, added becomes removed. A version does not differ from itself.
     let back = home.run(&["--json", "diff", &source, "2", "1"]).ends(0);
     assert_eq!(back.field("changed"), diff.field("changed"));
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Repositories over HTTP by the real binary: from `bulla serve --http` and from nginx, with and
-//! without TLS, through a proxy; and what a person is told when a web server is none for this.
+//! Repositories over HTTP with the real binary: from `bulla serve --http` and nginx, with and without TLS,
+//! through a proxy; and the errors for web servers that cannot be used.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use crate::support::{Home, damage_largest};
 use sim::nginx::{Identity, Nginx, Setup};
 
-/// A `bulla serve --http` and what it said.
+/// A `bulla serve --http` and its addresses.
 struct Serving {
     child: Child,
     sources: Vec<String>,
@@ -37,12 +37,12 @@ fn serve(home: &Home, volume: &str) -> Serving {
 }
 
 #[test]
-fn what_is_served_over_http_is_read_like_anything_else() {
+fn volumes_over_http_are_read_like_others() {
     let home = Home::new();
     let volume = home.published();
     let serving = serve(&home, &volume);
     let big = std::fs::read(home.path("tree/sub/deep/big")).unwrap();
-    // As it is announced, and without the volume's directory.
+    // With the announced URL, and without the volume's directory.
     let whole = serving.sources[1].clone();
     let short = whole.rsplit_once('/').unwrap().0.to_owned();
     for source in [&whole, &short] {
@@ -55,17 +55,17 @@ fn what_is_served_over_http_is_read_like_anything_else() {
     }
     home.run(&["extract", &whole, "copy"]).ends(0);
     assert_eq!(std::fs::read(home.path("copy/sub/deep/big")).unwrap(), big);
-    // A mirror on the web beside a place that is not there.
+    // A web server as mirror of a location that does not exist.
     let nowhere = format!("{volume}@bulla://127.0.0.1:9");
     let location = whole.split_once('@').unwrap().1;
     home.run(&["verify", &nowhere, "--mirror", location])
         .ends(0);
-    // Who names no volume is told which one the place claims.
+    // Without a volume id, the error names the one that the location claims to have.
     for location in [location, short.split_once('@').unwrap().1] {
         let told = home.run(&["ls", location]).ends(2);
         assert!(told.err.contains(&volume), "{}", told.err);
     }
-    // A version published meanwhile is read.
+    // A version that was published in the meantime is read.
     std::fs::write(home.path("tree/new"), b"new\n").unwrap();
     home.publish().ends(0);
     assert_eq!(home.run(&["cat", &whole, "new"]).ends(0).out, "new\n");
@@ -87,7 +87,7 @@ fn authority(home: &Home) -> Identity {
 }
 
 #[test]
-fn tls_is_believed_by_authority_or_not_needed() {
+fn tls_is_verified_by_an_authority_or_not_at_all() {
     let home = Home::new();
     let volume = home.published();
     let setup = Setup {
@@ -123,7 +123,7 @@ fn tls_is_believed_by_authority_or_not_needed() {
 }
 
 #[test]
-fn a_web_server_that_is_none_for_this_is_told_from_one_that_lies() {
+fn unusable_and_lying_web_servers_have_different_errors() {
     let home = Home::new();
     let volume = home.published();
     let Some(nginx) = Nginx::start(&home.path("repo"), Setup::default()) else {

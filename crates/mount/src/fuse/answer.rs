@@ -16,11 +16,11 @@ pub enum Answer<T, E> {
     Later(Later<T, E>),
 }
 
-/// An answer that has to be waited for.
+/// An answer that comes later.
 pub struct Later<T, E> {
     pub(super) work: Pin<Box<dyn Future<Output = Result<T, E>> + Send>>,
     pub(super) deadline: Instant,
-    /// What is answered if the deadline passes or the mount is unmounted first.
+    /// The error to answer if the deadline passes or the mount is unmounted first.
     pub(super) at_deadline: E,
     /// Whether the wait ends early when the caller has a signal pending or the mount is unmounted.
     pub(super) interruptible: bool,

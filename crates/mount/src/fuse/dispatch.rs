@@ -29,7 +29,7 @@ use super::request::{
 pub struct Dispatch<F> {
     file_system: Arc<F>,
     parking: Parking,
-    /// Whether the kernel does without OPEN, as the file system wished.
+    /// Whether the kernel does without OPEN, because the file system asked for that.
     no_open: bool,
 }
 
@@ -97,7 +97,7 @@ impl<F: FileSystem> Dispatch<F> {
     }
 }
 
-/// Tells the file system of an error, and makes it an errno.
+/// Reports an error to the file system, and converts it to an errno.
 fn told<F: FileSystem, T>(
     file_system: &F,
     about: About,
@@ -113,7 +113,7 @@ impl<F: FileSystem> Filesystem for Dispatch<F> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let features = self.file_system.features();
         let granted = features.flags & config.capabilities();
-        // Only what the kernel has is asked for, so it cannot be refused.
+        // Only flags that the kernel has are requested, so it does not refuse them.
         let _ = config.add_capabilities(granted);
         self.no_open = granted.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         let _ = config.set_max_write(features.max_request_bytes.max(4096));
@@ -302,7 +302,7 @@ impl<F: FileSystem> Filesystem for Dispatch<F> {
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if self.no_open {
-            // Told once, the kernel opens by itself from then on, and keeps pages.
+            // After one such answer the kernel opens files by itself, and keeps their pages.
             return reply.error(Errno::ENOSYS);
         }
         let answer = self.file_system.open(&caller(request), inode, flags);

@@ -1,5 +1,5 @@
-//! Why a file system refuses a request. Inside a file system errors are typed; `dispatch` turns them
-//! into an errno when it answers the kernel, and nothing else does.
+//! Errors by which a file system refuses a request. Inside a file system errors are typed; only `dispatch`
+//! turns them into an errno, when it answers the kernel.
 
 use fuser::Errno;
 
@@ -73,7 +73,7 @@ pub enum Error {
     /// EOPNOTSUPP: this call with these arguments; the kernel asks again.
     #[error("operation not supported")]
     NotSupported,
-    /// EAGAIN: a lock is held by somebody else, and the caller does not wait.
+    /// EAGAIN: another owner holds the lock, and the caller does not wait.
     #[error("would block")]
     WouldBlock,
     /// EDEADLK
@@ -83,7 +83,7 @@ pub enum Error {
     #[error("no lock before the deadline")]
     NoLock,
     /// EINTR: the caller has a signal pending. Without one it must not be answered to SETLKW: the kernel
-    /// makes ERESTARTSYS of it, which without a signal reaches the program as errno 512.
+    /// turns it into ERESTARTSYS, which without a signal reaches the program as errno 512.
     #[error("interrupted")]
     Interrupted,
     /// EIO: the answer did not come before the deadline.

@@ -1,8 +1,8 @@
 //! The interface that a file system implements to be mounted. One method for each request of the
 //! kernel; the numbering, caching and life cycle rules are those of FUSE (libfuse's low-level API).
 //!
-//! Defaults make a read-only file system short: what changes something is EROFS, what is optional is
-//! ENOSYS, after which the kernel does without it.
+//! Defaults make a read-only file system short: requests that change something are answered EROFS, optional
+//! ones ENOSYS, after which the kernel does without them.
 
 use fuser::{FileHandle, FileType, INodeNo, InitFlags, LockOwner, OpenFlags};
 
@@ -13,14 +13,14 @@ use super::request::{
     Lookup, NewName, Opened, Read, Release, Rename, Seek, SetXattr, Statistics, Write,
 };
 
-/// A file system. Methods are called by several threads at once and must not block: what cannot be
-/// answered from memory (or a local disk) is answered [`Answer::Later`].
+/// A file system. Methods are called by several threads at once and must not block: a request that cannot be
+/// answered from memory (or a local disk) is answered by [`Answer::Later`].
 ///
 /// Names are single path components, neither empty nor `.` nor `..`, without `/` and NUL; the kernel
-/// sees to that. Inode numbers come from the file system's own answers, but a number may have been
+/// ensures that. Inode numbers come from the file system's own answers, but a number may have been
 /// forgotten: [`Error::StaleInode`]. The root is number 1 and is never forgotten.
 pub trait FileSystem: Send + Sync + Sized + 'static {
-    /// What requests fail with.
+    /// The error of a request.
     type Error: Refusal;
     /// The answer to READDIR and READDIRPLUS.
     type Listing: Listing<Self>;
@@ -44,8 +44,8 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
     /// Finds `name` in a directory.
     fn lookup(&self, by: &Caller, parent: INodeNo, name: &[u8]) -> Answer<Lookup, Self::Error>;
 
-    /// The kernel dropped `lookups` of the look-ups that it was answered for `inode`. A file without
-    /// look-ups and without names can go.
+    /// The kernel dropped `lookups` of the look-ups of `inode` that it had been given. A file without
+    /// look-ups and without names can be removed.
     fn forget(&self, inode: INodeNo, lookups: u64) {
         let _ = (inode, lookups);
     }
@@ -130,7 +130,7 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
     }
 
     /// Opens a file. O_CREAT and O_EXCL are done already, O_TRUNC too unless the file system asked
-    /// for `FUSE_ATOMIC_O_TRUNC`. Not called where the kernel does without ([`Features::flags`]).
+    /// for `FUSE_ATOMIC_O_TRUNC`. Not called if the kernel does without ([`Features::flags`]).
     fn open(&self, by: &Caller, inode: INodeNo, flags: OpenFlags) -> Answer<Opened, Self::Error> {
         let _ = (by, inode, flags);
         Answer::Now(Ok(Opened::new(0)))
@@ -156,7 +156,7 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
         Error::ReadOnly.into()
     }
 
-    /// A descriptor of an open file is closed: errors of earlier writes are told here, and the locks
+    /// A descriptor of an open file is closed: errors of earlier writes are reported here, and the locks
     /// of `owner` by `fcntl` end.
     fn flush(
         &self,
@@ -181,7 +181,7 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
         Answer::Now(Ok(()))
     }
 
-    /// The last descriptor and mapping of an open file is gone. Nobody sees an error.
+    /// The last descriptor and mapping of an open file is gone. No program sees an error of this.
     fn release(&self, by: &Caller, release: &Release) -> Answer<(), Self::Error> {
         let _ = (by, release);
         Answer::Now(Ok(()))
@@ -198,9 +198,9 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
         Answer::Now(Ok(Opened::new(0)))
     }
 
-    /// Entries of an open directory from position `offset` on. 0 is the beginning; every other
-    /// position is one that an entry was answered with, and means the same entry as long as the
-    /// directory is open, also when other entries come and go.
+    /// Entries of an open directory from position `offset` on. 0 is the beginning. Every other position
+    /// came with an entry of an earlier answer; it means the same entry as long as the directory is open,
+    /// even if other entries are added and removed.
     fn readdir(
         &self,
         by: &Caller,
@@ -278,14 +278,14 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
         Error::NotImplemented.into()
     }
 
-    /// A lock that is in the way of the one described.
+    /// A lock that conflicts with the one described.
     fn getlk(&self, by: &Caller, lock: &LockRequest) -> Answer<Lock, Self::Error> {
         let _ = (by, lock);
         Error::NotImplemented.into()
     }
 
-    /// Sets, changes or takes away a lock. Where another is in the way: [`Error::WouldBlock`], or with
-    /// `wait` an [`Answer::wait`].
+    /// Sets, changes or removes a lock. If another lock conflicts: [`Error::WouldBlock`], or with `wait` an
+    /// [`Answer::wait`].
     fn setlk(&self, by: &Caller, lock: &LockRequest, wait: bool) -> Answer<(), Self::Error> {
         let _ = (by, lock, wait);
         Error::NotImplemented.into()
@@ -304,8 +304,7 @@ pub trait FileSystem: Send + Sync + Sized + 'static {
         Error::ReadOnly.into()
     }
 
-    /// Where the next data or the next hole begins. ENOSYS lets the kernel take the whole file for
-    /// data.
+    /// Offset of the next data or the next hole. After ENOSYS the kernel treats whole files as data.
     fn lseek(
         &self,
         by: &Caller,

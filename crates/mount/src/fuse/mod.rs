@@ -1,10 +1,10 @@
-//! FUSE for any file system: what stands between the kernel and a [`FileSystem`].
+//! FUSE for any file system: the layer between the kernel and a [`FileSystem`].
 //!
 //! From the kernel inwards: [`session`] mounts and unmounts; `dispatch` gets the kernel's requests
 //! from `fuser`, gives each to the file system as a typed [`request`], and sends the answer at once or,
-//! if it has to be waited for, from a task with a deadline (`parked`). [`notify`] tells the kernel that
-//! what it remembers is stale; [`table`] reads the mount table. Nothing here knows what a file system
-//! stores. Decision 0028.
+//! if it takes time, from a task with a deadline (`parked`). [`notify`] tells the kernel that cached names
+//! or data are stale; [`table`] reads the mount table. Nothing here knows what a file system stores.
+//! Decision 0028.
 
 pub mod answer;
 mod dispatch;

@@ -1,4 +1,4 @@
-//! Notifications to the kernel: that something it remembers is no longer so.
+//! Notifications to the kernel that something in its caches is stale.
 //!
 //! They take locks that the kernel holds while it waits for an answer (of the directory for an entry,
 //! of pages for an inode), so they must not be sent by the thread that handles a request about the
@@ -15,8 +15,8 @@ use fuser::INodeNo;
 /// `FUSE_NOTIFY_INC_EPOCH` of linux/fuse.h.
 const INC_EPOCH: i32 = 8;
 
-/// Sends notifications of one mount. All fail with `ENODEV` or the like once it is unmounted; what
-/// the kernel does not remember (any more) is no error.
+/// Sends notifications of one mount. All fail with `ENODEV` or the like once it is unmounted. It is not an
+/// error if the kernel does not have the entry in its caches.
 #[derive(Debug)]
 pub struct Notifier {
     device: File,
@@ -24,7 +24,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Through a descriptor of the session's device.
+    /// Sends through a descriptor of the session's device.
     pub(super) fn new(device: OwnedFd, fuser: fuser::Notifier) -> Self {
         Notifier {
             device: File::from(device),
@@ -32,9 +32,9 @@ impl Notifier {
         }
     }
 
-    /// Makes every remembered name stale (decision 0010): each is looked up again when it is next
-    /// used. Takes microseconds however many there are, and leaves pages of open files alone. Linux
-    /// 6.16; `fuser` does not have it.
+    /// Makes every cached name stale (decision 0010): each is looked up again when it is next used. Takes
+    /// microseconds, however many names there are, and does not affect pages of open files. Needs Linux
+    /// 6.16; `fuser` does not have this call.
     ///
     /// # Errors
     /// `EINVAL` from a kernel that does not know the call.
@@ -42,7 +42,7 @@ impl Notifier {
         (&self.device).write_all(&epoch_message())
     }
 
-    /// Makes a remembered name, or its remembered absence, stale.
+    /// Makes a cached name, or its cached absence, stale.
     ///
     /// # Errors
     /// The kernel's.
@@ -50,8 +50,8 @@ impl Notifier {
         self.fuser.inval_entry(parent, OsStr::from_bytes(name))
     }
 
-    /// As [`Notifier::invalidate_entry`] for a file that was removed elsewhere: watchers
-    /// (`inotify`) are told.
+    /// As [`Notifier::invalidate_entry`] for a file that was removed elsewhere: also notifies watchers
+    /// (`inotify`).
     ///
     /// # Errors
     /// The kernel's.
@@ -59,7 +59,7 @@ impl Notifier {
         self.fuser.delete(parent, child, OsStr::from_bytes(name))
     }
 
-    /// Drops remembered attributes of a file, not its pages.
+    /// Drops cached attributes of a file, not its pages.
     ///
     /// # Errors
     /// The kernel's.
@@ -67,7 +67,7 @@ impl Notifier {
         self.fuser.inval_inode(inode, -1, 0)
     }
 
-    /// Drops remembered attributes and the pages of a range; a `len` of 0 means to the end.
+    /// Drops cached attributes and the pages of a range; a `len` of 0 means to the end.
     ///
     /// # Errors
     /// The kernel's.

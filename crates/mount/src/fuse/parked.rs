@@ -1,5 +1,5 @@
-//! Requests that wait: each is a task of the runtime with a deadline, so that no thread of the mount
-//! ever waits and every caller is free at the latest at the deadline.
+//! Requests that wait: each is a task of the runtime with a deadline. So no thread of the mount waits, and
+//! every caller gets an answer at the deadline at the latest.
 //!
 //! A caller that is interrupted is found by its pending signals. The kernel reports interruptions as
 //! FUSE_INTERRUPT, but `fuser` 0.18 answers that with ENOSYS without showing it to the file system;
@@ -58,7 +58,7 @@ impl Parking {
         }
         let mut interruptions = self.interruptions.subscribe();
         self.runtime.spawn(async move {
-            // In this order: a wait that ends as it is interrupted has taken effect.
+            // In this order: a wait that ends at the moment of the interruption has taken effect.
             let result = tokio::select! {
                 biased;
                 result = later.work => result,
@@ -75,7 +75,7 @@ impl Parking {
 async fn signal_pending(pid: u32) {
     loop {
         tokio::time::sleep(SIGNAL_CHECK).await;
-        // Unreadable where the caller is in another PID namespace: then the deadline ends the wait.
+        // Unreadable if the caller is in another PID namespace; then the deadline ends the wait.
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
         if status.is_ok_and(|status| has_signal(&status)) {
             return;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_that_are_blocked_or_ignored_interrupt_nothing() {
+    fn blocked_and_ignored_signals_do_not_interrupt() {
         let status = |pending: &str, shared: &str, blocked: &str, ignored: &str| {
             format!(
                 "Name:\tx\nSigQ:\t1/9\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\n\

@@ -67,8 +67,8 @@ pub fn data(result: Result<Data, Errno>, reply: ReplyData) {
     }
 }
 
-/// Gives `send` the pieces as one slice. `fuser` takes no more, and memory that is new for each reply
-/// would be cleared by the kernel, page by page: each thread keeps a buffer.
+/// Gives `send` the pieces as one slice, because `fuser` takes only one. Each thread keeps a buffer: the
+/// kernel would clear new memory for each reply, page by page.
 fn joined(pieces: &[Bytes], send: impl FnOnce(&[u8])) {
     thread_local! {
         static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -155,7 +155,7 @@ pub fn lock_kind(kind: i32) -> Option<LockKind> {
     }
 }
 
-/// The mode of `fallocate`; `None` for what is not supported (collapse, insert, unshare).
+/// The mode of `fallocate`; `None` for modes that are not supported (collapse, insert, unshare).
 pub fn allocation(mode: i32) -> Option<Allocation> {
     const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
     let keep_size = mode & KEEP != 0;
@@ -194,7 +194,7 @@ pub fn corrected(time: SystemTime) -> SystemTime {
     time.checked_add(nanoseconds * 2).unwrap_or(time)
 }
 
-/// The answer that says "not there, and you may remember it": number 0.
+/// The answer that the name does not exist and that the kernel may cache this: number 0.
 const ABSENT: FileAttr = FileAttr {
     ino: INodeNo(0),
     size: 0,

@@ -1,6 +1,5 @@
-//! What the kernel asks and what it is answered, as typed values: the vocabulary of
-//! [`super::FileSystem`]. The data types of the protocol (attributes, flags, numbers) are those of
-//! `fuser`.
+//! Requests of the kernel and their answers as typed values: the vocabulary of [`super::FileSystem`]. The
+//! data types of the protocol (attributes, flags, numbers) are those of `fuser`.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -11,8 +10,8 @@ use fuser::{
     TimeOrNow,
 };
 
-/// Who makes a request. The kernel checks permissions itself (`default_permissions`); this is for
-/// the owner of new files and for waits that a signal ends.
+/// The process that makes a request. The kernel checks permissions itself (`default_permissions`); this is
+/// for the owner of new files and for waits that a signal ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// Effective user for file systems (`fsuid`).
@@ -23,19 +22,19 @@ pub struct Caller {
     pub pid: u32,
 }
 
-/// What a file system asks of the kernel when it is mounted.
+/// Features that a file system requests from the kernel when it is mounted.
 #[derive(Debug, Clone)]
 pub struct Features {
-    /// Wanted flags of FUSE_INIT. Each is set only if the kernel has it; [`super::FileSystem::init`]
-    /// is told which were. With `FUSE_NO_OPEN_SUPPORT` files are never opened at the file system.
+    /// Wanted flags of FUSE_INIT. Each is set only if the kernel has it; [`super::FileSystem::init`] gets
+    /// those that were set. With `FUSE_NO_OPEN_SUPPORT` the kernel sends no OPEN.
     ///
-    /// With `FUSE_FLOCK_LOCKS` set, `flock` comes as a lock request over the whole file that cannot
-    /// be told from one by `fcntl`: `fuser` 0.18 hides the flag. Without it the kernel keeps `flock`
-    /// itself, correctly within one machine.
+    /// With `FUSE_FLOCK_LOCKS` set, `flock` comes as a lock request over the whole file. It cannot be
+    /// distinguished from one by `fcntl`, because `fuser` 0.18 hides the flag. Without it the kernel keeps
+    /// `flock` itself, correctly within one machine.
     pub flags: InitFlags,
     /// Largest read or write, bytes.
     pub max_request_bytes: u32,
-    /// What the kernel may read ahead, bytes.
+    /// How much the kernel may read ahead, bytes.
     pub max_read_ahead_bytes: u32,
     /// Read-ahead and write-back requests that may be under way at once.
     pub max_background: u16,
@@ -61,19 +60,18 @@ impl Default for Features {
 pub struct Attributes {
     /// The attributes.
     pub attributes: FileAttr,
-    /// How long they hold.
+    /// How long they are valid.
     pub ttl: Duration,
 }
 
-/// A name that exists. Answering it counts as one look-up of its inode number, which a later FORGET
-/// takes back.
+/// A name that exists. The answer counts as one look-up of its inode number, until a FORGET takes it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Its attributes; the inode number is among them.
     pub attributes: FileAttr,
-    /// How long name and attributes hold.
+    /// How long name and attributes are valid.
     pub ttl: Duration,
-    /// Tells inodes apart that have the same number one after the other.
+    /// Distinguishes inodes that have the same number one after the other.
     pub generation: u64,
 }
 
@@ -82,7 +80,7 @@ pub struct Entry {
 pub enum Lookup {
     /// The name exists.
     Found(Entry),
-    /// It does not, and the kernel may remember that for so long.
+    /// It does not, and the kernel may cache that for this long.
     Absent(Duration),
 }
 
@@ -101,7 +99,7 @@ pub struct Changes {
     pub atime: Option<TimeOrNow>,
     /// Time of last modification.
     pub mtime: Option<TimeOrNow>,
-    /// Time of last change of attributes; only with the write-back cache, where the kernel keeps it.
+    /// Time of last change of attributes; only with the write-back cache, when the kernel keeps it.
     pub ctime: Option<SystemTime>,
     /// The open file through which the call came.
     pub handle: Option<FileHandle>,
@@ -139,7 +137,7 @@ pub struct Rename<'a> {
 /// An open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// What later requests name it by.
+    /// The handle by which later requests name it.
     pub handle: FileHandle,
     /// What the kernel may cache.
     pub flags: FopenFlags,
@@ -172,7 +170,7 @@ pub struct Read {
     pub owner: Option<LockOwner>,
 }
 
-/// The bytes that a READ is answered with, in pieces; less than asked for only at the end of the file.
+/// The bytes of an answer to READ, in pieces; fewer than requested only at the end of the file.
 pub type Data = Vec<Bytes>;
 
 /// WRITE.
@@ -216,7 +214,7 @@ pub enum LockKind {
     Read,
     /// Exclusive.
     Write,
-    /// None: to take a lock away, or as the answer that nothing is in the way.
+    /// None: removes a lock; as an answer, no lock conflicts.
     Unlock,
 }
 
@@ -227,7 +225,7 @@ pub struct LockRequest {
     pub inode: INodeNo,
     /// As it was opened.
     pub handle: FileHandle,
-    /// Who holds the lock: one for each process and file table (`fcntl`) or open file (`flock`).
+    /// The owner of the lock: one for each process and file table (`fcntl`) or open file (`flock`).
     pub owner: LockOwner,
     /// The bytes; the end is `i64::MAX` for "to the end of the file".
     pub range: RangeInclusive<u64>,
@@ -237,7 +235,7 @@ pub struct LockRequest {
     pub pid: u32,
 }
 
-/// The answer to GETLK: a lock in the way, or [`LockKind::Unlock`].
+/// The answer to GETLK: a conflicting lock, or [`LockKind::Unlock`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     /// Its bytes.
@@ -277,19 +275,19 @@ pub enum Seek {
 /// COPY_FILE_RANGE. Answered by the number of bytes copied.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyRange {
-    /// From which file,
+    /// The source file.
     pub from: INodeNo,
-    /// as it was opened,
+    /// Its handle.
     pub from_handle: FileHandle,
-    /// from which byte on.
+    /// First byte to copy.
     pub from_offset: u64,
-    /// To which file,
+    /// The target file.
     pub to: INodeNo,
-    /// as it was opened,
+    /// Its handle.
     pub to_handle: FileHandle,
-    /// to which byte.
+    /// Offset in the target, bytes.
     pub to_offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u64,
 }
 
@@ -309,15 +307,15 @@ pub enum SetXattr {
 pub struct Statistics {
     /// Size in units of `unit_bytes`.
     pub blocks: u64,
-    /// Of them free.
+    /// Free blocks.
     pub free: u64,
-    /// Of them free for ordinary users.
+    /// Free blocks for ordinary users.
     pub available: u64,
     /// Inodes.
     pub files: u64,
-    /// Of them free.
+    /// Free inodes.
     pub free_files: u64,
-    /// Size at which reading and writing is cheap, bytes.
+    /// Best size of reads and writes, bytes.
     pub best_bytes: u32,
     /// Longest name, bytes.
     pub longest_name: u32,

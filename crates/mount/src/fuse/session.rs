@@ -1,8 +1,8 @@
-//! A mount from its beginning to its end, whatever file system it shows.
+//! A mount of any file system, from its beginning to its end.
 //!
-//! [`Connection::open`] mounts and shakes hands with the kernel; [`Connection::serve`] begins to
-//! answer requests and returns when the mount answers. There is no fork: a command that wants to go on
-//! in the background starts itself anew and waits for word that this returned. A mount ends when it is
+//! [`Connection::open`] mounts and does the handshake with the kernel; [`Connection::serve`] begins to
+//! answer requests and returns when the mount answers. There is no fork: a command that goes on in the
+//! background starts itself as a new process and waits until that reports success. A mount ends when it is
 //! unmounted from outside, by [`Session::unmount`], or when [`Session`] is dropped; it never outlives
 //! its process.
 
@@ -29,12 +29,12 @@ const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// More threads than this only contend for the kernel's queue.
 const MAX_THREADS: usize = 8;
 
-/// How a directory shows a file system.
+/// Options of a mount, for any file system.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
     /// What the mount table shows as the source.
     pub source: String,
-    /// The kernel refuses writing by itself.
+    /// The kernel itself refuses writes.
     pub read_only: bool,
     /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
     pub allow_other: bool,
@@ -64,7 +64,7 @@ impl SessionOptions {
     }
 }
 
-/// A mount that the kernel knows and nobody serves yet.
+/// A mount that the kernel knows and that does not answer requests yet.
 pub struct Connection<F: FileSystem> {
     session: fuser::Session<Dispatch<F>>,
     notifier: Arc<Notifier>,
@@ -74,12 +74,12 @@ pub struct Connection<F: FileSystem> {
 }
 
 impl<F: FileSystem> Connection<F> {
-    /// Mounts `file_system` on `directory`. Must be called within a tokio runtime, which then serves
-    /// what is answered later.
+    /// Mounts `file_system` on `directory`. Must be called within a tokio runtime, which then serves the
+    /// requests that are answered later.
     ///
     /// # Errors
-    /// [`MountError::Directory`], [`MountError::Stale`], [`MountError::Busy`] for the directory's
-    /// fault, [`MountError::Refused`] when the kernel or `fusermount3` does not let us.
+    /// [`MountError::Directory`], [`MountError::Stale`], [`MountError::Busy`] if the directory cannot be
+    /// used, [`MountError::Refused`] when the kernel or `fusermount3` refuses.
     pub async fn open(
         file_system: Arc<F>,
         directory: &Path,
@@ -138,7 +138,7 @@ impl<F: FileSystem> Connection<F> {
             .name("bulla-mount".to_owned())
             .spawn(move || {
                 let result = session.run();
-                // Nobody may be waiting for the end.
+                // There may be no receiver any more.
                 let _ = end.send(result);
             })
             .map_err(refused)?;
@@ -157,7 +157,7 @@ impl<F: FileSystem> Connection<F> {
 #[derive(Debug)]
 pub struct Session {
     directory: PathBuf,
-    /// Which file system it is in the mount table, so that no other is taken away in its place.
+    /// Its device in the mount table, so that no other mount is unmounted by mistake.
     device: Option<String>,
     parking: Parking,
     ended: oneshot::Receiver<io::Result<()>>,
@@ -168,7 +168,7 @@ impl Session {
     /// [`Connection::serve`] in one.
     ///
     /// # Errors
-    /// As theirs.
+    /// Those of both.
     pub async fn mount<F: FileSystem>(
         file_system: Arc<F>,
         directory: &Path,
@@ -185,9 +185,8 @@ impl Session {
         &self.directory
     }
 
-    /// Takes the mount away at once, also while programs use it; they keep what they have open until
-    /// this process ends, but their waits for locks end. Doing it twice, or after somebody else did,
-    /// is no error.
+    /// Unmounts at once, even while programs use the mount. They keep their open files until this process
+    /// ends, but their waits for locks end. It is not an error if the mount has been unmounted before.
     ///
     /// # Errors
     /// [`MountError::Unmount`] when the system refuses.
@@ -222,8 +221,8 @@ impl Session {
         })
     }
 
-    /// Serves until the mount has ended or one of `signals` arrives, also one that arrived before this
-    /// was called: then it is unmounted first.
+    /// Serves until the mount has ended. Unmounts it when one of `signals` arrives, or has arrived before
+    /// this call.
     ///
     /// # Errors
     /// As [`Session::ended`] and [`Session::unmount`].
@@ -261,8 +260,8 @@ impl Drop for Session {
 /// Signals that ask a process to end: SIGTERM, SIGINT, SIGHUP. From [`Signals::listen`] on none of
 /// them ends the process by itself, and none is missed.
 ///
-/// A process that serves a mount listens *before* it mounts: a signal that meets it in between would
-/// end it with the mount in place, and a mount that nobody serves hangs over its directory.
+/// A process that serves a mount listens *before* it mounts. A signal in between would end the process and
+/// leave a dead mount on the directory.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -292,7 +291,8 @@ impl Signals {
     }
 }
 
-/// The directory, absolute. Refuses what is not a directory, and one that already has a mount of ours.
+/// The absolute path of the directory. Refuses a path that is not a directory, and one that already has a
+/// mount of ours.
 fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
     let fault = |source| MountError::Directory {
         directory: directory.to_owned(),
@@ -303,7 +303,7 @@ fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
         .map_err(fault)?
         .is_some_and(|line| line.is_ours())
     {
-        // Unlike attributes, this is never answered from the kernel's memory.
+        // Unlike attributes, this is never answered from the kernel's caches.
         return Err(match rustix::fs::statfs(&place) {
             Err(Errno::NOTCONN) => MountError::Stale {
                 directory: directory.to_owned(),
@@ -326,7 +326,7 @@ fn config(options: &SessionOptions) -> Config {
         // The kernel checks permissions by the attributes that it is given.
         MountOption::DefaultPermissions,
         MountOption::FSName(options.source.clone()),
-        // As a kernel option, so that it is shown whoever mounts.
+        // As a kernel option, so that it is shown for mounts of root and of other users.
         MountOption::CUSTOM(format!("subtype={}", table::SUBTYPE)),
         if options.read_only {
             MountOption::RO
@@ -351,8 +351,8 @@ fn config(options: &SessionOptions) -> Config {
     };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let threads = if options.threads == 0 {
-        // Two also on one core, where it costs nothing that can be measured: reading a local
-        // repository waits for the disk.
+        // At least two, even on one core, because reading a local repository waits for the disk. The
+        // cost of the second is not measurable.
         cores.max(2)
     } else {
         options.threads

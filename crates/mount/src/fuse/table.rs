@@ -25,7 +25,7 @@ pub struct Line {
     pub kind: String,
     /// Its source, such as `bulla#vol1…`.
     pub source: String,
-    /// The user who mounted it, if the options tell.
+    /// The user who mounted it, if the options contain it.
     pub user: Option<u32>,
 }
 
@@ -51,9 +51,9 @@ impl Line {
     pub fn life(&self, patience: Duration) -> Life {
         let directory = self.directory.clone();
         let (send, receive) = mpsc::sync_channel(1);
-        // If the mount is stuck, the thread stays behind: such a call cannot be cancelled.
+        // If the mount hangs, this thread hangs too: such a call cannot be cancelled.
         let ask = move || send.send(rustix::fs::statfs(&directory).err());
-        // Without a thread nothing answers, which is reported as silence.
+        // If no thread can be started, the mount counts as silent.
         drop(std::thread::Builder::new().spawn(ask));
         match receive.recv_timeout(patience) {
             Ok(Some(Errno::NOTCONN)) => Life::Dead,
@@ -90,7 +90,7 @@ pub fn ours() -> io::Result<Vec<Line>> {
 /// a mount that no longer answers.
 ///
 /// # Errors
-/// When the directory above it is not there.
+/// When the directory above it does not exist.
 pub fn absolute(directory: &Path) -> io::Result<PathBuf> {
     let full = std::path::absolute(directory)?;
     match (full.parent(), full.file_name()) {
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn short_lines_are_passed_over() {
+    fn short_lines_are_skipped() {
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"42 27 0:39 / /mnt ro"), None);
     }
 
     #[test]
-    fn what_is_mounted_is_found() {
-        // Not the root, which is no mount of its own in a chroot.
+    fn an_existing_mount_is_found() {
+        // Not the root: in a chroot it is not a mount.
         assert!(find(Path::new("/proc")).unwrap().is_some());
         assert!(find(Path::new("/no/such/mount")).unwrap().is_none());
     }

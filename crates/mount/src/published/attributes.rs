@@ -1,4 +1,4 @@
-//! From a published inode to what `stat` shows (docs/semantics.md, *Attributes*).
+//! Converts a published inode to the attributes of `stat` (docs/semantics.md, *Attributes*).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// The owners that the option means in this process.
+    /// The owners under this option, for this process.
     pub fn new(ownership: Ownership) -> Self {
         let uid = rustix::process::getuid().as_raw();
         let gid = rustix::process::getgid().as_raw();
@@ -55,7 +55,7 @@ pub fn of(inode: &Inode, number: u64, owners: &Owners) -> FileAttr {
         blocks: blocks(inode),
         atime: mtime,
         mtime,
-        // Never published: it would not survive a copy.
+        // The change time is not published: it would not survive a copy.
         ctime: mtime,
         crtime: UNIX_EPOCH,
         kind: kind(inode.kind()),
@@ -90,8 +90,8 @@ fn links(inode: &Inode) -> u32 {
     }
 }
 
-/// Units of 512 bytes. Where the holes are would take the whole array tree to know, so a file with
-/// holes shows as if it had none; `SEEK_HOLE` finds them.
+/// Units of 512 bytes. Only a walk of the whole array tree would show the holes, so a file with holes counts
+/// as one without; `SEEK_HOLE` finds them.
 fn blocks(inode: &Inode) -> u64 {
     match inode.kind() {
         FileKind::Regular | FileKind::Symlink => inode.size.div_ceil(512),

@@ -1,4 +1,4 @@
-//! Why a request on a published volume fails. Tampering is logged with path, block and replica; the
+//! Errors of requests on a published volume. Tampering is logged with path, block and replica; the
 //! program gets EIO, and ENOENT only for a name that is proved absent.
 
 use fuser::Errno;
@@ -11,9 +11,9 @@ use crate::fuse::{Error, Refusal};
 /// Why a request fails.
 #[derive(Debug)]
 pub enum Failure {
-    /// The volume's reader refused, or could not.
+    /// The volume's reader failed.
     Read(VolumeError),
-    /// An error that needs no reader to be known.
+    /// An error that does not come from the reader.
     Plain(Error),
 }
 
@@ -32,7 +32,7 @@ impl From<ReadError> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            // Counted and logged as what it is: no replica answered.
+            // Counted and logged as an outage: no replica answered.
             Error::TimedOut => {
                 let cause = "it did not come before the deadline";
                 Failure::Read(VolumeError::unavailable("the answer", cause))
@@ -72,7 +72,7 @@ impl Failure {
             Some(Class::Unsupported) => {
                 tracing::warn!(operation, path = path(), %error, "of a later bulla");
             }
-            // `freshness` tells it once, when it happens.
+            // `freshness` logs the expiry once, when it happens.
             Some(Class::Expired) => tracing::debug!(operation, path = path(), %error),
             None => tracing::debug!(operation, path = path(), %error),
         }

@@ -1,4 +1,4 @@
-//! Counts what went wrong in a mount, for [`super::report`].
+//! Counts failures in a mount, for [`super::report`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -89,7 +89,7 @@ impl Faults {
 pub struct Refresh {
     /// When, by the wall clock.
     pub at: std::time::SystemTime,
-    /// What was wrong, if it failed.
+    /// The error, if it failed.
     pub error: Option<VolumeError>,
 }
 

@@ -1,4 +1,4 @@
-//! A published volume as a read-only [`FileSystem`]. What would change it is EROFS, by the trait's
+//! A published volume as a read-only [`FileSystem`]. Requests that would change it are EROFS by the trait's
 //! defaults.
 //!
 //! A request that can be answered from memory (or a local repository) is answered at once. One that
@@ -63,7 +63,7 @@ impl FileSystem for Published {
     fn features(&self) -> Features {
         let defaults = Features::default();
         Features {
-            // OPEN would say nothing: a number stands for content.
+            // OPEN is not needed: a file number always stands for the same content.
             flags: defaults.flags | InitFlags::FUSE_NO_OPEN_SUPPORT,
             max_read_ahead_bytes: self.read_ahead_bytes,
             ..defaults
@@ -113,13 +113,13 @@ impl FileSystem for Published {
     }
 
     fn flush(&self, _: &Caller, _: INodeNo, _: FileHandle, _: LockOwner) -> Answer<(), Failure> {
-        // Told once, the kernel no longer asks: there is nothing to write.
+        // There is nothing to write. After one such answer the kernel no longer asks.
         Error::NotImplemented.into()
     }
 
     fn opendir(&self, _: &Caller, inode: INodeNo, _: OpenFlags) -> Answer<Opened, Failure> {
         self.answer(move |core, how| async move {
-            // No flags: the kernel must not keep a listing beyond this one open.
+            // No flags: the kernel must not keep the listing after the directory is closed.
             core.open_directory(inode.0, how).await.map(Opened::new)
         })
     }
@@ -140,8 +140,8 @@ impl FileSystem for Published {
     }
 
     fn statfs(&self, _: &Caller, _: INodeNo) -> Answer<Statistics, Failure> {
-        // What the publisher signed: only a walk of the whole tree would tell whether it is so. Nothing
-        // is free, nothing can be made.
+        // The totals that the publisher signed; only a walk of the whole tree could check them. No space
+        // and no inodes are free.
         let totals = self.core.view().snapshot.record().totals;
         let unit_bytes = attributes::STATFS_UNIT_BYTES;
         Answer::Now(Ok(Statistics {

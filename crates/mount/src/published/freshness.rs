@@ -1,9 +1,9 @@
-//! Adopts newer versions, and makes the kernel forget names when a statement expires (SFSRO 3.4;
+//! Adopts newer versions, and makes the kernel drop cached names when a statement expires (SFSRO 3.4;
 //! decision 0010).
 //!
-//! An update swaps the root, then makes every name that the kernel remembers stale with one call.
-//! Between the two, a few microseconds, a path may resolve through names of both versions; no file is
-//! ever of both. Nothing waits for an invalidation. Relies on [`crate::fuse::Notifier`].
+//! An update swaps the root, then makes every name in the kernel's cache stale with one call. Between the
+//! two, for a few microseconds, a path may resolve through names of both versions; the content of a file is
+//! always of one. Nothing waits for an invalidation. Relies on [`crate::fuse::Notifier`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::fuse::Notifier;
 use crate::published::nodes::{Node, Nodes};
 use crate::published::operations::Core;
 
-/// The clock is read at least this often, because it may jump (suspend, or somebody sets it).
+/// The clock is read at least this often, because it may jump (after a suspend, or when it is set).
 const TICK: Duration = Duration::from_secs(5);
 /// Longest pause after a failed refresh.
 const RETRY: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ const MAX_FETCHED_AHEAD: usize = 64;
 pub struct Keeper {
     core: Arc<Core>,
     notifier: Arc<Notifier>,
-    /// Whether the kernel can be told that names are stale.
+    /// Whether the kernel can be notified that names are stale.
     can_recall: bool,
     refresh: Duration,
     /// The expiry that was logged last, so that each is logged once.
@@ -102,7 +102,7 @@ impl Keeper {
         if self.told_expiry_of == Some(until) {
             return TICK;
         }
-        // Both are in whole seconds, rounded down: there may be a second less than it looks.
+        // Both are in whole seconds, rounded down, so the real time left may be a second less.
         let left = until
             .saturating_sub(self.core.volume.now())
             .saturating_sub(1);
@@ -120,7 +120,7 @@ impl Keeper {
             volume = %self.core.volume.id(),
             ended = fresh_until,
             until = self.core.view().snapshot.valid_until(),
-            "the statement has ended and nothing newer was found: the grace period keeps the volume readable"
+            "the statement expired and nothing newer was found: the grace period keeps the volume readable"
         );
     }
 
@@ -187,7 +187,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes the kernel ask again for every name and for the attributes of directories.
+    /// Makes the kernel look up every name again, and the attributes of directories.
     async fn recall(&self) {
         if !self.can_recall {
             return;
@@ -195,9 +195,9 @@ impl Keeper {
         let made_stale = self.notifier.increment_epoch();
         let (core, notifier) = (self.core.clone(), self.notifier.clone());
         let attributes = tokio::task::spawn_blocking(move || {
-            // Directories that programs stand in or hold open are not looked up again.
+            // Working directories and open directories are not looked up again.
             for node in core.nodes.directories() {
-                // Fails where the kernel has forgotten it in the meantime: then nothing is to do.
+                // Fails if the kernel has dropped it in the meantime; then there is nothing to do.
                 let _ = notifier.invalidate_attributes(INodeNo(node.number()));
             }
         });
@@ -215,8 +215,8 @@ impl Keeper {
     }
 }
 
-/// The directories in use. A new version is adopted only when they can be fetched, so that a replica
-/// which announces a version and withholds its blocks does not take away the old one.
+/// The directories in use. A new version is adopted only when they can be fetched: a replica that announces
+/// a version and withholds its blocks does not take away the old one.
 struct InUse<'a>(&'a Core);
 
 impl Demands for InUse<'_> {

@@ -22,7 +22,7 @@ pub enum Inside<'a> {
     Child(&'a Inode),
 }
 
-/// Entries that one READDIR may be answered with.
+/// Entries for the answer to one READDIR.
 pub struct Listing {
     directory: Arc<OpenDirectory>,
     offset: u64,
@@ -98,8 +98,8 @@ impl Listing {
     }
 }
 
-/// Counts a listed name as looked up. A name of an older version gets no time to live: the kernel would
-/// otherwise take it for one of the newest version.
+/// Counts a listed name as looked up. A name of an older version gets a time to live of zero, because the
+/// kernel would otherwise use it as one of the newest version.
 pub fn entered(
     core: &Core,
     directory: &OpenDirectory,

@@ -2,8 +2,8 @@
 //!
 //! `file_system` implements [`crate::fuse::FileSystem`]; `operations` says what each request means,
 //! on top of [`nodes`] (inode numbers) and `volume::Snapshot` (verified reading). `freshness` adopts
-//! newer versions and makes the kernel forget names when a statement expires. [`report`] tells the
-//! state of a mount. What a program may rely on stands in docs/semantics.md.
+//! newer versions and makes the kernel drop cached names when a statement expires. [`report`] gives the
+//! state of a mount. docs/semantics.md says what a program may rely on.
 
 mod attributes;
 mod directory;

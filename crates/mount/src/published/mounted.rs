@@ -28,8 +28,8 @@ pub struct Mounted {
 /// runtime, which then serves requests that need a network.
 ///
 /// # Errors
-/// [`MountError::Directory`], [`MountError::Stale`], [`MountError::Busy`] for the directory's fault,
-/// [`MountError::Refused`] when the kernel or `fusermount3` does not let us.
+/// [`MountError::Directory`], [`MountError::Stale`], [`MountError::Busy`] if the directory cannot be used,
+/// [`MountError::Refused`] when the kernel or `fusermount3` refuses.
 pub async fn mount(
     volume: Arc<Volume>,
     directory: &Path,
@@ -48,7 +48,7 @@ pub async fn mount(
     };
     let connection = Connection::open(Arc::new(published), directory, session_options).await?;
     let notifier = connection.notifier();
-    // A kernel that does not know the call says so, and one that does has nothing to forget yet.
+    // A test whether the kernel knows the call. It has no cached names yet.
     let can_recall =
         options.name_caching == NameCaching::Automatic && notifier.increment_epoch().is_ok();
     if can_recall {

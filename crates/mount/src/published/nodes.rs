@@ -1,11 +1,11 @@
-//! Inode numbers and the files that they stand for (SFSRO 3.4.2).
+//! Inode numbers, and the files that they stand for (SFSRO 3.4.2).
 //!
-//! A *directory* number stands for a path; at an update it is bound to what the new version has
-//! there. A *file* number stands for (path or hard-link set, content): equal files at two paths stay
-//! two files, and a file that is open while its path gets other content keeps its number, its inode
-//! and its bytes. A number is the beginning of a keyed hash of the file's identity, so it is the same
-//! after an update, after the kernel forgot it, and in the next mount; two live identities never share
-//! one. An entry leaves the table when the kernel forgets the number.
+//! A *directory* number stands for a path; at an update it is bound to the directory that the new version
+//! has at that path. A *file* number stands for (path or hard-link set, content): equal files at two paths
+//! are two files, and a file that is open while its path gets other content keeps its number, its inode and
+//! its bytes. A number is the beginning of a keyed hash of the file's identity, so it is the same after an
+//! update, after the kernel forgot it, and in the next mount; two live identities never share one. An entry
+//! leaves the table when the kernel forgets the number.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -17,7 +17,7 @@ use trust::inode::{Content, FileContent, FileKind, Inode};
 /// The number of the mount's root, given by the protocol.
 pub const ROOT: u64 = 1;
 const SHARDS: usize = 64;
-/// Looked-up names that are remembered for an opaque directory.
+/// Most looked-up names that are remembered for an opaque directory.
 const MAX_SEEN_NAMES: usize = 1 << 16;
 
 /// Hash of the file that a number stands for.
@@ -45,7 +45,7 @@ enum NodeKind {
 pub struct Binding {
     /// Which version, counted by the mount.
     pub serial: u64,
-    /// The directory; `None` where that version has none at the path.
+    /// The directory; `None` if that version has none at the path.
     pub inode: Option<Arc<Inode>>,
 }
 
@@ -137,7 +137,7 @@ pub struct Nodes {
 #[derive(Debug)]
 struct Slot {
     node: Arc<Node>,
-    /// Look-ups that the kernel has been answered and has not forgotten.
+    /// Look-ups that the kernel was given and has not forgotten.
     lookups: u64,
 }
 
@@ -218,7 +218,7 @@ impl Nodes {
             slot.lookups = slot.lookups.saturating_sub(lookups);
             if slot.lookups == 0 {
                 let slot = occupied.remove();
-                // Dropping a node may drop its parents: not under the lock.
+                // Dropping a node may drop its parents, which must not happen under the lock.
                 drop(shard);
                 drop(slot);
             }
@@ -332,7 +332,7 @@ fn update_content(hash: &mut blake3::Hasher, content: &Content) {
 fn candidate(identity: &Identity, turn: u64) -> u64 {
     let mut first = [0; 8];
     first.copy_from_slice(&identity[..8]);
-    // Turns lie far apart, so that one collision does not lead to the next.
+    // Candidates lie far apart, so that one collision does not lead to another.
     let number = u64::from_le_bytes(first).wrapping_add(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     if number <= ROOT {
         number.wrapping_add(2)
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn hard_links_are_one_file_and_its_content_tells_versions_apart() {
+    fn hard_links_are_one_file_for_each_content() {
         let (nodes, root) = nodes();
         let linked = |text| Inode {
             links: 2,
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn forgetting_by_count_bounds_the_table() {
+    fn nodes_leave_the_table_when_all_look_ups_are_forgotten() {
         let (nodes, root) = nodes();
         let number = nodes.enter(&root, b"f", file("x"), 1).number();
         nodes.enter(&root, b"f", file("x"), 1);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_for_people() {
+    fn paths_in_logs_are_printable() {
         let (nodes, root) = nodes();
         let d = nodes.enter(&root, b"d", directory(), 1);
         let f = nodes.enter(&d, b"f", file("x"), 1);

@@ -1,4 +1,4 @@
-//! What each request means on a published volume (docs/semantics.md).
+//! The meaning of each request on a published volume (docs/semantics.md).
 //!
 //! Every operation that may have to wait is an async fn with a `Fetch`. `file_system` first drives it
 //! under `Fetch::Cached`, where it never waits; if something is not cached, it starts the operation
@@ -25,7 +25,7 @@ use crate::published::view::View;
 
 /// How long the kernel may believe a name or attributes while the statement is valid.
 const LONG: Duration = Duration::from_secs(24 * 3600);
-/// The same where the kernel cannot be notified that they are stale.
+/// The same if the kernel cannot be notified that they are stale.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// The mounted volume: everything that requests share.
@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// The newest version, valid or not: open files read on.
+    /// The newest version, valid or not: open files stay readable.
     pub fn view(&self) -> Arc<View> {
         self.view
             .read()
@@ -191,8 +191,8 @@ impl Core {
         attributes
     }
 
-    /// GETATTR. A known file answers after the statement has expired too: it is open, because otherwise
-    /// the kernel looks its name up first.
+    /// GETATTR. Works for a known file even after the statement has expired: such a file is open, because
+    /// for others the kernel looks the name up first.
     pub async fn attributes(&self, number: u64, how: Fetch) -> Result<Attributes, Failure> {
         let node = self.node(number)?;
         let (inode, view) = match node.file() {
@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    /// READ: bytes of the content that the number stands for, whichever version is adopted now.
+    /// READ: bytes of the content that the number stands for, independent of the version adopted now.
     pub async fn read(
         &self,
         number: u64,

@@ -19,7 +19,7 @@ pub enum Ownership {
     Published,
 }
 
-/// How the kernel forgets names when a new version is adopted (decision 0010).
+/// How names leave the kernel's cache when a new version is adopted (decision 0010).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameCaching {
     /// By one call that makes all cached names stale, on kernels that have it (Linux 6.16); else as
@@ -49,7 +49,7 @@ pub struct MountOptions {
     /// What the kernel reads ahead for sequential readers, bytes. More than 128 KiB takes effect
     /// only when root mounts.
     pub read_ahead_bytes: u32,
-    /// How names are forgotten.
+    /// How names leave the kernel's cache.
     pub name_caching: NameCaching,
 }
 

@@ -1,5 +1,5 @@
-//! The state of a mount, for `bulla status` and metrics. A report is made on request from counters
-//! that exist anyway, some of them in `reader::Blocks`, `store::mirrors` and `store::cache`.
+//! The state of a mount, for `bulla status` and metrics. A report is made on request from existing counters,
+//! some of them in `reader::Blocks`, `store::mirrors` and `store::cache`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub struct Report {
     pub directory: PathBuf,
     /// The version that programs see.
     pub version: u64,
-    /// Since when the version's statement holds, unix seconds.
+    /// Begin of validity of the version's statement, unix seconds.
     pub signed_unix_s: u64,
-    /// Until when it holds, unix seconds.
+    /// End of validity, unix seconds.
     pub valid_until_unix_s: u64,
     /// The mount's own time, unix seconds: it never goes back.
     pub now_unix_s: u64,
@@ -33,13 +33,13 @@ pub struct Report {
     pub known_files: usize,
     /// State of each mirror, in the order in which they were given.
     pub mirrors: Vec<Status>,
-    /// Memory that checked blocks take, and may take, bytes.
+    /// Memory that verified blocks use, and its limit, bytes.
     pub memory_bytes: (u64, u64),
     /// The cache on disk.
     pub disk: Option<Disk>,
-    /// What was fetched.
+    /// Counters of fetched blocks.
     pub fetches: Fetches,
-    /// Requests that failed, by the kind of error, as it is called everywhere.
+    /// Requests that failed, by the product-wide name of the error.
     pub errors: Vec<(&'static str, u64)>,
     /// How often a newer version was looked for, and how often that failed.
     pub refreshes: (u64, u64),
@@ -50,7 +50,7 @@ pub struct Report {
 /// Counters of fetched blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetches {
-    /// Requests for blocks, hedges apart.
+    /// Requests for blocks, without hedges.
     pub requests: u64,
     /// Blocks wanted and received.
     pub fetched: u64,
@@ -81,7 +81,7 @@ pub struct Disk {
     pub written: u64,
     /// Blocks for which there was no room.
     pub refused: u64,
-    /// Blocks that were not what their names say.
+    /// Blocks that did not match their handles.
     pub damaged: u64,
     /// Blocks removed to make room.
     pub evicted: u64,

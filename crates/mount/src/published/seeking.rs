@@ -8,8 +8,8 @@ use crate::fuse::request::Seek;
 use crate::published::failure::Failure;
 use crate::published::operations::Core;
 
-/// Bytes of a file that one step examines: as many as one read, so that extents of one byte each,
-/// which a publisher may sign, take no more memory than in a read.
+/// Bytes of a file that one step examines: as many as one read. So a file of extents of one byte each, which
+/// a publisher may sign, takes no more memory than in a read.
 const STEP_BYTES: u64 = 1 << 20;
 /// Steps between two looks at the deadline.
 const STEPS_AT_ONCE: u32 = 16;
@@ -29,13 +29,13 @@ pub async fn seek(
     }
     let snapshot = core.view().snapshot.clone();
     let end = inode.content.size();
-    // The system call has only ENXIO for a negative offset.
+    // lseek(2) answers a negative offset with ENXIO.
     let mut at = u64::try_from(offset).map_err(|_| Failure::Plain(Error::NoSuchOffset))?;
     let mut steps = 0;
     while at < end {
         steps += 1;
         if steps % STEPS_AT_ONCE == 0 {
-            // A long file that is all in memory must not hold a thread, nor pass the deadline.
+            // A long file that is all in memory must neither keep a thread busy nor miss the deadline.
             tokio::task::yield_now().await;
         }
         let until = at.saturating_add(STEP_BYTES).min(end);

@@ -1,4 +1,4 @@
-//! The rows of docs/semantics.md, *Attributes*, that no other file holds, by stat(2) and statx(2).
+//! The rows of docs/semantics.md, *Attributes*, that no other file tests, by stat(2) and statx(2).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -79,7 +79,7 @@ async fn sizes_blocks_and_links_are_as_documented() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_one_time_and_it_is_exact() {
+async fn all_times_are_the_exact_mtime() {
     let mut world = World::new();
     let mut entries = Vec::new();
     let times = [
@@ -102,7 +102,7 @@ async fn there_is_one_time_and_it_is_exact() {
         assert_eq!(mtime, (seconds, nanos), "st_mtime of {name}");
         assert_eq!((stat.st_atime, stat.st_atime_nsec), mtime, "st_atime");
         assert_eq!((stat.st_ctime, stat.st_ctime_nsec), mtime, "st_ctime");
-        // Reading does not move any of them.
+        // Reading changes none of them.
         m.read(name);
         assert_eq!(rustix::fs::stat(m.path(name)).unwrap().st_atime, seconds);
     }
@@ -134,7 +134,7 @@ async fn modes_come_with_all_their_bits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_way_to_ask_gives_the_same_attributes() {
+async fn all_stat_calls_give_the_same_attributes() {
     let mut world = World::new();
     let mut file = world.file(&noise(3, 5000));
     file.mtime = Mtime {

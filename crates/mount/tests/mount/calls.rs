@@ -1,4 +1,4 @@
-//! The rows of docs/semantics.md, *System calls*, that read: each call is made as a program makes it.
+//! The rows of docs/semantics.md, *System calls*, for reading: each call is made as a program makes it.
 
 use std::fs::{self, File};
 use std::io::{IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -43,9 +43,9 @@ async fn every_way_to_open_for_reading_works() {
             "O_NOATIME",
             rustix::fs::open(m.path("f"), OFlags::NOATIME, none),
         ),
-        // Of what is there, O_CREAT opens; only making is refused.
+        // O_CREAT opens a file that exists; only creating one is refused.
         (
-            "O_CREAT of what exists",
+            "O_CREAT of a file that exists",
             rustix::fs::open(m.path("f"), OFlags::CREATE, none),
         ),
     ];
@@ -93,7 +93,7 @@ async fn every_way_to_read_gives_the_published_bytes() {
         match rustix::fs::copy_file_range(&file, from, sink.as_file(), to, 1 << 20) {
             Ok(0) => break,
             Ok(_) => {}
-            // The kernel's word for "copy it yourself", as cp does.
+            // With this errno the kernel tells programs such as cp to copy by read and write.
             Err(Errno::XDEV) => {
                 let mut from = File::open(m.path("f")).unwrap();
                 std::io::copy(&mut from, &mut sink.as_file()).unwrap();
@@ -144,7 +144,7 @@ async fn syncing_closing_and_locking_succeed() {
     let lock = FlockOperation::NonBlockingLockExclusive;
     assert_eq!(rustix::fs::flock(&one, lock), Ok(()));
     assert_eq!(rustix::fs::flock(&two, lock), Err(Errno::AGAIN), "flock");
-    // Another mount of the same volume knows nothing of it: locks are the kernel's own.
+    // Another mount of the same volume does not see the lock: the kernel keeps locks for each mount.
     let other = world.mount().await;
     let elsewhere = File::open(other.path("f")).unwrap();
     assert_eq!(rustix::fs::flock(&elsewhere, lock), Ok(()));
@@ -170,13 +170,13 @@ async fn access_goes_by_the_published_mode() {
     let access = |name: &str, how| rustix::fs::access(m.path(name), how);
     assert_eq!(access("run", Access::EXEC_OK), Ok(()));
     assert_eq!(access("plain", Access::READ_OK), Ok(()));
-    // Not even root executes what nobody may.
+    // Not even root executes a file without an execute bit.
     assert_eq!(access("plain", Access::EXEC_OK), Err(Errno::ACCESS));
     for name in ["run", "plain", ""] {
         assert_eq!(access(name, Access::WRITE_OK), Err(Errno::ROFS), "{name}");
     }
     if rustix::process::geteuid().is_root() {
-        // Somebody without root's rights, through a mount that others may enter.
+        // A user without root's rights, through a mount that others may enter.
         let options = mount::MountOptions {
             allow_other: true,
             ..quick()
@@ -216,7 +216,7 @@ async fn links_are_read_as_published() {
         let read = rustix::fs::readlink(m.path(name), Vec::new()).unwrap();
         assert_eq!(read.to_bytes(), target.as_bytes(), "readlink {name}");
     }
-    // What a link names is looked up by the caller's kernel, not by us.
+    // The kernel resolves the target of a link, not the mount.
     assert_eq!(
         fs::read(m.path("b")).unwrap(),
         fs::read("/etc/passwd").unwrap()
@@ -227,7 +227,7 @@ async fn links_are_read_as_published() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statfs_says_that_nothing_is_free_and_how_long_names_may_be() {
+async fn statfs_reports_no_free_space_and_the_longest_name() {
     let (_world, m) = holding(b"content").await;
     for name in ["", "f", "dir"] {
         let statfs = rustix::fs::statfs(m.path(name)).unwrap();
@@ -255,7 +255,7 @@ async fn ioctl_is_enotty() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inotify_sees_no_update() {
+async fn inotify_does_not_report_updates() {
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
     let (mut world, m) = holding(b"content").await;
     let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
@@ -283,14 +283,14 @@ async fn inotify_sees_no_update() {
             panic!("inotify told {about:?} of {:?}", event.file_name());
         }
     }
-    // The control: on a disk the same watch does tell.
+    // The control: on a disk the same watch reports it.
     let disk = tempfile::tempdir().unwrap();
     inotify::add_watch(&watch, disk.path(), changes).unwrap();
     fs::write(disk.path().join("new"), "x").unwrap();
     assert!(Reader::new(&watch, &mut room).next().is_ok());
 }
 
-/// A shell that stands somewhere and does as it is told.
+/// A shell in some working directory that runs commands.
 struct Shell {
     child: std::process::Child,
     answers: std::io::BufReader<std::process::ChildStdout>,
@@ -308,7 +308,7 @@ impl Shell {
         Shell { child, answers }
     }
 
-    /// What a command prints, and how it ended.
+    /// The output of a command, and its exit status.
     fn does(&mut self, command: &str) -> String {
         use std::io::BufRead;
         let input = self.child.stdin.as_mut().unwrap();
@@ -354,7 +354,7 @@ async fn a_working_directory_follows_updates() {
     world.publish(vec![("dir", dir), ("top", file.clone())], 3600);
     m.wait_for(2);
     eventually("the update", || m.path("dir/inner/more").exists());
-    // Names that the kernel knew are new a moment later.
+    // Names in the kernel's cache are looked up again a moment later.
     eventually("the same in the working directory", || {
         shell.does("cat file more ../../top") == "two\ntwo\ntwo\n[0]\n"
     });

@@ -1,5 +1,5 @@
-//! docs/semantics.md, *When things change*: what names, open files and open directories do at each
-//! event. What a newer version does stands in `updates`, what the end of a statement does in `expiry`.
+//! docs/semantics.md, *When things change*: the effect of each event on names, open files and open
+//! directories. `updates` has newer versions, `expiry` the end of a statement.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -103,7 +103,7 @@ async fn over_a_liar(world: &World) -> (TestMount, Arc<Liar<MemoryStore>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_is_served_while_every_replica_stalls() {
+async fn cached_files_are_served_while_every_replica_stalls() {
     let mut world = World::new();
     let (file, other) = (
         world.file(&noise(52, 200_000)),
@@ -115,7 +115,7 @@ async fn what_is_known_is_served_while_every_replica_stalls() {
         let entries = names.iter().map(|n| (n.as_str(), file.clone())).collect();
         world.directory(entries)
     };
-    // So much lies between them that no read-around brings the one with the other.
+    // Enough data between them that no read-around brings both.
     world.file(&noise(55, 8 << 20));
     let known_dir = many(&mut world);
     let entries = vec![
@@ -139,7 +139,7 @@ async fn what_is_known_is_served_while_every_replica_stalls() {
         assert_eq!(errno(fs::metadata(m.path("known/absent"))), libc::ENOENT);
         assert_eq!(m.read("f"), noise(52, 200_000), "known pages");
         dir.rewind();
-        assert_eq!(read_some(&mut dir, 2 * MANY), MANY + 2, "known parts");
+        assert_eq!(read_some(&mut dir, 2 * MANY), MANY + 2, "cached parts");
     }
     let served = begin.elapsed();
     assert!(served < Duration::from_millis(700), "{served:?}");
@@ -150,7 +150,7 @@ async fn what_is_known_is_served_while_every_replica_stalls() {
     ] {
         assert_eq!(refused, libc::EIO);
     }
-    // Each waited for its deadline (800 ms here) and no longer.
+    // Each waited until its deadline (800 ms here) and no longer.
     let waited = begin.elapsed() - served;
     assert!(waited < Duration::from_millis(4500), "{waited:?}");
     liar.tell(Lie::None);
@@ -158,7 +158,7 @@ async fn what_is_known_is_served_while_every_replica_stalls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_withheld_version_leaves_what_is_open_alone() {
+async fn a_withheld_version_does_not_affect_open_files() {
     let mut world = World::new();
     let content = noise(54, 300_000);
     let (file, many) = (world.file(&content), many(&mut world));
@@ -167,7 +167,7 @@ async fn a_withheld_version_leaves_what_is_open_alone() {
     let open = File::open(m.path("f")).unwrap();
     let mut dir = opendir(&m, "many");
     assert_eq!(read_some(&mut dir, 10), 10);
-    // Announced, and never given to the replica.
+    // It is announced, and the replica never gets it.
     let file = world.file(b"newer");
     let root = world.directory(vec![("f", file)]);
     let head = world.model.publish(&root, now(), 3600).unwrap();

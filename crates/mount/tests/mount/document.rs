@@ -1,6 +1,6 @@
-//! docs/semantics.md is held by tests: each row of its tables names tests in a comment at its end,
-//! these exist and run, and in the table of system calls each call that a row names occurs in one of
-//! them. A row without a test, or a test that was renamed, fails here.
+//! Tests check docs/semantics.md: each row of its tables names tests in a comment at its end. This file
+//! checks that these exist and run, and that each call in the table of system calls occurs in one of its
+//! tests. A row without a test, or with a test that was renamed, fails here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ fn tests() -> BTreeMap<String, String> {
 
 fn tests_in(module: &str, text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    // An attribute begins a test; what is ignored does not run and holds nothing.
+    // An attribute begins a test. A test that is ignored does not run and does not count.
     for part in text.split("\n#[").skip(1) {
         let is_test = part.starts_with("test]") || part.starts_with("tokio::test");
         let body = part.split("\n}\n").next().unwrap_or(part);
@@ -37,7 +37,7 @@ fn tests_in(module: &str, text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What is wrong with how `document` is held by `tests`.
+/// The rows of `document` that `tests` do not cover, and why.
 fn findings(document: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
     let mut findings = Vec::new();
     let mut section = "";
@@ -78,7 +78,7 @@ fn findings(document: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
     findings
 }
 
-/// Whether a row stands directly above the line that begins a table's body.
+/// Whether a row is the one above the line that begins a table's body.
 fn is_heading(document: &str, row: &str) -> bool {
     let mut lines = document.lines().skip_while(|line| *line != row);
     lines.nth(1).is_some_and(|next| next.starts_with("|---"))
@@ -95,7 +95,7 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 #[test]
-fn every_row_of_the_document_is_held_by_a_test() {
+fn every_row_of_the_document_has_a_test() {
     let document = include_str!("../../../../docs/semantics.md");
     let findings = findings(document, &tests());
     assert!(
@@ -106,7 +106,7 @@ fn every_row_of_the_document_is_held_by_a_test() {
 }
 
 #[test]
-fn a_row_that_no_test_holds_is_found() {
+fn a_row_without_a_test_is_found() {
     let source =
         "//! x\n#[test]\nfn reads() {\n    read(1);\n}\n\n#[test]\n#[ignore]\nfn rests() {\n}\n";
     let tests: BTreeMap<_, _> = tests_in("calls", source).into_iter().collect();

@@ -1,5 +1,5 @@
-//! What the log says when a program gets EIO (docs/semantics.md, *Errors*): tampering is an error with
-//! path, block and replica; an outage is a warning; and they are never taken for each other.
+//! Log lines when a program gets EIO (docs/semantics.md, *Errors*): tampering is an error with path, block
+//! and replica; an outage is a warning; and they are never confused.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ impl io::Write for Log {
 }
 
 impl Log {
-    /// The one log of the process; tests tell their own lines by names that only they use.
+    /// The one log of the process. Tests find their own lines by names that only they use.
     fn begin() -> Log {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
@@ -53,7 +53,7 @@ impl Log {
     }
 }
 
-/// Another place with the blocks of `world`, which shows `head`.
+/// Another replica with the blocks of `world`, which shows `head`.
 fn far(world: &World, head: &Bytes) -> MemoryStore {
     let far = MemoryStore::new("far");
     for record in &world.model.records {
@@ -63,8 +63,8 @@ fn far(world: &World, head: &Bytes) -> MemoryStore {
     far
 }
 
-/// A volume of its own (so that its log lines can be told) with two versions of the file `name`, over
-/// a liar that tells the first; and the two heads.
+/// A new volume (so that its log lines can be found) with two versions of the file `name`, over a liar that
+/// shows the first; and the two heads.
 async fn over_a_liar(
     seed: u8,
     name: &str,
@@ -99,7 +99,7 @@ async fn tampering_is_logged_with_path_block_and_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_is_a_warning_and_no_accusation() {
+async fn an_outage_is_logged_as_a_warning() {
     let log = Log::begin();
     let (_world, m, liar, _) = over_a_liar(102, "evidence-of-an-outage").await;
     liar.tell(Lie::Stall);
@@ -117,7 +117,7 @@ async fn an_outage_is_a_warning_and_no_accusation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rollback_and_fork_are_logged_as_errors_and_not_shown() {
+async fn rollback_and_fork_are_logged_as_errors_and_not_adopted() {
     let log = Log::begin();
     let (mut world, m, liar, [first, second]) = over_a_liar(103, "kept").await;
     let id = world.model.id().to_string();
@@ -148,7 +148,7 @@ async fn rollback_and_fork_are_logged_as_errors_and_not_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_statement_is_told_once() {
+async fn an_expired_statement_is_logged_once() {
     let log = Log::begin();
     let mut world = World::new();
     world.model = sim::model::Model::new(104).unwrap();
@@ -168,9 +168,9 @@ async fn the_end_of_a_statement_is_told_once() {
     assert_eq!(errors, 1, "{lines:#?}");
 }
 
-/// A refresh every 100 ms and a place that is never of use must not fill the log.
+/// A refresh every 100 ms over a replica that is always refused must not fill the log.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_whose_head_is_refused_is_told_once_beside_a_good_one() {
+async fn a_refused_head_is_logged_once() {
     let log = Log::begin();
     let mut world = World::new();
     world.model = sim::model::Model::new(105).unwrap();

@@ -1,4 +1,5 @@
-//! A statement that ends under a mount: names go, open files read on, a renewed one brings all back.
+//! A statement that expires under a mount: names fail, open files stay readable, a renewed statement makes
+//! names work again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -65,12 +66,12 @@ async fn names_end_with_the_statement_without_the_epoch_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_is_renewed_in_time_is_never_noticed() {
+async fn a_statement_that_is_renewed_in_time_causes_no_error() {
     let mut world = World::new();
     let file = world.file(b"x");
     let root = world.directory(vec![("f", file)]);
     world.publish_root(&root, 2);
-    // The interval is longer than the statement: it is the statement that sets the pace.
+    // The refresh interval is longer than the validity, so the expiry decides when to refresh.
     let options = MountOptions {
         refresh: Duration::from_secs(60),
         ..MountOptions::default()
@@ -107,7 +108,7 @@ async fn names_end_when_the_owners_revoke_the_volume() {
     open.read_exact_at(&mut whole, 0).unwrap();
     assert_eq!(whole, content);
     assert_eq!(listing.count(), 1);
-    // A mirror that shows the old head again brings nothing back.
+    // A mirror that shows the old head again does not make names work again.
     world.supply(head);
     m.wait_for_refreshes(3);
     assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO);

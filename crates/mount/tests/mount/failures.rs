@@ -1,5 +1,5 @@
-//! Replicas that lie, deny or stall under a mount: EIO at the latest at the deadline, never a wrong
-//! byte, never ENOENT without proof, and the mount can always be taken away.
+//! Replicas that lie, deny or stall under a mount: EIO at the deadline at the latest, never a wrong byte,
+//! never ENOENT without proof, and the mount can always be unmounted.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -26,7 +26,7 @@ fn world() -> World {
     world
 }
 
-/// A replica of `world` that has nothing at hand and lies when told to.
+/// A replica of `world` that is not local, and lies when told to.
 fn liar(world: &World) -> Arc<Liar<MemoryStore>> {
     let honest = MemoryStore::new("far");
     for record in &world.model.records {
@@ -90,12 +90,12 @@ async fn a_stalled_replica_is_eio_at_the_deadline() {
         "{:?}",
         begin.elapsed()
     );
-    // What is in memory is served meanwhile.
+    // Blocks in memory are served meanwhile.
     assert!(fs::metadata(m.path("other")).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unmounting_waits_for_nobody() {
+async fn unmounting_does_not_wait_for_readers() {
     let world = world();
     let (mut m, liar) = mounted_over_a_liar(&world).await;
     liar.tell(Lie::Stall);
@@ -116,7 +116,7 @@ async fn unmounting_waits_for_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_caller_is_free_at_the_deadline() {
+async fn a_killed_caller_ends_at_the_deadline() {
     let world = world();
     let (m, liar) = mounted_over_a_liar(&world).await;
     liar.tell(Lie::Stall);

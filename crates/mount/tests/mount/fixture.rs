@@ -1,4 +1,4 @@
-//! What the tests share: a volume in memory, versions of it, and mounts that never stay behind.
+//! What the tests share: a volume in memory, versions of it, and mounts that are always removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl World {
         self.store.set_head(head);
     }
 
-    /// Gives the replica what was made since, and a head of the model's own.
+    /// Gives the replica all records made since the last time, and a head that the model has made.
     pub fn supply(&mut self, head: Bytes) {
         self.send();
         self.store.set_head(head);
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// As [`World::publish_root`], without telling the replica's head.
+    /// As [`World::publish_root`], without giving the replica the head.
     pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
         let head = self.model.publish(root, now(), seconds).unwrap();
         self.send();
@@ -91,7 +91,7 @@ impl World {
         open(self.model.id(), replicas, self.state.path()).await
     }
 
-    /// Mounts what is published, refreshing often.
+    /// Mounts the volume with a short refresh interval.
     pub async fn mount(&self) -> TestMount {
         TestMount::new(self.open().await, quick()).await
     }
@@ -107,7 +107,7 @@ pub async fn open(id: VolumeId, replicas: Vec<Arc<dyn Replica>>, state: &Path) -
     Volume::open(id, replicas, options).await.unwrap()
 }
 
-/// Options under which an update is seen within a test's patience.
+/// Options under which an update is seen quickly.
 pub fn quick() -> MountOptions {
     MountOptions {
         refresh: Duration::from_millis(100),
@@ -163,8 +163,8 @@ impl Watchdog {
         std::thread::spawn(move || {
             if dropped.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("watchdog: a mount is not done after {limit:?}: aborted");
-                // FORCE aborts the connection. Users other than root may not: then the end of this
-                // process does it.
+                // FORCE aborts the connection. Only root may; for other users the end of this process
+                // does it.
                 let how = UnmountFlags::FORCE | UnmountFlags::DETACH;
                 if rustix::mount::unmount(&directory, how).is_err() {
                     let _ = mount::unmount(&directory);
@@ -176,7 +176,7 @@ impl Watchdog {
     }
 }
 
-/// A mount on a directory of its own, which is gone when this is dropped, also by a panic.
+/// A mount on a directory of its own, which is removed when this is dropped, also by a panic.
 pub struct TestMount {
     pub mounted: Option<Mounted>,
     directory: tempfile::TempDir,
@@ -210,8 +210,8 @@ impl TestMount {
         std::fs::read(self.path(below)).unwrap()
     }
 
-    /// Waits until `count` more refreshes have begun and ended: what was published before this call
-    /// was then looked at so often.
+    /// Waits until `count` more refreshes have begun and ended. Each has seen everything that was published
+    /// before this call.
     pub fn wait_for_refreshes(&self, count: u64) {
         let refreshes = || self.mounted().reporter().report().refreshes.0;
         // The first to end may have begun before.

@@ -1,4 +1,4 @@
-//! Mounts begin, end and die: cleanly, and never in the way of what comes next.
+//! Mounts begin, end and die, and leave nothing that hinders the next one.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,7 +18,7 @@ fn world() -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_mount_table_tells_what_it_is() {
+async fn the_mount_table_names_type_and_volume() {
     let m = world().mount().await;
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let directory = m.path("");
@@ -46,7 +46,7 @@ async fn suid_and_devices_work_only_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unmounting_from_outside_ends_it_and_twice_is_told() {
+async fn unmounting_from_outside_ends_the_mount_and_a_second_time_is_an_error() {
     let mut m = world().mount().await;
     let directory = m.path("");
     mount::unmount(&directory).unwrap();
@@ -63,10 +63,10 @@ async fn unmounting_from_outside_ends_it_and_twice_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_mount_goes_at_once_and_its_open_files_read_on() {
+async fn a_busy_mount_is_unmounted_at_once_and_open_files_stay_readable() {
     let m = world().mount().await;
     let mut open = File::open(m.path("f")).unwrap();
-    // As umount(8) does it with --lazy, whoever is in it: umount never waits.
+    // As umount(8) with --lazy: it does not wait for programs that use the mount.
     m.mounted().unmount().unwrap();
     assert!(!is_mounted(&m.path("")));
     let mut content = String::new();
@@ -75,7 +75,7 @@ async fn a_busy_mount_goes_at_once_and_its_open_files_read_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_directory_is_refused() {
+async fn mounting_on_a_file_is_refused() {
     let world = world();
     let file = tempfile::NamedTempFile::new().unwrap();
     for place in [Path::new("/no/such/place"), file.path()] {
@@ -105,7 +105,7 @@ async fn a_link_to_a_directory_can_be_mounted_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_mounted_over_a_mount() {
+async fn mounting_over_a_mount_is_refused() {
     let world = world();
     let m = world.mount().await;
     let again = mount::mount(world.open().await, &m.path(""), quick()).await;
@@ -113,10 +113,10 @@ async fn nothing_is_mounted_over_a_mount() {
     assert_eq!(m.read("f"), b"content");
 }
 
-/// Not a test of its own: the process that the next two kill.
+/// Not a test of its own: the process that the next two tests kill.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "run by other tests, as a process to kill"]
-async fn serve_until_told() {
+async fn serve_until_signalled() {
     let Some(directory) = std::env::var_os("BULLA_TEST_MOUNT") else {
         panic!("run by other tests only")
     };
@@ -136,7 +136,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // These fail when the test did its work.
+        // These fail if the test has ended the process already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = mount::unmount(self.directory.path());
@@ -146,7 +146,7 @@ impl Drop for Server {
 fn serve() -> Server {
     let directory = tempfile::tempdir().unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "lifecycle::serve_until_told", "--ignored"])
+        .args(["--exact", "lifecycle::serve_until_signalled", "--ignored"])
         .env("BULLA_TEST_MOUNT", directory.path())
         .stdout(Stdio::null())
         .spawn()
@@ -154,7 +154,7 @@ fn serve() -> Server {
     let server = Server { child, directory };
     let (place, f) = (server.directory.path(), server.directory.path().join("f"));
     eventually("the child's mount", || is_mounted(place) && f.exists());
-    // It answers before it minds signals.
+    // The mount answers before the signal handlers are installed.
     let status = format!("/proc/{}/status", server.child.id());
     eventually("the child's signal handlers", || {
         let caught = fs::read_to_string(&status).unwrap();
@@ -168,7 +168,7 @@ fn serve() -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_mount_is_named_and_cleared() {
+async fn a_dead_mount_is_reported_and_cleared() {
     let mut server = serve();
     let Server { child, directory } = &mut server;
     let mut open = File::open(directory.path().join("f")).unwrap();

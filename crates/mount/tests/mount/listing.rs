@@ -1,5 +1,5 @@
 //! Listings (docs/semantics.md, `opendir` and `telldir`): the version at `opendir`, each name once, in
-//! byte order, and exact places to come back to.
+//! byte order, and exact positions for `seekdir`.
 
 use std::ffi::CString;
 use std::fs;
@@ -64,7 +64,7 @@ async fn names_come_once_in_byte_order_after_the_dots() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn places_in_a_directory_stay_exact_across_an_update() {
+async fn directory_positions_stay_exact_across_an_update() {
     let mut world = World::new();
     let file = world.file(b"x");
     let names: Vec<String> = (0..3000).map(|i| format!("name-{i:05}")).collect();

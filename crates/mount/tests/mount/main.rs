@@ -2,7 +2,7 @@
 //! right to mount; without them these tests fail, they are not skipped. The modules `writing_*` mount
 //! `sim::memfs`, a writable file system in memory, to prove the writing half of `mount::fuse`.
 
-// A test that meets an error is over.
+// A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod attributes;

@@ -64,7 +64,7 @@ static int map(const char *path, const char *expected_path) {
     return 0;
 }
 
-/* handle FILE: opens FILE by its handle, and then by a handle with a number that nobody gave out. */
+/* handle FILE: opens FILE by its handle, and then by a handle with an unknown inode number. */
 static int handle(const char *path) {
     char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
     struct file_handle *handle = (struct file_handle *)room;
@@ -80,7 +80,7 @@ static int handle(const char *path) {
 
 static void interrupted(int signal) { (void)signal; }
 
-/* locks FILE: takes commands "set|wait|get r|w|u START LEN" from stdin and prints what came of each. A
+/* locks FILE: takes commands "set|wait|get r|w|u START LEN" from stdin and prints the result of each. A
  * signal USR1 interrupts a wait. The process id is printed first. */
 static int locks(const char *path) {
     struct sigaction action = {.sa_handler = interrupted}; /* without SA_RESTART */

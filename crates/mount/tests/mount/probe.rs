@@ -1,5 +1,5 @@
-//! Memory maps and file handles, by a small program in C: in Rust they need `unsafe`, which tests do
-//! not use either.
+//! Memory maps and file handles, by a small program in C: in Rust they need `unsafe`, which the tests do not
+//! use.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -71,11 +71,11 @@ async fn a_mapped_file_keeps_its_bytes_and_cannot_be_written_through() {
     assert_eq!(next(), "private-after same");
     assert_eq!(next(), "mapped-anew differs");
     assert!(mmap.wait().unwrap().success());
-    assert_eq!(m.read("mapped"), new, "what was written privately stays so");
+    assert_eq!(m.read("mapped"), new, "a private write is not stored");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_that_was_never_given_out_is_estale() {
+async fn an_unknown_inode_number_is_estale() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED file handles: only root may open by them");
         return;

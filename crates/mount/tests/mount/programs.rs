@@ -1,5 +1,5 @@
-//! Ordinary programs over a mount, on a tree that went through the real pipeline: what they make of it
-//! is what they make of the tree itself.
+//! Ordinary programs on a mount, over a tree that went through the real pipeline: their results are the same
+//! as on the tree itself.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,8 +10,8 @@ use std::process::{Command, Output};
 use crate::fixture::{TestMount, eventually, noise, quick};
 use crate::published::{Publisher, fill};
 
-/// Runs `script` with the tree, the mount and an empty directory as `$1`, `$2` and `$3`; it must
-/// succeed, and what it prints is given back.
+/// Runs `script` with the tree, the mount and an empty directory as `$1`, `$2` and `$3`. It must succeed;
+/// gives its output.
 fn sh(script: &str, tree: &Path, m: &TestMount, out: &Path) -> String {
     let output = run(script, tree, m, out);
     assert!(output.status.success(), "{script}\n{}", told(&output));
@@ -55,7 +55,7 @@ async fn tar_rsync_cp_and_diff_find_no_difference() {
     ] {
         assert_eq!(sh(script, tree, &m, out.path()), "", "{script}");
     }
-    // The controls: each of them sees one byte that is other than it was.
+    // The controls: each script notices one byte that was changed.
     let control = tempfile::tempdir().unwrap();
     sh("cp -a \"$1/.\" \"$3\"", tree, &m, control.path());
     let victim = control.path().join("dir1/f7");
@@ -148,7 +148,7 @@ async fn a_project_is_built_from_the_mount_and_rebuilt_after_an_update() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn git_clones_a_repository_that_lies_in_the_mount() {
+async fn git_clones_a_repository_in_the_mount() {
     let publisher = Publisher::new();
     let tree = publisher.tree.path();
     let work = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A tree on disk, through the real pipeline into a real repository, mounted: what programs see is
-//! the tree.
+//! A tree on disk, published by the real pipeline into a real repository and mounted: programs see the same
+//! tree.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -35,7 +35,7 @@ impl Publisher {
         self.place.path().join("repository")
     }
 
-    /// Publishes the tree as it is now and gives back where to mount it from.
+    /// Publishes the tree as it is now and gives the volume to mount.
     pub fn publish(&self) -> VolumeId {
         let key = SecretKey::from_seed(&[5; 32]);
         let options = PublishOptions::default();
@@ -84,7 +84,7 @@ pub fn fill(tree: &Path) {
     fs::copy("/bin/true", tree.join("true")).unwrap();
 }
 
-/// What `stat` says of everything below `top`, as text to compare.
+/// The attributes from `stat` of everything below `top`, as text to compare.
 fn listing(top: &Path) -> String {
     let format = "%P\\0%y\\0%m\\0%T@\\0%l\\0%n\\n";
     let not_size_of_directories = ["-not", "-type", "d", "-printf", "%P\\0%s\\n"];
@@ -115,7 +115,7 @@ fn listing(top: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_published_tree_mounts_as_it_was() {
+async fn a_mounted_tree_equals_the_published_one() {
     let publisher = Publisher::new();
     fill(publisher.tree.path());
     let source = publisher.publish();
@@ -138,7 +138,7 @@ async fn a_published_tree_mounts_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publishing_again_reaches_the_mount_and_open_files_do_not_move() {
+async fn publishing_again_updates_the_mount_and_not_open_files() {
     let publisher = Publisher::new();
     let tree = publisher.tree.path();
     fill(tree);
@@ -174,7 +174,7 @@ async fn publishing_again_reaches_the_mount_and_open_files_do_not_move() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn df_shows_what_the_publisher_signed() {
+async fn df_shows_the_signed_totals() {
     let publisher = Publisher::new();
     fill(publisher.tree.path());
     let volume = publisher.open(publisher.publish()).await;
@@ -193,7 +193,7 @@ async fn df_shows_what_the_publisher_signed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn df_survives_whatever_was_signed() {
+async fn df_works_with_absurd_signed_totals() {
     let mut world = World::new();
     let most = Totals {
         files: u64::MAX,

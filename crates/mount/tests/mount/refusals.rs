@@ -1,4 +1,4 @@
-//! The rows of docs/semantics.md that refuse: every system call that would write is made, on a mount.
+//! The rows of docs/semantics.md about refusals: makes every system call that would write, on a mount.
 
 use std::fs::{self, File};
 
@@ -39,7 +39,7 @@ async fn nothing_can_be_opened_for_writing() {
     // The flags' own names, as the document has them: O_CREAT is CREATE, O_TRUNC is TRUNC.
     let exclusive = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL;
     let existing = rustix::fs::open(m.path("file"), exclusive, mode).map(drop);
-    assert_eq!(existing, Err(Errno::EXIST), "what exists is told first");
+    assert_eq!(existing, Err(Errno::EXIST), "existence is checked first");
     let file = File::open(m.path("file")).unwrap();
     assert_eq!(rustix::io::write(&file, b"y"), Err(Errno::BADF));
     assert_eq!(m.read("file"), b"x");
@@ -96,7 +96,7 @@ async fn every_call_that_changes_something_is_erofs() {
         assert_eq!(result, Err(Errno::ROFS), "{call}");
     }
     assert_eq!(truncate.unwrap_err().raw_os_error(), Some(libc::EROFS));
-    // These take a descriptor for writing, which nobody has: EBADF or EINVAL from the kernel.
+    // These take a descriptor for writing, which cannot be opened: EBADF or EINVAL from the kernel.
     let on_descriptors = [
         (
             "fallocate",
@@ -135,7 +135,7 @@ async fn a_mount_cannot_be_made_writable() {
         .args(["-o", "remount,rw"])
         .arg(m.path(""))
         .output();
-    // Whatever the kernel thinks of it, the answer to a writer stays the same.
+    // Whether or not the kernel accepts it, writing is still refused.
     drop(remounted);
     let refused = rustix::fs::mkdir(m.path("new"), Mode::from_raw_mode(0o755));
     assert_eq!(refused, Err(Errno::ROFS));

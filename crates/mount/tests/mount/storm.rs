@@ -25,7 +25,7 @@ fn put(world: &mut World, version: u64) {
     let mut top = Vec::new();
     for place in 0..PLACES {
         let file = world.file(&content(version, place));
-        // A name of this version only, beside the one that is in all.
+        // A name of this version only, beside the one that all versions have.
         let own = format!("only-{version:06}");
         let inner = world.directory(vec![("always", file.clone()), (&own, file)]);
         let outer = world.directory(vec![("inner", inner)]);
@@ -35,7 +35,7 @@ fn put(world: &mut World, version: u64) {
     world.publish_root(&root, 3600);
 }
 
-/// The version that a whole and unmixed content of `place` is of.
+/// The version of a content of `place`, which must be complete and of one version.
 fn version_of(bytes: &[u8], place: u64) -> u64 {
     let line = bytes
         .split(|byte| *byte == b'\n')
@@ -51,15 +51,15 @@ fn version_of(bytes: &[u8], place: u64) -> u64 {
     version
 }
 
-/// What the readers and the publisher tell each other.
+/// State that the readers and the publisher share.
 #[derive(Default)]
 struct Storm {
     stop: AtomicBool,
     /// The newest version that may be seen.
     newest: AtomicU64,
-    /// The version beside which no other may be seen now; 0 while an update is under way.
+    /// The only version that may be seen now; 0 while an update is under way.
     settled: AtomicU64,
-    /// Passes over all places that began and ended with nothing under way.
+    /// Passes over all places during which no update was under way.
     quiet_passes: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ fn read_through(storm: &Storm, top: &Path, by_listing: bool) -> u64 {
             let inner = top.join(format!("d{place:02}/inner"));
             let always = inner.join("always");
             if by_listing {
-                // A listing is of one version: just one name is its own.
+                // A listing is of one version, so it has exactly one name that only one version has.
                 let names: Vec<_> = fs::read_dir(&inner)
                     .unwrap()
                     .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -96,8 +96,8 @@ fn read_through(storm: &Storm, top: &Path, by_listing: bool) -> u64 {
     reads
 }
 
-/// How long after its adoption a version may be seen beside the one before: microseconds where the
-/// kernel can be told; the scheduler of a busy machine is given the rest.
+/// How long after its adoption a version may be seen beside the previous one: microseconds if the kernel can
+/// be notified. The rest is for the scheduler of a busy machine.
 fn window() -> Duration {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|n| n.parse().ok());
@@ -138,7 +138,7 @@ async fn a_storm_of_updates_shows_no_mixture_and_no_error() {
         storm.newest.store(version, Ordering::SeqCst);
         put(&mut world, version);
         m.wait_for(version);
-        // Every other update comes as fast as it can; between the rest it is quiet for a while.
+        // Every other update follows at once; before the others there is a pause.
         if version % 2 == 0 {
             tokio::time::sleep(window()).await;
             storm.settled.store(version, Ordering::SeqCst);
@@ -154,7 +154,7 @@ async fn a_storm_of_updates_shows_no_mixture_and_no_error() {
         version > 5 && quiet > 5,
         "{version} versions, {quiet} quiet passes"
     );
-    // What past versions left behind in the mount is let go.
+    // The mount drops what past versions left behind.
     for place in 0..PLACES {
         m.read(&format!("d{place:02}/inner/always"));
     }

@@ -101,7 +101,7 @@ async fn attributes_are_as_published() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_are_believed_only_on_request() {
+async fn published_owners_are_used_only_on_request() {
     let mut world = World::new();
     let mut owned = world.file(b"x");
     owned.owner = Some(Owner {
@@ -252,7 +252,7 @@ async fn programs_run_from_the_mount() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn extended_attributes_are_as_published_and_ours_tell_the_version() {
+async fn extended_attributes_are_as_published_and_ours_show_the_version() {
     let mut world = World::new();
     let value = Bytes::from_static(b"\x00binary\xff");
     let mut with = world.file(&noise(5, 1000));
@@ -310,7 +310,7 @@ async fn nothing_can_be_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_is_enoent_and_long_names_are_too_long() {
+async fn missing_names_are_enoent_and_long_names_are_too_long() {
     let mut world = World::new();
     let file = world.file(b"x");
     world.publish(vec![E("file", file)], 3600);
@@ -368,7 +368,7 @@ async fn a_hundred_thousand_names_are_listed_once_each_and_seekable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_opaque_directory_lists_what_was_looked_up() {
+async fn an_opaque_directory_lists_the_names_looked_up() {
     let mut world = World::new();
     let (a, b) = (world.file(b"a"), world.file(b"b"));
     let mut hidden = world.directory(vec![("a", a), ("b", b)]);

@@ -41,7 +41,7 @@ async fn open_files_keep_their_bytes_and_new_opens_see_the_new() {
     assert_eq!(errno(fs::metadata(m.path("sub/gone"))), libc::ENOENT);
     let mut whole = vec![0; old.len()];
     open.read_exact_at(&mut whole, 0).unwrap();
-    assert_eq!(whole, old, "read after the update, from where no page was");
+    assert_eq!(whole, old, "read after the update, without cached pages");
     let after = |name: &str| fs::metadata(m.path(name)).unwrap().ino();
     assert_ne!(after("sub/changing"), changing_number);
     assert_eq!(open.metadata().unwrap().ino(), changing_number);
@@ -49,7 +49,7 @@ async fn open_files_keep_their_bytes_and_new_opens_see_the_new() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directories_that_programs_stand_in_or_list_go_on() {
+async fn open_and_working_directories_work_across_an_update() {
     let mut world = World::new();
     let file = world.file(b"1");
     let dir = world.directory(vec![("a", file.clone()), ("b", file.clone())]);
@@ -67,7 +67,7 @@ async fn directories_that_programs_stand_in_or_list_go_on() {
     world.publish(vec![("dir", dir)], 3600);
     m.wait_for(2);
 
-    // The open listing is of the version in which it was opened; a new one is not.
+    // The open listing is of the version in which it was opened; a new listing is of the new version.
     let mut names = Vec::new();
     while let Some(entry) = listing.read() {
         names.push(entry.unwrap().file_name().to_str().unwrap().to_owned());
@@ -78,7 +78,7 @@ async fn directories_that_programs_stand_in_or_list_go_on() {
         .map(|e| e.unwrap().file_name())
         .collect();
     assert_eq!(new, ["a", "c"]);
-    // Names from the old listing are not taken for names of the new version.
+    // Names from the old listing are not used as names of the new version.
     assert_eq!(errno(fs::metadata(m.path("dir/b"))), libc::ENOENT);
 
     let open_at = |fd: &rustix::fd::OwnedFd, name: &str| {
@@ -92,9 +92,9 @@ async fn directories_that_programs_stand_in_or_list_go_on() {
     assert_eq!(open_at(&doomed, "x").unwrap_err(), rustix::io::Errno::NOENT);
 }
 
-/// Each version holds two files that say its number; whoever reads must find each file whole.
+/// Each version holds two files that contain its number. A reader must find each file whole.
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_see_whole_files_through_many_updates_and_nothing_piles_up() {
+async fn readers_see_whole_files_through_many_updates_and_memory_is_bounded() {
     let mut world = World::new();
     let put = |world: &mut World, version: u8| {
         let body = vec![version; 200_000];
@@ -121,7 +121,7 @@ async fn readers_see_whole_files_through_many_updates_and_nothing_piles_up() {
                     let first = content[0];
                     assert_eq!(content.len(), 200_000);
                     assert!(content.iter().all(|b| *b == first), "bytes of two versions");
-                    assert!(first >= newest || newest - first <= 1, "went back");
+                    assert!(first >= newest || newest - first <= 1, "the version fell");
                     newest = newest.max(first);
                     reads += 1;
                 }

@@ -9,7 +9,7 @@ use sim::memfs::{MemFs, MemFsOptions};
 
 use crate::fixture::{Watchdog, is_mounted};
 
-/// A mounted [`MemFs`], gone when this is dropped, also by a panic.
+/// A mounted [`MemFs`], which is unmounted when this is dropped, also by a panic.
 pub struct WritableMount {
     pub fs: Arc<MemFs>,
     pub session: Option<Session>,

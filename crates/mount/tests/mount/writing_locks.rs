@@ -1,5 +1,5 @@
-//! Locks by `fcntl` between processes, on a file system that keeps them itself, and what ends a wait
-//! for one: the lock, a signal, SIGKILL, the deadline, unmounting.
+//! Locks by `fcntl` between processes, on a file system that keeps them itself. A wait for one ends with the
+//! lock, a signal, SIGKILL, the deadline, or unmounting.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use crate::fixture::{Watchdog, eventually};
 use crate::probe::Probe;
 use crate::writable::WritableMount;
 
-/// A process with a file open, which locks as it is told.
+/// A process with an open file, which locks it on command.
 struct Locker {
     child: Child,
     to: ChildStdin,
@@ -78,10 +78,10 @@ async fn two(options: MemFsOptions) -> (WritableMount, Locker, Locker) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_conflict_between_processes_and_the_holder_is_told() {
+async fn ranges_conflict_between_processes_and_the_holder_is_named() {
     let (m, mut a, mut b) = two(MemFsOptions::default()).await;
     assert_eq!(a.run("set w 10 10"), "ok");
-    assert_eq!(b.run("set w 20 10"), "ok", "neighbours do not meet");
+    assert_eq!(b.run("set w 20 10"), "ok", "neighbours do not conflict");
     assert_eq!(b.run("set r 19 1"), "EAGAIN");
     let holder = a.child.id();
     assert_eq!(b.run("get r 0 0"), format!("w 10 10 by {holder}"));

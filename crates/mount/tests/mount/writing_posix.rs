@@ -115,7 +115,7 @@ async fn hard_links_are_one_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_without_names_lives_as_long_as_it_is_open() {
+async fn a_file_without_names_exists_as_long_as_it_is_open() {
     let m = WritableMount::plain().await;
     let begin = m.fs.counts();
     let mut file = OpenOptions::new()
@@ -205,7 +205,7 @@ async fn open_flags_create_exclude_truncate_and_append() {
         assert_eq!(errno(exclusive), libc::EEXIST);
         let mut appending = OpenOptions::new().append(true).open(&path).unwrap();
         appending.write_all(b"+").unwrap();
-        // At the end also after another writer moved it, and with an offset of its own.
+        // O_APPEND writes at the end, even after another writer moved it, whatever the offset.
         let mut other = OpenOptions::new().append(true).open(&path).unwrap();
         other.write_all(b"other").unwrap();
         appending.write_all_at(b"+", 0).unwrap();
@@ -309,7 +309,7 @@ async fn times_follow_the_operation() {
         let directory = modified(m.root());
         std::thread::sleep(Duration::from_millis(20));
         fs::rename(&path, m.path("g")).unwrap();
-        assert!(modified(m.root()) > directory, "a name came");
+        assert!(modified(m.root()) > directory, "a name was added");
         let before_1970 = SystemTime::UNIX_EPOCH - Duration::new(5, 500_000_000);
         let file = File::options().write(true).open(m.path("g")).unwrap();
         file.set_modified(before_1970).unwrap();
@@ -359,7 +359,7 @@ async fn holes_are_made_found_and_take_no_space() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_file_system_is_enospc_and_works_on_when_space_is_freed() {
+async fn a_full_file_system_is_enospc_until_space_is_freed() {
     for writeback_cache in [false, true] {
         let options = MemFsOptions {
             capacity_bytes: 1 << 20,

@@ -1,4 +1,4 @@
-//! Programs that write: fsx, fio, git and SQLite on a real mount, and what survives `fsync`.
+//! Programs that write: fsx, fio, git and SQLite on a real mount, and data after `fsync`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -72,7 +72,7 @@ async fn fio_verifies_what_it_wrote() {
             --name=mixed --rw=randrw --ioengine=psync --end_fsync=1 \
             --name=mapped --rw=randwrite --ioengine=mmap";
         sh(script, m.root(), elsewhere.path());
-        // The control: a byte that is changed behind its back is found when it verifies again.
+        // The control: fio finds a byte that was changed meanwhile when it verifies again.
         let name = m.path("random.0.0");
         let file = OpenOptions::new()
             .read(true)
@@ -152,7 +152,7 @@ async fn sqlite_processes_count_together_in_both_journal_modes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fsync_acknowledged_has_reached_the_file_system() {
+async fn acknowledged_fsync_has_reached_the_file_system() {
     for m in WritableMount::both().await {
         let mut file = File::create(m.path("f")).unwrap();
         let content = noise(8, 300_000);
@@ -161,7 +161,7 @@ async fn what_fsync_acknowledged_has_reached_the_file_system() {
         file.sync_all().unwrap();
         assert!(m.fs.content("f").unwrap() == content);
         assert_eq!(m.fs.fsyncs(), before + 1);
-        // Without fsync, closing is enough for the file system to have all.
+        // Without fsync, closing is enough for all data to reach the file system.
         file.write_all(&content).unwrap();
         drop(file);
         assert!(m.fs.content("f").unwrap() == content.repeat(2));
@@ -177,7 +177,7 @@ async fn shared_mappings_of_two_processes_and_reads_agree() {
         fs::write(&path, vec![0; 50_000]).unwrap();
         let [mut a, mut b] = [(); 2].map(|()| Mapper::start(&path).unwrap());
         for round in 0..40u64 {
-            // Odd offsets are not followed by msync: the other sees them all the same.
+            // Writes at odd offsets are not followed by msync; the other process sees them too.
             let start = round * 1009 + 1;
             let data = noise(round, 900);
             a.write(start, &data).unwrap();

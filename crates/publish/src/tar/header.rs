@@ -1,6 +1,5 @@
 //! The fields of a tar header: octal and base-256 numbers, names, the checksum; and the numbers and
-//! times of pax records. All of it is untrusted;
-//! each field has exactly one interpretation or is refused.
+//! times of pax records. All of it is untrusted: each field has exactly one interpretation or is refused.
 
 use trust::inode::Mtime;
 
@@ -44,7 +43,7 @@ impl Header<'_> {
     pub(crate) fn name(&self) -> Vec<u8> {
         let name = text(self.field(0, 100));
         let prefix = text(self.field(345, 155));
-        // GNU headers have other things there.
+        // GNU headers have other fields there.
         if self.field(257, 6) == b"ustar\0" && !prefix.is_empty() {
             return [&prefix, &b"/"[..], &name].concat();
         }
@@ -62,7 +61,7 @@ impl Header<'_> {
         };
         let bytes = || self.0.iter().enumerate();
         let sum: i64 = bytes().map(|(at, b)| counts(at, *b)).sum();
-        // Some old programs took bytes for signed.
+        // Some old programs summed the bytes as signed numbers.
         let of_signed = |(at, b): (usize, &u8)| match at {
             148..156 => i64::from(b' '),
             _ => i64::from(b.cast_signed()),
@@ -146,7 +145,7 @@ pub(crate) fn time(text: &[u8]) -> Option<Mtime> {
     if !negative {
         return Some(Mtime { seconds, nanos });
     }
-    // −1.25 s is 0.75 s after −2 s; what is finer than a nanosecond rounds down as well.
+    // −1.25 s is 0.75 s after −2 s; fractions of a nanosecond are rounded down as well.
     let nanos = i64::from(nanos) + i64::from(beyond);
     let (seconds, nanos) = match nanos {
         0 => (-seconds, 0),

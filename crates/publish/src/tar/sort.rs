@@ -1,5 +1,5 @@
-//! Members in the order of the walk, whatever their order in the archive: keys are sorted in runs on
-//! disk and merged, what they lead to lies in one spool file. Memory does not grow with the archive.
+//! Sorts members into the order of the walk. Keys are sorted in runs on disk and merged; the inodes lie in
+//! one spool file. Memory does not grow with the archive.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::publish_error::PublishError;
 
-/// A run is sorted and written out when its keys take so much, bytes.
+/// A run is sorted and written out when its keys take this many bytes.
 const RUN_BYTES: usize = 32 << 20;
 /// What a row takes besides its key, bytes.
 const ROW_BYTES: usize = 48;
@@ -18,7 +18,7 @@ const BELOW: u8 = 1;
 const ENTRY: u8 = 2;
 const DIRECTORY: u8 = 3;
 
-/// A place in the tree, so encoded that bytes compare in the order of the walk: sub-directories, then
+/// A place in the tree, encoded so that bytes compare in the order of the walk: sub-directories, then
 /// the other entries, then the directory itself; each by the bytes of its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(Vec<u8>);
@@ -49,7 +49,7 @@ impl Place {
         Place(key)
     }
 
-    /// The names of the directories above, and the entry's name where it is no directory.
+    /// The names of the directories above, and the entry's name if it is not a directory.
     pub(crate) fn components(&self) -> (Vec<&[u8]>, Option<&[u8]>) {
         let mut above = Vec::new();
         let mut rest = self.0.as_slice();
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// One member under its place: which of several it is, and where its inode lies.
+/// One member at its place: its number in the archive, and the offset of its inode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
     pub place: Place,
@@ -226,7 +226,7 @@ impl Spool {
         })
     }
 
-    /// Where it was put.
+    /// Appends `bytes`; gives their offset.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<u64, PublishError> {
         let at = self.len;
         let len = bytes.len() as u32;
@@ -236,7 +236,7 @@ impl Spool {
         Ok(at)
     }
 
-    /// From now on it is read.
+    /// Ends writing, so that it can be read.
     pub(crate) fn finish(self) -> Result<Spooled, PublishError> {
         let file = self.out.into_inner().map_err(|e| failed(e.into_error()))?;
         Ok(Spooled(file))

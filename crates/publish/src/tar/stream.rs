@@ -74,7 +74,7 @@ struct Pax {
     sparse_major: Option<u64>,
     sparse_name: Option<Vec<u8>>,
     sparse_size: Option<u64>,
-    /// Of the older pax forms, which this does not read.
+    /// Whether it has keys of the older pax forms of sparse files, which are not supported.
     sparse_other: bool,
 }
 
@@ -106,7 +106,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// The next member; what was not read of the one before is passed over.
+    /// The next member; skips the unread rest of the one before.
     pub(crate) fn next(&mut self) -> Result<Option<Member>, PublishError> {
         self.skip()?;
         let mut pax = self.global.clone();
@@ -181,7 +181,7 @@ impl<R: Read> Archive<R> {
             b'6' => Kind::Fifo,
             _ => return Err(self.bad("a member of an unknown kind")),
         };
-        // Only files have content; other headers may state the size of what they stand for.
+        // Only files have content. The header of a hard link, for example, may state the size of its target.
         let stored = match kind {
             Kind::Regular => pax.size.unwrap_or(size),
             _ => 0,
@@ -249,7 +249,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// Reads what is left of the stream, so that whoever writes it can end.
+    /// Reads the rest of the stream, so that the program that writes it can end.
     pub(crate) fn drain(&mut self) -> Result<(), PublishError> {
         let drained = std::io::copy(&mut self.input, &mut std::io::sink());
         drained.map(drop).map_err(PublishError::Input)
@@ -292,7 +292,7 @@ impl<R: Read> Archive<R> {
     /// Reads stored bytes of the present member.
     fn read(&mut self, target: &mut [u8]) -> Result<(), PublishError> {
         let left = self.left.checked_sub(target.len() as u64);
-        self.left = left.ok_or_else(|| self.bad("its map has more data than it"))?;
+        self.left = left.ok_or_else(|| self.bad("a map with more data than the file has"))?;
         self.exact(target)
     }
 
@@ -359,7 +359,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// The map in a GNU header, and in the blocks that go on from it.
+    /// The map in a GNU header, and in the blocks that continue it.
     fn gnu_sparse(&mut self, header: &Header<'_>) -> Result<(), PublishError> {
         let mut map = Vec::new();
         let mut pieces = header.field(386, 96).to_vec();
@@ -387,7 +387,7 @@ impl<R: Read> Archive<R> {
         self.set_map(map, size)
     }
 
-    /// The map that stands before the data, as decimal numbers one a line, padded to a block.
+    /// The map before the data: decimal numbers, one in each line, padded to a block.
     fn pax_sparse(&mut self, size: u64) -> Result<(), PublishError> {
         let mut read = 0u64;
         let count = self.map_number(&mut read)?;
@@ -434,7 +434,7 @@ impl<R: Read> Archive<R> {
             data = data.saturating_add(*len);
         }
         if data != self.left {
-            return Err(self.bad("a sparse file with other data than its map"));
+            return Err(self.bad("a sparse file whose data does not match its map"));
         }
         self.map = Some(map);
         self.size = size;

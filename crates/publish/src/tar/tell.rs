@@ -14,12 +14,12 @@ use crate::publish_error::PublishError;
 use crate::reading;
 use crate::work::{Done, Event, FileId, JOB_FILES, Link, What};
 
-/// Mode of a directory that the archive does not tell.
+/// Mode of a directory that is not in the archive.
 const IMPLICIT_MODE: u16 = 0o755;
 /// Events that wait for the assembler.
 const EVENTS: usize = 16;
 
-/// Assembles what was unpacked.
+/// Assembles an unpacked archive.
 pub(crate) fn assemble<D: Destination>(
     unpacked: Unpacked,
     hasher: &Hasher,
@@ -42,7 +42,7 @@ pub(crate) fn assemble<D: Destination>(
                 Ok(()) => Event::End(Vec::new()),
                 Err(e) => Event::Failed(e),
             };
-            // If nobody listens, the assembler knows why.
+            // If the receiver is gone, the assembler has failed and reports why.
             drop(events.send(last));
         });
         let tree = assembler.run(&told);
@@ -59,7 +59,7 @@ struct Teller<'a> {
     events: Sender<Event>,
     stack: Vec<Level>,
     batch: Vec<Done>,
-    /// Names of linked files that were told.
+    /// Linked files that were sent: how many of their names, and the link.
     met: HashMap<u64, (u32, Link)>,
 }
 
@@ -120,7 +120,7 @@ impl Teller<'_> {
     }
 
     fn send(&self, event: Event) -> Result<(), PublishError> {
-        // Where nobody listens, the assembler has failed, and its error is the one that is told.
+        // If the receiver is gone, the assembler has failed, and its error is the one that is reported.
         self.events
             .send(event)
             .map_err(|_| PublishError::WorkerDied)
@@ -242,7 +242,7 @@ impl Teller<'_> {
     }
 }
 
-/// Stands for device and inode number, which an archive does not tell.
+/// Replaces device and inode number, which an archive does not have.
 fn linked_file(at: u64) -> FileId {
     (u64::MAX, at)
 }

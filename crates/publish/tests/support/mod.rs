@@ -1,7 +1,7 @@
 //! A reader that is as simple as can be, so that publishing is tested against something else than the
 //! product's own reader: every block is checked, nothing is cached, everything lies in memory.
 
-// Each test file uses its part; and a test may die of whatever it did not expect.
+// Each test file uses a part of this; and helper functions of tests may panic.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -54,10 +54,10 @@ impl Read {
         let want = [handle];
         let get = store::BlockStore::get_many(&self.repository, &want, around);
         let records = futures_util::future::FutureExt::now_or_never(get);
-        records.expect("a local repository makes us wait").unwrap()
+        records.expect("a local repository waited").unwrap()
     }
 
-    /// What one answer brings beside the first node of a directory, with so much read-around.
+    /// What one answer brings with the first node of a directory, for this much read-around in bytes.
     pub fn beside(&self, directory: &str, around: usize) -> Vec<Handle> {
         let Content::Directory { map: Some(map), .. } = &self.at(directory).content else {
             panic!("{directory} is no directory with entries");

@@ -19,7 +19,7 @@ pub enum DecodedBlock {
 }
 
 impl DecodedBlock {
-    /// Memory behind it, bytes.
+    /// Memory that its payload takes, bytes.
     pub(super) fn payload_bytes(&self) -> u64 {
         const INODE_BYTES: u64 = 1024;
         match self {

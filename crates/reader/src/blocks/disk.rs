@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use store::StoreError;
 use trust::Record;
 
-/// Blocks of one look-up: few enough that a slow disk gives them in the time that one may take.
+/// Blocks of one look-up: few enough for a slow disk to read them in the time of one look-up.
 pub(super) const LOOK_BLOCKS: usize = 32;
 /// The longest wait for one look-up. Long, because a slow disk is better than none when no mirror
 /// can be reached.
@@ -20,7 +20,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// A look-up in the disk cache.
 pub(super) type Look = Pin<Box<dyn Future<Output = Result<Vec<Record>, StoreError>> + Send>>;
 
-/// Knows whether the disk answers.
+/// Keeps whether the disk answers.
 #[derive(Default)]
 pub(super) struct DiskBreaker {
     is_stuck: AtomicBool,

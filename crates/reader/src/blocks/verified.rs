@@ -189,7 +189,7 @@ impl VerifiedCache {
         }
     }
 
-    /// Whether a frame holds the block of this handle, under the kind that the frame states.
+    /// Whether a frame matches this handle, under the kind that the frame states.
     fn bears(&self, frame: &Frame, name: &Handle) -> bool {
         let plain = frame.unpack();
         plain.is_ok_and(|plain| self.hasher.name(frame.kind(), &plain) == *name)
@@ -245,7 +245,7 @@ impl VerifiedCache {
     }
 }
 
-/// Copies a small block out of the answer that brought it, which it would otherwise keep in memory.
+/// Copies a small block, because a slice would keep the whole answer in memory.
 fn own_memory(frame: &Frame, plain: Bytes) -> Bytes {
     const SMALL_BYTES: usize = 32 << 10;
     if frame.is_raw() && plain.len() < SMALL_BYTES {

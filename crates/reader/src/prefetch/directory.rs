@@ -1,13 +1,13 @@
-//! Prefetch of what lies beside an entry of a directory. Pure: it is told what readers look up and
-//! how long they wait, and answers with requests; [`super`] carries them out.
+//! Prefetch of the neighbours of a directory entry. Pure: it is told which names readers look up and how long
+//! they wait, and answers with requests; [`super`] carries them out.
 //!
 //! A program that starts opens some files of each of some directories. Over a long link each file
 //! costs a round trip. When a reader has waited long for two files of a directory, the directory's
 //! other small files are requested, those that follow in name order first. When it has waited for
 //! two directories inside a directory, the first nodes of the others are requested.
 //!
-//! Records of use decide how often this happens, as for read-around: while much of what was
-//! prefetched is wanted, one wait is enough; while little is, only every sixteenth occasion counts.
+//! Records of use decide how often this happens, as for read-around: while many prefetched bytes are wanted,
+//! one wait is enough; while few are, only every sixteenth occasion counts.
 //! So a reader that wants little of each directory does not download the tree. Requests in progress
 //! are bounded by an eighth of the cache's budget.
 
@@ -30,7 +30,7 @@ const MAX_DIRECTORIES: usize = 64;
 const PROVEN_WAITS: u32 = 2;
 /// A shorter wait is no reason to prefetch.
 pub(super) const LONG_WAIT: Duration = Duration::from_millis(5);
-/// Bytes in progress at most, where the cache has room for them.
+/// Most bytes in progress, if the cache has room for them.
 const MOST_IN_PROGRESS_BYTES: u64 = 16 << 20;
 /// Bytes that one request brings at most.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -72,7 +72,7 @@ pub(super) struct DirectoryPrefetch {
     order: VecDeque<[u8; 32]>,
     /// Newest first.
     waits: VecDeque<Waits>,
-    /// How much of what was prefetched was wanted.
+    /// How many of the prefetched bytes were wanted.
     policy: ReadAroundPolicy,
     in_progress_bytes: u64,
     most_bytes: u64,
@@ -110,8 +110,8 @@ impl DirectoryPrefetch {
         self.remember(top, siblings, None);
     }
 
-    /// A reader wants the entry with this top block. Gives a request when the reader is going to
-    /// wait and much of what was prefetched lately was wanted.
+    /// A reader wants the entry with this top block. Gives a request when the reader is going to wait
+    /// and many of the bytes prefetched lately were wanted.
     pub(super) fn wanted(&mut self, top: &[u8; 32], will_wait: bool) -> Option<SiblingRequest> {
         let known = self.known.get_mut(top)?;
         if let Some((usage, bytes)) = known.prefetched.take() {

@@ -34,9 +34,9 @@ const BEHIND_BYTES: u64 = 2 << 20;
 const DISORDER_BYTES: u64 = 2 << 20;
 /// The first window, bytes.
 const FIRST_WINDOW_BYTES: u64 = 2 << 20;
-/// The largest window of one reader, bytes, where the cache has room for it.
+/// The largest window of one reader, bytes, if the cache has room for it.
 const MOST_WINDOW_BYTES: u64 = 8 << 20;
-/// Most bytes in progress for all readers, where the cache has room for them.
+/// Most bytes in progress for all readers, if the cache has room for them.
 const MOST_IN_PROGRESS_BYTES: u64 = 16 << 20;
 /// The window does not grow after a request that takes longer than this.
 const QUICK: Duration = Duration::from_millis(200);
@@ -50,18 +50,18 @@ const REQUEST_BYTES: u64 = 1 << 20;
 struct Stream {
     /// The content: the top of its tree.
     top: [u8; 32],
-    /// End of what was read without a gap.
+    /// End of the part that was read without a gap.
     frontier: u64,
-    /// How much that was, bytes.
+    /// Length of that part, bytes.
     run_bytes: u64,
     /// Whether the reader had to wait since the run began.
     waited: bool,
-    /// End of what was requested.
+    /// End of the requested part.
     requested: u64,
     window_bytes: u64,
     /// Whether the last request was quick.
     quick: bool,
-    /// Blocks behind the reader that are still in memory, oldest first, with their lengths.
+    /// Blocks behind the reader that are still in memory, oldest first, with their lengths in bytes.
     passed: VecDeque<(Handle, u64)>,
     passed_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Where prefetch runs.
+//! The runtime of prefetch.
 
 use std::future::Future;
 

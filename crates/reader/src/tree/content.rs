@@ -26,7 +26,7 @@ static ZEROS: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0; 1 << 20]));
 pub struct Runs {
     /// Byte ranges, in order, not touching one another.
     pub data: Vec<Range<u64>>,
-    /// Up to where this is known: the end of what was asked, or of the hole that passes it.
+    /// Up to where this is known: the end of the requested range, or of a hole that goes beyond it.
     pub until: u64,
 }
 
@@ -34,7 +34,8 @@ impl Tree {
     /// `len` bytes of `file` from `offset` (fewer at its end), in slices that share memory.
     ///
     /// # Errors
-    /// [`ReadError::WrongKind`] when it is not a regular file; else as [`Blocks::get_many`](crate::Blocks::get_many).
+    /// [`ReadError::WrongKind`] when it is not a regular file; else as
+    /// [`Blocks::get_many`](crate::Blocks::get_many).
     pub async fn read(
         &self,
         file: &Inode,
@@ -188,7 +189,7 @@ impl Tree {
         for placed in extents(self.blocks(), root, offset, until, how).await? {
             let end = placed.start.saturating_add(placed.extent.len());
             match (placed.extent, runs.data.last_mut()) {
-                // A hole is passed whole, however far it goes beyond what was asked.
+                // A hole counts as a whole, even if it goes beyond the requested range.
                 (Extent::Hole { .. }, _) => runs.until = runs.until.max(end),
                 (Extent::Data { .. }, Some(last)) if last.end == placed.start => {
                     last.end = end.min(until);

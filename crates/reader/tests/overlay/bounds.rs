@@ -1,4 +1,4 @@
-//! What the overlay refuses, and what it keeps under pressure.
+//! Which blocks the overlay refuses, and that cache pressure evicts none.
 
 use reader::{Expect, Fetch, OverlayError, Position, ReadError, now};
 use trust::frame::MAX_BLOCK_BYTES;

@@ -11,7 +11,7 @@ use crate::store_log::{StoreLog, blocks, hasher, soon};
 #[derive(Debug, Clone)]
 enum Step {
     Put(u8),
-    /// Uploads up to so many bytes, oldest first.
+    /// Uploads up to this many bytes, oldest first.
     Store(usize),
     Get(u8),
     /// Reads a large stored block, which evicts others from the cache.

@@ -1,5 +1,5 @@
 //! The round of heads of a pull: `volume::heads`, with the head that the replica itself has judged among
-//! the others. A source that contradicts what was pulled before is a fork, not news.
+//! the others. A head that contradicts an earlier pull is a fork, not a newer version.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use trust::judge::Offer;
 use volume::error::{VolumeError, gravest};
 use volume::heads::{Fetched, HeadRound, VerifiedHead};
 
-/// How long the other heads are waited for once one has come: longer than a reader waits, because
-/// nobody waits for a pull, and the newest version is worth more than two seconds.
+/// How long the other heads are waited for once one has come. Longer than a reader waits, because no user
+/// waits for a pull, and the newest version is worth two more seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A version that may be followed.
@@ -25,14 +25,14 @@ pub(crate) struct Offered {
     pub source: Option<(usize, Arc<dyn Replica>)>,
     pub bytes: Bytes,
     pub head: Head,
-    /// Judged under all policies that are known, of which the source may have sent fewer.
+    /// Judged under all known policies, even those that the source did not send.
     pub offer: Offer,
     /// The head file of the source, if it shows its files.
     pub files: Option<Bytes>,
 }
 
-/// What all sources answer: their heads, and the head files that name the other files. Only the heads
-/// count; the files are hints.
+/// The answers of all sources: their heads, and the head files that name the other files. Only the heads
+/// are verified; the files are hints.
 pub(crate) struct Answers {
     pub fetched: Fetched,
     pub files: Vec<Option<Bytes>>,
@@ -52,7 +52,7 @@ pub(crate) async fn ask(
 async fn head_file(source: &dyn Replica) -> Option<Bytes> {
     let objects = source.objects()?;
     let range = objects.range(ObjectName::Head, 0, store::head::MAX_HEAD_BYTES);
-    // Only a hint, and not worth much waiting.
+    // Only a hint, so it is not waited for long.
     let range = tokio::time::timeout(PATIENCE, range).await;
     range.ok()?.ok().flatten()
 }
@@ -96,7 +96,7 @@ pub(crate) async fn verify(
     Ok((offered, errors))
 }
 
-/// The head with all policies under which it was judged: the replica hides none from its readers.
+/// The head with all policies under which it was judged, so that the replica's readers get all of them.
 fn complete(verified: VerifiedHead) -> Result<(Head, Bytes, Offer), Reject> {
     let offer = verified.offer;
     let Some((mut head, mut bytes)) = verified.head else {

@@ -1,7 +1,7 @@
-//! Carries the volume's log along. The leaves between what the replica has and what the new record names
-//! are fetched. They must bear their signatures (which no log covers) and must hash into the log that the
-//! record was signed with (RFC 6962). A source that has no log, or another one, or does not answer, costs
-//! the replica its log and nothing else.
+//! Copies the volume's log. Fetches the leaves between those that the replica has and those that the new
+//! record names. Each must have valid signatures (which no log covers), and all must hash into the log that
+//! the record names (RFC 6962). If a source has no log, or another one, or does not answer, the replica
+//! lacks a part of the log, and the rest of the pull goes on.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ const REQUESTS: usize = 64;
 /// Leaves to be written: epoch, index, bytes.
 pub(crate) type Leaves = Vec<(u64, u64, Bytes)>;
 
-/// The leaves that the replica lacks for the log of `offered`, the record itself as the last; and
-/// whether the log is whole with them. A place may take `patience` for each.
+/// The leaves that the replica lacks for the log of `offered`, the last being the record itself; and
+/// whether the log is complete with them. A source may take `patience` for each.
 pub(crate) async fn carry(
     sources: &Sources,
     repository: &Repository,
@@ -48,7 +48,7 @@ pub(crate) async fn carry(
         return (vec![own], true);
     }
     if log.size.saturating_sub(start.size()) > MAX_LEAVES {
-        tracing::warn!(leaves = log.size, "the log is too long to be carried along");
+        tracing::warn!(leaves = log.size, "the log is too long to be copied");
         return (vec![own], false);
     }
     for place in sources.order() {
@@ -69,15 +69,15 @@ pub(crate) async fn carry(
             }
             Err(why) => {
                 let replica = place.replica.place();
-                tracing::warn!(replica, %why, "the log cannot be taken from here");
+                tracing::warn!(replica, %why, "cannot copy the log from this source");
             }
         }
     }
     (vec![own], false)
 }
 
-/// What the replica has of this log for certain: all that comes before the record at which it stands,
-/// if no leaf of that is missing.
+/// The part of this log that the replica has for certain: all leaves before the record of its head, if
+/// none of them is missing.
 fn start(repository: &Repository, here: Option<&Here>, log: &LogPoint) -> Frontier {
     let Some(here) = here else {
         return Frontier::new();

@@ -1,10 +1,11 @@
-//! A bandwidth limit over what is received. A request waits until everything received before is paid for;
-//! an answer is paid when it has arrived, so its size need not be guessed. Idle time earns no credit.
+//! A limit of the bandwidth that is received. Each answer is charged when it has arrived, so its size need
+//! not be guessed. A request waits until everything received before fits into the rate. Idle time earns no
+//! credit.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shortest stretch of the limit that one request may take, bytes.
+/// Smallest size of one request under a limit, bytes.
 const MIN_REQUEST_BYTES: u64 = 64 << 10;
 /// Requests take at most this part of a second's allowance.
 const REQUESTS_PER_SECOND: u64 = 8;
@@ -24,7 +25,7 @@ impl Limit {
         }
     }
 
-    /// How much one request should ask for under this limit, bytes, where it would ask for `usual`.
+    /// How much one request should ask for under this limit instead of `usual`, bytes.
     pub(crate) fn request_bytes(&self, usual: u64) -> u64 {
         match self.bytes_per_second {
             None => usual,
@@ -32,7 +33,7 @@ impl Limit {
         }
     }
 
-    /// How many requests may be under way, where there would be `usual`.
+    /// How many requests may be under way under this limit instead of `usual`.
     pub(crate) fn requests(&self, usual: usize) -> usize {
         match self.bytes_per_second {
             None => usual,
@@ -40,7 +41,7 @@ impl Limit {
         }
     }
 
-    /// Waits until everything received so far is paid for.
+    /// Waits until everything received so far fits into the rate.
     pub(crate) async fn wait(&self) {
         loop {
             let until = *self.lock();
@@ -53,7 +54,7 @@ impl Limit {
         }
     }
 
-    /// Pays for what was received.
+    /// Charges received bytes.
     pub(crate) fn pay(&self, bytes: u64) {
         let Some(rate) = self.bytes_per_second else {
             return;
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_received_takes_at_least_as_long_as_the_rate_says() {
+    async fn receiving_is_no_faster_than_the_limit() {
         let limit = Limit::new(Some(1_000_000));
         let began = Instant::now();
         for _ in 0..10 {

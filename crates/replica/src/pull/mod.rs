@@ -3,15 +3,16 @@
 //! A pull makes *waves* of requests; each wave waits for the one before:
 //!
 //! 1. the heads of all sources, judged as a reader judges them (`heads`);
-//! 2. what the source's index says of new segments, then those segments (`prefetch`). They are hints and
-//!    stay in memory. At the same time, the leaves of the log (`history`);
-//! 3. the walk over what differs from the version that is here by `trust::reach` (`walk`). A block that is
-//!    neither here nor prefetched is asked for by handle, of all sources (`sources`), and proved;
-//! 4. when all that the new version reaches is here, the head moves.
+//! 2. the source's index of new segments, then those segments (`prefetch`). They are hints and stay in
+//!    memory. At the same time, the leaves of the log (`history`);
+//! 3. the walk with `trust::reach` over the difference from the version in the repository (`walk`). A block
+//!    that is neither in the repository nor prefetched is fetched by handle from the sources (`sources`), and
+//!    proved;
+//! 4. when everything that the new version reaches is in the repository, the head moves.
 //!
-//! Until then the old version stands. The inode of the new root is written last, so a root that is here
-//! has everything below it. Proved blocks are made durable on the way: when a pull ends early, the next
-//! one finds them. Only what a signed root reaches is ever written.
+//! Until then the old version stays the newest. The inode of the new root is written last, so a root in the
+//! repository has everything below it. Proved blocks are made durable on the way: when a pull ends early,
+//! the next one finds them. Only blocks that a signed root reaches are written.
 
 mod heads;
 mod history;
@@ -55,7 +56,7 @@ use walk::Walk;
 pub struct PullOptions {
     /// The directory that holds the floors.
     pub state_directory: PathBuf,
-    /// How long one source may be silent, and how long a pull waits when all are.
+    /// How long one source may be silent, and how long a pull waits when all sources are.
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
@@ -63,10 +64,10 @@ pub struct PullOptions {
     pub bytes_per_second: Option<u64>,
     /// Which part of the volume the replica is to hold.
     pub scope: Scope,
-    /// How many of the newest versions are kept, besides those that are valid. Without it, what no
-    /// valid version reaches is collected now and then, when it may be much.
+    /// How many of the newest versions are kept, besides those that are valid. With `None`, blocks that no
+    /// valid version reaches are collected now and then, when there may be many.
     pub keep: Option<u64>,
-    /// Read and prove what is here already, too; fetch anew what is damaged.
+    /// Also read and prove the blocks in the repository, and fetch damaged ones again.
     pub paranoid: bool,
     /// The clock by which expiry is judged.
     pub clock: Clock,
@@ -93,34 +94,34 @@ impl Default for PullOptions {
 /// What a pull did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pulled {
-    /// The version at which the replica stands now.
+    /// The version of the replica's head now.
     pub version: u64,
-    /// The version at which it stood, if at any.
+    /// The version of its head before, if it had one.
     pub previous: Option<u64>,
     /// Until when readers may believe it, unix seconds.
     pub valid_until: u64,
-    /// Blocks that are new here.
+    /// Number of new blocks.
     pub blocks: u64,
     /// Their records, bytes.
     pub block_bytes: u64,
-    /// What was received for that, bytes: records, index, log; heads not counted.
+    /// Bytes received for them: records, index, log; without heads.
     pub received_bytes: u64,
-    /// What was written, bytes: segments and index.
+    /// Bytes written: segments and index.
     pub written_bytes: u64,
-    /// Blocks that were here and had to be fetched anew.
+    /// Number of damaged blocks that were fetched again.
     pub healed: u64,
-    /// Requests that waited for one another, from the question for the head on.
+    /// Number of requests that waited for one another, from the request for the head on.
     pub waves: u32,
-    /// Whether the log is here whole.
+    /// Whether the replica's log is complete.
     pub log_whole: bool,
-    /// What was collected afterwards.
+    /// The result of the collection afterwards.
     pub pruned: Option<Pruned>,
 }
 
 /// Why nothing was pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    /// The volume could not be had; what arrived is kept.
+    /// The volume cannot be fetched; what arrived is kept.
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// The replica's own repository failed.
@@ -131,10 +132,10 @@ pub enum PullError {
     OtherVolume {
         /// The repository.
         path: PathBuf,
-        /// What it says that it holds.
+        /// The volume that it holds.
         found: VolumeId,
     },
-    /// Told to stop; what arrived is kept.
+    /// Asked to stop; what arrived is kept.
     #[error("interrupted")]
     Interrupted,
 }
@@ -151,18 +152,18 @@ impl From<StateError> for PullError {
     }
 }
 
-/// The version at which the replica stands.
+/// The version of the replica's head.
 pub(crate) struct Here {
     pub head: Head,
     pub record: RootRecord,
     pub record_hash: [u8; 32],
 }
 
-/// Brings the repository on `disk`, which is made if there is none, up to the newest version of
-/// `volume` that the sources have whole. It waits for the disk of the repository on the calling thread.
+/// Updates the repository on `disk`, which is made if there is none, to the newest version of `volume`
+/// that the sources have whole. Waits for the disk of the repository on the calling thread.
 ///
 /// # Errors
-/// [`PullError`]; the version before stands then, whole.
+/// [`PullError`]; the previous version stays whole then.
 pub async fn pull(
     volume: VolumeId,
     replicas: &[Arc<dyn Replica>],
@@ -227,15 +228,15 @@ pub async fn pull(
             return Err(interrupted);
         }
     };
-    // What the limit still demands is waited for before this is called done; the version is here, though.
+    // The version is committed; the last wait is for the bandwidth limit.
     if let Some(sources) = &pull.owes {
         let _ = unless_stopped(options, &AtomicBool::new(false), sources.limit.wait()).await;
     }
     Ok(pulled)
 }
 
-/// Does `work` unless the pull is told to stop. Once `committing` is set, `work` ends first: a commit is
-/// bounded by the deadline of the state, and its outcome is told as it is.
+/// Does `work` until the pull is asked to stop. Once `committing` is set, `work` ends first: a commit is
+/// bounded by the deadline of the state, and its result must be reported.
 async fn unless_stopped<T>(
     options: &PullOptions,
     committing: &AtomicBool,
@@ -284,16 +285,15 @@ struct Pull<'a> {
     committing: &'a AtomicBool,
     writer: Writer,
     here: Option<Here>,
-    /// Until when the head that is here may be believed, unix seconds; 0 where it may not.
+    /// Until when the repository's own head is valid, unix seconds; 0 if it is not.
     own_until: u64,
     written_bytes: u64,
-    /// Those whose limit is still to be paid.
+    /// The sources whose bandwidth limit is still to be waited for.
     owes: Option<Arc<Sources>>,
 }
 
 impl Pull<'_> {
-    /// Takes the newest version that can be fetched whole. A version that its source withholds is passed
-    /// over for the next.
+    /// Follows the newest version that can be fetched whole. Skips a version that its source withholds.
     async fn newest(
         &mut self,
         offers: Vec<Offered>,
@@ -321,7 +321,7 @@ impl Pull<'_> {
                 Err(error) => Err(error.into()),
             };
             match followed {
-                // The publisher's own tree proves it: no source is to blame, and none knows better.
+                // The publisher's own tree proves that the path is not there: no source is to blame.
                 Err(PullError::Volume(error @ VolumeError::Read(ReadError::NotFound { .. }))) => {
                     self.keep();
                     return Err(error.into());
@@ -330,7 +330,7 @@ impl Pull<'_> {
                     self.keep();
                     let replica = place.place();
                     let version = offered.offer.record.version;
-                    tracing::error!(replica, version, %error, "announces a version that cannot be had");
+                    tracing::error!(replica, version, %error, "announces a version that cannot be fetched");
                     errors.push(error);
                 }
                 Err(error) => {
@@ -355,11 +355,11 @@ impl Pull<'_> {
         if self.writer.pending_bytes() > 0
             && let Err(error) = self.writer.checkpoint()
         {
-            tracing::warn!(%error, "what arrived cannot be kept");
+            tracing::warn!(%error, "cannot keep the blocks that arrived");
         }
     }
 
-    /// Brings everything here that a version reaches, and moves the head to it.
+    /// Fetches everything that a version reaches, and moves the head to it.
     async fn follow(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
         let note = ReplicaNote::load(self.writer.repository())?;
         let scope = &self.options.scope;
@@ -377,7 +377,7 @@ impl Pull<'_> {
             self.tally.clone(),
         ));
         let repository = self.writer.repository().clone();
-        // A place that stalls is not waited for long: others are asked, too.
+        // Half of the deadline for one source that stalls leaves time to ask others.
         let patience = self.options.deadline / 2;
         let (prefetched, (leaves, log_whole)) = join(
             prefetch(&sources, offered, &repository, self.options, patience),
@@ -409,7 +409,7 @@ impl Pull<'_> {
         self.written_bytes += done.written_bytes;
         self.commit(offered).await?;
         if let Err(error) = done.followed.store(&mut self.writer) {
-            tracing::debug!(%error, "the source's files will be asked for again");
+            tracing::debug!(%error, "cannot remember the source's files: they will be fetched again");
         }
         let pruned = self.collect();
         let received_bytes = sources.received_bytes.load(Ordering::Relaxed);
@@ -426,8 +426,8 @@ impl Pull<'_> {
         })
     }
 
-    /// Collects what is no longer kept, where that was asked for or is worth a walk. The pull has
-    /// succeeded whatever comes of it.
+    /// Collects versions that are no longer kept, if that was asked for or is worth a walk. The pull has
+    /// succeeded even if this fails.
     fn collect(&mut self) -> Option<Pruned> {
         if self.options.keep.is_none() && !self.writer.has_grown() {
             return None;
@@ -446,7 +446,7 @@ impl Pull<'_> {
         }
     }
 
-    /// What is known to be here whole.
+    /// The part of the version that is known to be complete here.
     fn proved(&self, note: Option<&ReplicaNote>) -> Option<Scope> {
         let here = self.here.as_ref()?;
         match note {
@@ -455,7 +455,7 @@ impl Pull<'_> {
         }
     }
 
-    /// The version is here already; its statement may hold longer now.
+    /// The replica has the version already; its statement may be valid for longer now.
     async fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
         if self.replaces(offered) {
             self.commit(offered).await?;
@@ -467,8 +467,8 @@ impl Pull<'_> {
         })
     }
 
-    /// Whether the head that is here makes room for `offered`. One about the same record must tell no
-    /// fewer policies and hold no shorter: a source that lags takes nothing away.
+    /// Whether `offered` replaces the repository's head. For the same record it must have at least as many
+    /// policies and as long a validity: a source that lags takes nothing away.
     fn replaces(&self, offered: &Offered) -> bool {
         match self.here_for(offered) {
             None => true,
@@ -480,14 +480,14 @@ impl Pull<'_> {
         }
     }
 
-    /// The version at which the replica stands, if it is the one that is offered.
+    /// The version of the replica's head, if it is the offered one.
     fn here_for(&self, offered: &Offered) -> Option<&Here> {
         let here = self.here.as_ref()?;
         (here.record_hash == offered.offer.record_hash).then_some(here)
     }
 
     /// Moves the head, then the floor. In the other order, a crash in between would make this replica's
-    /// own readers report a rollback. Of two heads about one record, the better one stands.
+    /// own readers report a rollback. Of two heads about one record, the better one is kept.
     async fn commit(&mut self, offered: &Offered) -> Result<(), PullError> {
         self.committing.store(true, Ordering::Relaxed);
         let committed = self.commit_whole(offered).await;
@@ -523,7 +523,7 @@ impl Pull<'_> {
     }
 }
 
-/// Fetches new segments ahead from the source that announced the version, if the whole volume is pulled.
+/// Prefetches new segments from the source that announced the version, if the whole volume is pulled.
 async fn prefetch(
     sources: &Sources,
     offered: &Offered,
@@ -542,7 +542,7 @@ async fn prefetch(
     prefetch::prefetch(sources, objects, files, repository, patience).await
 }
 
-/// Whether a version held as far as `base` is whole as far as `scope`.
+/// Whether a version of which `base` is held has everything in `scope`.
 fn covers(base: &Scope, scope: &Scope) -> bool {
     let below = |path: &Vec<u8>| {
         base.paths.iter().any(|top| {

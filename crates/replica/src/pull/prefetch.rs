@@ -1,10 +1,9 @@
-//! Segments that are fetched ahead of the walk. The segments that a source has and that were not seen
-//! before hold what its last publications added, and little else. Whole segments come in a few requests
-//! that depend on the head only; a walk needs one round trip for each level of the tree.
+//! Segments that are fetched ahead of the walk. The segments of a source that were not seen before hold
+//! what its last publications added, and little else. Whole segments come in a few requests that depend
+//! only on the head; a walk needs one round trip for each level of the tree.
 //!
-//! All of it is a hint, because a source's index may lie. Records stay in memory, within a bound, until
-//! the walk asks for them by handle and proves them. What the walk does not ask for is dropped, and
-//! nothing of it reaches the disk.
+//! All of it is a hint, because a source's index may be wrong. Records stay in memory, within a bound,
+//! until the walk asks for them by handle and proves them. The others are dropped and never reach the disk.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -24,19 +23,20 @@ use super::sources::Sources;
 
 /// Most that is fetched ahead, and most that it takes in memory, bytes.
 pub(crate) const MAX_PREFETCH_BYTES: u64 = 64 << 20;
-/// What a record takes besides its own bytes: a place in the map, and what names its bytes.
+/// Memory of a record besides its own bytes: its entry in the map, and the references to its bytes.
 const RECORD_OVERHEAD_BYTES: u64 = 256;
-/// Most segments that are fetched ahead; where more are new, the walk is better.
+/// Most segments that are fetched ahead; if more are new, the walk is better.
 const MAX_SEGMENTS: usize = 64;
 /// Most segments that are remembered.
 const MAX_REMEMBERED: usize = 1 << 17;
 /// Requests under way at a time.
 const REQUESTS: usize = 16;
-/// What one asks for, bytes; and how many of a segment are made before its length is known.
+/// Size of one request, bytes.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Requests for a segment in the first wave, before its length is known.
 const FIRST_PIECES: u64 = 4;
-/// Time after which nothing more is asked for: over a slow network round trips do not matter, and what
-/// was fetched ahead is lost when the pull is interrupted.
+/// Time after which no further request is made: over a slow network round trips do not matter, and
+/// prefetched records are lost when the pull is interrupted.
 const MOST_TIME: Duration = Duration::from_secs(3);
 
 const MAGIC: &[u8; 16] = b"bulla followed\0\n";
@@ -45,19 +45,19 @@ const MAGIC: &[u8; 16] = b"bulla followed\0\n";
 #[derive(Default)]
 pub(crate) struct SegmentPrefetch {
     records: HashMap<Handle, Record>,
-    /// Index runs and segments of the source, to be remembered once this pull is through.
+    /// Index runs and segments of the source, to be remembered after this pull.
     pub followed: Followed,
     /// Requests that followed on one another.
     pub waves: u32,
 }
 
 impl SegmentPrefetch {
-    /// Takes a record out. It is not proved.
+    /// Removes and returns a record. It is not proved.
     pub(crate) fn take(&mut self, handle: &Handle) -> Option<Record> {
         self.records.remove(handle)
     }
 
-    /// How many records nobody has asked for.
+    /// How many records have not been taken.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
@@ -71,13 +71,13 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// What this replica remembers; a note that cannot be read is none.
+    /// What this replica remembers; a file that cannot be read counts as missing.
     pub(crate) fn load(repository: &Repository) -> Followed {
         let note = repository.note(Note::Followed).ok().flatten();
         note.and_then(Followed::decode).unwrap_or_default()
     }
 
-    /// Remembers.
+    /// Stores it.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -121,8 +121,8 @@ impl SplitChecked for Bytes {
     }
 }
 
-/// Fetches what is new in the files of a source whose head file is `files`, which may take `patience` for
-/// an answer. Whatever goes wrong, the walk will do without.
+/// Fetches the new segments of a source whose head file is `files`. Each answer may take
+/// `patience`. If anything fails, the walk fetches the blocks itself.
 pub(crate) async fn prefetch(
     sources: &Sources,
     objects: &dyn Objects,
@@ -156,7 +156,7 @@ pub(crate) async fn prefetch(
         .collect()
         .await;
     prefetched.waves = 1;
-    // Newest first: the newest run names what its own commit wrote before what it took over.
+    // Newest first: the newest run names the segments of its own commit before older ones.
     let mut fresh = Vec::new();
     let mut named = HashSet::new();
     for id in tails.into_iter().flatten().flatten() {
@@ -171,7 +171,7 @@ pub(crate) async fn prefetch(
     let (records, waves) = fetch(sources, objects, &fresh, patience).await;
     prefetched.waves += waves;
     for record in records {
-        // The walk asks for nothing that is here; the first of two under one name stays.
+        // The walk does not ask for blocks in the repository. Of two with one name, the first stays.
         if !repository.contains(&record.handle).unwrap_or(true) {
             prefetched.records.entry(record.handle).or_insert(record);
         }
@@ -215,7 +215,7 @@ struct Piecewise {
     ended: bool,
 }
 
-/// Fetches segments piece by piece, all at once, as far as the bounds go.
+/// Fetches all segments concurrently, in pieces, within the bounds.
 async fn fetch(
     sources: &Sources,
     objects: &dyn Objects,
@@ -234,7 +234,7 @@ async fn fetch(
         .collect();
     let mut records = Records::default();
     let (mut total, mut waves) = (0, 0);
-    // Twice as many pieces of each segment with every wave: its length is not known before its end.
+    // Each wave fetches twice as many pieces of each segment, whose length is not known in advance.
     let mut pieces = FIRST_PIECES;
     while total < MAX_PREFETCH_BYTES
         && !records.is_full()
@@ -282,11 +282,11 @@ async fn fetch(
     (records.records, waves)
 }
 
-/// Records that were cut.
+/// Complete records.
 #[derive(Default)]
 struct Records {
     records: Vec<Record>,
-    /// What they take in memory: many small ones take more than their bytes.
+    /// Bytes that they take in memory: many small ones take more than their content.
     held_bytes: u64,
 }
 
@@ -302,7 +302,7 @@ impl Records {
 }
 
 impl Piecewise {
-    /// Takes the next piece; a short one is the last.
+    /// Adds the next piece; a short one is the last.
     fn take(&mut self, piece: &Bytes, asked_bytes: usize) {
         if self.ended {
             return;
@@ -311,7 +311,7 @@ impl Piecewise {
         self.ended = piece.len() < asked_bytes;
     }
 
-    /// Cuts off the whole records, as far as there is room; the footer is none, and ends them.
+    /// Cuts off the complete records, as far as there is room. The footer is not a record and ends them.
     fn cut(&mut self, records: &mut Records) {
         let mut rest = std::mem::take(&mut self.bytes).freeze();
         if self.taken == 0 {
@@ -335,7 +335,7 @@ impl Piecewise {
                 }
             }
         }
-        // What there is no room for is not kept, either.
+        // Once the room is used up, the remaining bytes are dropped too.
         if !records.is_full() {
             self.bytes = BytesMut::from(rest.as_ref());
         }
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_read_back_and_nothing_else() {
+    fn followed_files_are_read_back_and_damaged_notes_ignored() {
         let followed = Followed {
             runs: [FileId([1; 16])].into(),
             segments: [FileId([2; 16]), FileId([3; 16])].into(),
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(Followed::decode(longer.into()), None);
     }
 
-    /// One segment without end, of the smallest records.
+    /// A segment without end, of the smallest records.
     struct Crumbs(BytesMut);
 
     impl Crumbs {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_small_records_count_for_what_they_take() {
+    async fn many_small_records_count_with_their_overhead() {
         let hasher = trust::Hasher::new(&[0; 32]);
         let limit = super::super::limit::Limit::new(None);
         let patience = Duration::from_secs(1);

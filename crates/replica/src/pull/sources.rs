@@ -1,6 +1,6 @@
-//! Asks several sources for many blocks. Each answer is proved before it counts (SFSRO 3.2: *verify by
-//! hashing*). A source that is silent, lies or denies is asked last from then on; nothing that it says
-//! keeps the others from answering. Relies on `trust::reach` for the proof of a block.
+//! Asks several sources for many blocks. Each answer is proved before it is used (SFSRO 3.2: *verify by
+//! hashing*). A source that is silent, sends wrong blocks or denies blocks is asked last from then on; the
+//! others are still asked. Relies on `trust::reach` for the proof of a block.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -15,14 +15,14 @@ use super::limit::Limit;
 use volume::error::VolumeError;
 use volume::verify::Tally;
 
-/// How long a place that did not answer is asked last.
+/// How long a source that did not answer is asked last.
 const DOWN: Duration = Duration::from_secs(10);
-/// Pause before all places are asked once more.
+/// Pause before all sources are asked once more.
 const PAUSE: Duration = Duration::from_millis(500);
-/// What a block of a tree is taken to weigh before it is there, bytes.
+/// Assumed size of a tree's block before it has arrived, bytes.
 const NODE_BYTES: u32 = 8 << 10;
 
-/// About what a wanted block weighs, bytes.
+/// Estimated size of a wanted block, bytes.
 pub(crate) fn weight_bytes(wanted: &Wanted) -> u64 {
     u64::from(match wanted {
         Wanted::Data { len, .. } => *len,
@@ -30,8 +30,8 @@ pub(crate) fn weight_bytes(wanted: &Wanted) -> u64 {
     })
 }
 
-/// A block that bears its handle. A node that breaks a rule of the trees is an error of the publisher:
-/// no place has a better one.
+/// A block that matches its handle. If it is a node that breaks a rule of the trees, the publisher is to
+/// blame, and every source has the same one.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub wanted: Wanted,
@@ -39,16 +39,16 @@ pub(crate) struct Fetched {
     pub found: Result<Found, Reject>,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Got {
     pub blocks: Vec<Fetched>,
     pub missing: Vec<Wanted>,
-    /// What stood in the way; the gravest counts when something is missing.
+    /// The errors. If a block is missing, the gravest is reported.
     pub faults: Vec<VolumeError>,
 }
 
-/// The places, and what they have been worth so far.
+/// The sources, and how each has behaved so far.
 pub(crate) struct Sources {
     pub hasher: Hasher,
     pub limit: Limit,
@@ -67,7 +67,7 @@ pub(crate) struct Place {
     busy: AtomicUsize,
     wrong: AtomicU32,
     denied: AtomicU32,
-    /// Milliseconds since the beginning.
+    /// Milliseconds since the start of the pull.
     down_until_ms: AtomicU64,
     answered_ms: AtomicU64,
 }
@@ -100,8 +100,8 @@ impl Sources {
         }
     }
 
-    /// Asks for a batch, of one place after the other, until all is there or all have been asked; an
-    /// outage is waited for until the deadline.
+    /// Asks one source after the other for a batch, until it is complete or all have been asked. If none
+    /// answers, tries again until the deadline.
     pub(crate) async fn fetch(self: Arc<Self>, batch: Vec<Wanted>) -> Got {
         let began = Instant::now();
         let mut got = Got {
@@ -123,7 +123,7 @@ impl Sources {
         }
     }
 
-    /// The places, the most promising first.
+    /// The sources, the most promising first.
     pub(crate) fn order(&self) -> Vec<&Place> {
         let now_ms = self.now_ms();
         let mut places: Vec<&Place> = self.places.iter().collect();
@@ -138,14 +138,14 @@ impl Sources {
         places
     }
 
-    /// Counts what came over the network.
+    /// Counts bytes that came over the network.
     pub(crate) fn received(&self, bytes: u64) {
         self.limit.pay(bytes);
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.tally.add(0, bytes);
     }
 
-    /// A place told something that does not bear its handle.
+    /// Notes that a source sent a block that does not match its handle.
     pub(crate) fn lied(&self, place: &Place, what: String, why: Reject) -> VolumeError {
         let name = place.replica.place();
         if place.wrong.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -159,7 +159,7 @@ impl Sources {
         .into()
     }
 
-    /// Asks one place; tells whether it failed to answer.
+    /// Asks one source; returns whether it failed to answer.
     async fn ask(&self, place: &Place, got: &mut Got) -> bool {
         self.limit.wait().await;
         let names: Vec<Handle> = got.missing.iter().map(Wanted::handle).collect();
@@ -184,7 +184,7 @@ impl Sources {
         }
     }
 
-    /// Waits for an answer as long as the place gives signs of life.
+    /// Waits for an answer as long as the source makes progress.
     async fn answer(&self, place: &Place, names: &[Handle]) -> Result<Vec<Record>, VolumeError> {
         let what = || format!("{} block(s)", names.len());
         let asked_ms = self.now_ms();
@@ -205,7 +205,7 @@ impl Sources {
         }
     }
 
-    /// Proves what came; what was not asked for is dropped.
+    /// Proves the records that came; drops those that were not requested.
     fn take(&self, place: &Place, records: Vec<Record>, got: &mut Got) {
         self.received(records.iter().map(|r| r.len() as u64).sum());
         for record in records {
@@ -237,7 +237,7 @@ impl Sources {
         if let Some(wanted) = got.missing.first() {
             place.denied.fetch_add(1, Ordering::Relaxed);
             let cause = format!(
-                "{} does not give out {} block(s)",
+                "{} does not have {} block(s)",
                 place.replica.place(),
                 got.missing.len()
             );

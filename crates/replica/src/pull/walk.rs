@@ -1,6 +1,6 @@
-//! Brings the blocks of a version here. [`Reach`] names them; each is looked for in the repository, among
-//! the prefetched records, and then at the sources, in batches of which several are under way. What comes is supplied to
-//! the walk and written.
+//! Fetches the blocks of a version. [`Reach`] names them; each is looked for in the repository, among the
+//! prefetched records, and then at the sources, in batches of which several are under way. Blocks that come
+//! are supplied to the walk and written.
 //!
 //! Each block is fetched once, however often it occurs, so a publisher who nests a tree in itself costs
 //! no more than the blocks that exist.
@@ -21,15 +21,17 @@ use super::sources::{Fetched, Got, Sources, weight_bytes};
 use super::{PullError, PullOptions};
 use volume::error::gravest;
 
-/// Blocks asked for in one request.
+/// Most blocks of one request.
 const BATCH_BLOCKS: usize = 256;
-/// Their weight, bytes.
+/// Most bytes of the blocks of one request, by their estimated sizes.
 const BATCH_BYTES: u64 = 1 << 20;
-/// Requests under way: at first, and as long as all goes well.
+/// Requests under way at first.
 const FIRST_WINDOW: usize = 4;
+/// Most requests under way, reached while there are no errors.
 const MAX_WINDOW: usize = 16;
-/// What arrived is made durable after so many bytes or so long.
+/// Blocks are made durable after this many bytes.
 const CHECKPOINT_BYTES: u64 = 256 << 20;
+/// Blocks are made durable after this time.
 const CHECKPOINT_AFTER: Duration = Duration::from_secs(60);
 
 /// A walk that fetches.
@@ -38,16 +40,16 @@ pub(crate) struct Walk<'a> {
     writer: &'a mut Writer,
     repository: Repository,
     reach: Reach,
-    /// What the walk has entered, [`Need::key`].
+    /// The nodes that the walk has entered, by [`Need::key`].
     seen: HashSet<[u8; 32]>,
-    /// Blocks that were asked for, and the needs that wait for each.
+    /// Blocks that were requested, and the needs that wait for each.
     asked: HashMap<Handle, Vec<Need>>,
     prefetched: SegmentPrefetch,
     options: &'a PullOptions,
     root: Handle<InodeBlock>,
     /// Written last.
     root_record: Option<Record>,
-    /// Blocks that are here, and not as they should be.
+    /// Blocks in the repository that are damaged.
     damaged: HashSet<Handle>,
     under_way: JoinSet<Got>,
     window: usize,
@@ -66,7 +68,7 @@ pub(crate) struct Done {
     pub followed: Followed,
 }
 
-/// A block that is at hand, and what is to be written of it: nothing where it is in the repository.
+/// A block that need not be fetched, and the record to write: none if it is in the repository.
 struct AtHand {
     found: Found,
     record: Option<Record>,
@@ -99,7 +101,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Brings everything here that the new root reaches and `base`, which is whole, does not.
+    /// Fetches everything that the new root reaches and `base`, which is complete, does not.
     pub(crate) async fn walk(&mut self, base: Option<Handle<InodeBlock>>) -> Result<(), PullError> {
         let old = base
             .filter(|_| !self.options.paranoid)
@@ -117,7 +119,7 @@ impl<'a> Walk<'a> {
         self.run().await
     }
 
-    /// Ends the walk: the root goes in, now that all below it is here.
+    /// Ends the walk: writes the root, now that everything below it is in the repository.
     pub(crate) fn finish(mut self) -> Result<Done, StoreError> {
         if let Some(record) = self.root_record.take() {
             self.write(&record)?;
@@ -125,7 +127,7 @@ impl<'a> Walk<'a> {
         if self.prefetched.len() > 0 {
             tracing::debug!(
                 records = self.prefetched.len(),
-                "came along and were not wanted"
+                "prefetched records were not needed"
             );
         }
         self.done.followed = std::mem::take(&mut self.prefetched.followed);
@@ -161,7 +163,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next blocks to ask for; those that are here or prefetched are supplied on the way.
+    /// The next blocks to ask for. Blocks in the repository and prefetched ones are supplied on the way.
     fn next_batch(&mut self) -> Result<Vec<Wanted>, PullError> {
         let most_bytes = self.sources.limit.request_bytes(BATCH_BYTES);
         let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -188,7 +190,7 @@ impl<'a> Walk<'a> {
         Ok(batch)
     }
 
-    /// A block that is here, or prefetched (it is to be written then).
+    /// A block that is in the repository, or was prefetched (then it is to be written).
     fn at_hand(&mut self, wanted: &Wanted) -> Result<Option<AtHand>, PullError> {
         let handle = wanted.handle();
         if let Wanted::Data { len, .. } = wanted
@@ -221,7 +223,7 @@ impl<'a> Walk<'a> {
         let Some(record) = self.prefetched.take(&handle) else {
             return Ok(None);
         };
-        // Proved like any answer: an index that lies costs this much.
+        // Proved like any answer. A wrong index costs only this work.
         match wanted.unpack(&self.sources.hasher, &record.frame) {
             Ok(found) => Ok(Some(AtHand {
                 found,
@@ -254,8 +256,8 @@ impl<'a> Walk<'a> {
         Err(gravest(got.faults).into())
     }
 
-    /// Supplies a block to every need that waits for it, then writes it. In this order: a block that
-    /// breaks a rule is not written, so that it is refused the next time too.
+    /// Supplies a block to every need that waits for it, then writes it. In this order, a block that
+    /// breaks a rule is not written, so that the next pull refuses it too.
     fn take_block(&mut self, fetched: Fetched) -> Result<(), PullError> {
         let Fetched {
             wanted,
@@ -275,7 +277,7 @@ impl<'a> Walk<'a> {
         Ok(self.reach.supply(need, found).map_err(malformed)?)
     }
 
-    /// Counts the requests that led to a block of the walk; those for heads and prefetched segments came before.
+    /// Counts the requests that led to a block of the walk, after those for heads and segments.
     fn count_wave(&mut self, round: u32) {
         let wave = round.saturating_add(1 + self.prefetched.waves);
         self.done.waves = self.done.waves.max(wave);
@@ -320,8 +322,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Follows each path of the scope. The nodes on the way come along: they prove that the path leads
-    /// there. What lies at the path is to be walked.
+    /// Follows each path of the scope. The nodes on the way are kept too, because they prove the path. The
+    /// walk continues with the entry at the path.
     async fn paths(&mut self, old: Option<Inode>) -> Result<(), PullError> {
         let mut round = 0;
         let top = match self.need(&Wanted::Inode(self.root), &mut round).await? {
@@ -344,7 +346,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Where a path leads; `None` when no tree can hold such a path.
+    /// The inode at a path; `None` if no tree can hold such a path.
     async fn follow(
         &mut self,
         top: Inode,
@@ -361,7 +363,7 @@ impl<'a> Walk<'a> {
         Ok(lookup.outcome().cloned())
     }
 
-    /// The same in the version that is here, for comparison only.
+    /// The same in the version in the repository, for comparison only.
     fn follow_here(&self, top: Inode, path: &[u8]) -> Option<Inode> {
         let mut lookup = Lookup::below(top, path).ok()?;
         while let Some(wanted) = lookup.wants() {
@@ -373,7 +375,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// One block, from wherever it can be had.
+    /// One block, from the repository, the prefetched records or a source.
     async fn need(&mut self, wanted: &Wanted, round: &mut u32) -> Result<Found, PullError> {
         if let Some(AtHand { found, record }) = self.at_hand(wanted)? {
             self.keep(record)?;

@@ -72,7 +72,7 @@ async fn every_crash_leaves_the_old_version_or_the_new() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_told_and_the_old_version_stands() {
+async fn a_full_disk_is_an_error_and_the_old_version_stays() {
     let scene = Scene::new().await;
     let mut full = 0;
     for operation in 0.. {

@@ -1,4 +1,4 @@
-//! Honest sources: what is pulled is what was published, for little, and again for nothing.
+//! Honest sources: a pull brings what was published at a low cost, and a second pull costs nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn by_handle(publisher: &Publisher) -> Arc<dyn Replica> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_is_what_was_published_after_any_history() {
+async fn a_replica_equals_the_publication_after_any_history() {
     for seed in 1..9 {
         let mut dice = Dice::new(seed);
         let mut publisher = Publisher::new(seed);
@@ -51,14 +51,14 @@ async fn a_replica_is_what_was_published_after_any_history() {
                 assert_eq!(leaf(&repository), leaf(&publisher.repository));
             }
         }
-        // Nothing is held that no pulled version reaches: as many blocks either way.
+        // Both ways bring the same number of blocks, so neither keeps blocks that no version reaches.
         let (a, b) = (files.repository(), handles.repository());
         assert_eq!(a.index_entries(), b.index_entries(), "seed {seed}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_update_costs_about_what_is_new_and_few_waves() {
+async fn an_update_costs_its_new_bytes_and_few_waves() {
     let mut publisher = Publisher::new(20);
     for _ in 0..400 {
         publisher.edit();
@@ -88,16 +88,17 @@ async fn an_update_costs_about_what_is_new_and_few_waves() {
             .pull(&publisher, &[by_handle(&publisher)])
             .await
             .unwrap();
-        // Head; root; three directories below one another; a file's node; its content; and a level
-        // that a directory's map may have.
+        // Head, root, three nested directories, a file's node, its content, and possibly a second
+        // level of a directory's map.
         assert!(pulled.waves <= 9, "round {round}: {pulled:?}");
         assert_eq!(pulled.received_bytes, pulled.block_bytes, "round {round}");
     }
 }
 
-/// Whose files together take longer than a place may be silent is not silent: nothing comes twice.
+/// A source is not silent because its files together take longer than it may be silent: nothing is fetched
+/// twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_fetched_ahead_over_a_slow_network_is_not_fetched_again() {
+async fn prefetched_segments_on_a_slow_network_are_not_fetched_twice() {
     let publisher = Publisher::new(21);
     let mut follower = Follower::new();
     follower.options.bytes_per_second = Some(300_000);
@@ -115,7 +116,7 @@ async fn what_is_fetched_ahead_over_a_slow_network_is_not_fetched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pull_that_is_cut_off_goes_on_where_it_was() {
+async fn an_interrupted_pull_resumes() {
     let publisher = Publisher::new(30);
     let follower = Follower::new();
     let source: Arc<dyn Replica> = Arc::new(Breaking::after(&publisher, 3));
@@ -137,7 +138,7 @@ async fn a_pull_that_is_cut_off_goes_on_where_it_was() {
     let kept = follower.repository().index_entries();
     assert!(kept > 0, "what arrived is kept");
     let root = follower.repository().contains(&publisher.root()).unwrap();
-    assert!(!root, "a root is here before all that it reaches");
+    assert!(!root, "the root came before blocks below it");
     let whole = Follower::new()
         .pull(&publisher, &[publisher.source()])
         .await
@@ -152,7 +153,7 @@ async fn a_pull_that_is_cut_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_place_goes_on_where_one_breaks_off() {
+async fn another_source_continues_where_one_stops() {
     let publisher = Publisher::new(31);
     let breaking: Arc<dyn Replica> = Arc::new(Breaking::after(&publisher, 2));
     let follower = Follower::new();
@@ -163,7 +164,7 @@ async fn another_place_goes_on_where_one_breaks_off() {
     assert_eq!(follower.proved(&publisher, "").await, publisher.versions);
 }
 
-/// Vanishes after so many answers.
+/// Stops answering after a number of answers.
 struct Breaking {
     honest: Liar<store::Repository>,
     left: std::sync::atomic::AtomicI64,
@@ -256,7 +257,7 @@ async fn a_part_is_pulled_proved_and_widened() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_longer_statement_is_taken_over_and_a_second_writer_is_told() {
+async fn a_longer_statement_is_stored_and_a_second_writer_is_refused() {
     let publisher = Publisher::new(50);
     let follower = Follower::new();
     follower
@@ -310,7 +311,7 @@ async fn the_limit_holds_over_the_whole_pull() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paranoid_pull_finds_rot_and_heals_it() {
+async fn a_paranoid_pull_replaces_damaged_blocks() {
     let publisher = Publisher::new(70);
     let mut follower = Follower::new();
     follower
@@ -347,7 +348,7 @@ async fn a_paranoid_pull_finds_rot_and_heals_it() {
     assert_eq!(again.healed, 0);
 }
 
-/// Keeps what is told as an error.
+/// Collects the logged errors.
 #[derive(Clone, Default)]
 struct Accusations(Arc<std::sync::Mutex<Vec<String>>>);
 
@@ -369,9 +370,9 @@ impl tracing::Subscriber for Accusations {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// In one thread, in which everything is heard.
+/// In one thread, so that every log line is captured.
 #[tokio::test]
-async fn a_path_that_is_not_there_is_no_place_s_fault() {
+async fn a_missing_path_is_not_blamed_on_a_source() {
     let mut publisher = Publisher::new(41);
     let first = publisher.head.clone();
     publisher.edit();
@@ -394,7 +395,7 @@ async fn a_path_that_is_not_there_is_no_place_s_fault() {
     );
     let heard = std::mem::take(&mut *heard.0.lock().unwrap());
     assert!(heard.is_empty(), "{heard:?}");
-    // Who lags beside it is not accused, either.
+    // A source that lags is not accused either.
     let lagging = Lie::Head(first);
     let lagging = Arc::new(Liar::new(publisher.repository.clone(), lagging));
     let two = [by_handle(&publisher), lagging];

@@ -1,5 +1,5 @@
-//! Hostile sources. Each is named or masked by another place; the version before stands whole, and
-//! nothing that no signed root reaches is written.
+//! Hostile sources. Each is named, or masked by another source. The previous version stays whole, and only
+//! blocks that a signed root reaches are written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ async fn behind() -> (Publisher, Follower) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_lie_about_blocks_is_named_alone_and_masked_beside_an_honest_place() {
+async fn every_lie_about_blocks_is_named_or_masked_by_an_honest_source() {
     let lies = [
         (Lie::FlipBit(77), Class::Integrity),
         (Lie::WrongPlaintext, Class::Integrity),
@@ -66,7 +66,7 @@ async fn every_lie_about_blocks_is_named_alone_and_masked_beside_an_honest_place
             .pull(&publisher, &[liar(&publisher, lie.clone())])
             .await;
         let error = error.expect_err("a lie was believed");
-        // A volume that is denied is a wrong address, which has no class of its own.
+        // A source that denies the volume looks like a wrong address, which has no class of its own.
         let told = class(&error).unwrap_or(Class::Unavailable);
         assert_eq!(told, expected, "{lie:?}: {error}");
         assert_eq!(follower.proved(&publisher, "").await, 1, "{lie:?}");
@@ -77,7 +77,7 @@ async fn every_lie_about_blocks_is_named_alone_and_masked_beside_an_honest_place
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocks_under_false_names_are_dropped() {
+async fn blocks_under_wrong_handles_are_dropped() {
     let (publisher, follower) = behind().await;
     let before = follower.repository().index_entries();
     let pulled = follower
@@ -92,7 +92,7 @@ async fn blocks_under_false_names_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_head_is_a_rollback_also_where_the_floor_was_lost() {
+async fn an_old_head_is_a_rollback_even_without_the_floor() {
     let (publisher, follower) = behind().await;
     let old = Follower::new();
     let first_head = follower.repository().statements();
@@ -113,7 +113,7 @@ async fn an_old_head_is_a_rollback_also_where_the_floor_was_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_behind_beside_a_good_place_does_no_harm_and_is_accused_of_nothing() {
+async fn a_source_that_lags_while_another_does_not_is_not_accused() {
     let (publisher, follower) = behind().await;
     let first_head = follower.repository().statements();
     let stale = || liar(&publisher, Lie::Head(first_head.clone()));
@@ -131,9 +131,9 @@ async fn who_is_behind_beside_a_good_place_does_no_harm_and_is_accused_of_nothin
     assert!(evidence.exists());
 }
 
-/// Who presses Ctrl-C while a place stalls does not wait for it.
+/// Ctrl-C during a stalled request takes effect at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pull_is_interrupted_while_a_place_withholds_its_files() {
+async fn a_pull_is_interrupted_while_a_source_withholds_its_files() {
     let (publisher, mut follower) = behind().await;
     follower.options.deadline = Duration::from_secs(60);
     let stalling = Arc::new(Lying::new(&publisher, Files::Stall));
@@ -172,12 +172,12 @@ async fn a_fork_stops_the_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_announces_a_version_and_withholds_it_takes_nothing_away() {
+async fn a_withheld_version_leaves_the_previous_one() {
     let (mut publisher, follower) = behind().await;
     let second = publisher.head.clone();
     publisher.edit();
     let root = publisher.model.directory(Vec::new()).unwrap();
-    // Signed, and its blocks in no repository.
+    // It is signed, but no repository has its blocks.
     let third = publisher.model.publish(&root, now(), 3600).unwrap();
     let withholding = liar(&publisher, Lie::Head(third));
     let error = follower
@@ -196,7 +196,7 @@ async fn who_announces_a_version_and_withholds_it_takes_nothing_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_that_breaks_the_rules_is_not_taken_over() {
+async fn a_tree_that_breaks_the_rules_is_refused() {
     let (mut publisher, follower) = behind().await;
     let handle: Handle<Data> = publisher.model.block(&Dice::new(1).noise(1000)).unwrap();
     let extents = [
@@ -226,7 +226,7 @@ async fn a_tree_that_breaks_the_rules_is_not_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_of_another_length_than_its_tree_is_not_taken_over() {
+async fn a_file_of_another_length_than_its_tree_is_refused() {
     let (mut publisher, follower) = behind().await;
     let content = Dice::new(2).noise(100_000);
     let root = publisher.model.array(&content, 8192).unwrap().unwrap();
@@ -256,7 +256,7 @@ async fn a_file_of_another_length_than_its_tree_is_not_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn malformed_node_is_blamed_on_the_publisher_and_on_no_place() {
+async fn malformed_node_is_blamed_on_the_publisher_and_on_no_source() {
     let (mut publisher, follower) = behind().await;
     let child = publisher.model.file(b"a", 8192).unwrap();
     let mut map = publisher
@@ -285,22 +285,22 @@ async fn malformed_node_is_blamed_on_the_publisher_and_on_no_place() {
     }
 }
 
-/// What a place that shows its files does wrong with them.
+/// How a source that shows its files misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Files {
     /// The head file is noise.
     NoiseHead,
-    /// The index is noise, as long as it should be.
+    /// The index is noise of the right length.
     NoiseIndex,
     /// The segments are noise without end.
     NoiseSegments,
-    /// The segments hold blocks that bear their handles, and that no tree reaches.
+    /// The segments hold blocks that match their handles and that no tree reaches.
     Junk,
     /// The same without end.
     Endless,
     /// The segments hold the right handles over wrong content.
     Swapped,
-    /// No range is ever answered.
+    /// Requests for ranges are not answered.
     Stall,
 }
 
@@ -410,7 +410,7 @@ impl Objects for Lying {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_lie_cost_time_and_nothing_else() {
+async fn wrong_files_cost_only_time() {
     for files in [
         Files::NoiseHead,
         Files::NoiseIndex,
@@ -444,10 +444,10 @@ async fn files_that_lie_cost_time_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_was_not_signed_is_not_carried() {
+async fn an_unsigned_log_is_not_copied() {
     let (publisher, follower) = behind().await;
     let right = publisher.repository.log_leaf(0, 1).unwrap().unwrap();
-    // Its last byte is one of a signature.
+    // The last byte belongs to a signature.
     let mut forged = right.to_vec();
     *forged.last_mut().unwrap() ^= 1;
     let elsewhere = publisher.repository.log_leaf(0, 2).unwrap().unwrap();
@@ -463,7 +463,7 @@ async fn a_log_that_was_not_signed_is_not_carried() {
         assert_eq!(fresh.repository().log_leaf(0, 1).unwrap(), None);
     }
     assert!(fresh.pull(&publisher, &[publisher.source()]).await.is_ok());
-    // Who has the leaf already is not concerned; and a whole log mends the hole.
+    // A replica that has the leaf already is not affected, and a complete log fills the gap.
     assert!(
         follower
             .pull(&publisher, &[publisher.source()])

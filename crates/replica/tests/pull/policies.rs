@@ -1,4 +1,4 @@
-//! Policies beyond the first: a source that does not tell them all takes none away from a replica.
+//! Policies beyond the first: a source that hides some of them takes none away from a replica.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn record(publisher: &Publisher, head: &Head) -> RootRecord {
     statement.read(publisher.model.id()).unwrap()
 }
 
-/// What follows the newest policy of `head` and names its record as the last one.
+/// The successor of the newest policy of `head`; it names the record of `head` as the last one.
 pub fn successor(publisher: &Publisher, head: &Head, roles: Roles) -> Successor {
     let record = record(publisher, head);
     let newest = head.policies.last().unwrap();
@@ -65,7 +65,7 @@ async fn a_source_that_lags_takes_no_policy_away() {
     let lagging = publisher.head.clone();
     let newest = rotated(&publisher, &lagging);
     let follower = Follower::new();
-    // Beside one another the one that tells more counts, in any order.
+    // Of two sources, the one with more policies counts, in any order.
     let places = [telling(&publisher, &lagging), telling(&publisher, &newest)];
     follower.pull(&publisher, &places).await.unwrap();
     assert_eq!(follower.repository().statements(), newest);
@@ -119,7 +119,7 @@ async fn a_source_that_hides_policies_gives_a_new_version_and_takes_none_away() 
     let place = [telling(&publisher, &hiding)];
     let pulled = follower.pull(&publisher, &place).await.unwrap();
     assert_eq!(pulled.version, 2);
-    // Who knows nothing can follow what this replica tells.
+    // A new replica can follow this one.
     let newcomer = Follower::new();
     let source: [Arc<dyn Replica>; 1] = [Arc::new(follower.repository())];
     let pulled = newcomer.pull(&publisher, &source).await.unwrap();

@@ -1,5 +1,5 @@
-//! Collection: kept versions stay whole, what only others reached is gone, readers are not disturbed,
-//! and a crash at any step costs nothing.
+//! Collection: kept versions stay whole, blocks that only other versions reach are removed, readers are not
+//! disturbed, and a crash at any step loses nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ fn segments(disk: &CrashDisk) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kept_versions_stay_whole_and_the_rest_is_gone() {
+async fn kept_versions_stay_whole_and_the_rest_is_removed() {
     for (seed, keep) in [(1, 1), (2, 3), (3, 2)] {
         // The first version is valid for an hour like the last, so it is kept in any case.
         let publisher = history(seed, 9);
@@ -101,7 +101,7 @@ async fn kept_versions_stay_whole_and_the_rest_is_gone() {
             publisher.repository.index_entries(),
             pruned.collected.live_blocks
         );
-        // The grace of nothing is over for the next writer: only living segments are left.
+        // A grace of zero has ended for the next writer: only live segments are left.
         drop(Writer::begin(&publisher.repository).unwrap());
         let left = segments(disk) as u64;
         let again = collect(disk, &options(keep)).unwrap();
@@ -140,7 +140,7 @@ async fn a_valid_version_is_never_collected_and_publishing_goes_on() {
     assert!(matches!(error, PruneError::Unsure { .. }), "{error}");
 }
 
-/// The record of a tree with one file in it, signed as `spoil` will have it, and no head's.
+/// The signed record of a tree with one file, changed by `spoil` before signing. No head names it.
 fn signed(
     publisher: &mut Publisher,
     seed: u64,
@@ -162,10 +162,10 @@ fn signed(
     record
 }
 
-/// Owners went back behind what a thief had signed: what stands is collected last, and what is valid
-/// not at all, whatever numbers the thief chose.
+/// Owners withdrew versions that a stolen key had signed. Whatever numbers the thief chose, the current
+/// version is collected last, and valid ones not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_thief_signed_displaces_nothing() {
+async fn versions_of_a_stolen_key_displace_no_others() {
     let mut publisher = Publisher::new(11);
     let volume = publisher.model.id();
     let first = Head::decode(&publisher.head).unwrap();
@@ -190,7 +190,7 @@ async fn what_a_thief_signed_displaces_nothing() {
     let mut frontier = Frontier::new();
     frontier.push(policy.statement().bytes()).unwrap();
     let mut honest = Vec::new();
-    // The second version is valid for an hour; the third, which stands, has expired.
+    // The second version is valid for an hour; the third, which is the head's, has expired.
     for (version, start, duration) in [(2, now(), 3600), (3, now() - 5000, 10)] {
         let before = record(&publisher, &first);
         let record = signed(&mut publisher, 10 + version, &before, |record| {
@@ -221,7 +221,7 @@ async fn what_a_thief_signed_displaces_nothing() {
     for head in &thief {
         assert!(!whole(&publisher, &disk, head).await);
     }
-    // Nor when all has expired and several are asked for.
+    // The same if all have expired and several are to be kept.
     let later = PruneOptions {
         clock: state::Clock::fixed(now() + 10_000),
         ..options(3)
@@ -231,7 +231,7 @@ async fn what_a_thief_signed_displaces_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_crash_of_a_collection_leaves_what_is_kept() {
+async fn a_crash_in_a_collection_leaves_kept_versions_whole() {
     let publisher = history(5, 9);
     let whole_disk = publisher.disk.outcomes(1).into_iter().next().unwrap();
     let copy = || publisher.disk.reborn(&whole_disk);
@@ -265,7 +265,7 @@ async fn every_crash_of_a_collection_leaves_what_is_kept() {
         }
     }
     assert!(crashes > 20, "{crashes}");
-    // A full disk: collecting needs room, and takes none that it does not give back.
+    // A full disk: collecting needs space, and a failure gives it back.
     for operation in 0.. {
         let disk = copy();
         disk.full_from(operation);
@@ -284,7 +284,7 @@ async fn every_crash_of_a_collection_leaves_what_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_the_index_before_have_their_grace() {
+async fn readers_of_the_previous_index_have_a_grace() {
     let mut publisher = history(6, 5);
     let old = Repository::open_on(publisher.disk.clone()).unwrap();
     let third = publisher.heads[2].clone();
@@ -298,7 +298,7 @@ async fn readers_of_the_index_before_have_their_grace() {
         publisher.edit();
         publisher.publish();
     }
-    // The third version is collected; who opened the repository before goes on reading it.
+    // The third version is collected; a reader that opened the repository before still reads it.
     assert!(
         prove(&publisher, old.clone(), third.clone(), "")
             .await
@@ -308,7 +308,7 @@ async fn readers_of_the_index_before_have_their_grace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_read_on_while_a_publisher_publishes_and_versions_are_collected() {
+async fn readers_continue_during_publications_and_collections() {
     let mut publisher = Publisher::new(7);
     let stop = Arc::new(AtomicBool::new(false));
     let reader = {
@@ -339,7 +339,7 @@ async fn readers_read_on_while_a_publisher_publishes_and_versions_are_collected(
     };
     let grace = PruneOptions {
         grace: Duration::from_secs(60),
-        // Only the newest counts as valid: what a reader has just opened is collected under it.
+        // Only the newest counts as valid, so a version that a reader has just opened is collected.
         clock: state::Clock::fixed(now() + 10_000),
         ..options(1)
     };
@@ -356,7 +356,7 @@ async fn readers_read_on_while_a_publisher_publishes_and_versions_are_collected(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_for_certain_is_not_judged_dead() {
+async fn a_repository_that_cannot_be_read_for_certain_is_not_collected() {
     let publisher = history(8, 4);
     let whole_disk = publisher.disk.outcomes(1).into_iter().next().unwrap();
     let segment_names: Vec<String> = publisher
@@ -370,7 +370,7 @@ async fn what_cannot_be_read_for_certain_is_not_judged_dead() {
     for (place, name) in (0..PLACES).zip(segment_names.iter().cycle()) {
         let disk = publisher.disk.reborn(&whole_disk);
         let file = disk.open(name).unwrap();
-        // All over each segment: where the nodes lie in it depends on which thread was first.
+        // Places all over each segment, because the position of nodes depends on the order of threads.
         let at = file.len_bytes().unwrap() * place / PLACES;
         file.write_at(&[0x5a; 40], at).unwrap();
         let entries = Repository::open_on(disk.clone()).unwrap().index_entries();
@@ -380,7 +380,7 @@ async fn what_cannot_be_read_for_certain_is_not_judged_dead() {
                 let repository = Repository::open_on(disk).unwrap();
                 assert_eq!(repository.index_entries(), entries);
             }
-            // Content is not read, only named; it is kept, damaged as it is.
+            // Data blocks are not read, so a damaged one is kept.
             Ok(pruned) => assert!(pruned.kept.contains(&4)),
         }
     }
@@ -388,18 +388,18 @@ async fn what_cannot_be_read_for_certain_is_not_judged_dead() {
     // A leaf of the log that is not the signed one.
     let disk = publisher.disk.reborn(&whole_disk);
     let leaf = disk.open("log/0/2").unwrap();
-    // In the middle of the record, of which that log's root is a hash.
+    // In the middle of the record, which the log's root covers.
     leaf.write_at(&[1; 2], 100).unwrap();
     let error = collect(&disk, &options(1)).unwrap_err();
     assert!(matches!(error, PruneError::Unsure { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_keeps_what_it_was_told_to_keep() {
+async fn a_replica_keeps_the_configured_number_of_versions() {
     let mut publisher = Publisher::new(10);
     let mut follower = Follower::new();
     follower.options.keep = Some(2);
-    // Nothing that was pulled is valid any more when the next version comes.
+    // All pulled versions have expired when the next one comes.
     follower.options.clock = state::Clock::fixed(now() + 1);
     for version in 2..7 {
         for _ in 0..10 {
@@ -423,7 +423,7 @@ async fn a_replica_keeps_what_it_was_told_to_keep() {
     assert_eq!(pruned.kept, [6, 5]);
     assert_eq!(follower.proved(&publisher, "").await, 6);
     assert!(whole(&publisher, &disk, &publisher.heads[4]).await);
-    // An interrupted pull's blocks are dead until a version reaches them.
+    // The blocks of an interrupted pull are dead until a version reaches them.
     let mut partial = Follower::new();
     partial.options.scope = replica::note::Scope::new([b"a".to_vec()]);
     partial

@@ -1,5 +1,5 @@
-//! Places that fall silent at some question: nobody waits for them longer than the deadline, and who
-//! stops the pull does not wait at all.
+//! Sources that fall silent at some request: a pull waits for them no longer than the deadline, and a pull
+//! that is asked to stop does not wait at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use trust::{Handle, Record};
 
 use crate::world::{Follower, Publisher, now};
 
-/// Much longer than any of these pulls takes, much shorter than what is waited for without a cause.
+/// Much longer than any of these pulls takes, and much shorter than the deadline.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What a place can be asked for.
+/// What a source can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Asked {
     Head,
@@ -27,7 +27,7 @@ enum Asked {
     Other,
 }
 
-/// Falls silent at one question, and shows only the log of its files.
+/// Falls silent at one request. Of its files, it shows only the log.
 struct Silent {
     honest: Repository,
     at: Option<Asked>,
@@ -114,7 +114,7 @@ async fn in_time(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_place_that_withholds_its_log_is_not_waited_for() {
+async fn a_source_that_withholds_its_log_is_not_waited_for() {
     let mut publisher = Publisher::new(90);
     for _ in 0..3 {
         publisher.edit();
@@ -132,7 +132,7 @@ async fn a_place_that_withholds_its_log_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_stops_a_pull_waits_for_no_place() {
+async fn stopping_a_pull_waits_for_no_source() {
     for at in [Asked::Head, Asked::Blocks, Asked::Log, Asked::Tile] {
         for paths in [vec![], vec![b"a".to_vec()]] {
             let what = format!("{at:?} {paths:?}");
@@ -158,7 +158,7 @@ async fn whoever_stops_a_pull_waits_for_no_place() {
             let ended = tokio::time::timeout(SOON, pull).await;
             let error = ended.expect(&what).unwrap_err();
             assert!(matches!(error, PullError::Interrupted), "{what}: {error}");
-            // The version before stands, and the next pull is not told to stop.
+            // The previous version stays, and the next pull is not asked to stop.
             assert_eq!(follower.proved(&publisher, "").await, 1, "{what}");
             let pulled = in_time(&follower, &publisher, &source).await;
             assert_eq!(pulled.version, 5, "{what}");
@@ -166,10 +166,9 @@ async fn whoever_stops_a_pull_waits_for_no_place() {
     }
 }
 
-/// What is owed of the limit is waited for last; the version is here then, and nobody is told
-/// otherwise.
+/// The wait for the bandwidth limit comes last. The version is committed by then, and a stop reports it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_stops_a_pull_that_is_through_has_pulled() {
+async fn stopping_a_committed_pull_reports_success() {
     let mut publisher = Publisher::new(92);
     let mut follower = Follower::new();
     follower
@@ -190,7 +189,7 @@ async fn whoever_stops_a_pull_that_is_through_has_pulled() {
     let place = [Silent::new(&publisher, None) as Arc<dyn Replica>];
     let pull = async { tokio::join!(follower.pull(&publisher, &place), stop).0 };
     let ended = tokio::time::timeout(SOON, pull).await;
-    let pulled = ended.expect("waits for what is owed").unwrap();
+    let pulled = ended.expect("waits for the bandwidth limit").unwrap();
     assert_eq!((pulled.version, pulled.log_whole), (3, true));
     assert!(pulled.received_bytes > 100, "{pulled:?}");
 }

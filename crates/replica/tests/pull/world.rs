@@ -170,7 +170,7 @@ fn directory(model: &mut Model, files: &[(&str, &[u8])]) -> Inode {
     model.directory(entries).unwrap()
 }
 
-/// A replica: a disk, and the state of whoever pulls.
+/// A replica: a disk, and the state of the process that pulls.
 pub struct Follower {
     pub disk: Arc<CrashDisk>,
     pub options: PullOptions,
@@ -218,13 +218,13 @@ impl Follower {
         Repository::open_on(self.disk.clone()).unwrap()
     }
 
-    /// The version that is here, proved whole block by block below `path`.
+    /// The replica's version, after proving every block below `path`.
     pub async fn proved(&self, publisher: &Publisher, path: &str) -> u64 {
         proved(publisher, self.repository(), path).await
     }
 }
 
-/// The version that a repository stands at, proved whole block by block below `path`.
+/// The version of a repository's head, after proving every block below `path`.
 pub async fn proved(publisher: &Publisher, repository: Repository, path: &str) -> u64 {
     let head = repository.statements();
     prove(publisher, repository, head, path)
@@ -232,7 +232,7 @@ pub async fn proved(publisher: &Publisher, repository: Repository, path: &str) -
         .expect("damages")
 }
 
-/// The version of a head, proved out of a repository; `None` when something is missing.
+/// The version of a head, after proving it from a repository; `None` if something is missing.
 pub async fn prove(
     publisher: &Publisher,
     repository: Repository,
@@ -244,7 +244,7 @@ pub async fn prove(
     let state = tempfile::tempdir().unwrap();
     let options = VolumeOptions {
         state_directory: state.path().to_owned(),
-        // Also versions whose time has passed.
+        // Also expired versions.
         freshness: Freshness::Pinned {
             version: told.version,
             record_hash: record.hash(),

@@ -2,8 +2,8 @@
 //!
 //! A reader that names no path gets the records nearest to the head, breadth first: the root
 //! directory's inode and nodes, then those of the directories in it. They are prepared once for each
-//! head, outside of any connection. A reader that names a path gets the blocks on it and what is at
-//! its end. A head that cannot be decoded leads to nothing.
+//! head, outside of any connection. A reader that names a path gets the blocks on it and the blocks at its
+//! end. A head that cannot be decoded comes without records.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -146,7 +146,7 @@ impl DiskRead {
         let turn = Arc::clone(&mirror.disk_reads).acquire_owned().await;
         let (mirror, on) = (Arc::clone(mirror), Arc::clone(reader));
         let found = tokio::task::spawn_blocking(move || {
-            // The read itself holds its turn: it goes on when the connection is gone.
+            // The read itself holds its turn, because it goes on when the connection is gone.
             let _turn = turn;
             let slice = self.run(&mirror, &*on, held.bytes())?;
             held.resize(slice.messages.iter().map(|(_, body)| body.len()).sum());

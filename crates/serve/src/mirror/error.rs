@@ -1,8 +1,8 @@
-//! Why a mirror cannot start.
+//! Errors of starting a mirror.
 
 use crate::net::ListenError;
 
-/// Why a mirror cannot start. What a single client does wrong is counted and logged instead.
+/// Why a mirror cannot start. Errors of a single client are counted and logged instead.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be listened on.

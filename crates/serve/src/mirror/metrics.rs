@@ -4,7 +4,7 @@ use crate::metrics::{Kind, Page};
 use crate::mirror::counters::Counters;
 use crate::net::Counter;
 
-/// Adds everything that a mirror counts.
+/// Adds all counters of a mirror.
 pub fn write(page: &mut Page, counters: &Counters) {
     let (c, net) = (counters, &counters.net);
     let gauges: [(&'static str, &Counter, &str); 2] = [

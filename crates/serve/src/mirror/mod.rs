@@ -1,9 +1,8 @@
 //! A mirror of published volumes: it looks up and sends (SFSRO 4.2's `sfsrosd`).
 //!
-//! It checks nothing, signs nothing and holds no key: clients check everything that it could lie
-//! about. A slow disk must not stall the other connections, so a read that would wait for it goes
-//! to a thread of its own. Relies on [`crate::net`] for connections and on [`RepositoryReader`] for
-//! what it serves.
+//! It checks nothing, signs nothing and holds no key: clients verify all its answers. A slow disk must not
+//! stall the other connections, so a read that would wait for it goes to a thread of its own. Relies on
+//! [`crate::net`] for connections and on [`RepositoryReader`] for repositories.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -16,7 +15,7 @@
 //! | `path_records`, `path_cache` | the records on a path, and a cache of them |
 //! | `response_cache` | answers that are asked for often |
 //! | [`reader`], [`repository`] | what a mirror needs of a repository, and a repository on disk |
-//! | [`options`], [`counters`], [`metrics`], [`error`] | settings, what happened, why it cannot start |
+//! | [`options`], [`counters`], [`metrics`], [`error`] | settings, counters, errors of starting |
 
 pub(crate) mod bundle;
 pub mod counters;

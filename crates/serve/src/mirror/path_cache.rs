@@ -1,8 +1,7 @@
-//! Caches the records on paths that readers ask for often: a path that somebody has asked for costs
-//! one look-up in a table.
+//! Caches the records on paths that readers ask for often: a path in the cache costs one look-up in a table.
 //!
-//! Bounded in bytes, paths included: a client that asks for ever new paths displaces paths that
-//! nobody asks for twice, and nothing else. An entry belongs to the head under which it was found.
+//! Bounded in bytes, paths included: a client that always asks for new paths displaces only paths that were
+//! asked for once. An entry belongs to the head under which it was found.
 
 use std::sync::Arc;
 
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ever_new_paths_take_no_more_than_the_cache_may() {
+    fn the_cache_is_bounded_for_ever_new_paths() {
         let cache = PathCache::new(1 << 20);
         let records = Arc::new(PathRecords::default());
         for n in 0..100_000u32 {

@@ -8,7 +8,7 @@ pub(crate) struct PathRecords {
     pub(super) records: Bytes,
     /// Where each record ends.
     pub(super) ends: Vec<usize>,
-    /// The records prove what is at the path, or that nothing is.
+    /// The records prove the entry at the path, or that there is none.
     pub(super) whole: bool,
 }
 

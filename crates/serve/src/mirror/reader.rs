@@ -1,6 +1,6 @@
-//! What a mirror needs of a repository: bytes that can be had without waiting, and bytes that wait
-//! for a disk. (`store::BlockStore` hides the difference, and gives records one by one; a mirror
-//! sends whole regions as they lie on disk.)
+//! The interface of a mirror to a repository: reads that never wait, and reads that may wait for a disk.
+//! (`store::BlockStore` hides the difference, and gives records one by one; a mirror sends whole regions as
+//! they lie on disk.)
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

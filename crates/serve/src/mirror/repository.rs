@@ -1,5 +1,5 @@
-//! A repository on disk as a [`RepositoryReader`]: what the page cache holds is read at once, the
-//! rest on threads that may wait (docs/decisions/0007).
+//! A repository on disk as a [`RepositoryReader`]: bytes in the page cache are read at once, the others on
+//! threads that may wait (docs/decisions/0007).
 
 use bytes::Bytes;
 use store::{BlockStore, Repository, StoreError};

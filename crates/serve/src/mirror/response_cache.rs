@@ -1,8 +1,8 @@
 //! Caches answers that are asked for often: no index look-up, no read, no copy.
 //!
 //! An entry is the answer to a request for one handle with its read-around, by volume, handle and
-//! read-around: a segment never changes, so an entry never expires. One volume's bytes never answer
-//! for another's.
+//! read-around: a segment never changes, so an entry never expires. A request for one volume never gets the
+//! bytes of another.
 
 use std::sync::Arc;
 

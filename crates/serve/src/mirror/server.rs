@@ -148,7 +148,7 @@ impl Server {
     }
 }
 
-/// Looks for new heads for ever: at each interval, and when told.
+/// Looks for new heads at each interval and when notified, until it is dropped.
 async fn keep_fresh(mirror: Arc<Mirror>, now: Arc<Notify>, every: Duration) {
     let mut clock = interval(every.max(Duration::from_millis(1)));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);

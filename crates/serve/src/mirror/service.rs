@@ -1,5 +1,5 @@
-//! The mirror's requests over the bulla protocol (`docs/formats/protocol.md`): what lies in memory is
-//! answered at once, the rest when the disk has it.
+//! The mirror's requests over the bulla protocol (`docs/formats/protocol.md`). Requests for bytes in memory
+//! are answered at once, the others when the disk has read them.
 
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ impl MirrorService {
         responder.refuse(NO_VOLUME, "not served here");
     }
 
-    /// Leaves a read to the blocking threads.
+    /// Starts a read on the blocking threads.
     fn read_disk(
         &self,
         session: &mut Session,

@@ -98,16 +98,16 @@ impl Mirror {
     }
 
     pub(crate) fn volume(&self, id: &VolumeId) -> Option<&Volume> {
-        // A client that was given no volume id may ask for the id that no volume has. A server of
-        // one volume then answers for that one; the client shows the id and believes nothing.
+        // A client without a volume id may ask for the id that no volume has. A server of one
+        // volume then answers for that one; the client shows the id to its user and verifies nothing.
         if *id == VolumeId::UNBORN && self.volumes.len() == 1 {
             return self.volumes.values().next();
         }
         self.volumes.get(id)
     }
 
-    /// Counts and logs a failure of the disk. Returns what the client is told, which names no path
-    /// of this machine.
+    /// Counts and logs a failure of the disk. Returns the error for the client, which names no path of
+    /// this machine.
     pub(crate) fn storage_error(
         &self,
         reader: &dyn RepositoryReader,

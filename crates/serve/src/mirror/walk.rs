@@ -1,9 +1,9 @@
 //! Walks from a head into its tree and collects the records on the way.
 //!
-//! A walk verifies no signature, which is the reader's business, but each block must have the hash
-//! that names it. Whatever ends a walk, the records collected until then are good. Relies on
-//! `trust` for the formats (`docs/formats/tree.md`) and on `trust::reach::Lookup` to follow a path. The
-//! walk near the root is its own: breadth first, and it stops when the records do not fit any more.
+//! A walk verifies no signature, because the reader does, but each block must match its handle. Whatever ends
+//! a walk, the records collected until then are correct. Relies on `trust` for the formats
+//! (`docs/formats/tree.md`) and on `trust::reach::Lookup` to follow a path. The walk near the root is its
+//! own: breadth first, and it stops when no more records fit.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ use crate::mirror::reader::RepositoryReader;
 
 /// Most bytes of records of one walk.
 const MAX_BUNDLE_BYTES: usize = 64 << 10;
-/// Directories that may wait to be walked: more would not fit anyway.
+/// Most directories that wait to be walked: the records of more would not fit.
 const MAX_WAITING: usize = 1024;
 
 /// Where the walks of a head begin.
@@ -56,7 +56,7 @@ pub(crate) struct Walk<'a> {
     reader: &'a dyn RepositoryReader,
     hasher: &'a Hasher,
     patience: Patience,
-    /// The walk ended at a block that only a device could give.
+    /// The walk ended at a block that is not in memory.
     pub(crate) would_wait: bool,
     blocks_left: usize,
     records: BytesMut,
@@ -117,8 +117,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Collects the blocks on `path`, and what is at its end: of a directory its nodes, of a file its
-    /// only block or the top of its array tree. Where nothing is at `path`, the blocks prove that.
+    /// Collects the blocks on `path`, and those at its end: the nodes of a directory, the only block of a
+    /// file or the top of its array tree. If nothing is at `path`, the blocks prove that.
     pub(crate) fn follow(&mut self, start: &Start, path: &[u8]) -> Option<()> {
         let mut lookup = Lookup::new(start.root, path).ok()?;
         while let Some(wanted) = lookup.wants() {
@@ -127,14 +127,14 @@ impl<'a> Walk<'a> {
         match lookup.outcome()? {
             Outcome::Present(inode) => self.whole = self.end_of_path(inode)?,
             Outcome::Absent(Absence::NoEntry { .. }) => self.whole = true,
-            // A reader may follow a symbolic link to somewhere else.
+            // It may be a symbolic link, which a reader follows to another path.
             Outcome::Absent(Absence::NotADirectory { .. }) => {}
         }
         Some(())
     }
 
-    /// Collects what a reader needs of the inode at the end of a path; false when that is more than
-    /// the top of a large file.
+    /// Collects the blocks that a reader needs of the inode at the end of a path; false for a large file,
+    /// of which it collects only the top.
     fn end_of_path(&mut self, at: &Inode) -> Option<bool> {
         match &at.content {
             Content::Directory { .. } => {

@@ -21,10 +21,10 @@ use crate::net::resources::Resources;
 use crate::net::run::Stream;
 use crate::net::service::{Host, Service};
 
-/// Pause after the system refused a connection for lack of something.
+/// Pause after the system refused a connection for lack of a resource.
 pub(super) const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether the system lacks what a connection needs. It passes when connections close.
+/// Whether the system lacks a resource for a connection. The shortage ends when connections close.
 pub(super) fn is_shortage(error: Errno) -> bool {
     matches!(
         error,
@@ -34,7 +34,7 @@ pub(super) fn is_shortage(error: Errno) -> bool {
 
 /// A listening socket.
 pub(crate) trait Incoming: Send + 'static {
-    /// What a connection is.
+    /// The type of a connection.
     type Stream: Stream;
 
     /// Waits for the next connection. Cancel-safe.
@@ -73,9 +73,9 @@ impl Incoming for UnixListener {
     }
 }
 
-/// What becomes of an accepted stream.
+/// Serves accepted streams.
 pub(crate) trait Handler<T>: Clone + Send + 'static {
-    /// Serves a connection to its end, which comes soon after `stop` says so.
+    /// Serves a connection to its end, which comes soon after `stop` asks for it.
     fn serve(
         self,
         stream: T,
@@ -84,11 +84,11 @@ pub(crate) trait Handler<T>: Clone + Send + 'static {
         stop: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send;
 
-    /// What a client is told that is not admitted.
+    /// The answer to a client that is not admitted.
     fn refusal(&self, full: Full) -> Vec<u8>;
 }
 
-/// Serves a bulla protocol as it is.
+/// Serves a bulla protocol without TLS.
 pub(crate) struct Plain<S>(pub(crate) Arc<Host<S>>);
 
 impl<S> Clone for Plain<S> {
@@ -121,7 +121,7 @@ pub(super) fn refusal<S: Service>(full: Full) -> Vec<u8> {
     bytes
 }
 
-/// Accepts until told to stop, or until nobody can tell; then lets connections finish.
+/// Accepts until `stop` asks to stop or its sender is gone; then lets connections finish.
 pub(crate) async fn serve<I: Incoming>(
     listener: I,
     handler: impl Handler<I::Stream>,
@@ -162,11 +162,11 @@ pub(super) async fn finish(mut connections: JoinSet<()>, orderly: bool, resource
     let all = async { while connections.join_next().await.is_some() {} };
     if orderly && timeout(resources.limits().grace, all).await.is_err() {
         let connections = connections.len();
-        tracing::warn!(connections, "cut off: the grace is over");
+        tracing::warn!(connections, "cut off at the end of the grace period");
     }
 }
 
-/// The next connection; `None` after an error, and after a pause where the error is a shortage.
+/// The next connection; `None` after an error. Pauses first if the error is a shortage.
 async fn accept<I: Incoming>(
     listener: &I,
     resources: &Resources,

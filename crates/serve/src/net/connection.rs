@@ -1,5 +1,5 @@
-//! One client, without its stream: requests are cut from a buffer and handed to the service, answers
-//! gather in an outbox, and a clock says until when the client may take.
+//! One client, without its stream: requests are cut from a buffer and passed to the service, answers are
+//! gathered in an outbox, and a clock keeps the client's deadline.
 //!
 //! [`super::run`] moves bytes between this and a stream, [`super::newcomer`] between this and a
 //! socket that was just accepted.
@@ -43,7 +43,7 @@ pub(crate) struct Connection<S: Service> {
     pub(super) pace: Pace,
     pub(super) mail: Mail,
     pub(super) hints: Hints,
-    /// How the client broke the protocol, until [`super::run`] tells it.
+    /// How the client broke the protocol, until [`super::run`] reports it.
     pub(super) rejected: Option<Reject>,
     /// An unknown request whose body is still coming.
     skipped: Option<Skipped>,
@@ -53,7 +53,7 @@ pub(crate) struct Connection<S: Service> {
     begun: Option<(Instant, usize)>,
     /// When the connection was made, or the client last took all its answers.
     pub(super) last_active: Instant,
-    /// When the last request came. Only kept up to date where the service pushes.
+    /// When the last request came. Only kept up to date if the service pushes.
     last_heard: Instant,
 }
 
@@ -66,7 +66,7 @@ impl<S: Service> Connection<S> {
         since: Instant,
     ) -> Connection<S> {
         let mut outbox = Outbox::default();
-        // The client does not wait for the hello, so it leaves with the first answer.
+        // The client does not wait for the hello, so it is sent with the first answer.
         outbox.raw(&frame::hello(S::PROTOCOL));
         Connection {
             account: Account::new(Arc::clone(&host.resources), &permit),
@@ -263,7 +263,7 @@ impl<S: Service> Connection<S> {
         let most = self.host.resources.limits().gather_bytes;
         while let Some(mailbox) = self.mail.expected() {
             if mailbox.is_overrun() {
-                return Err(End::TooSlow("does not take what is pushed to it"));
+                return Err(End::TooSlow("does not read its pushes"));
             }
             if self.outbox.left_bytes() >= most {
                 break;
@@ -330,7 +330,7 @@ impl<S: Service> Connection<S> {
         self.held_bytes = bytes;
     }
 
-    /// Until when the client, or the service, may take; and what it means when that passes.
+    /// The deadline of the client, or of the service; and how the connection ends when it passes.
     pub(super) fn deadline(&self) -> (Instant, End) {
         let limits = self.host.resources.limits();
         if !self.is_greeted() {
@@ -348,7 +348,7 @@ impl<S: Service> Connection<S> {
         let until = if self.hints.watching {
             self.last_heard + limits.watch_timeout
         } else if self.mail.can_push {
-            // Pushes do not show that the client is there: they go to the kernel's buffer.
+            // Pushes do not show that the client is alive: they go to the kernel's buffer.
             self.last_heard + limits.idle_timeout
         } else {
             self.last_active + limits.idle_timeout
@@ -356,8 +356,8 @@ impl<S: Service> Connection<S> {
         (until, End::Idle)
     }
 
-    /// Checks the deadline and sets the clock to it. The clock mostly stands right already: it is
-    /// moved when it has rung, not at each request.
+    /// Checks the deadline and sets the clock to it. The clock is mostly early enough already: it is
+    /// moved when it has fired, not at each request.
     pub(super) fn arm(&mut self, clock: Pin<&mut Sleep>) -> Result<(), End> {
         let (deadline, end) = self.deadline();
         let rung = clock.is_elapsed();

@@ -22,7 +22,7 @@ impl Counter {
     }
 }
 
-/// What a server counts for every service.
+/// The counters of a server, whatever its service.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Connections open now.

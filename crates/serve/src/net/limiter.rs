@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn client_takes_no_more_than_its_share_and_gives_it_back() {
+    fn connections_of_one_client_are_limited_and_permits_returned() {
         let counters = Arc::new(Counters::default());
         let limiter = ConnectionLimiter::new(Arc::clone(&counters), 5, 2);
         let first = limiter.take(ip("192.0.2.1")).ok().unwrap();

@@ -43,7 +43,7 @@ pub struct Limits {
     /// Most bytes that the answers of one connection hold; its further requests wait. One answer, or
     /// one slice of a long one, may be longer.
     pub max_held_per_connection: usize,
-    /// How long connections may finish their answers after the server was told to stop.
+    /// How long connections may finish their answers after the server was asked to stop.
     pub grace: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Default for Limits {
 const OTHER_DESCRIPTORS: u64 = 512;
 
 impl Limits {
-    /// How long a client may take to send so many bytes, besides a fixed time.
+    /// How long a client may take to send `bytes`, besides a fixed time.
     pub(crate) fn time_for(&self, bytes: usize) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_second.max(1) as f64)
     }

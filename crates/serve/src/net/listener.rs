@@ -74,8 +74,8 @@ fn bind(address: SocketAddr, count: usize) -> io::Result<(Vec<TcpListener>, Sock
     Ok((all, local))
 }
 
-/// The first socket must own the address: two servers that share one by mistake would each get a
-/// part of the clients. Once it is bound, it lets sockets of this process join.
+/// The first socket must own the address, because two servers that share one by mistake would each get a
+/// part of the clients. Once it is bound, sockets of this process may join.
 fn one(address: SocketAddr, joins: bool) -> io::Result<TcpListener> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -89,7 +89,7 @@ fn one(address: SocketAddr, joins: bool) -> io::Result<TcpListener> {
     }
     bind_to(&socket, &address)?;
     set_socket_reuseport(&socket, true)?;
-    // Answers leave in one write; waiting for more only delays them. Connections inherit this.
+    // Each answer is one write, so waiting for more only delays it. Connections inherit this.
     set_tcp_nodelay(&socket, true)?;
     listen(&socket, BACKLOG)?;
     Ok(TcpListener::from(socket))

@@ -2,8 +2,8 @@
 //!
 //! Any thread may post; the connection's task takes letters when it has room to write them. Three
 //! bounds keep a client that does not read from filling memory: the number of requests in flight,
-//! [`Limits::max_push_bytes`](crate::net::Limits) for pushes, and the server's account of held
-//! bytes. A push over its bound ends the connection at once and frees what waits in its mailbox.
+//! [`Limits::max_push_bytes`](crate::net::Limits) for pushes, and the server's total of held bytes. A push
+//! over its bound ends the connection at once and frees the messages in its mailbox.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,15 +15,15 @@ use wire::refusal::ErrorCode;
 
 use crate::net::account::{Account, Held};
 
-/// What a waiting message takes in memory beside its body, bytes.
+/// Memory of a waiting message besides its body, bytes.
 const MESSAGE_BYTES: usize = 128;
 
 /// One message: its type and its body.
 pub(crate) type Message = (u8, Bytes);
 
-/// How a posted part of an answer leaves the request.
+/// The state of a request after a posted part of its answer.
 pub(crate) enum Progress {
-    /// More will come; the sender learns through this when the connection has taken the part.
+    /// More will come; the channel notifies the sender when the connection has taken the part.
     More(oneshot::Sender<()>),
     /// The answer is complete.
     Complete,
@@ -58,7 +58,7 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct State {
     letters: VecDeque<Letter>,
-    /// What the pushes among the letters take in memory.
+    /// Memory of the pushes among the letters.
     push_bytes: usize,
     overrun: bool,
     closed: bool,
@@ -193,7 +193,7 @@ pub enum PushError {
     #[error("the connection is closed")]
     Closed,
     /// The client does not take its pushes; the connection ends.
-    #[error("the client does not take what is pushed to it")]
+    #[error("the client does not read its pushes")]
     Overrun,
 }
 
@@ -249,7 +249,7 @@ impl Completion {
         self.id
     }
 
-    /// Whether the connection is over, so that an answer is of no use.
+    /// Whether the connection is over, so that an answer is not needed.
     pub fn is_closed(&self) -> bool {
         self.mailbox.is_closed()
     }

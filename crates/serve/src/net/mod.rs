@@ -1,15 +1,15 @@
-//! Connections of any service: accepted, admitted, framed, held to limits and deadlines, ended.
+//! Connections of any service: accepts, admits, frames and ends them, and enforces limits and deadlines.
 //!
-//! A server has one [`Service`] and any number of listeners: TCP, TLS, Unix sockets. All of this
-//! module is about staying up: bounded memory, deadlines for slow clients, back-pressure, and a
-//! clean end. Relies on `wire` for the framing and on tokio for streams. Why the trait looks as it
-//! does: decision 0027.
+//! A server has one [`Service`] and any number of listeners: TCP, TLS, Unix sockets. The purpose of this
+//! module is to keep the server available: bounded memory, deadlines for slow clients, back-pressure, and a
+//! clean shutdown. Relies on `wire` for the framing and on tokio for streams. Decision 0027 gives the
+//! reasons for the trait.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`service`] | the trait, and what a service answers through |
+//! | [`service`] | the trait, and the types by which a service answers |
 //! | [`mailbox`] | answers completed later, and pushes |
-//! | [`server`] | listeners, threads, the end |
+//! | [`server`] | listeners, threads, shutdown |
 //! | [`listener`] | listening TCP sockets |
 //! | `worker` | the thread that accepts plain TCP |
 //! | `accept` | accepting any other stream |
@@ -20,8 +20,8 @@
 //! | [`account`] | bytes in memory, and each client's share of them |
 //! | `pace` | how fast a client takes its answers |
 //! | [`resources`] | what all connections share |
-//! | [`limits`], `limiter`, [`counters`] | every limit, the number of connections, what happened |
-//! | [`peer`], `end` | who connected, why it ended |
+//! | [`limits`], `limiter`, [`counters`] | every limit, the number of connections, counters |
+//! | [`peer`], `end` | the client of a connection, and why the connection ended |
 
 pub(crate) mod accept;
 pub mod account;

@@ -1,5 +1,5 @@
-//! A connection that was just accepted: its first request is mostly there already, so it is read and
-//! answered by plain system calls, before the runtime learns of the socket.
+//! A connection that was just accepted. Its first request has mostly arrived already, so it is read and
+//! answered by plain system calls, before the socket is registered with the runtime.
 
 use std::os::fd::OwnedFd;
 
@@ -13,13 +13,13 @@ use crate::net::connection::{Connection, READ_BUFFER_BYTES};
 use crate::net::end::End;
 use crate::net::service::Service;
 
-/// What one look at a client's socket found.
+/// The state of a client's socket after one read.
 pub(crate) enum Met {
     /// The connection is over.
     End(End),
     /// Nothing has come.
     Silent,
-    /// The client has all that it wanted and will probably leave.
+    /// The client has everything it asked for and will probably leave.
     Served,
     /// There may be more.
     Stays,
@@ -41,7 +41,7 @@ impl<S: Service> Connection<S> {
             .extend_from_slice(came.get(..read).unwrap_or_default());
         self.hints.likely_last = false;
         if let Err(why) = self.answer_at_once() {
-            // The client is told so by an ordinary connection.
+            // An ordinary connection tells the client.
             self.rejected = Some(why);
             return Met::Stays;
         }

@@ -16,7 +16,7 @@ const MAX_SLICES: usize = 64;
 pub(crate) struct Outbox {
     small: Vec<u8>,
     parts: Vec<Part>,
-    /// First part that is not written to its end, and how much of it is.
+    /// First part that is not fully written, and how much of it is written.
     next: usize,
     done_bytes: usize,
     left_bytes: usize,

@@ -57,8 +57,8 @@ impl Resources {
         tracing::debug!(%peer, %end, "connection closed");
     }
 
-    /// Counts a refused connection, and logs one in a thousand: a flood of connections must not
-    /// become a flood of log lines.
+    /// Counts a refused connection, and logs one in a thousand, so that a flood of connections does not
+    /// fill the log.
     pub(crate) fn turned_away(&self, peer: Peer, full: Full) {
         if self.counters.turned_away.get().is_multiple_of(1000) {
             match full {

@@ -1,9 +1,8 @@
 //! One connection on a stream: many requests are read at a time and answers leave in as few writes
 //! as possible.
 //!
-//! One task a connection. It does not read while answers wait to be written, so a client who does
-//! not read holds back itself only. Works on any stream; one that buffers (TLS) is flushed after
-//! each write.
+//! One task for each connection. It does not read while answers wait to be written, so a client that does
+//! not read slows down only itself. Works on any stream; one that buffers (TLS) is flushed after each write.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -52,7 +51,7 @@ impl<S: Service> Connection<S> {
     async fn serve(&mut self, stream: &mut impl Stream, stop: &mut watch::Receiver<bool>) -> End {
         let (first, _) = self.deadline();
         let mut clock = pin!(sleep_until(first));
-        // Subscribed once: a waiter made anew for each request would contend with all others.
+        // Subscribed once, because new waiters for each request would contend with each other.
         let mut stopped = pin!(async move {
             // An error means that the server is gone, which is a stop as well.
             let _ = stop.wait_for(|stop| *stop).await;
@@ -90,7 +89,7 @@ impl<S: Service> Connection<S> {
                 () = self.mail.ready(), if self.mail.expected().is_some() => {}
                 () = clock.as_mut() => {}
                 () = stopped.as_mut(), if !stopping => stopping = true,
-                // A timer that is made here is made at each turn, so it is made when polled.
+                // Inside an async block, so that the timer is made only when this branch is polled.
                 () = async { sleep(BUSY_STEP).await }, if !has_room => {}
             }
         }
@@ -110,7 +109,7 @@ impl<S: Service> Connection<S> {
             }
             self.answer(header)?;
             if std::mem::take(&mut self.hints.costly) {
-                // A client that sends many of them waits for all others in between.
+                // So a client that sends many of them gives all others a turn in between.
                 tokio::task::yield_now().await;
             }
         }
@@ -130,7 +129,7 @@ impl<S: Service> Connection<S> {
         let total = self.outbox.left_bytes();
         self.settle();
         loop {
-            // Looked at once before a timer is made: mostly the stream takes all at once.
+            // Tried once before a timer is made, because the stream mostly takes everything at once.
             let (outbox, mail) = (&self.outbox, &self.mail);
             let mut step = poll_fn(|cx| Poll::Ready(poll_write(outbox, mail, stream, cx))).await;
             if step.is_pending() {
@@ -148,7 +147,7 @@ impl<S: Service> Connection<S> {
                 is_flushed = wrote == 0;
             }
             if !self.pace.keeps_up(self.host.resources.limits()) {
-                return Err(End::TooSlow("does not take its answers"));
+                return Err(End::TooSlow("does not read its answers"));
             }
             if is_flushed {
                 break;
@@ -178,7 +177,7 @@ fn poll_write(
     if let Some(mailbox) = mail.expected()
         && mailbox.poll_overrun(cx).is_ready()
     {
-        return Poll::Ready(Err(End::TooSlow("does not take what is pushed to it")));
+        return Poll::Ready(Err(End::TooSlow("does not read its pushes")));
     }
     if outbox.left_bytes() == 0 {
         return stream.poll_flush(cx).map_ok(|()| 0).map_err(End::Broken);
@@ -193,7 +192,7 @@ fn poll_write(
     }
 }
 
-/// Reads once, into room for what is about to come. Cancel-safe.
+/// Reads once, and makes room in the buffer first. Cancel-safe.
 async fn read(stream: &mut impl Stream, buffer: &mut BytesMut) -> std::io::Result<usize> {
     if buffer.capacity() == buffer.len() {
         buffer.reserve(READ_BUFFER_BYTES);

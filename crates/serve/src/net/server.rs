@@ -1,4 +1,4 @@
-//! A server of one service: its listeners, its threads, and its end.
+//! A server of one service: its listeners, its threads, and its shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use crate::net::service::{Host, Service};
 use crate::net::tls::Tls;
 use crate::net::worker;
 
-/// What a thread does until it is told to stop.
+/// The work of a thread, until the channel asks it to stop.
 type Work = Box<dyn FnOnce(watch::Receiver<bool>) + Send>;
 
-/// A server that may be listening and does not serve yet. All its listeners share one service and
-/// its resources.
+/// A server that may already listen but does not serve yet. All its listeners share one service and its
+/// resources.
 pub struct Server<S> {
     host: Arc<Host<S>>,
     threads: Vec<Work>,
@@ -73,8 +73,8 @@ impl<S: Service> Server<S> {
         self.tcp_with(listen, &tls)
     }
 
-    /// Serves what comes to a Unix socket, on one thread. Who may connect is a matter of the
-    /// socket's directory and mode; a limit per client counts by user.
+    /// Serves the connections to a Unix socket, on one thread. The socket's directory and mode decide
+    /// which users may connect; a limit per client counts by user.
     pub fn unix(&mut self, listener: UnixListener) {
         let plain = Plain(Arc::clone(&self.host));
         let open = move || {

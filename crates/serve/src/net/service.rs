@@ -1,4 +1,4 @@
-//! What a service is to the connections that carry it (decision 0027).
+//! The interface between a service and its connections (decision 0027).
 //!
 //! A [`Service`] sees whole requests of bounded length and answers each through a [`Responder`]: at
 //! once, or later through a [`Completion`]. It may push messages through a [`Pusher`]. Streams,
@@ -16,8 +16,8 @@ use crate::net::outbox::Outbox;
 use crate::net::peer::Peer;
 use crate::net::resources::Resources;
 
-/// A protocol of requests, answers and pushes. All methods are called from many threads and must
-/// not block: what waits for a disk or a lock belongs to another thread and a [`Completion`].
+/// A protocol of requests, answers and pushes. All methods are called from many threads and must not block:
+/// work that waits for a disk or a lock belongs to another thread and a [`Completion`].
 pub trait Service: Send + Sync + 'static {
     /// Number of the protocol in the hello. A client that speaks another one is refused.
     const PROTOCOL: u8;
@@ -37,7 +37,7 @@ pub trait Service: Send + Sync + 'static {
     /// connection stays.
     fn max_body_bytes(&self, session: &Self::Session, kind: u8) -> Option<usize>;
 
-    /// Handles a request. A request may stay without an answer (a keep-alive, for example).
+    /// Handles a request. Some requests have no answer (a keep-alive, for example).
     ///
     /// # Errors
     /// [`Reject`] when the request breaks the protocol: the client is told so and the connection
@@ -67,7 +67,7 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
-/// What a service learns about a new connection.
+/// A new connection, for the service that opens a session.
 pub struct Opening<'a> {
     pub(crate) peer: Peer,
     pub(crate) flags: u16,
@@ -76,7 +76,7 @@ pub struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Who connected.
+    /// The client.
     pub fn peer(&self) -> Peer {
         self.peer
     }
@@ -138,7 +138,7 @@ impl Responder<'_> {
         self.hints.watching = watching;
     }
 
-    /// Hint: the client has all that it wanted and will probably leave.
+    /// Hint: the client has everything it asked for and will probably leave.
     pub fn likely_last(&mut self) {
         self.hints.likely_last = true;
     }
@@ -149,7 +149,7 @@ impl Responder<'_> {
     }
 }
 
-/// What a service says about a connection besides its answers.
+/// Hints of a service about a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     pub(crate) likely_last: bool,

@@ -62,11 +62,11 @@ impl<S: Service, T: Stream> Handler<T> for Tls<S> {
         let connection = Connection::new(Arc::clone(&self.host), peer, permit, since);
         let end = connection.run(&mut stream, stop).await;
         resources.ended(peer, &end);
-        // Best effort: without it the client cannot tell the end from a cut connection.
+        // Best effort: without it the client cannot distinguish the end from a broken connection.
         let _ = timeout(GOODBYE, stream.shutdown()).await;
     }
 
-    /// Nothing can be said before the handshake.
+    /// Nothing can be sent before the handshake.
     fn refusal(&self, _full: Full) -> Vec<u8> {
         Vec::new()
     }

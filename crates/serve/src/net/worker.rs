@@ -4,10 +4,10 @@
 //! Connections never move between threads: a wake-up across threads is the larger part of what a
 //! request costs when its answer lies in memory (docs/decisions/0009).
 //!
-//! A newcomer's first request is mostly its last. So the worker tries to answer it before it tells
-//! the runtime of the socket. A client that has all that it wanted will probably leave: the worker
-//! looks at its socket when the next one comes, or after [`EXPECTED_TO_LEAVE`], and makes it an
-//! ordinary connection if it stays.
+//! Most clients send only one request. So the worker tries to answer the first one before it registers the
+//! socket with the runtime. A client that has everything it asked for will probably leave: the worker looks
+//! at its socket when the next client comes, or after [`EXPECTED_TO_LEAVE`], and makes it an ordinary
+//! connection if it stays.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,7 +33,7 @@ use crate::net::newcomer::Met;
 use crate::net::peer::Peer;
 use crate::net::service::{Host, Service};
 
-/// How long a client that has all may take to leave before the runtime watches its socket.
+/// How long a client that has everything may take to leave before the runtime watches its socket.
 const EXPECTED_TO_LEAVE: Duration = Duration::from_millis(1);
 /// Connections accepted in a row before the others get a turn.
 const ACCEPTED_IN_A_ROW: usize = 32;
@@ -55,13 +55,13 @@ pub(crate) fn on_this_thread(work: impl Future<Output = std::io::Result<()>>) {
     }
 }
 
-/// Accepts until told to stop, or until nobody can tell; then lets connections finish.
+/// Accepts until `stop` asks to stop or its sender is gone; then lets connections finish.
 pub(crate) async fn serve<S: Service>(
     listener: std::net::TcpListener,
     host: Arc<Host<S>>,
     stopped: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    // Its successor is `unsafe`, for descriptors that change under it; those of std never do.
+    // The function that replaces it is `unsafe`, for descriptors that may change; those of std never do.
     #[expect(deprecated)]
     let listener = AsyncFd::with_interest(listener, Interest::READABLE)?;
     let mut worker = Worker {
@@ -107,7 +107,7 @@ pub(crate) async fn serve<S: Service>(
     Ok(())
 }
 
-/// A client that has all and will probably leave.
+/// A client that has everything it asked for and will probably leave.
 struct Leaving<S: Service> {
     connection: Connection<S>,
     socket: OwnedFd,

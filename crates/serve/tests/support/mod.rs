@@ -1,5 +1,5 @@
-//! A shelf in memory whose disk can be made slow, broken or never in the page cache; and a server
-//! around it that ends with the test.
+//! A repository in memory that can act as a slow disk, a broken disk, or one that is never in the page cache;
+//! and a server around it that ends with the test.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::HashMap;

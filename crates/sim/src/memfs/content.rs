@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Granularity of holes, bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// A file's bytes. What no page covers reads as zeros; bytes of the last page beyond the size are zero.
+/// A file's bytes. Ranges without a page read as zeros; bytes of the last page beyond the size are zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     size: u64,
@@ -74,7 +74,7 @@ impl Content {
             let begin = page * PAGE_BYTES;
             let start = range.start.max(begin) - begin;
             let end = (range.end - begin).min(PAGE_BYTES);
-            // Beyond the size a page holds nothing that would be lost with it.
+            // Bytes of a page beyond the size need not be kept.
             if start == 0 && begin + end >= self.size.min(begin + PAGE_BYTES) {
                 self.pages.remove(&page);
             } else if let Some(page) = self.pages.get_mut(&page) {

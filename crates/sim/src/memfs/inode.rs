@@ -13,7 +13,7 @@ use super::content::{Content, PAGE_BYTES};
 /// Extended attributes of one file, names and values together, bytes.
 const MAX_XATTR_BYTES: usize = 64 << 10;
 
-/// What an inode is.
+/// The type of an inode, with its content.
 #[derive(Debug)]
 pub enum Node {
     /// A regular file.
@@ -29,7 +29,7 @@ pub enum Node {
 /// One file, under however many names.
 #[derive(Debug)]
 pub struct Inode {
-    /// What it is.
+    /// Type and content.
     pub node: Node,
     pub(super) mode: u16,
     pub(super) uid: u32,
@@ -92,7 +92,7 @@ impl Directory {
     }
 }
 
-/// Who makes a file, and its mode.
+/// Owner, mode and device number of a new file.
 #[derive(Debug, Clone, Copy)]
 pub struct Creation {
     /// Permission bits, set-id and sticky bits.
@@ -220,7 +220,7 @@ impl Inode {
     }
 }
 
-/// POSIX access control lists are not understood, so they must not be taken for stored.
+/// POSIX access control lists are not supported, so they must be refused and not stored.
 fn check_xattr(name: &[u8]) -> Result<(), Error> {
     if name.starts_with(b"system.") {
         Err(Error::NotSupported)

@@ -1,5 +1,5 @@
 //! Locks over ranges of bytes with the semantics of `fcntl`: an owner's locks replace each other, read
-//! locks share, and a wait that would close a circle is refused. Waiting itself is the caller's.
+//! locks are shared, and a wait that would be a deadlock is refused. The caller does the waiting.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -25,7 +25,7 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// A lock of another owner that is in the way of `request`.
+    /// A lock of another owner that conflicts with `request`.
     pub fn conflict(&self, request: &LockRequest) -> Option<Lock> {
         self.conflicts(request).next().map(|held| Lock {
             range: held.start..=held.end,
@@ -34,7 +34,7 @@ impl LockTable {
         })
     }
 
-    /// Sets or takes away a lock, if nothing is in the way; says whether it did.
+    /// Sets or removes a lock, unless another conflicts. Returns whether it did.
     pub fn set(&mut self, request: &LockRequest) -> bool {
         if self.conflicts(request).next().is_some() {
             return false;
@@ -55,7 +55,7 @@ impl LockTable {
         true
     }
 
-    /// Takes away what `owner` holds of a file. Says whether there was something.
+    /// Removes all locks of `owner` on a file. Returns whether there were any.
     pub fn release(&mut self, inode: u64, owner: u64) -> bool {
         self.clear(inode, owner, 0..=u64::MAX)
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_waits_is_refused() {
+    fn a_circular_wait_is_refused() {
         let mut table = LockTable::default();
         assert!(table.set(&request(1, 1..=1, LockKind::Write)));
         assert!(table.set(&request(2, 2..=2, LockKind::Write)));

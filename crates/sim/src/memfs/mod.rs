@@ -50,7 +50,7 @@ impl Default for MemFsOptions {
     }
 }
 
-/// The file system. Clones of what it shares go into waits for locks.
+/// The file system. Waits for locks hold a clone of its shared part.
 #[derive(Debug)]
 pub struct MemFs {
     options: MemFsOptions,
@@ -123,8 +123,8 @@ impl MemFs {
         }
     }
 
-    /// Content of the file at `path` below the root, as this side has it: what the kernel has not
-    /// written back is missing.
+    /// Content of the file at `path` below the root, without writes that are still in the kernel's
+    /// cache.
     ///
     /// # Errors
     /// As a look-up's.
@@ -139,7 +139,7 @@ impl MemFs {
         Ok(content.read(0, content.size()))
     }
 
-    /// How many inodes there are, the root among them, and how many open handles.
+    /// Number of inodes, with the root, and of open handles.
     pub fn counts(&self) -> (usize, usize) {
         let state = self.lock();
         (state.tree.count(), state.handles.len())
@@ -159,7 +159,7 @@ impl MemFs {
         self.shared.lock()
     }
 
-    /// The answer that tells the kernel of an inode, which counts as a look-up.
+    /// The answer that gives the kernel an inode, which counts as a look-up.
     fn entry(&self, state: &mut State, inode: u64) -> Result<Entry, Error> {
         state.tree.hold(inode, 1, 0)?;
         Ok(Entry {
@@ -243,7 +243,7 @@ impl MemFs {
                 // Before the attempt, so that no release between the two is missed.
                 unlocked.as_mut().enable();
                 if waiting.shared.lock().locks.set(&waiting.request) {
-                    // What was a write lock may have become a read lock.
+                    // A write lock may have become a read lock.
                     waiting.shared.unlocked.notify_waiters();
                     return Ok(());
                 }
@@ -259,7 +259,7 @@ impl MemFs {
     }
 }
 
-/// An owner that waits; ends when the wait ends in whatever way.
+/// An owner that waits. Dropping it ends the wait, for whatever reason.
 struct Waiting {
     shared: Arc<Shared>,
     request: LockRequest,

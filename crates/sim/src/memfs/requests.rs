@@ -18,7 +18,7 @@ use super::content::{Content, PAGE_BYTES};
 use super::inode::Node;
 use super::tree::{MAX_NAME_BYTES, Tree};
 
-/// Entries that one answer to READDIR may hold; more than fit anyway.
+/// Most entries that are listed for one answer to READDIR; fewer fit into it.
 const LISTED_AT_ONCE: usize = 1024;
 
 impl FileSystem for MemFs {
@@ -159,7 +159,7 @@ impl FileSystem for MemFs {
         new: &NewName<'_>,
         flags: OpenFlags,
     ) -> Answer<(Entry, Opened), Error> {
-        // The kernel looked the name up, but another may have made it since.
+        // The kernel looked the name up, but another process may have made it since.
         let there = self.lock().tree.lookup(new.parent.0, new.name);
         let entry = match there {
             Ok(Some(inode)) if flags.0 & libc::O_EXCL == 0 => self.entry(&mut self.lock(), inode),

@@ -232,7 +232,7 @@ impl Tree {
             }
             (RenameFlags::RENAME_EXCHANGE, None) => return Err(Error::NotFound),
             (flags, _) if !flags.is_empty() => return Err(Error::InvalidArgument),
-            // Two names of one file: POSIX leaves both.
+            // Both names belong to one file: POSIX keeps both.
             (_, Some(target)) if target == moved => return Ok(()),
             (_, Some(target)) => self.remove_target(new_parent, rename.new_name, moved, target)?,
             (_, None) => {}
@@ -294,7 +294,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A directory has another parent, whose links count it.
+    /// A directory got another parent. Adjusts the link counts of both parents.
     fn moved(&mut self, number: u64, from: u64, to: u64) -> Result<(), Error> {
         if let Node::Directory(directory) = &mut self.get_mut(number)?.node
             && from != to
@@ -327,7 +327,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The kernel or a handle lets the inode go; without names it goes.
+    /// The kernel or a handle releases the inode. It is removed if it has no names.
     pub fn let_go(&mut self, number: u64, lookups: u64, opens: u64) {
         if let Some(inode) = self.inodes.get_mut(&number) {
             inode.lookups = inode.lookups.saturating_sub(lookups);

@@ -19,13 +19,13 @@ pub mod kind {
     pub const ECHO: u8 = 1;
     /// Appends the body to the log; answered with the number of the commit when it is durable.
     pub const APPEND: u8 = 2;
-    /// From now on what others publish comes under this request's id.
+    /// From now on messages that others publish come under this request's id.
     pub const WATCH: u8 = 3;
     /// Keeps the connection; has no answer.
     pub const PING: u8 = 4;
     /// Answered with the number of the session's requests and the peer.
     pub const SESSION: u8 = 5;
-    /// The service loses this request.
+    /// The service drops this request without an answer.
     pub const LOSE: u8 = 6;
     /// The service never answers.
     pub const HANG: u8 = 7;
@@ -85,7 +85,7 @@ impl Echo {
     }
 }
 
-/// Takes what has come, writes it, syncs once, and completes all of it.
+/// Takes all waiting requests, writes them, syncs once, and completes them.
 fn commit(
     log: &Receiver<(Vec<u8>, Completion)>,
     mut file: File,
@@ -143,7 +143,7 @@ impl Service for EchoService {
             kind::ECHO | kind::PUBLISH => Some(MAX_ECHO_BYTES),
             kind::APPEND => Some(MAX_APPEND_BYTES),
             kind::WATCH..=kind::HANG => Some(0),
-            // Unknown requests are refused one by one; answers are no requests at all.
+            // Unknown requests are refused one by one. Types of answers are not requests.
             0..0x80 => Some(256),
             _ => None,
         }

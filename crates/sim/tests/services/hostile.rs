@@ -34,7 +34,7 @@ async fn is_served(server: &Running) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watcher_that_never_reads_is_dropped_and_others_get_every_push() {
     let limits = Limits {
-        // Its pushes drop it, not the deadline of a write.
+        // The bound of queued pushes drops it, not the deadline of a write.
         write_timeout: Duration::from_secs(60),
         ..quick()
     };
@@ -199,7 +199,7 @@ async fn tls_garbage_and_silent_handshakes_are_cut_off() {
     for bytes in [&hello(PROTOCOL)[..], &noise, &record, b""] {
         let mut stream = TcpStream::connect(server.tls).await.unwrap();
         let began = Instant::now();
-        // The server may hang up in the middle.
+        // The server may close the connection in the middle.
         let _ = stream.write_all(bytes).await;
         let mut got = Vec::new();
         let read = timeout(Duration::from_secs(5), stream.read_to_end(&mut got)).await;

@@ -1,5 +1,5 @@
-//! A second service on `serve::net`, over TCP, TLS and a Unix socket: what the trait promises to a
-//! service, and what hostile clients can do to it.
+//! A second service on `serve::net`, over TCP, TLS and a Unix socket: the promises of the trait to a
+//! service, and hostile clients.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -87,7 +87,7 @@ async fn one_commit_completes_the_requests_of_many_connections() {
             assert_eq!(commit, 1_u64.to_le_bytes()[..]);
             ids.push(id);
         }
-        // Completed in the service's order, which is not that of the requests.
+        // They complete in the order of the service, which differs from that of the requests.
         assert_eq!(ids, [5, 4, 3, 2, 1]);
     }
     assert_eq!(commits.load(Ordering::SeqCst), 1);

@@ -139,7 +139,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
         assert!(self.try_send(kind, id, body).await, "the server hung up");
     }
 
-    /// The same to a server that may hang up meanwhile.
+    /// The same to a server that may close the connection meanwhile.
     pub async fn try_send(&mut self, kind: u8, id: u32, body: &[u8]) -> bool {
         let mut out = BytesMut::new();
         Header::new(kind, id, body.len()).put(&mut out);

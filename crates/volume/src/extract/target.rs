@@ -63,8 +63,8 @@ pub(super) fn open_beneath(
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(directory, name, flags, mode, resolve) {
-        // Kernels before 5.6, and sandboxes that do not know the call. A single name that was
-        // checked cannot lead away without a link, and links are not followed.
+        // Kernels before 5.6, and sandboxes that do not know the call. A single checked name
+        // leads outside only through a link, and links are not followed.
         Err(Errno::NOSYS) if !name.contains(&b'/') => {
             rustix::fs::openat(directory, name, flags, mode)
         }
@@ -85,7 +85,7 @@ impl Shared {
         Fetch::Until(self.volume.deadline())
     }
 
-    /// Whether `bytes` more, and a file, leave what is to stay free.
+    /// Checks that `bytes` more and one more file leave enough space free.
     pub(super) fn check_room(
         &self,
         fd: BorrowedFd<'_>,
@@ -101,7 +101,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Permission bits as they may be set.
+    /// The permission bits that may be set.
     pub(super) fn mode(&self, inode: &Inode) -> Mode {
         let allowed = if self.options.owner { 0o7777 } else { 0o1777 };
         Mode::from_raw_mode(u32::from(inode.mode) & allowed)

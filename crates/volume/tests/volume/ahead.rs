@@ -1,4 +1,4 @@
-//! Fetching ahead of sequential readers: bounded, only for them, and never in anybody's way.
+//! Readahead: only for sequential readers, bounded, and without delay for other reads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,8 +71,8 @@ impl Long {
         blocks as usize * BLOCK
     }
 
-    /// Brings the first half megabyte into memory, then stands at its quarter, one read before
-    /// anything is fetched ahead.
+    /// Reads the first half megabyte into memory, then stops at a quarter of it, one read before
+    /// readahead begins.
     async fn poised() -> Long {
         let long = Long::open().await;
         for part in (0..4).rev() {
@@ -82,26 +82,26 @@ impl Long {
     }
 }
 
-/// Longer than what is under way takes on a busy machine.
+/// Longer than requests under way take on a busy machine.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
 #[tokio::test]
-async fn a_sequential_reader_finds_what_follows_in_memory_and_not_much_more() {
+async fn readahead_of_a_sequential_reader_is_bounded() {
     let long = Long::open().await;
     long.read(0, MIB).await.unwrap();
     settle().await;
     long.read_cached(MIB, MIB).unwrap();
     settle().await;
-    // The cache is 16 MiB: two are the most that may be fetched ahead. Nodes count as blocks here.
+    // The cache is 16 MiB, so at most 2 MiB may be fetched ahead. Nodes count as blocks here.
     let most = 4 * MIB + 16 * BLOCK;
     let fetched = long.fetched_bytes();
     assert!(fetched <= most, "{fetched} bytes for two megabytes read");
 }
 
 #[tokio::test]
-async fn a_random_reader_fetches_what_he_reads() {
+async fn a_random_reader_fetches_only_the_blocks_it_reads() {
     let long = Long::open().await;
     long.read(0, 8192).await.unwrap();
     let before = long.fetched_bytes();
@@ -117,7 +117,7 @@ async fn a_random_reader_fetches_what_he_reads() {
 }
 
 #[tokio::test]
-async fn what_a_long_reader_has_passed_leaves_memory() {
+async fn blocks_behind_a_sequential_reader_leave_memory() {
     let long = Long::open().await;
     for step in 0..LEN / MIB {
         long.read(step * MIB, MIB).await.unwrap();
@@ -133,7 +133,7 @@ async fn what_a_long_reader_has_passed_leaves_memory() {
 }
 
 #[tokio::test]
-async fn a_stalled_fetch_ahead_delays_nobody_who_reads_from_memory() {
+async fn a_stalled_readahead_does_not_delay_reads_from_memory() {
     let long = Long::poised().await;
     long.liar.tell(Lie::Stall);
     let asked = long.liar.asked();
@@ -144,7 +144,7 @@ async fn a_stalled_fetch_ahead_delays_nobody_who_reads_from_memory() {
     long.read_cached(4 * BLOCK, 4 * BLOCK).unwrap();
     long.read(0, 8 * BLOCK).await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(300));
-    // What is not in memory is waited for until the reader's own deadline, and no longer.
+    // A read of other blocks waits until its own deadline, and no longer.
     let began = Instant::now();
     let missing = long.read(8 * BLOCK, BLOCK).await;
     assert!(matches!(

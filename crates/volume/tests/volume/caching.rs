@@ -1,4 +1,4 @@
-//! Blocks on the reader's own disk: used before any replica, believed as little as one.
+//! Blocks on the reader's own disk: used before any replica, and verified in the same way.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,11 +44,11 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn what_was_read_once_is_read_without_any_replica() {
+async fn blocks_read_before_are_read_without_any_replica() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     fill(&world, directory.path()).await;
-    // The head is still wanted; of blocks the replica has none.
+    // The replica still gives the head, but has no blocks.
     let empty = world.liar(Lie::DenyBlocks);
     let volume = open(&world, empty.clone(), directory.path()).await;
     assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
@@ -56,16 +56,16 @@ async fn what_was_read_once_is_read_without_any_replica() {
     let snapshot = volume.snapshot();
     let counters = snapshot.blocks().counters();
     assert!(counters.from_disk.load(Ordering::Relaxed) > 30);
-    // What was never read is not there.
+    // A file that was never read is not in the cache.
     assert!(read(&volume, "small").await.is_err());
 }
 
 #[tokio::test]
-async fn a_damaged_block_on_the_own_disk_heals() {
+async fn a_damaged_block_on_the_local_disk_is_replaced() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     fill(&world, directory.path()).await;
-    // In each file another byte of the content, so that the record still bears its name.
+    // Change one byte of the content in each file, so that the record keeps its name.
     for (n, path) in files(directory.path()).into_iter().enumerate() {
         let mut bytes = std::fs::read(&path).unwrap();
         let last = bytes.len() - 1 - n % 7;
@@ -87,7 +87,7 @@ async fn a_damaged_block_on_the_own_disk_heals() {
 
 #[test]
 fn a_stuck_disk_leaves_mirrors_the_time_to_answer() {
-    // What reads the disk has one thread, and that is busy.
+    // The only thread that reads the disk is busy.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(1)

@@ -1,5 +1,5 @@
-//! Heads that skip versions: tiles of the log, honest, wrong, missing, and a publisher who rewrote
-//! what was skipped.
+//! Heads that skip versions: tiles of the log that are honest, wrong or missing, and a publisher that
+//! rewrote skipped versions.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ async fn a_wrong_tile_is_masked_by_another_mirror_and_its_sender_blamed() {
 }
 
 #[tokio::test]
-async fn a_mirror_without_a_log_is_passed_over() {
+async fn a_mirror_without_a_log_is_skipped() {
     let world = skipped().await;
     let volume = world
         .open(vec![
@@ -99,7 +99,7 @@ async fn a_mirror_without_a_log_is_passed_over() {
 }
 
 #[tokio::test]
-async fn without_a_proof_the_older_version_goes_on_and_nobody_is_accused() {
+async fn without_a_proof_the_older_version_stays_and_no_replica_is_accused() {
     let mut world = World::new();
     publish(&mut world, 2);
     let store = Arc::new(without_log(&world));
@@ -117,7 +117,7 @@ async fn without_a_proof_the_older_version_goes_on_and_nobody_is_accused() {
     assert!(volume.current().is_ok());
     assert!(evidence(&world).is_empty());
 
-    // Once somebody shows it, all is well.
+    // As soon as a replica gives the proof, the new version is adopted.
     for (tile, bytes) in world.model.tiles().unwrap() {
         store.set_object(ObjectName::Tile { epoch: 0, tile }, bytes.into());
     }
@@ -127,7 +127,7 @@ async fn without_a_proof_the_older_version_goes_on_and_nobody_is_accused() {
 }
 
 #[tokio::test]
-async fn a_history_rewritten_in_what_was_skipped_is_a_fork_with_evidence() {
+async fn a_rewritten_skipped_version_is_a_fork_with_evidence() {
     let mut world = World::new();
     let first = world.head.clone();
     publish(&mut world, 2);

@@ -1,4 +1,4 @@
-//! What a hostile publisher can make `extract` do to the disk of whoever trusts it with nothing.
+//! `extract` against a hostile publisher: nothing outside the target, no privileges, no full disk.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -48,7 +48,7 @@ async fn nothing_is_written_through_a_link() {
     let outside = dir.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     let target = outside.as_os_str().as_encoded_bytes().to_vec();
-    // Names sort so that the link is made first; the set's second member is then looked for by path.
+    // The names sort so that the link is made first; the second member of the set is then found by path.
     extracted(dir.path(), &ExtractOptions::default(), |model| {
         let file = linked(model.file(b"payload", 8192).unwrap(), 1);
         let below = model
@@ -72,7 +72,7 @@ async fn nothing_is_written_through_a_link() {
 }
 
 #[tokio::test]
-async fn a_set_of_names_never_joins_what_differs() {
+async fn a_link_set_never_joins_inodes_that_differ() {
     let dir = tempfile::tempdir().unwrap();
     extracted(dir.path(), &ExtractOptions::default(), |model| {
         let one = linked(model.file(b"one", 8192).unwrap(), 1);
@@ -100,7 +100,7 @@ async fn a_set_of_names_never_joins_what_differs() {
 }
 
 #[tokio::test]
-async fn no_power_is_handed_out_without_owners() {
+async fn no_privileges_are_set_without_owners() {
     let dir = tempfile::tempdir().unwrap();
     let made = extracted(dir.path(), &ExtractOptions::default(), |model| {
         let mut program = model.file(b"#!/bin/sh", 8192).unwrap();
@@ -162,19 +162,19 @@ async fn no_device_is_made_without_owners() {
 }
 
 #[test]
-fn a_hole_of_the_greatest_length_takes_neither_room_nor_time() {
+fn a_hole_of_the_greatest_length_takes_neither_space_nor_time() {
     let dir = tempfile::tempdir().unwrap();
     let below = dir.path().to_owned();
     let (tell, told) = std::sync::mpsc::channel();
-    // On a thread of its own, which nobody waits for if it writes without end.
+    // On a thread of its own, which the test does not join if it writes without end.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let options = ExtractOptions::default();
         let _ = tell.send(runtime.block_on(extracted(&below, &options, vast)));
     });
     let outcome = told.recv_timeout(Duration::from_secs(10));
-    // Where the file system has no files of that length, it says so.
-    if let Err(error) = outcome.expect("it takes its time") {
+    // A file system that has no files of that length reports an error.
+    if let Err(error) = outcome.expect("the extraction does not end") {
         assert!(matches!(error, ExtractError::System { .. }), "{error}");
     }
     let vast = dir.path().join("out/vast").metadata().unwrap();
@@ -195,7 +195,7 @@ fn vast(model: &mut Model) -> Entries {
     vec![(b"vast".to_vec(), file)]
 }
 
-/// A file of 256 blocks that are all one block, and of as many gigabytes as one likes.
+/// A file of 256 extents that are all the same block.
 fn bomb(model: &mut Model) -> Entries {
     let len = 1 << 20;
     let handle = model.block(&noise(10, len as usize)).unwrap();
@@ -206,11 +206,11 @@ fn bomb(model: &mut Model) -> Entries {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_told_before_the_disk_is_full() {
+async fn a_tree_that_does_not_fit_is_refused_before_the_disk_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let room = rustix::fs::statvfs(dir.path()).unwrap();
     let free = room.f_bavail * room.f_frsize;
-    // As if there were 64 MiB for 256, give or take what others write meanwhile.
+    // As if 64 MiB were free for 256 MiB, up to what other processes write meanwhile.
     let options = ExtractOptions {
         keep_free_bytes: free.saturating_sub(64 << 20),
         ..ExtractOptions::default()
@@ -222,7 +222,7 @@ async fn what_does_not_fit_is_told_before_the_disk_is_full() {
 }
 
 #[tokio::test]
-async fn more_files_than_the_disk_can_hold_are_told_as_well() {
+async fn more_files_than_the_disk_can_hold_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let room = rustix::fs::statvfs(dir.path()).unwrap();
     let options = ExtractOptions {
@@ -238,7 +238,7 @@ async fn more_files_than_the_disk_can_hold_are_told_as_well() {
 }
 
 #[tokio::test]
-async fn a_directory_within_itself_without_end_is_refused() {
+async fn a_tree_that_is_nested_too_deeply_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let outcome = extracted(dir.path(), &ExtractOptions::default(), |model| {
         let mut inner = model.directory(Vec::new()).unwrap();
@@ -252,7 +252,7 @@ async fn a_directory_within_itself_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_that_holds_something_is_never_filled() {
+async fn a_target_that_is_not_empty_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("out")).unwrap();
     std::fs::write(dir.path().join("out/mine"), b"mine").unwrap();

@@ -27,20 +27,20 @@ async fn refused(world: &World, replicas: Vec<Arc<dyn Replica>>) -> VolumeError 
     world.open(replicas).await.unwrap_err()
 }
 
-/// What a reader says of two places that show these heads.
+/// The error of a reader of two replicas that show these heads.
 async fn contradicted(world: &World, one: Bytes, other: Bytes) -> Option<Class> {
     let both = [one, other].map(|head| world.liar(Lie::Head(head)) as Arc<dyn Replica>);
     refused(world, both.to_vec()).await.class()
 }
 
-/// Where the reader keeps what it has seen of the volume.
+/// The directory in which the reader remembers the volume.
 fn kept(world: &World) -> std::path::PathBuf {
     let volumes = world.state.path().join("volumes");
     volumes.join(world.model.id().to_string())
 }
 
 #[tokio::test]
-async fn an_update_is_adopted_as_one_and_never_taken_back() {
+async fn an_update_is_adopted_as_a_whole_and_never_taken_back() {
     let mut world = World::new();
     let old = world.head.clone();
     let new = next(&mut world, 50);
@@ -80,7 +80,7 @@ async fn an_update_is_adopted_as_one_and_never_taken_back() {
 }
 
 #[tokio::test]
-async fn who_is_behind_beside_a_good_place_is_asked_for_blocks_and_accused_of_nothing() {
+async fn a_replica_that_lags_while_another_does_not_is_not_accused() {
     let mut world = World::new();
     let stale = world.liar(Lie::Head(world.head.clone()));
     world.head = next(&mut world, 55);
@@ -103,7 +103,7 @@ async fn who_is_behind_beside_a_good_place_is_asked_for_blocks_and_accused_of_no
         assert_eq!(behind.collect::<Vec<_>>(), [true, false]);
         assert!(!kept(&world).join("evidence").exists());
     }
-    // Alone it is what takes the newer version away.
+    // Alone, it takes the newer version away: a rollback.
     let error = refused(&world, vec![stale]).await;
     assert_eq!(error.class(), Some(Class::Rollback), "{error}");
     assert!(kept(&world).join("evidence").exists());
@@ -118,7 +118,7 @@ async fn two_records_of_one_version_are_a_fork() {
     let other = next(&mut world, 51);
     let error = refused(&world, vec![world.liar(Lie::Head(other.clone()))]).await;
     assert_eq!(error.class(), Some(Class::Fork), "{error}");
-    // Also when both are told at once: the reader stops, it never chooses.
+    // Also if both come at once: the reader stops and does not choose one.
     let state = tempfile::tempdir().unwrap();
     let world = World { state, ..world };
     world
@@ -129,7 +129,7 @@ async fn two_records_of_one_version_are_a_fork() {
 }
 
 #[tokio::test]
-async fn a_new_root_that_is_withheld_takes_nothing_away() {
+async fn a_withheld_new_root_does_not_end_the_version_in_use() {
     let mut world = World::new();
     let old = world.head.clone();
     let honest = world.replica();
@@ -143,7 +143,7 @@ async fn a_new_root_that_is_withheld_takes_nothing_away() {
         Some(Class::Unavailable)
     );
     assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
-    // And a newcomer still gets the version that can be had from the honest place.
+    // And a new reader still gets the version that the honest replica can serve.
     let fresh = World {
         state: tempfile::tempdir().unwrap(),
         ..world
@@ -174,7 +174,7 @@ async fn an_expired_statement_opens_nothing_and_stops_new_readers() {
         .await
         .unwrap()
         .unwrap();
-    // An open file reads on.
+    // An open file stays readable.
     snapshot
         .read(&inode, 0, 10, crate::world::soon())
         .await
@@ -185,14 +185,14 @@ async fn an_expired_statement_opens_nothing_and_stops_new_readers() {
 async fn a_clock_that_is_behind_gives_no_statement_more_time() {
     let mut world = World::new();
     let root = tree(&mut world.model);
-    // For this reader's clock the statement begins in nine minutes: the clock is behind.
+    // By this reader's clock the statement begins in nine minutes: the clock is behind.
     let start = now() + 540;
     let ahead = world.model.publish(&root, start, 2).unwrap();
     let volume = world
         .open(vec![world.liar(Lie::Head(ahead))])
         .await
         .unwrap();
-    assert!(volume.now() >= start, "it is not earlier than what it saw");
+    assert!(volume.now() >= start, "the clock never goes back");
     volume.current().unwrap();
     world.clock.advance(std::time::Duration::from_secs(4));
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
@@ -207,7 +207,7 @@ async fn a_clock_that_is_behind_gives_a_renewed_statement_no_more_time() {
     let start = now() + 540;
     liar.tell(Lie::Head(world.model.publish(&root, start, 2).unwrap()));
     volume.refresh().await.unwrap();
-    assert!(volume.now() >= start, "it is not earlier than what it saw");
+    assert!(volume.now() >= start, "the clock never goes back");
     world.clock.advance(std::time::Duration::from_secs(4));
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
 }
@@ -223,7 +223,7 @@ async fn a_start_in_the_future_is_refused_and_not_recorded() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_revoked_ends_for_those_who_read_it() {
+async fn a_revoked_volume_ends_for_its_readers() {
     let world = World::new();
     let liar = world.liar(Lie::None);
     let volume = world.open(vec![liar.clone()]).await.unwrap();
@@ -233,15 +233,16 @@ async fn a_volume_that_is_revoked_ends_for_those_who_read_it() {
     let error = volume.refresh().await.unwrap_err();
     assert!(error.to_string().contains("revoked"), "{error}");
     assert!(matches!(volume.current(), Err(VolumeError::Expired { .. })));
-    // Nor does the old head bring it back.
+    // The old head does not bring it back.
     liar.tell(Lie::None);
     volume.refresh().await.unwrap_err();
     assert!(volume.current().is_err());
 }
 
-/// What a thief signed is not shown until it expires, when the owners have gone on from before it.
+/// A stolen key signed a record. It is not read until it expires if the owners continued from a record
+/// before it.
 #[tokio::test]
-async fn a_record_that_a_newer_policy_leaves_out_ends_for_those_who_read_it() {
+async fn a_record_that_a_newer_policy_leaves_out_ends_for_its_readers() {
     let mut world = World::new();
     let honest = world.head.clone();
     world.head = next(&mut world, 56);
@@ -258,7 +259,7 @@ async fn a_record_that_a_newer_policy_leaves_out_ends_for_those_who_read_it() {
     assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
 }
 
-/// Wants something that a version of this number lacks.
+/// Demands something that the version of this number lacks.
 struct NotOf(u64);
 
 impl Demands for NotOf {
@@ -277,7 +278,7 @@ impl Demands for NotOf {
 }
 
 #[tokio::test]
-async fn a_version_without_what_is_in_use_is_passed_over_for_the_next() {
+async fn a_version_without_demanded_blocks_is_skipped() {
     let mut world = World::new();
     let root = tree(&mut world.model);
     let held = world.model.publish(&root, now(), 3).unwrap();
@@ -292,7 +293,7 @@ async fn a_version_without_what_is_in_use_is_passed_over_for_the_next() {
     let found = volume.check_for(&NotOf(4)).await.unwrap();
     assert_eq!(version(found), Some(3));
     assert_eq!(version(volume.check().await.unwrap()), Some(4));
-    // Nobody has anything else: what is in use stays until it is over, then any is better than none.
+    // No replica has another version: the one in use stays until it expires, then any newer one is used.
     places[1].tell(Lie::Head(newest));
     let error = volume.check_for(&NotOf(4)).await.unwrap_err();
     assert_eq!(error.class(), Some(Class::Unavailable), "{error}");
@@ -301,9 +302,9 @@ async fn a_version_without_what_is_in_use_is_passed_over_for_the_next() {
     assert_eq!(version(found), Some(4));
 }
 
-/// Where every statement has ended, a place that shows the newest is not behind.
+/// If every statement has expired, a replica that shows the newest is not behind.
 #[tokio::test]
-async fn nobody_is_behind_because_the_statement_ended() {
+async fn an_expired_statement_does_not_mark_a_replica_as_behind() {
     let mut world = World::new();
     let root = tree(&mut world.model);
     world.head = world.model.publish(&root, now(), 1).unwrap();
@@ -328,7 +329,7 @@ async fn a_damaged_floor_is_an_error_and_not_a_fresh_start() {
 }
 
 #[tokio::test]
-async fn two_places_that_contradict_one_another_stop_a_newcomer() {
+async fn two_replicas_that_contradict_one_another_stop_a_new_reader() {
     let mut world = World::new();
     let first = world.head.clone();
     world.model.fork(None).unwrap();
@@ -359,7 +360,7 @@ async fn the_floor_of_another_volume_is_an_error() {
 }
 
 #[tokio::test]
-async fn who_pins_an_old_version_does_not_displace_the_head_kept_as_evidence() {
+async fn pinning_an_old_version_does_not_replace_the_kept_head() {
     let mut world = World::new();
     let first = world.open(vec![world.liar(Lie::None)]).await.unwrap();
     let old = world.replica();

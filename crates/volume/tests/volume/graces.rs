@@ -1,4 +1,4 @@
-//! Statements that are over and yet read: what the grace prefers, what a pin finds.
+//! Expired statements that are still read: which one a grace prefers, and which one a pin finds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use volume::{Refreshed, Volume, VolumeError, VolumeOptions};
 
 use crate::world::{World, noise, now, read};
 
-/// A version whose one file is `name`, from `start` on for so many seconds.
+/// A version whose one file is `name`, valid from `start` on for `duration` seconds.
 fn version(world: &mut World, name: &str, start: u64, duration: u64) -> Bytes {
     let file = world.model.file(&noise(60, 5000), 4096).unwrap();
     let entries = vec![(name.as_bytes().to_vec(), file)];
@@ -36,7 +36,7 @@ async fn open(
 }
 
 #[tokio::test]
-async fn under_grace_what_is_over_comes_last() {
+async fn under_grace_an_expired_version_is_the_last_choice() {
     let mut world = World::new();
     let fresh = version(&mut world, "fresh", now(), 3600);
     let over = version(&mut world, "over", now() - 100, 50);
@@ -46,7 +46,7 @@ async fn under_grace_what_is_over_comes_last() {
         assert!(read(&volume, "fresh").await.is_ok());
         assert!(!volume.is_stale());
     }
-    // Alone, it is read, and known to be over.
+    // Alone, it is read, and known to be expired.
     let newcomer = World {
         state: tempfile::tempdir().unwrap(),
         ..world
@@ -58,13 +58,13 @@ async fn under_grace_what_is_over_comes_last() {
     assert_eq!(strict.unwrap_err().class(), Some(Class::Expired));
     let short = open(&newcomer, &[&over], Freshness::Grace(10)).await;
     assert_eq!(short.unwrap_err().class(), Some(Class::Expired));
-    // Adopted in the grace, it is a floor like any other.
+    // A version adopted under the grace is a floor like any other.
     let back = open(&newcomer, &[&fresh], grace).await;
     assert_eq!(back.unwrap_err().class(), Some(Class::Rollback));
 }
 
 #[tokio::test]
-async fn what_is_held_and_not_over_is_kept_from_what_is() {
+async fn a_valid_version_is_not_replaced_by_an_expired_newer_one() {
     let mut world = World::new();
     let fresh = version(&mut world, "fresh", now(), 2);
     let over = version(&mut world, "over", now() - 100, 50);
@@ -84,7 +84,7 @@ async fn what_is_held_and_not_over_is_kept_from_what_is() {
         Refreshed::Unchanged
     ));
     assert!(read(&volume, "fresh").await.is_ok());
-    // When the one that is held is over as well, the newer one is the better one.
+    // When the one in use has expired as well, the newer one is preferred.
     world.clock.advance(Duration::from_secs(3));
     assert!(volume.is_stale());
     assert!(matches!(
@@ -98,7 +98,7 @@ async fn what_is_held_and_not_over_is_kept_from_what_is() {
 }
 
 #[tokio::test]
-async fn a_pin_is_found_as_a_head_and_looks_for_nothing_newer() {
+async fn a_pinned_version_is_found_and_not_updated() {
     let mut world = World::new();
     let over = version(&mut world, "over", now() - 100, 50);
     let head = trust::head::Head::decode(&over).unwrap();
@@ -122,14 +122,14 @@ async fn a_pin_is_found_as_a_head_and_looks_for_nothing_newer() {
         Refreshed::Unchanged
     ));
     assert!(read(&volume, "over").await.is_ok() && !volume.is_stale());
-    // A place without a log has nothing but its head.
+    // A replica without a log has nothing but its head.
     let gone = open(&world, &[&later], pin(head.record.hash())).await;
     assert_eq!(gone.unwrap_err().class(), Some(Class::Unavailable));
     let wrong = open(&world, &[&later], pin([9; 32])).await;
     assert_eq!(wrong.unwrap_err().class(), Some(Class::Unavailable));
 }
 
-/// Never gives a leaf of its log.
+/// Gives no leaf of its log.
 struct WithoutLeaves(MemoryStore);
 
 impl BlockStore for WithoutLeaves {
@@ -171,7 +171,7 @@ impl Objects for WithoutLeaves {
 }
 
 #[tokio::test]
-async fn a_place_that_stalls_leaves_others_the_time_to_show_a_pin() {
+async fn a_stalled_replica_leaves_time_for_others_to_show_a_pinned_version() {
     let mut world = World::new();
     let first = trust::head::Head::decode(&world.head).unwrap();
     world.head = version(&mut world, "later", now(), 3600);

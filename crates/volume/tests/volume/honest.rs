@@ -1,4 +1,4 @@
-//! What an honest replica's reader gets.
+//! Reading from an honest replica.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -101,7 +101,7 @@ async fn a_listing_can_be_taken_in_parts() {
 }
 
 #[tokio::test]
-async fn what_was_read_once_is_read_again_without_waiting() {
+async fn content_read_before_is_read_again_without_waiting() {
     let world = World::new();
     let replica = world.liar(sim::liar::Lie::None);
     let volume = world.open(vec![replica.clone()]).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_verification_waits_once_for_many_directories() {
         .collect();
     let root = model.directory(entries).unwrap();
     world.head = model.publish(&root, now(), 3600).unwrap();
-    // Not one that answers on the spot: those are not asked but read.
+    // Not a local replica: those are read directly, without requests.
     let distant = world.liar(Lie::Slow(Duration::from_millis(1)));
     let volume = world.open(vec![distant]).await.unwrap();
     let snapshot = volume.current().unwrap();
@@ -164,7 +164,7 @@ async fn a_verification_waits_once_for_many_directories() {
     assert_eq!(report.damage_count, 0);
     assert_eq!(report.totals.directories, DIRECTORIES + 1);
     assert_eq!(report.data_blocks, 3 * DIRECTORIES);
-    // What lies behind a directory's node comes with it, the nodes of the next ones included.
+    // The blocks behind a directory's node come with it, the nodes of the next directories included.
     let asked = requests() - before;
     assert!(asked < 40, "{asked} requests");
 }

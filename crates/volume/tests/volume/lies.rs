@@ -113,7 +113,7 @@ async fn every_lie_about_blocks_is_masked_by_one_honest_replica() {
         let world = World::new();
         let liar = world.liar(lie.clone());
         let volume: Arc<Volume> = world
-            // The honest one is asked, too: it answers nothing without being asked.
+            // The honest replica is not a local one either: a local one would be read first.
             .open(vec![liar, world.liar(Lie::None)])
             .await
             .unwrap();
@@ -131,16 +131,16 @@ async fn every_lie_about_blocks_is_masked_by_one_honest_replica() {
 }
 
 #[tokio::test]
-async fn a_spoiled_head_is_refused_wherever_it_is_spoiled() {
+async fn a_head_with_a_flipped_or_missing_byte_is_refused() {
     let world = World::new();
     let honest = world.head.clone();
-    // Every bit is for the tests of `trust`; here a prime stride keeps the disk out of it.
+    // The tests of `trust` change every bit. Here a prime stride suffices, because each open writes to disk.
     for bit in (0..honest.len() * 8).step_by(101) {
         let volume = world.open(vec![world.liar(Lie::FlipHead(bit))]).await;
         let error = volume.expect_err(&format!("bit {bit} of the head was believed"));
         assert_eq!(error.class(), Some(Class::Integrity), "bit {bit}: {error}");
     }
-    // A head of no bytes says that nothing is published: no version, but no lie either.
+    // An empty head says that nothing is published: no version, but not tampering either.
     for cut in (1..honest.len()).step_by(7) {
         let error = world
             .open(vec![world.liar(Lie::CutHead(cut))])
@@ -161,7 +161,7 @@ async fn a_replica_of_another_volume_is_named_as_such() {
 }
 
 #[tokio::test]
-async fn blocks_of_one_length_that_were_swapped_are_never_read() {
+async fn swapped_blocks_of_equal_length_are_refused() {
     let mut world = World::new();
     let content = noise(77, 3 * 8192);
     let first = world.model.records.len();
@@ -177,7 +177,7 @@ async fn blocks_of_one_length_that_were_swapped_are_never_read() {
     let outcome = read(&volume, "f").await;
     assert!(
         matches!(outcome, Err(VolumeError::Read(ReadError::Integrity { .. }))),
-        "what is not the block that was asked for was read: {outcome:?}"
+        "another block than the requested one was read: {outcome:?}"
     );
 }
 

@@ -1,5 +1,5 @@
 //! The state of a volume is locked by a process that is stopped: reads go on, other volumes are not
-//! affected, and what needs the floor fails at the deadline.
+//! affected, and operations that need the floor fail at the deadline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ async fn stopped_lock_holder_stops_neither_reads_nor_other_volumes() {
     assert!(took >= DEADLINE - Duration::from_millis(100), "{took:?}");
     assert!(took < 4 * DEADLINE, "{took:?}");
     assert!(beside < took, "{beside:?} {took:?}");
-    // A second reader is told the same.
+    // A second reader gets the same error.
     let error = Volume::open(id, place.clone(), options())
         .await
         .unwrap_err();

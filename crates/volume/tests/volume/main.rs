@@ -1,5 +1,5 @@
 //! The verified reader against honest and hostile replicas and publishers (design `quality.md`,
-//! *Adversaries*). Each attack is named; the expected verdict is what the user would be told.
+//! *Adversaries*). Each attack is named; the expected verdict is the one that the user gets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,5 +1,4 @@
-//! Several mirrors of which all but one misbehave, each in its own way: the reader's program notices
-//! nothing.
+//! Several mirrors of which all but one misbehave, each in its own way: the reader gets the right bytes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use volume::{Volume, VolumeOptions};
 
 use crate::world::{World, noise, now, read, tree};
 
-/// Tells a head and is silent about blocks.
+/// Answers requests for the head, and never those for blocks.
 struct Announcer {
     head: Bytes,
 }
@@ -58,7 +57,7 @@ fn next(model: &mut Model, seed: u64) -> Bytes {
 }
 
 #[tokio::test]
-async fn all_but_one_misbehave_and_every_byte_is_right() {
+async fn one_honest_mirror_among_bad_ones_suffices() {
     for honest_at in 0..5 {
         let world = World::new();
         let lies = [
@@ -87,7 +86,7 @@ async fn all_but_one_misbehave_and_every_byte_is_right() {
 }
 
 #[tokio::test]
-async fn a_head_is_not_waited_for_for_ever() {
+async fn waiting_for_further_heads_is_bounded() {
     let world = World::new();
     let replicas: Vec<Arc<dyn Replica>> = vec![world.liar(Lie::Stall), Arc::new(world.replica())];
     let began = Instant::now();
@@ -103,7 +102,7 @@ async fn a_head_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn who_announces_and_then_stalls_takes_nothing_away() {
+async fn a_mirror_that_announces_and_then_stalls_does_not_hide_other_versions() {
     let mut world = World::new();
     let honest = world.replica();
     let head = next(&mut world.model, 7);
@@ -120,7 +119,7 @@ async fn who_announces_and_then_stalls_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn who_lags_is_asked_last_until_it_has_caught_up() {
+async fn a_lagging_mirror_is_asked_last_until_it_has_caught_up() {
     let mut world = World::new();
     let lagging = Arc::new(MemoryStore::new("lagging"));
     for record in world.replica().get_many(&all(&world), 0).await.unwrap() {

@@ -1,5 +1,5 @@
-//! A start while no place answers: the head that was adopted last, from this machine's disk, believed
-//! no more than a mirror's.
+//! A start while no replica answers: with the head that was adopted last, from this machine's disk. It is
+//! verified like one from a replica.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use volume::{Volume, VolumeError, VolumeOptions};
 
 use crate::world::{World, noise, now, read, tree};
 
-/// A server that is gone.
+/// A replica that does not answer.
 struct Dead;
 
 fn gone<T>() -> BoxFuture<'static, Result<T, StoreError>> {
@@ -78,7 +78,7 @@ fn state(world: &World, name: &str) -> PathBuf {
     volumes.join(world.model.id().to_string()).join(name)
 }
 
-/// The next version: `new` beside what was there.
+/// The next version: with a file `new` beside the old ones.
 fn next(world: &mut World, start: u64, duration: u64) -> Bytes {
     let old = tree(&mut world.model);
     let new = world.model.file(&noise(9, 5000), 8192).unwrap();
@@ -88,10 +88,10 @@ fn next(world: &mut World, start: u64, duration: u64) -> Bytes {
 }
 
 #[tokio::test]
-async fn what_was_read_is_read_again_while_no_place_answers() {
+async fn content_read_before_is_readable_while_no_replica_answers() {
     let world = World::new();
     let cache = tempfile::tempdir().unwrap();
-    // Nothing was adopted yet: there is nothing to begin with.
+    // Nothing was adopted yet, so there is no kept head.
     let class = refused(&world, Arc::new(Dead), cache.path()).await;
     assert_eq!(class, Some(Class::Unavailable));
     fill(&world, world.liar(Lie::None), cache.path(), "big").await;
@@ -106,15 +106,15 @@ async fn what_was_read_is_read_again_while_no_place_answers() {
         assert!(volume.is_offline());
         assert_eq!(volume.snapshot().record().version, 1);
         assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
-        // What was never read is not there.
+        // A file that was never read is not in the cache.
         let missing = read(&volume, "small").await.unwrap_err();
         assert_eq!(missing.class(), Some(Class::Unavailable), "{missing}");
-        // An outage is told as one, also to who goes on.
+        // A reader that continues still gets an error for the outage.
         volume.refresh().await.unwrap_err();
         assert!(volume.is_offline());
     }
 
-    // Whoever comes back is heard, and says what is newest.
+    // A replica that comes back is asked for the newest version.
     let volume = open(&world, vec![silent.clone()], cache.path())
         .await
         .unwrap();
@@ -180,13 +180,13 @@ async fn a_kept_head_hides_no_rollback_and_no_fork() {
     let evidence = std::fs::read_dir(state(&world, "evidence")).unwrap();
     // With the head that both contradict.
     assert_eq!(evidence.count(), 3);
-    // With nobody there to contradict it, it is what it was.
+    // Without a replica that contradicts it, the kept head is used.
     let alone = open(&world, vec![Arc::new(Dead)], cache.path()).await;
     assert!(alone.unwrap().is_offline());
 }
 
 #[tokio::test]
-async fn who_announces_a_version_and_withholds_it_does_not_take_the_kept_one_away() {
+async fn a_withheld_version_does_not_displace_the_kept_one() {
     let mut world = World::new();
     let cache = tempfile::tempdir().unwrap();
     fill(&world, world.liar(Lie::None), cache.path(), "big").await;
@@ -199,7 +199,7 @@ async fn who_announces_a_version_and_withholds_it_does_not_take_the_kept_one_awa
 }
 
 #[tokio::test]
-async fn a_kept_head_that_is_damaged_foreign_old_or_over_is_none() {
+async fn a_kept_head_that_is_damaged_foreign_old_or_expired_is_refused() {
     let mut world = World::new();
     let cache = tempfile::tempdir().unwrap();
     let first = world.head.to_vec();
@@ -240,12 +240,12 @@ async fn a_kept_head_that_is_damaged_foreign_old_or_over_is_none() {
     assert_eq!(std::fs::read(state(&world, "floor")).unwrap(), floor);
     assert!(!state(&world, "evidence").exists());
 
-    // It heals by the next reader who reaches somebody.
+    // The next reader that reaches a replica repairs it.
     std::fs::write(&kept, b"nonsense").unwrap();
     let honest = world.liar(Lie::Head(Bytes::from(good.clone())));
     fill(&world, honest, cache.path(), "new").await;
     assert_eq!(std::fs::read(&kept).unwrap(), good);
-    // Without a cache what was kept is not begun with.
+    // Without a cache the kept head is not used.
     let error = world.open(vec![Arc::new(Dead)]).await.unwrap_err();
     assert_eq!(error.class(), Some(Class::Unavailable));
 }

@@ -1,5 +1,5 @@
-//! A publisher who signs what breaks the rules of the trees: readers refuse it, and nothing else of
-//! the volume suffers.
+//! A publisher that signs trees that break the rules: readers refuse the malformed part, and the rest of
+//! the volume stays readable.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ async fn read_whole(volume: &volume::Volume) -> Result<(), VolumeError> {
     let how = crate::world::soon();
     let snapshot = volume.current()?;
     let Some(bad) = snapshot.resolve(b"bad", how).await? else {
-        panic!("bad is gone")
+        panic!("there is no file `bad`")
     };
     match &bad.content {
         Content::Directory { .. } => drop(snapshot.list(&bad, None, 10_000, how).await?),
@@ -140,7 +140,7 @@ async fn a_single_block_of_another_length_is_refused() {
 }
 
 #[tokio::test]
-async fn a_data_block_in_the_place_of_a_node_is_the_publishers_fault() {
+async fn a_data_block_instead_of_a_node_is_blamed_on_the_publisher() {
     is_malformed(
         &read_bad(|model| {
             let root = model.array(&noise(3, 100_000), 8192).unwrap().unwrap();
@@ -195,7 +195,7 @@ async fn unsorted_or_shifted_separators_are_refused() {
 }
 
 #[tokio::test]
-async fn a_map_whose_height_is_a_lie_is_refused() {
+async fn a_map_with_a_wrong_height_is_refused() {
     is_malformed(
         &read_bad(|model| {
             let good = spoiled_map(model, |_| {});
@@ -228,7 +228,7 @@ async fn names_that_no_file_can_have_are_refused() {
 }
 
 #[tokio::test]
-async fn an_inode_block_that_is_no_inode_is_refused() {
+async fn an_inode_block_without_an_inode_is_refused() {
     let mut world = World::new();
     let root = world.model.block::<InodeBlock>(b"no inode").unwrap();
     let head = world
@@ -256,7 +256,7 @@ async fn a_root_that_is_no_directory_is_refused() {
 
 #[tokio::test]
 async fn a_file_tree_that_contains_itself_ends() {
-    // A node cannot contain its own handle; the nearest thing is one node used at every level.
+    // A node cannot contain its own handle. The closest possible tree uses one node at every level.
     let error = read_bad(|model| {
         let leaf = model.array(&noise(6, 3 * 8192), 8192).unwrap().unwrap();
         array_file(ArrayRoot {

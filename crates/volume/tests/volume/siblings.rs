@@ -1,4 +1,5 @@
-//! Directories gone through from afar: one wait for many files, and no tree for who wants little of it.
+//! Directory prefetch from a far replica: a reader of whole directories waits once for many files, and a
+//! reader of single files does not fetch the others.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +43,7 @@ fn world() -> World {
     world
 }
 
-/// Reads the first so many files of each directory; how many blocks came.
+/// Reads the first `files` files of each directory. Gives the number of blocks and of requests.
 async fn go_through(world: &World, files: usize) -> (u64, usize) {
     let liar = world.liar(Lie::None);
     let volume: Arc<Volume> = world.open(vec![liar.clone()]).await.unwrap();
@@ -55,7 +56,7 @@ async fn go_through(world: &World, files: usize) -> (u64, usize) {
             assert!(bytes == noise(seed(d, f), 3000), "{name}");
         }
     }
-    // What is under way ends.
+    // Wait until requests under way have ended.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let snapshot = volume.snapshot();
     let fetched = snapshot.blocks().counters().fetched.load(Ordering::Relaxed);
@@ -63,7 +64,7 @@ async fn go_through(world: &World, files: usize) -> (u64, usize) {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_read_through_costs_few_requests() {
+async fn reading_a_whole_directory_costs_few_requests() {
     let world = world();
     let (_, asked) = go_through(&world, FILES).await;
     // Each of 800 files is of an array node and two blocks: 1,640 requests one by one, and half of what
@@ -72,7 +73,7 @@ async fn a_directory_that_is_read_through_costs_few_requests() {
 }
 
 #[tokio::test]
-async fn files_of_which_only_the_node_is_there_are_fetched_ahead_as_well() {
+async fn files_with_only_the_node_in_memory_are_prefetched_too() {
     let world = world();
     let liar = world.liar(Lie::None);
     let volume: Arc<Volume> = world.open(vec![liar.clone()]).await.unwrap();
@@ -127,15 +128,15 @@ async fn a_file_of_very_many_very_short_blocks_is_not_fetched_ahead() {
 }
 
 #[tokio::test]
-async fn who_wants_one_file_of_each_directory_gets_no_others() {
+async fn reading_one_file_of_each_directory_fetches_no_others() {
     let world = world();
     let (fetched, _) = go_through(&world, 1).await;
-    // The way to each file and the file.
+    // Six blocks for each directory: the path to the file, and the file.
     assert!(fetched <= 6 * DIRECTORIES as u64, "{fetched}");
 }
 
 #[tokio::test]
-async fn who_wants_little_of_what_lies_together_gets_little() {
+async fn reading_few_files_of_a_directory_fetches_few_blocks() {
     let world = world();
     let (fetched, _) = go_through(&world, 2).await;
     let all = (DIRECTORIES * FILES * 3) as u64;

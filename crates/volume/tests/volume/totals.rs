@@ -1,5 +1,5 @@
-//! How much a volume holds: what its publisher signed is compared by whoever walks all of it, and
-//! nothing else hangs on it.
+//! Totals of a volume: a walk over all of it compares them with the signed ones. Nothing else depends on
+//! them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use volume::verify::{Report, verify};
 
 use crate::world::{World, noise, now, soon};
 
-/// Verifies what lies below `path`; also how far its tally came.
+/// Verifies everything below `path`. Gives the report and the final tally (entries, bytes).
 async fn verified(world: &World, path: &str) -> (Report, u64, u64) {
     let volume = world.open(vec![Arc::new(world.replica())]).await.unwrap();
     let snapshot = volume.current().unwrap();
@@ -41,7 +41,7 @@ fn honest() -> Totals {
 }
 
 #[tokio::test]
-async fn what_is_walked_is_what_was_signed() {
+async fn a_walk_counts_the_signed_totals() {
     let (report, leaves, bytes) = verified(&World::new(), "").await;
     assert_eq!(report.damage_count, 0, "{:?}", report.damages);
     assert_eq!(report.totals, honest());
@@ -54,7 +54,7 @@ async fn what_is_walked_is_what_was_signed() {
             bytes: 300_000 + 1000 + 4 + 500 * 600,
         }
     );
-    assert_eq!((leaves, bytes), (504, report.totals.bytes), "a full bar");
+    assert_eq!((leaves, bytes), (504, report.totals.bytes), "the tally");
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn totals_that_were_signed_wrong_are_a_malformed_tree() {
         assert_eq!(report.damage_count, 1, "{totals:?}");
         let why = &report.gravest().unwrap().why;
         assert_eq!(why.class(), Some(Class::Integrity), "{why}");
-        // Of a part of the tree nothing was signed.
+        // No totals are signed for a part of the tree.
         let (report, ..) = verified(&world, "dir").await;
         assert_eq!(report.damage_count, 0);
     }
@@ -113,7 +113,7 @@ async fn a_file_with_several_names_counts_its_content_once_wherever_they_are() {
 }
 
 #[tokio::test]
-async fn totals_beyond_all_bounds_do_no_harm() {
+async fn absurd_signed_totals_do_no_harm() {
     let most = u64::MAX;
     let totals = Totals {
         files: most,
@@ -133,5 +133,5 @@ async fn totals_beyond_all_bounds_do_no_harm() {
     let made = extract(&volume, &snapshot, target.path(), &options, &tally).await;
     assert_eq!(made.unwrap().totals, honest());
     let bytes = tally.bytes.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(bytes, honest().bytes, "a full bar");
+    assert_eq!(bytes, honest().bytes, "the tally");
 }

@@ -1,4 +1,4 @@
-//! The address of a repository on the web: `http(s)://host[:port]/path`, in one spelling.
+//! The address of a repository on the web: `http(s)://host[:port]/path`. Each has exactly one spelling.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ impl FromStr for HttpAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<HttpAddress, String> {
-        // The URL parser would drop or repair some of these; we refuse what can be read in two ways.
+        // The URL parser would drop or repair some of these. We refuse text that can be read in two ways.
         if !text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
             return Err("percent-encode what is not plain ASCII".to_owned());
         }
@@ -51,10 +51,10 @@ impl FromStr for HttpAddress {
         }
         let mut url = Url::parse(text).map_err(|e| e.to_string())?;
         if !url.username().is_empty() || url.password().is_some() || text.contains('@') {
-            return Err("no user name or password may stand in an address".to_owned());
+            return Err("an address must not contain a user name or password".to_owned());
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err("`?` and `#` mean nothing in the address of a directory".to_owned());
+            return Err("the address of a directory must not contain `?` or `#`".to_owned());
         }
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{path}/"));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_addresses_are_refused() {
         for text in [
             "",
             "mirror.example",

@@ -1,7 +1,7 @@
 //! Judges a web server's answer to a request for a part of a file, by status and headers (RFC 9110).
 //! Sans-I/O.
 //!
-//! The server may be hostile, or just a web server that compresses, ignores ranges, redirects to a
+//! The server may be hostile, or an ordinary web server that compresses, ignores ranges, redirects to a
 //! login page, or serves another file. An answer is judged before any byte of its body is read; the
 //! verdict says how many bytes to read.
 
@@ -19,14 +19,14 @@ pub const MAX_UNRANGED_BYTES: u64 = 1 << 20;
 /// Longest pause that a server may ask for.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// What was asked for.
+/// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// A whole file of at most so many bytes; `known` if the client said which version it has.
+    /// A whole file.
     Whole {
-        /// Bound, bytes.
+        /// Largest size that is accepted, bytes.
         max_bytes: u64,
-        /// Whether "not modified" may be the answer.
+        /// Whether the request named a known version, so that "not modified" may be the answer.
         known: bool,
     },
     /// A part of a file.
@@ -63,7 +63,7 @@ pub enum More {
 /// The verdict on an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its body is what was asked for.
+    /// Its body is the requested part or file.
     Body(Take),
     /// Not modified: the client's version is current.
     NotModified,
@@ -71,13 +71,13 @@ pub enum Verdict {
     Missing,
     /// The file ends before the part begins.
     PastEnd,
-    /// Not now; the server may say after how long.
+    /// The server is busy. It may say when to try again.
     Busy(StatusCode, Option<Duration>),
     /// The server refuses access.
     Refused(String),
-    /// Not usable, but not proof of an attack.
+    /// The answer is not usable, but it does not prove an attack.
     Unusable(String),
-    /// No honest server answers this.
+    /// No honest server gives this answer.
     Bad(&'static str),
 }
 
@@ -118,7 +118,7 @@ pub fn judge(asked: Asked, status: StatusCode, headers: &HeaderMap) -> Verdict {
     {
         let encoding = printable(encoding);
         return Verdict::Unusable(format!(
-            "it sends the file encoded ({encoding}) though it was told not to"
+            "it sends the file encoded ({encoding}) although the request forbids that"
         ));
     }
     match (asked, status) {
@@ -204,7 +204,7 @@ fn unranged(offset: u64, len_bytes: u64, headers: &HeaderMap) -> Verdict {
     })
 }
 
-/// The message for an HTML page in the place of a repository.
+/// The message for an HTML page instead of a repository.
 pub const NOT_A_REPOSITORY: &str = "it sends a web page and no repository: a login page, an error page, \
      or the wrong address";
 
@@ -230,7 +230,7 @@ pub struct ContentRange {
     pub first: u64,
     /// Last byte, included; not before the first.
     pub last: u64,
-    /// Length of the file, if told; greater than `last`.
+    /// Length of the file, if stated; greater than `last`.
     pub total: Option<u64>,
 }
 
@@ -261,7 +261,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     number(header(headers, CONTENT_LENGTH)?)
 }
 
-/// Seconds only: to use a date we would have to trust the server's clock.
+/// Seconds only: the use of a date would need trust in the server's clock.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = number(header(headers, RETRY_AFTER)?.trim())?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_piece_that_was_asked_for_is_taken() {
+    fn only_the_requested_piece_is_accepted() {
         assert_eq!(piece("bytes 100-149/5000"), exactly(50));
         assert_eq!(piece("bytes 100-149/*"), exactly(50));
         assert_eq!(piece("Bytes 100-120/121"), exactly(21), "the file's end");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ignores_ranges_is_read_as_far_as_is_sensible() {
+    fn a_server_that_ignores_ranges_is_read_for_small_files() {
         let small = judged(PIECE, 200, &[("content-length", "900000000")]);
         let take = Take {
             skip_bytes: 100,
@@ -429,14 +429,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_that_is_read_is_written_so(text in "(?i)bytes [0-9+-]{0,22}-[0-9]{0,22}/([0-9]{0,22}|\\*)") {
+        fn parsed_ranges_are_well_formed(text in "(?i)bytes [0-9+-]{0,22}-[0-9]{0,22}/([0-9]{0,22}|\\*)") {
             if let Some(range) = parse_content_range(&text) {
                 prop_assert!(range.first <= range.last);
                 prop_assert!(range.total.is_none_or(|t| range.last < t));
             }
         }
         #[test]
-        fn any_text_is_a_range_or_none(text in "\\PC{0,60}") {
+        fn any_text_is_parsed_without_a_panic(text in "\\PC{0,60}") {
             let _ = parse_content_range(&text);
         }
     }

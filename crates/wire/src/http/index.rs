@@ -1,9 +1,9 @@
 //! The head and the index of a repository behind a web server: the table of each run, fetched once,
 //! and single pages as they are needed (docs/formats/repository.md).
 //!
-//! A run never changes, so a new head keeps the runs that the old one had. None of this is trusted:
-//! all of it is checked by the rules of `store::index::table`. One server can fill no more memory
-//! than [`MAX_TABLE_BYTES`] of tables, [`MAX_WHOLE_BYTES`] of whole runs, and the page cache.
+//! A run never changes, so runs of the old head are kept for a new one. None of this is trusted: all of it is
+//! checked by the rules of `store::index::table`. One server can fill no more memory than
+//! [`MAX_TABLE_BYTES`] of tables, [`MAX_WHOLE_BYTES`] of whole runs, and the page cache.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use super::{HttpAddress, bad_index};
 pub const MAX_TABLE_BYTES: u64 = 64 << 20;
 /// Most bytes of the pages of whole runs.
 pub const MAX_WHOLE_BYTES: u64 = 16 << 20;
-/// A run as short as this comes whole in one request.
+/// Longest run that is fetched whole in one request.
 const SMALL_RUN_BYTES: u64 = 64 << 10;
-/// The pages of a run as long as this are fetched together once several were wanted.
+/// If the pages of a run are together at most this long, all are fetched once several were wanted, bytes.
 const MEDIUM_PAGES_BYTES: u64 = 2 << 20;
-/// How many wanted pages cause that.
+/// Number of wanted pages after which all pages of such a run are fetched.
 const SEVERAL_PAGES: usize = 8;
-/// Wanted pages are fetched in one request when at most so many others lie between them.
+/// Wanted pages are fetched in one request when at most this many others lie between them.
 const NEAR_PAGES: usize = 4;
 /// Most pages of one request.
 const MAX_PAGES: usize = 64;
@@ -51,10 +51,10 @@ impl Weighter<(FileId, usize), Bytes> for PageWeight {
     }
 }
 
-/// One version of the head, and what is known of its runs.
+/// One version of the head, and its runs as far as they are known.
 pub(super) struct View {
     pub(super) head: Head,
-    /// Where the repository lies.
+    /// The address of the repository.
     pub(super) base: HttpAddress,
     /// Request headers that make the server send the head only if it has changed.
     pub(super) conditions: HeaderMap,
@@ -122,7 +122,7 @@ impl View {
         })
     }
 
-    /// Where each handle lies, in their order; `None` for those that the repository does not have.
+    /// The location of each handle, in order; `None` for those that the repository does not have.
     pub(super) async fn locate(
         &self,
         web: &Web,
@@ -166,7 +166,7 @@ impl View {
         Ok(found)
     }
 
-    /// Looks in the runs in their order, as far as their pages are at hand.
+    /// Looks in the runs in their order, as far as their pages are in memory.
     fn resolve(
         &self,
         pages: &Pages,
@@ -187,7 +187,7 @@ impl View {
             };
             match page {
                 None => wanted.push((order, number)),
-                // The first run that has the handle is right, so a missing page ends the search.
+                // The first run that has the handle decides, so a missing page ends the search.
                 Some(_) if !wanted.is_empty() => {}
                 Some(page) => {
                     if let Some(at) = table.find(number, &page, handle).map_err(broken)? {
@@ -203,7 +203,8 @@ impl View {
         }
     }
 
-    /// Fetches pages (of which run, which page), near ones together, all at once.
+    /// Fetches pages (number of the run, number of the page). Near pages share a request, and all requests
+    /// are concurrent.
     async fn fetch(
         &self,
         web: &Web,
@@ -245,9 +246,9 @@ impl View {
 }
 
 enum Resolved {
-    /// Here, or nowhere.
+    /// The location, or that the repository has no such block.
     Known(Option<Location>),
-    /// These pages would tell.
+    /// The pages that are needed to decide.
     Unknown(Vec<(usize, usize)>),
 }
 
@@ -270,7 +271,7 @@ impl Run {
         self.table.get_or_try_init(load).await
     }
 
-    /// A page that is at hand.
+    /// A page that is in memory.
     fn page(&self, number: usize, pages: &Pages) -> Option<Bytes> {
         if let Some(whole) = self.whole.get() {
             let at = number.checked_mul(PAGE_BYTES)?;
@@ -306,7 +307,7 @@ impl Run {
         check_pages(table, *first, &bytes)?;
         let pages = span.iter().filter_map(|number| {
             let from = (number - first) * PAGE_BYTES;
-            // A copy: one page of many must not keep the memory of the others.
+            // A copy, because a slice would keep the memory of all pages.
             let page = bytes.get(from..from + PAGE_BYTES)?;
             Some((*number, Bytes::copy_from_slice(page)))
         });
@@ -361,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_pages_come_together_and_far_ones_apart() {
+    fn near_pages_share_a_request_and_far_ones_do_not() {
         assert_eq!(spans(&[]), Vec::<Vec<usize>>::new());
         assert_eq!(spans(&[3]), [[3]]);
         assert_eq!(spans(&[3, 4, 8, 9]), [[3, 4, 8, 9]]);
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_head_makes_a_reader_hold_is_bounded() {
+    fn the_tables_of_a_head_are_bounded_in_memory() {
         let base: HttpAddress = "http://a.example".parse().unwrap();
         let view =
             |runs: &[(u64, u64)]| View::new(head(runs), base.clone(), HeaderMap::new(), None);
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_run_is_taken_over() {
+    fn a_known_run_is_kept_for_the_next_head() {
         let base: HttpAddress = "http://a.example".parse().unwrap();
         let old = View::new(head(&[(10, 4300)]), base.clone(), HeaderMap::new(), None).unwrap();
         let new = head(&[(10, 4300), (20, 4300)]);

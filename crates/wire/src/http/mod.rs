@@ -4,15 +4,15 @@
 //! for the head, which does (docs/formats/repository.md says what it must do). So the reader does
 //! the work of a mirror: it looks handles up in the index, gathers neighbours into few ranges, and
 //! reads some records behind the first one. A look-up costs one round of requests for index pages
-//! and one for records; the first round is saved when the pages are already here.
+//! and one for records; the first round is saved when the pages are already in memory.
 //!
-//! Nothing that arrives is trusted; the caller verifies the hash. What the server can cost is
+//! Nothing that arrives is trusted; the caller verifies the hash. The costs that a server can cause are
 //! bounded: memory ([`HttpOptions::max_held_bytes`], [`index`]), time, redirects ([`redirect`]).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`address`] | the URL of a repository |
-//! | [`answer`] | what a status and headers mean |
+//! | [`answer`] | the meaning of status and headers |
 //! | [`web`] | one GET, judged and bounded |
 //! | [`redirect`], [`tls`] | which redirects to follow, which certificates to accept |
 //! | [`index`] | head, tables and pages of the index |
@@ -65,9 +65,9 @@ pub struct HttpOptions {
     pub connect_timeout: Duration,
     /// Longest silence of the server while a request is outstanding.
     pub stall: Duration,
-    /// Longest time for one request, besides the time that its answer takes at 16 KiB/s.
+    /// Longest time for one request, besides the time for its answer at 16 KiB/s.
     pub grace: Duration,
-    /// A connection that is unused for so long is closed.
+    /// Time without use after which a connection is closed.
     pub idle: Duration,
     /// Most requests at a time.
     pub max_in_flight: usize,
@@ -95,7 +95,7 @@ impl Default for HttpOptions {
 /// A volume in a repository behind a web server.
 pub struct HttpStore {
     place: String,
-    /// Where the repository may be, likeliest first.
+    /// The addresses at which the repository may be, the most likely first.
     bases: Vec<HttpAddress>,
     web: Web,
     pages: Pages,
@@ -105,8 +105,8 @@ pub struct HttpStore {
 }
 
 impl HttpStore {
-    /// The volume at `address`: the directory of the repository's `head`, or its parent, where the
-    /// directory is named by the volume's id. Sends nothing before the first call.
+    /// The volume at `address`: the directory of the repository's `head`, or the parent of a directory
+    /// that is named by the volume's id. Sends nothing before the first call.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the file of authorities cannot be used.
@@ -138,7 +138,7 @@ impl HttpStore {
         })
     }
 
-    /// What was requested so far.
+    /// Counters of the requests so far.
     pub fn counters(&self) -> &Counters {
         &self.web.counters
     }
@@ -197,7 +197,7 @@ impl HttpStore {
                     return old.ok_or_else(|| Fault::Bad(answer::bad("nothing was known")));
                 }
                 Ok(Got::Missing | Got::PastEnd) => {}
-                // Object stores answer so for a missing object when listing is not allowed.
+                // Object stores give this answer for a missing object when listing is not allowed.
                 Err(fault @ Fault::Refused(_)) => refused = Some(fault),
                 Err(fault) => return Err(fault),
             }
@@ -234,10 +234,10 @@ impl HttpStore {
 
 fn join(base: &HttpAddress, name: &str) -> Result<reqwest::Url, Fault> {
     base.join(name)
-        .ok_or_else(|| Fault::Down(format!("{name} cannot be asked for there")))
+        .ok_or_else(|| Fault::Down(format!("{name} has no address there")))
 }
 
-/// A rule of the index that is broken.
+/// The error for an index that breaks a rule.
 fn bad_index(why: &'static str) -> Reject {
     Reject::Malformed {
         what: "index run",
@@ -255,8 +255,8 @@ fn decode(bytes: &[u8], headers: &HeaderMap) -> Result<Head, Fault> {
     })
 }
 
-/// Request headers for the next time, which ask whether the head has changed; empty when the server
-/// sent no reliable validator.
+/// Headers for the next request, which ask whether the head has changed; empty when the server sent no
+/// reliable validator.
 fn conditions_of(headers: &HeaderMap) -> HeaderMap {
     let mut conditions = HeaderMap::new();
     let time = |name| header(headers, name).and_then(|text| httpdate::parse_http_date(text).ok());
@@ -268,7 +268,7 @@ fn conditions_of(headers: &HeaderMap) -> HeaderMap {
         _ => false,
     };
     let short = |value: &&HeaderValue| value.len() <= MAX_VALIDATOR_BYTES;
-    // Web servers make ETags from times, so a tag is no better than the time beside it.
+    // Web servers make ETags from times, so a tag is only as reliable as the time beside it.
     if let Some(tag) = headers.get(ETAG).filter(short)
         && (settled || modified.is_none())
     {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validator_counts_only_when_it_tells_for_sure() {
+    fn only_reliable_validators_are_used() {
         let tag = ("etag", "\"6564-1f4\"");
         let sent = ("date", "Sat, 21 Nov 2026 11:00:10 GMT");
         let settled = ("last-modified", "Sat, 21 Nov 2026 11:00:08 GMT");

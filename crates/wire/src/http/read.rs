@@ -12,8 +12,8 @@ use super::index::View;
 use super::web::{Fault, Got};
 use super::{HttpStore, join};
 
-/// Records are fetched in one request when at most 32 KiB lie between them (a request costs more than
-/// so many bytes wherever a round trip does), up to 1 MiB together.
+/// Records are fetched in one request when at most 32 KiB lie between them (over any network with a notable
+/// round trip, a request costs more than that many bytes), up to 1 MiB together.
 const NEAR: Near = Near {
     gap_bytes: 32 << 10,
     read_bytes: 1 << 20,
@@ -21,8 +21,8 @@ const NEAR: Near = Near {
 };
 
 impl HttpStore {
-    /// The records of these handles, then those behind the first one. When files that the known head
-    /// names are gone, looks for a newer head, once.
+    /// The records of these handles, then those behind the first one. If files that the known head names
+    /// are gone, looks for a newer head, once.
     pub(super) async fn get(&self, want: &[Handle], around: usize) -> Result<Vec<Record>, Fault> {
         let view = self.view().await?;
         match self.get_in(&view, want, around).await {

@@ -1,8 +1,8 @@
-//! Which redirects a reader follows.
+//! Decides which redirects a reader follows.
 //!
-//! Every byte is verified wherever it comes from, so other hosts are allowed: object stores and
-//! delivery networks redirect. A redirect must not leave TLS, loop, make the reader send
-//! credentials, or make it connect to addresses that only its own machine or network can reach.
+//! Every byte is verified, so redirects to other hosts are allowed: object stores and delivery networks use
+//! them. A redirect must not leave TLS, loop, make the reader send credentials, or make it connect to
+//! addresses that only its own machine or network can reach.
 
 use reqwest::Url;
 use reqwest::redirect::Policy;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_are_allowed_and_traps_are_not() {
+    fn redirects_to_other_hosts_are_allowed_and_unsafe_ones_refused() {
         for good in [
             &["https://a.example/x", "https://b.example/y"][..],
             &["http://a.example/x", "https://a.example/x"],

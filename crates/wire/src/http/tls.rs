@@ -1,6 +1,6 @@
-//! Which certificates of an https server are accepted.
+//! Decides which certificates of an https server are accepted.
 //!
-//! The volume id proves every byte, whoever sends it. So a reader may accept any certificate
+//! The volume id proves every byte, whichever server sends it. So a reader may accept any certificate
 //! (`Unverified`) without losing integrity or freshness; it loses privacy, and an attacker on the
 //! network may block it. The system's authorities are read at the first handshake only, because most
 //! commands make none.
@@ -28,7 +28,7 @@ pub enum Tls {
     System,
     /// Those of the authorities in this PEM file, and no others.
     Authority(PathBuf),
-    /// Any: only the volume id is trusted.
+    /// Any certificate: only the volume id is trusted.
     Unverified,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn client(tls: &Tls) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = OnceLock::new();
     if let Tls::Authority(path) = tls {
-        // Read now: a wrong file is the user's mistake, not the server's.
+        // Read now, so that a wrong file is reported as the user's mistake, not the server's.
         let verifier = from_file(path, &provider)?;
         let _ = roots.set(Ok(verifier));
     }
@@ -88,7 +88,7 @@ fn from_file(path: &Path, provider: &Arc<CryptoProvider>) -> Verified {
 fn from_system(provider: &Arc<CryptoProvider>) -> Verified {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::debug!(%error, "an authority of the system was passed over");
+        tracing::debug!(%error, "an authority of the system cannot be used");
     }
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(found.certs);

@@ -3,7 +3,7 @@
 //! Bounds the number of requests in flight and the bytes of their answers. Retries when that is
 //! known to help: after a connection that had been closed, or when a server is busy for a moment.
 //! Makes no request for a while to a server that does not answer. Relies on reqwest for connections
-//! (HTTP/1.1 kept alive, HTTP/2 where TLS offers it, proxies from the environment) and on
+//! (HTTP/1.1 kept alive, HTTP/2 if TLS offers it, proxies from the environment) and on
 //! [`super::answer`] for the verdict on an answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ const UNIT_BYTES: u64 = 64 << 10;
 const MAX_RESERVE_BYTES: u64 = 4 << 20;
 /// Slowest server that the reader waits for.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
-/// Attempts at one request, and the pauses between them where the server names none.
+/// Pauses between the attempts at one request, if the server names none.
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longest wait inside a request; when the server asks for more, the request fails at once.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -41,9 +41,9 @@ pub(super) enum Fault {
     Refused(String),
     /// There is no head.
     NoHead,
-    /// No honest server answers this.
+    /// No honest server gives this answer.
     Bad(Reject),
-    /// A file that its own head or index names is not there, or is shorter than that.
+    /// A file that the server's own head or index names does not exist, or is too short.
     Gone(String),
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Got {
 pub struct Counters {
     /// Requests sent.
     pub requests: AtomicU64,
-    /// Sets of requests that were sent together; each waits for the one before.
+    /// Sets of requests that were sent together; each set waits for the one before.
     pub waves: AtomicU64,
     /// Bytes of bodies received.
     pub received_bytes: AtomicU64,
@@ -293,9 +293,9 @@ enum Failure {
     Final(Fault),
     /// The connection broke: an old one may have been closed just then.
     Broken(String),
-    /// Nothing comes.
+    /// The server is silent.
     Silent(String),
-    /// The server says "later".
+    /// The server asks to try later.
     Busy(String, Option<Duration>),
 }
 
@@ -325,8 +325,8 @@ fn describe(error: &reqwest::Error) -> String {
     let text = innermost.to_string();
     if distrusted {
         format!(
-            "nobody that we trust vouches for its certificate ({text}): name its authority, or do \
-             without (what is read is proved by the volume id)"
+            "no trusted authority vouches for its certificate ({text}): name its authority, or \
+             accept any certificate (the volume id proves what is read)"
         )
     } else if error.is_redirect() {
         text

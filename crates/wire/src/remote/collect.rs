@@ -34,7 +34,7 @@ pub(super) enum Ask {
     },
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The range's bytes.
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wanted_record_that_comes_twice_was_not_asked_for_twice() {
+    fn a_wanted_record_that_comes_twice_is_refused() {
         let twice = [record(1, 10), record(1, 10)];
         assert!(
             asked(&[1], 0)
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ask_has_its_own_answers() {
+    fn each_request_accepts_only_its_own_answers() {
         let data = Ask::Data {
             want: vec![],
             around_bytes: 0,

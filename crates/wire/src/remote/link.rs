@@ -2,8 +2,8 @@
 //!
 //! A connection has two tasks, one for each direction; both end with the [`Link`]. The reading task
 //! decides when a connection is over: closed, silent for too long while a request is outstanding, or
-//! an answer that no honest server sends. All callers that wait then learn why. Memory: what the
-//! callers asked for (bounded by their admission in `remote`), one message of at most 4 MiB, and two
+//! an answer that no honest server sends. All waiting callers then get the reason. Memory: the answers
+//! to the callers (bounded by their admission in `remote`), one message of at most 4 MiB, and two
 //! buffers of 128 KiB.
 
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ pub(super) enum Failure {
     Closed(String),
     /// The server takes too long.
     Stalled(String),
-    /// The server sent what no honest server sends.
+    /// The server sent something that no honest server sends.
     Bad(Reject),
     /// The server refused this request.
     Refused(Refusal),
@@ -61,7 +61,7 @@ pub(super) struct Patience {
     pub(super) stall: Duration,
     /// Longest wait of one request for its next message.
     pub(super) progress: Duration,
-    /// A connection that is unused for so long is closed.
+    /// Time without use after which a connection is closed.
     pub(super) idle: Duration,
 }
 
@@ -77,15 +77,15 @@ struct Shared {
     wake_writer: Notify,
     slots: Mutex<Slots>,
     epoch: Instant,
-    /// When a byte last arrived, or the first request after a pause left; ms since `epoch`.
+    /// When a byte last arrived, or the first request after a pause was sent; ms since `epoch`.
     moved_ms: AtomicU64,
     answered: AtomicBool,
 }
 
-/// Requests on their way out.
+/// Requests that wait to be sent.
 struct Out {
     buffer: BytesMut,
-    /// The writing task is writing: nobody else may.
+    /// The writing task is writing, so no caller may.
     busy: bool,
 }
 
@@ -160,7 +160,7 @@ impl Link {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// Sends a request, encoded by `put` under the id that it is given, and waits for its answer.
+    /// Sends a request, which `put` encodes under the id that it gets, and waits for its answer.
     pub(super) async fn call(
         &self,
         ask: Ask,
@@ -285,7 +285,7 @@ impl Shared {
         let longest = slots.open.values().map(|s| since(&s.moved_ms)).max();
         longest
             .filter(|l| *l >= patience.progress)
-            .map(|l| Failure::Stalled(format!("a request waits since {:.1} s", l.as_secs_f32())))
+            .map(|l| Failure::Stalled(format!("no progress for {:.1} s", l.as_secs_f32())))
     }
 }
 
@@ -322,7 +322,7 @@ async fn run_writer(shared: Arc<Shared>) {
     }
 }
 
-/// Tells the callers when the reading task ends, however it ends.
+/// Ends the connection for all callers when the reading task ends, for whatever reason.
 struct LastWord(Arc<Shared>);
 
 impl Drop for LastWord {
@@ -371,7 +371,7 @@ impl Reader {
                 self.read.read_buf(&mut body.limit(left)).await
             }
             None => {
-                // Reserve only at need: an idle connection keeps no buffer.
+                // Reserved only when needed: an idle connection keeps no buffer.
                 if self.buffer.capacity() - self.buffer.len() < 4096 {
                     self.buffer.reserve(READ_BUFFER_BYTES);
                 }
@@ -456,7 +456,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands a message that passed [`Shared::check`] to its caller.
+    /// Passes a message that [`Shared::check`] accepted to its caller.
     fn deliver(&self, header: Header, body: Body, now_ms: u64) -> Result<(), Reject> {
         if header.kind == kind::ERROR {
             return self.deliver_error(&header, &body);

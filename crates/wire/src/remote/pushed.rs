@@ -1,7 +1,7 @@
 //! Pushed records: records that the server sent with a head, kept until a caller asks for them.
 //!
-//! They are as untrusted as any answer. Each is given out once, so that a caller who finds it wrong
-//! asks the network next. The request for the head bounds how many bytes may come.
+//! They are as untrusted as any answer. Each is given only once, so that a caller that finds it wrong asks
+//! the network next. The request for the head bounds how many bytes may come.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ impl PushedRecords {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces all records. Of two records for one handle one is false: the first one stays.
+    /// Replaces all records. Of two records for one handle, one is wrong; the first one is kept.
     pub(super) fn replace(&self, records: Vec<Record>) {
         let mut fresh = HashMap::with_capacity(records.len());
         for record in records {

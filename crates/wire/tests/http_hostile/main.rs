@@ -1,6 +1,6 @@
-//! Web servers that lie about ranges and lengths, stall, trickle, never stop, send people to login
-//! pages or readers in circles: each call ends in time with the right kind of error, what is held
-//! stays bounded, and no wrong record passes for the index's.
+//! Web servers that lie about ranges and lengths, stall, trickle, never stop, redirect to login pages or in
+//! loops: each call ends in time with the right kind of error, memory stays bounded, and no wrong record is
+//! accepted for one that the index names.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test fails by panicking
 
@@ -17,12 +17,12 @@ use store::{BlockStore, Objects, Replica, StoreError};
 use wire::ObjectName;
 use wire::http::{HttpOptions, HttpStore, answer::MAX_UNRANGED_BYTES};
 
-/// What a liar does with a request.
+/// The reaction of a lying server to a request.
 type Lie = fn(&Asked) -> Act;
 /// A page in some answer.
 type Page = fn(&[u8]) -> Vec<u8>;
 
-/// Only segments are lied about.
+/// Applies a lie to segments only.
 fn segments(
     act: impl Fn(&Asked) -> Act + Send + Sync + 'static,
 ) -> impl Fn(&Asked) -> Act + Send + Sync {
@@ -153,7 +153,7 @@ async fn another_piece_or_another_length_is_a_bad_answer() {
 }
 
 #[tokio::test]
-async fn what_breaks_off_is_tried_again_and_then_unavailable() {
+async fn broken_answers_are_retried_and_then_unavailable() {
     let breaks: [(&str, Lie); 5] = [
         ("broke", |_| Act::Close(Vec::new())),
         ("broke", |a| {
@@ -175,7 +175,7 @@ async fn what_breaks_off_is_tried_again_and_then_unavailable() {
         let world = world(segments(lie)).await;
         unavailable(world.store.get_many(&[world.handle(7)], 0).await, why);
         assert_eq!(world.requests("/segments/"), 3, "{why}");
-        // Who asks at once again is told without another request.
+        // A call that follows at once fails without another request.
         unavailable(world.get().await, "next attempt in");
         assert_eq!(world.requests("/segments/"), 3, "{why}");
         let lie = segments(move |a| {
@@ -231,7 +231,7 @@ async fn silence_and_trickles_end_in_time() {
 }
 
 #[tokio::test]
-async fn what_never_ends_is_bounded() {
+async fn endless_answers_are_bounded() {
     let endless = |first: &str| {
         let first = first.as_bytes().to_vec();
         move |_: &Asked| Act::Repeat(first.clone(), vec![b'a'; 64 << 10], Duration::ZERO)
@@ -252,7 +252,7 @@ async fn what_never_ends_is_bounded() {
         world_.store.head().await,
         Err(StoreError::Unavailable { .. })
     ));
-    // A whole file in the place of a piece.
+    // A whole file instead of a piece.
     let world_ = world(segments(endless("HTTP/1.1 200 OK\r\n\r\n"))).await;
     bad(world_.get().await, "another record");
     assert!(world_.received() < MAX_UNRANGED_BYTES + (1 << 20));
@@ -273,7 +273,7 @@ async fn what_never_ends_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_busy_server_is_given_the_time_it_asks_for_if_that_is_short() {
+async fn a_short_retry_after_is_waited_for() {
     let busy = |line: &'static str, until: u32| {
         segments(move |a| match a.segments_before < until {
             true => Act::Send(status(line)),
@@ -303,7 +303,7 @@ async fn a_busy_server_is_given_the_time_it_asks_for_if_that_is_short() {
 }
 
 #[tokio::test]
-async fn files_that_are_gone_make_the_head_be_read_once_more() {
+async fn missing_files_cause_one_more_read_of_the_head() {
     for line in ["404 Not Found", "410 Gone", "416 Range"] {
         let world = world(segments(move |_| Act::Send(status(line)))).await;
         let got = world.store.get_many(&[world.handle(7)], 0).await;
@@ -331,8 +331,8 @@ async fn files_that_are_gone_make_the_head_be_read_once_more() {
 }
 
 #[tokio::test]
-async fn redirects_lead_to_honest_places_and_nowhere_else() {
-    // Another server with the same files: reached by a redirect, proved like any other.
+async fn safe_redirects_are_followed_and_others_refused() {
+    // Another server with the same files is reached by a redirect and verified like any other.
     let other = Arc::new(Mutex::new(String::new()));
     let target = Arc::clone(&other);
     let world_ = world(move |a| {
@@ -379,7 +379,7 @@ async fn redirects_lead_to_honest_places_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_page_for_people_is_no_head_and_no_index() {
+async fn a_web_page_is_neither_a_head_nor_an_index() {
     let page = b"<!DOCTYPE html><html><body>Please log in</body></html>";
     let html: [Page; 3] = [
         |page| ok("Content-Type: text/html\r\n", page),
@@ -429,8 +429,8 @@ async fn a_head_with_any_bit_flipped_is_refused() {
 
 #[tokio::test]
 async fn an_index_with_any_byte_changed_is_refused() {
-    // 60 blocks: the index comes whole. 3,000: its table, then single pages; tampered with is the
-    // one or the other.
+    // 60 blocks: the index comes whole. 3,000 blocks: its table, then single pages; the test changes
+    // one of them.
     const PAGES_END: usize = 3000usize.div_ceil(93) * 4096;
     for (count, from, to) in [
         (60, 0, 5000),
@@ -483,11 +483,11 @@ async fn a_run_that_is_fetched_whole_is_checked_as_its_pages_are() {
             Err(other) => panic!("{other}"),
         }
     }
-    assert!(refused > 0, "several pages were wanted, and no whole run");
+    assert!(refused > 0, "the run was never fetched whole");
 }
 
 #[tokio::test]
-async fn a_head_that_claims_a_giant_index_costs_nothing() {
+async fn a_head_that_claims_a_giant_index_is_refused_early() {
     for (entries, len_bytes) in [
         (
             1u64 << 31,
@@ -516,14 +516,14 @@ async fn a_head_that_claims_a_giant_index_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_unchanged_of_what_was_never_known_is_caught() {
+async fn not_modified_without_a_known_head_is_a_bad_answer() {
     let same = |a: &Asked| match a.is_head() {
         true => Act::Send(b"HTTP/1.1 304 Same\r\n\r\n".to_vec()),
         false => Act::Honest,
     };
     let world_ = world(same).await;
     bad(world_.store.head().await, "nothing was known");
-    // With a tag it may say so for ever: that is an old head, which the statement's time bounds.
+    // With a tag it may always say so: that shows an old head, until its statement expires.
     let tagged = |a: &Asked| match a.head.contains("if-none-match: \"v1\"") {
         true => Act::Send(b"HTTP/1.1 304 Same\r\n\r\n".to_vec()),
         false if a.is_head() => {
@@ -542,7 +542,7 @@ async fn a_server_that_says_unchanged_of_what_was_never_known_is_caught() {
 }
 
 #[tokio::test]
-async fn ranges_of_objects_are_given_as_they_lie() {
+async fn ranges_of_objects_equal_the_file() {
     let world_ = world(|a| {
         assert!(a.head.contains("accept-encoding: identity"));
         assert!(!a.head.contains("referer"));
@@ -574,7 +574,7 @@ async fn ranges_of_objects_are_given_as_they_lie() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_address_is_told_fast_and_then_left_alone_for_a_while() {
+async fn an_unreachable_server_fails_fast_and_is_not_asked_for_a_while() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

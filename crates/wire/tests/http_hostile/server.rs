@@ -1,4 +1,4 @@
-//! The server: an honest one, but for what a test makes of its answers.
+//! The server: honest, except for answers that a test changes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,9 +14,9 @@ use wire::http::{HttpOptions, HttpStore};
 
 pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([1; 32]);
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 pub enum Act {
-    /// As an honest one would.
+    /// The honest answer.
     Honest,
     /// Sends this, keeps the connection.
     Send(Vec<u8>),
@@ -28,7 +28,7 @@ pub enum Act {
     Stall(Vec<u8>),
 }
 
-/// A request, as far as a liar cares.
+/// The parts of a request that a lie may need.
 #[derive(Clone)]
 pub struct Asked {
     pub path: String,
@@ -79,7 +79,7 @@ pub fn status(line: &str) -> Vec<u8> {
 
 type Behaviour = dyn Fn(&Asked) -> Act + Send + Sync;
 
-/// A repository of 60 blocks and the server that gives it out.
+/// A repository of 60 blocks and the server for it.
 pub struct World {
     pub records: Vec<Record>,
     pub store: HttpStore,

@@ -1,11 +1,11 @@
-//! Circles in a graph of modules.
+//! Cycles in a graph of modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From a module to those that it uses, each with a file that does.
+/// Maps a module to the modules that it uses, each with a file that uses it.
 pub type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Groups of two modules or more in which each reaches each other one, sorted.
+/// Groups of two or more modules in which each module reaches every other one, sorted.
 pub fn components(edges: &Edges) -> Vec<Vec<String>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = edges
         .keys()

@@ -1,6 +1,6 @@
-//! No module cycles inside a crate: modules of one directory, each with its submodules, depend on one
-//! another in one direction. `xtask/known-cycles.txt` lists the cycles of before this rule; it may only
-//! shrink. Code for tests does not count. Design: *The house*.
+//! No module cycles inside a crate: modules of one directory, each with its submodules, depend on one another
+//! in one direction. `xtask/known-cycles.txt` lists tolerated cycles. Code for tests does not count. Design:
+//! *The house*.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -98,7 +98,7 @@ fn read(sources: &[(&str, &str)]) -> Result<BTreeMap<ModulePath, Module>> {
     Ok(modules)
 }
 
-/// For each module with submodules: which of these depend on which others.
+/// For each module with submodules: the dependencies between these.
 fn edges(modules: &BTreeMap<ModulePath, Module>) -> BTreeMap<ModulePath, Edges> {
     let mut levels: BTreeMap<ModulePath, Edges> = BTreeMap::new();
     for (from, module) in modules {
@@ -119,7 +119,7 @@ fn edges(modules: &BTreeMap<ModulePath, Module>) -> BTreeMap<ModulePath, Edges> 
     levels
 }
 
-/// The module that a path leads to, through names that modules import or export again.
+/// The module of a path, found through imported and re-exported names.
 fn resolve(modules: &BTreeMap<ModulePath, Module>, path: &[String], depth: usize) -> ModulePath {
     let mut at = ModulePath::new();
     for (index, name) in path.iter().enumerate() {
@@ -131,7 +131,7 @@ fn resolve(modules: &BTreeMap<ModulePath, Module>, path: &[String], depth: usize
         }
         let alias = modules.get(&at).and_then(|module| module.names.get(name));
         return match alias {
-            // A bound, because names may be exported in a circle.
+            // Bounded, because re-exports may form a cycle.
             Some(other) if depth < 8 => {
                 let rest = [&other[..], &path[index + 1..]].concat();
                 resolve(modules, &rest, depth + 1)
@@ -142,7 +142,7 @@ fn resolve(modules: &BTreeMap<ModulePath, Module>, path: &[String], depth: usize
     at
 }
 
-/// `a -> b (file), b -> a (file)`: the dependencies within a circle.
+/// `a -> b (file), b -> a (file)`: the dependencies within a cycle.
 fn describe(component: &[String], edges: &Edges) -> String {
     let mut parts = Vec::new();
     for from in component {

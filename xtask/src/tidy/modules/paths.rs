@@ -6,17 +6,17 @@ use anyhow::{Context, Result, ensure};
 
 use super::tokens::{Token, split};
 
-/// The names from the root of the crate to a module; the root's own is empty.
+/// The names from the root of the crate to a module; empty for the root.
 pub type ModulePath = Vec<String>;
 
-/// What a module uses of its crate.
+/// The uses of a module within its crate.
 #[derive(Debug, Default)]
 pub struct Module {
     /// The file that contains it.
     pub file: String,
     /// Paths from the root of the crate, to modules or things inside them.
     pub uses: Vec<ModulePath>,
-    /// Names that it imports, and what they stand for.
+    /// Imported names, and their paths.
     pub names: BTreeMap<String, ModulePath>,
     /// Its submodules that exist for tests only.
     pub tests: Vec<ModulePath>,
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.at..self.at + wanted.len()) == Some(&wanted)
     }
 
-    /// Goes past an item with its attributes: to the semicolon, or over the block in braces.
+    /// Skips an item with its attributes, to the semicolon or the end of its block.
     fn skip_item(&mut self, path: &ModulePath, module: &mut Module) {
         self.skip_brackets();
         while self.peek(0) == Some(Token::Sign('#')) {
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes past an opening bracket, and all to the one that closes it.
+    /// Skips everything from an opening bracket to its closing one.
     fn skip_brackets(&mut self) {
         let mut depth = 0_usize;
         while let Some(token) = self.take() {
@@ -225,7 +225,7 @@ impl Module {
                 self.uses.push(full.clone());
                 self.names.insert(name.to_owned(), full);
             }
-            // Of another crate, or of a submodule: then the name leads there.
+            // A name of another crate or of a submodule.
             None => {
                 let full = [&path[..], names].concat();
                 self.names.insert(name.to_owned(), full);

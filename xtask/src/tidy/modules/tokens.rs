@@ -7,7 +7,7 @@ pub enum Token<'a> {
     Word(&'a str),
     /// `::`
     Colons,
-    /// Any other character that is no space.
+    /// Any other character except white space.
     Sign(char),
     /// A text, character or number.
     Literal,
@@ -98,7 +98,7 @@ fn raw_text(rest: &str) -> Option<usize> {
     Some(prefix.len() + hashes + 1 + len)
 }
 
-/// The length of a text or character in quotes; a lifetime is neither.
+/// The length of a string or character literal. A lifetime is neither.
 fn quoted(rest: &str) -> Option<usize> {
     let prefix = ["b", "c", ""].into_iter().find(|prefix| {
         let after = rest.strip_prefix(prefix);

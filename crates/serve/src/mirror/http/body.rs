@@ -77,7 +77,7 @@ impl FilePart {
         let (file, offset) = (Arc::clone(&self.file), self.offset);
         let turns = Arc::clone(&self.mirror.disk_reads);
         tokio::spawn(async move {
-            // The read itself holds its turn: it goes on when the connection is gone.
+            // The read itself holds its turn, because it goes on when the connection is gone.
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let read = tokio::task::spawn_blocking(move || {
                 let _turn = turn;

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::net::pace::Pace;
 use crate::net::{Counters, Limits};
 
-/// Most bytes of a response that are in memory at a time. After the body has ended, at most so many
-/// are left for the client to take.
+/// Most bytes of a response that are in memory at a time. After the body has ended, at most this many are
+/// left for the client to take.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Longest time to find an answer or its next piece: a crowded server and a slow disk.
 const FIND: Duration = Duration::from_secs(60);
@@ -164,7 +164,7 @@ impl ConnectionDeadlines {
     }
 }
 
-/// A response that is being made or sent; when it is dropped only its last bytes are left to send.
+/// A response that is being made or sent. When it is dropped, only its last bytes are left to send.
 pub(super) struct Answering(Arc<ConnectionDeadlines>);
 
 impl Answering {

@@ -20,7 +20,7 @@ use crate::net::limiter::{Full, Permit};
 
 /// Most bytes of requests that wait to be parsed: headers are shorter.
 const MAX_BUFFER_BYTES: usize = 16 << 10;
-/// What a client is told that is not admitted.
+/// The response to a client that is not admitted.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
     Content-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -75,7 +75,7 @@ async fn connection(
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        // Ours tell an idle connection from half a request; this one does not.
+        // Our own deadlines distinguish an idle connection from half a request; this one does not.
         .header_read_timeout(None)
         .max_buf_size(MAX_BUFFER_BYTES)
         .serve_connection(io, answer);

@@ -1,5 +1,5 @@
-//! The repositories' own layout over HTTP/1.1, at `/VOLUMEID/...`: what any web server does for a
-//! copied repository, from this daemon and within its limits (docs/formats/repository.md).
+//! The repositories' own layout over HTTP/1.1, at `/VOLUMEID/...`: the same service as a web server with a
+//! copied repository gives, from this daemon and within its limits (docs/formats/repository.md).
 //!
 //! A client can ask for the head and the immutable objects only. A name is parsed into a value and
 //! never reaches the disk as text. TLS is left to a reverse proxy: nothing that is sent is secret.
@@ -9,7 +9,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `listen` | a connection from its first byte to its end |
-//! | `deadlines` | the phase of a connection, and until when it may last |
+//! | `deadlines` | the phase of a connection, and its deadline |
 //! | `respond` | a request and its response |
 //! | `range` | the part of a file that a request asks for |
 //! | `body` | a file that is being sent |

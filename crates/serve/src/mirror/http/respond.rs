@@ -26,7 +26,7 @@ const FOR_EVER: &str = "public, max-age=31536000, immutable";
 /// For objects that change.
 const EACH_TIME: &str = "no-cache";
 
-/// What a name stands for.
+/// The object of a name.
 enum Found {
     Bytes(Bytes),
     File(Arc<dyn DiskFile>, u64),
@@ -85,7 +85,7 @@ pub(super) async fn respond<B>(
         }
         Err(error) => {
             counters.storage_errors.add(1);
-            // For the log only: it names paths of this machine.
+            // For the log only, because it names paths of this machine.
             tracing::error!(place = volume.reader.place(), %error, "cannot read what was asked for");
             refusal(StatusCode::INTERNAL_SERVER_ERROR, &[], answering)
         }
@@ -114,7 +114,7 @@ async fn find(
     };
     let found = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        // A new head may replace the file at any time, so it is read whole, as of one moment.
+        // A new head may replace the file at any time, so it is read whole at once.
         if name == ObjectName::Head {
             let head = reader.read_range(name, 0, MAX_HEAD_BYTES)?;
             return Ok(head.map(Found::Bytes));
@@ -136,7 +136,7 @@ fn tag(name: ObjectName, found: &Found) -> String {
             let hex: String = sum.iter().map(|b| format!("{b:02x}")).collect();
             format!("\"{hex}\"")
         }
-        // Any other name never gets other content.
+        // The content of any other name never changes.
         Found::File(_, len) => {
             let name = name.to_string().replace('/', "-");
             format!("\"{name}-{len}\"")
@@ -209,7 +209,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A response without an object. No cache may keep it: the object may be there tomorrow.
+/// A response without an object. No cache may keep it, because the object may exist later.
 fn refusal(
     status: StatusCode,
     about: &[(HeaderName, String)],
@@ -228,7 +228,7 @@ fn response(status: StatusCode, about: &[(HeaderName, String)], body: Answer) ->
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    // A publisher chose the bytes; no browser may take them for a page.
+    // A publisher chose the bytes, so a browser must not interpret them as a page.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     for (name, value) in about {
         if let Ok(value) = HeaderValue::from_str(value) {
