@@ -45,7 +45,12 @@ fn is_newer(result: Result<impl Sized, StoreError>) -> bool {
 #[tokio::test]
 async fn later_protocol_and_incompatible_features_need_a_newer_bulla() {
     let mut refused = HELLO.to_vec();
-    put_error(&mut refused, 0, ErrorCode::UNSUPPORTED, "protocol 3 or later");
+    put_error(
+        &mut refused,
+        0,
+        ErrorCode::UNSUPPORTED,
+        "protocol 3 or later",
+    );
     for hello in [
         b"bulla\x01\0\0".to_vec(),
         b"bulla\xff\0\0 and what nobody can read".to_vec(),
@@ -66,7 +71,12 @@ async fn later_protocol_and_incompatible_features_need_a_newer_bulla() {
 #[tokio::test]
 async fn request_that_the_server_does_not_know_needs_another_server() {
     let mut answer = HELLO.to_vec();
-    put_error(&mut answer, 1, ErrorCode::UNSUPPORTED, "unknown type of request");
+    put_error(
+        &mut answer,
+        1,
+        ErrorCode::UNSUPPORTED,
+        "unknown type of request",
+    );
     let store = server(answer).await;
     assert!(is_newer(store.head().await));
 }

@@ -146,7 +146,10 @@ impl MirrorService {
         }
         // An answer that would exceed the client's share goes out in slices.
         let expected = disk_read::expected_bytes(want.len(), around_bytes);
-        if !responder.account().has_room_for(expected.min(MAX_AT_ONCE_BYTES)) {
+        if !responder
+            .account()
+            .has_room_for(expected.min(MAX_AT_ONCE_BYTES))
+        {
             let read = DiskRead::Data { want, around_bytes };
             return self.read_disk(session, responder, volume, read);
         }

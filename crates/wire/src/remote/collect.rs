@@ -343,7 +343,13 @@ mod tests {
             let mut c = Collect::new(Ask::Range { len_bytes: 5 });
             for part in parts {
                 let bytes = Bytes::copy_from_slice(part);
-                let fed = c.feed(kind::RANGE, Body { bytes, shared: true });
+                let fed = c.feed(
+                    kind::RANGE,
+                    Body {
+                        bytes,
+                        shared: true,
+                    },
+                );
                 assert_eq!(fed, Ok(None));
             }
             let empty = Body {

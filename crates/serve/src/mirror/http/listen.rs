@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use super::deadlines::{ConnectionDeadlines, Overdue, Watched};
 use super::respond::respond;
 use crate::mirror::volumes::Mirror;
-use crate::net::{Account, Peer};
 use crate::net::accept::Handler;
 use crate::net::limiter::{Full, Permit};
+use crate::net::{Account, Peer};
 
 /// Most bytes of requests that wait to be parsed: headers are shorter.
 const MAX_BUFFER_BYTES: usize = 16 << 10;
