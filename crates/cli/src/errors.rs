@@ -36,7 +36,7 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         Reject::NotYetValid { .. } => Kind::NotYetValid,
         Reject::Revoked { .. } => Kind::Revoked,
         Reject::NotPinned(_) => Kind::NotPinned,
-        Reject::Unproved => Kind::Unavailable,
+        Reject::Unproved | Reject::UnknownFrame(_) => Kind::Unavailable,
         Reject::Unsupported { .. } => Kind::Newer,
     }
 }

@@ -23,6 +23,10 @@ pub enum Reject {
     /// A frame or record that no honest store keeps.
     #[error("malformed frame: {0}")]
     BadFrame(&'static str),
+    /// A frame of a kind or codec that this build does not know. Nothing proves that the block is really
+    /// kept so: another replica may have it in a form that this build knows.
+    #[error("a frame that this bulla cannot unpack: {0}")]
+    UnknownFrame(&'static str),
     /// Bytes that are not the canonical encoding of anything.
     #[error("malformed {what}: {why}")]
     Malformed {
@@ -139,7 +143,7 @@ impl Reject {
             Reject::Expired { .. } | Reject::NotYetValid { .. } | Reject::Revoked { .. } => {
                 Class::Expired
             }
-            Reject::NotPinned(_) | Reject::Unproved => Class::Unavailable,
+            Reject::NotPinned(_) | Reject::Unproved | Reject::UnknownFrame(_) => Class::Unavailable,
             Reject::Unsupported { .. } => Class::Unsupported,
             Reject::WrongBlock
             | Reject::WrongKind { .. }

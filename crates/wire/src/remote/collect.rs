@@ -188,7 +188,18 @@ impl Collect {
         let whole = body.bytes.len();
         let mut rest = body.bytes;
         while !rest.is_empty() {
-            let record = Record::take(&mut rest)?.ok_or_else(|| bad("a record is cut off"))?;
+            let (before, handle) = (rest.len(), rest.first_chunk::<32>().copied());
+            let record = match Record::take(&mut rest) {
+                Err(Reject::UnknownFrame(_)) => {
+                    // Nobody is to blame: a wanted block counts as denied, and is asked elsewhere.
+                    let handle = Handle::from_bytes(handle.unwrap_or_default());
+                    if !self.mark(&handle) {
+                        self.pay(before - rest.len())?;
+                    }
+                    continue;
+                }
+                record => record?.ok_or_else(|| bad("a record is cut off"))?,
+            };
             let len = record.len();
             let record = if body.shared || len.saturating_mul(2) < whole {
                 let frame = Frame::parse(Bytes::copy_from_slice(record.frame.as_bytes()))?;
@@ -199,13 +210,17 @@ impl Collect {
             if self.mark(&record.handle) {
                 self.wanted.push(record);
             } else {
-                self.around_left_bytes = self
-                    .around_left_bytes
-                    .checked_sub(len)
-                    .ok_or_else(|| bad("records that were not asked for"))?;
+                self.pay(len)?;
                 self.others.push(record);
             }
         }
+        Ok(())
+    }
+
+    /// Takes an unasked record of so many bytes off the allowance.
+    fn pay(&mut self, bytes: usize) -> Result<(), Reject> {
+        let left = self.around_left_bytes.checked_sub(bytes);
+        self.around_left_bytes = left.ok_or_else(|| bad("records that were not asked for"))?;
         Ok(())
     }
 
@@ -335,6 +350,33 @@ mod tests {
         let mut c = asked(&[1], 0);
         c.feed(kind::RECORDS, b).unwrap();
         assert!(span.contains(&c.wanted[0].frame.as_bytes().as_ptr()));
+    }
+
+    /// The bytes of a record whose codec is of a later bulla.
+    fn later(n: u8, len: usize) -> Bytes {
+        let mut bytes = body(&[record(n, len)], false).bytes.to_vec();
+        bytes[trust::record::RECORD_HEADER_BYTES + 1] = 9;
+        bytes.into()
+    }
+
+    #[test]
+    fn record_of_a_later_codec_is_skipped_and_counts() {
+        let len = later(9, 100).len();
+        for (want, around, ok) in [(1, 0, false), (1, len - 1, false), (1, len, true), (9, 0, true)]
+        {
+            let mut c = asked(&[want, 2], around);
+            let known = body(&[record(2, 50)], false).bytes;
+            let bytes = Bytes::from([later(9, 100), known].concat());
+            let fed = c.feed(kind::RECORDS, Body { bytes, shared: true });
+            assert_eq!(fed.is_ok(), ok, "{want} {around}");
+            if ok {
+                assert_eq!(done(&mut c), [2]);
+            }
+        }
+        // A wanted one that comes twice was not asked for twice.
+        let bytes = Bytes::from([later(9, 100), later(9, 100)].concat());
+        let twice = asked(&[9], 0).feed(kind::RECORDS, Body { bytes, shared: true });
+        assert!(twice.is_err());
     }
 
     #[test]
