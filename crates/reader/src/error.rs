@@ -20,6 +20,8 @@ pub enum ReadError {
         what: String,
         /// What each replica said.
         cause: String,
+        /// The replicas that answered that they do not have it.
+        denied: Vec<String>,
     },
     /// A replica gave a block that is not the signed one, and no other replica gave the right one.
     #[error("{place} gave a wrong answer for {what}: {why}")]

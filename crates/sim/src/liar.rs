@@ -29,6 +29,8 @@ pub enum Lie {
     Truncate,
     /// Denies every block.
     DenyBlocks,
+    /// No lie: it gives its head, and then no block answers.
+    FailBlocks,
     /// Denies the volume.
     DenyVolume,
     /// No lie: it speaks a later protocol, so that nothing can be asked of it.
@@ -146,6 +148,12 @@ impl<R: Replica> BlockStore for Liar<R> {
                 Lie::Stall => std::future::pending::<()>().await,
                 Lie::Slow(time) => tokio::time::sleep(*time).await,
                 Lie::DenyBlocks => return Ok(Vec::new()),
+                Lie::FailBlocks => {
+                    return Err(StoreError::Unavailable {
+                        place: self.place.clone(),
+                        cause: "connection reset".to_owned(),
+                    });
+                }
                 Lie::DenyVolume => {
                     return Err(StoreError::NoVolume {
                         place: self.place.clone(),

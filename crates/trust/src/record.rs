@@ -128,7 +128,10 @@ mod tests {
             bytes.extend_from_slice(&known);
             let mut bytes = Bytes::from(bytes);
             let unknown = Record::take(&mut bytes);
-            assert!(matches!(unknown, Err(Reject::UnknownFrame(_))), "{unknown:?}");
+            assert!(
+                matches!(unknown, Err(Reject::UnknownFrame(_))),
+                "{unknown:?}"
+            );
             assert!(Record::take(&mut bytes).unwrap().is_some());
             assert!(bytes.is_empty());
         }

@@ -72,7 +72,13 @@ impl VolumeError {
     /// No replica answered about `what`.
     pub fn unavailable(what: impl Into<String>, cause: impl Into<String>) -> VolumeError {
         let (what, cause) = (what.into(), cause.into());
-        ReadError::Unavailable { what, cause }.into()
+        let denied = Vec::new();
+        ReadError::Unavailable {
+            what,
+            cause,
+            denied,
+        }
+        .into()
     }
 }
 

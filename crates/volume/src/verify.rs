@@ -389,6 +389,7 @@ impl Walk<'_> {
                 let why = ReadError::Unavailable {
                     what,
                     cause: died.to_string(),
+                    denied: Vec::new(),
                 };
                 self.report.damaged(Bytes::new(), why);
             }

@@ -92,6 +92,7 @@ mod tests {
         let unavailable = ReadError::Unavailable {
             what: "x".into(),
             cause: "none answers".into(),
+            denied: Vec::new(),
         };
         assert_eq!(of(unavailable), Errno::EIO);
         assert_eq!(of(VolumeError::Expired { until: 1 }), Errno::EIO);

@@ -107,7 +107,15 @@ impl<K: Decode> Response<K> {
             told.push("no answer before the deadline".to_owned());
         }
         let cause = told.join("; ");
-        ReadError::Unavailable { what, cause }
+        let denied = faults.iter().filter_map(|fault| match fault {
+            Fault::Denied { place, .. } => Some(place.clone()),
+            Fault::Wrong { .. } | Fault::Failed { .. } | Fault::Unsupported { .. } => None,
+        });
+        ReadError::Unavailable {
+            what,
+            cause,
+            denied: denied.collect(),
+        }
     }
 }
 

@@ -155,7 +155,7 @@ impl<'a> Walk<'a> {
                 Some(Err(died)) => {
                     let what = "a block".to_owned();
                     let cause = died.to_string();
-                    return Err(ReadError::Unavailable { what, cause }.into());
+                    return Err(volume::VolumeError::unavailable(what, cause).into());
                 }
                 None => {}
             }

@@ -105,7 +105,7 @@ pub(super) struct Answered {
 
 impl Asked {
     pub(super) fn new(mirror: Arc<Mirror>, want: Vec<Handle>, around: usize) -> Asked {
-        let (ticket, sent) = mirror.state().sent(want.len());
+        let (ticket, sent) = mirror.sent(want.len());
         let (replica, handles) = (mirror.replica.clone(), want.clone());
         Asked {
             ticket,

@@ -362,12 +362,22 @@ mod tests {
     #[test]
     fn record_of_a_later_codec_is_skipped_and_counts() {
         let len = later(9, 100).len();
-        for (want, around, ok) in [(1, 0, false), (1, len - 1, false), (1, len, true), (9, 0, true)]
-        {
+        for (want, around, ok) in [
+            (1, 0, false),
+            (1, len - 1, false),
+            (1, len, true),
+            (9, 0, true),
+        ] {
             let mut c = asked(&[want, 2], around);
             let known = body(&[record(2, 50)], false).bytes;
             let bytes = Bytes::from([later(9, 100), known].concat());
-            let fed = c.feed(kind::RECORDS, Body { bytes, shared: true });
+            let fed = c.feed(
+                kind::RECORDS,
+                Body {
+                    bytes,
+                    shared: true,
+                },
+            );
             assert_eq!(fed.is_ok(), ok, "{want} {around}");
             if ok {
                 assert_eq!(done(&mut c), [2]);
@@ -375,7 +385,13 @@ mod tests {
         }
         // A wanted one that comes twice was not asked for twice.
         let bytes = Bytes::from([later(9, 100), later(9, 100)].concat());
-        let twice = asked(&[9], 0).feed(kind::RECORDS, Body { bytes, shared: true });
+        let twice = asked(&[9], 0).feed(
+            kind::RECORDS,
+            Body {
+                bytes,
+                shared: true,
+            },
+        );
         assert!(twice.is_err());
     }
 
