@@ -28,16 +28,11 @@ const SPARE_SHARES: u64 = 16;
 /// Least that a reservation gets, if it asks for so much.
 const LEAST_BYTES: u64 = 64 << 10;
 
-/// The account of one client, shared by its connections.
-#[derive(Debug, Default)]
-pub(crate) struct ClientAccount {
-    held_bytes: AtomicU64,
-}
-
 /// The account of one connection.
 pub struct Account {
     resources: Arc<Resources>,
-    client: Arc<ClientAccount>,
+    /// Bytes that all connections of the client hold.
+    client_bytes: Arc<AtomicU64>,
     own: Counter,
     /// Requests of this connection reserve one after the other, so that only one of them looks at the
     /// account again and again.
@@ -51,7 +46,7 @@ impl Account {
     pub(crate) fn new(resources: Arc<Resources>, permit: &Permit) -> Arc<Account> {
         Arc::new(Account {
             resources,
-            client: Arc::clone(permit.account()),
+            client_bytes: Arc::clone(permit.held_bytes()),
             own: Counter::default(),
             turn: Mutex::default(),
             freed: Notify::new(),
@@ -79,7 +74,7 @@ impl Account {
         let most = self.resources.limits().max_held_bytes as u64;
         let free = most.saturating_sub(counters.held_bytes.get());
         let share = free / counters.holders.get().saturating_add(SPARE_SHARES);
-        match self.client.held_bytes.load(Ordering::Relaxed) {
+        match self.client_bytes.load(Ordering::Relaxed) {
             0 if free > 0 => share.max(LEAST_BYTES),
             held => share.saturating_sub(held),
         }
@@ -139,7 +134,7 @@ impl Account {
     pub(crate) fn add(&self, bytes: u64) {
         let counters = self.resources.counters();
         counters.held_bytes.add(bytes);
-        let before = self.client.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.client_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before == 0 && bytes > 0 {
             counters.holders.add(1);
         }
@@ -149,7 +144,7 @@ impl Account {
     pub(crate) fn subtract(&self, bytes: u64) {
         let counters = self.resources.counters();
         counters.held_bytes.subtract(bytes);
-        let before = self.client.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.client_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before == bytes && bytes > 0 {
             counters.holders.subtract(1);
         }

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::net::account::ClientAccount;
 use crate::net::counters::Counters;
 use crate::net::peer::Peer;
 
@@ -40,7 +40,7 @@ pub(crate) struct ConnectionLimiter {
 #[derive(Default)]
 struct Taken {
     connections: usize,
-    account: Arc<ClientAccount>,
+    held_bytes: Arc<AtomicU64>,
 }
 
 /// Why a connection is refused.
@@ -56,13 +56,13 @@ pub(crate) enum Full {
 pub(crate) struct Permit {
     limiter: Arc<ConnectionLimiter>,
     client: Client,
-    account: Arc<ClientAccount>,
+    held_bytes: Arc<AtomicU64>,
 }
 
 impl Permit {
-    /// The account of the client.
-    pub(crate) fn account(&self) -> &Arc<ClientAccount> {
-        &self.account
+    /// Bytes of answers that the connections of the client hold in memory.
+    pub(crate) fn held_bytes(&self) -> &Arc<AtomicU64> {
+        &self.held_bytes
     }
 }
 
@@ -96,14 +96,14 @@ impl ConnectionLimiter {
             return Err(Full::Client);
         }
         own.connections += 1;
-        let account = Arc::clone(&own.account);
+        let held_bytes = Arc::clone(&own.held_bytes);
         self.counters.connections.add(1);
         self.counters.accepted.add(1);
         let limiter = Arc::clone(self);
         Ok(Permit {
             limiter,
             client,
-            account,
+            held_bytes,
         })
     }
 }
