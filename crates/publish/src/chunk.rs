@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     /// The generator of docs/formats/chunking.md. It gives no zero byte: all zeros are the test's own.
-    fn noise(seed: u64, len: usize) -> Vec<u8> {
+    fn vector_bytes(seed: u64, len: usize) -> Vec<u8> {
         let mut x = seed;
         let mut next = || {
             x ^= x << 13;
@@ -331,14 +331,19 @@ mod tests {
         let table: [(&str, Vec<u8>, &[i64]); 8] = [
             ("empty", vec![], &[]),
             ("one byte", vec![0], &[1]),
-            ("65536 of noise", noise(1, 65536), &[65536]),
+            ("65536 of noise", vector_bytes(1, 65536), &[65536]),
             ("65535 zeros", vec![0; 65535], &[65535]),
             ("65536 zeros", vec![0; 65536], &[-65536]),
-            ("200000 of noise", noise(1, 200_000), VECTOR_200000),
-            ("1 MiB of noise", noise(1, 1 << 20), VECTOR_MIB),
+            ("200000 of noise", vector_bytes(1, 200_000), VECTOR_200000),
+            ("1 MiB of noise", vector_bytes(1, 1 << 20), VECTOR_MIB),
             (
                 "noise, hole, noise",
-                [noise(1, 300_000), vec![0; 70_000], noise(2, 200_000)].concat(),
+                [
+                    vector_bytes(1, 300_000),
+                    vec![0; 70_000],
+                    vector_bytes(2, 200_000),
+                ]
+                .concat(),
                 VECTOR_HOLE,
             ),
         ];
@@ -388,7 +393,7 @@ mod tests {
                 if *zeros {
                     content.resize(content.len() + len, 0);
                 } else {
-                    content.extend(noise(seed + i as u64, *len));
+                    content.extend(vector_bytes(seed + i as u64, *len));
                 }
             }
             let expected = reference(&content);

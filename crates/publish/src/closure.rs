@@ -66,7 +66,8 @@ fn malformed(refused: Refused) -> PublishError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::model::{Model, noise};
+    use sim::model::Model;
+    use sim::random::noise;
     use store::Writer;
     use trust::head::Head;
     use trust::root::RootRecord;

@@ -72,7 +72,7 @@ pub struct PublishOptions {
     pub name: String,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
-    /// The clock that gives statements their start.
+    /// The clock that gives statements their start, and by which a file counts as changed shortly before.
     pub clock: Clock,
     /// The caller sets this to stop the work.
     pub cancel: AtomicBool,
@@ -535,7 +535,7 @@ impl Publication<'_> {
         let places = (readers * PLACES_PER_READER).min(MAX_PLACES);
         let comparison = self.comparison()?;
         let next_cache = match &self.cache {
-            Some(path) if !options.dry_run => CacheWriter::begin(path, Clock::system().now())
+            Some(path) if !options.dry_run => CacheWriter::begin(path, options.clock.now())
                 .inspect_err(|error| tracing::warn!(%error, "no stat cache"))
                 .ok(),
             _ => None,

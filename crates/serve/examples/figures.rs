@@ -16,6 +16,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use serve::mirror::reader::Regions;
 use serve::mirror::{Options, RepositoryReader, Server};
 use serve::net::Limits;
+use sim::random::noise;
 use store::{Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -30,17 +31,6 @@ const BLOCKS: u64 = 20_000;
 const BLOCK_BYTES: usize = 8 << 10;
 /// Selects a repository in memory, which needs no system call: the result is the cost of the protocol.
 const MEMORY: &str = "-";
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 fn handle(n: u64) -> Handle {
     let mut bytes = [0; 32];

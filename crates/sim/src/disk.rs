@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::disk::{Disk, DiskFile, Lock};
 
+use crate::random::Random;
+
 type Syncs = dyn Fn(&str) -> bool + Send + Sync;
 
 /// A disk in memory that remembers which changes are durable.
@@ -156,7 +158,7 @@ impl CrashDisk {
         ];
         for seed in outcomes.len()..most {
             let random =
-                std::cell::RefCell::new(Random(seed as u64 + state.operations * 1_000_003));
+                std::cell::RefCell::new(Random::new(seed as u64 + state.operations * 1_000_003));
             let below = |n| random.borrow_mut().below(n) as u8;
             outcomes.push(digits(&mut || below(2), &mut || below(3)));
         }
@@ -479,17 +481,5 @@ impl DiskFile for CrashFile {
             inode.writes.clear();
         }
         Ok(())
-    }
-}
-
-/// SplitMix64: the same numbers for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
     }
 }

@@ -13,6 +13,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 
+use crate::random::Random;
+
 /// How many of the last operations are listed when one fails.
 const REMEMBERED: usize = 24;
 /// Operations between two comparisons of the whole file.
@@ -40,31 +42,6 @@ impl FsxOptions {
             max_bytes: 512 << 10,
             max_range_bytes: 64 << 10,
         }
-    }
-}
-
-/// Numbers from a seed (splitmix64).
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// The sequence of `seed`.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, which must not be 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.number() % bound
     }
 }
 

@@ -10,6 +10,8 @@
 //! | [`model`] | a publisher in memory, honest or malformed |
 //! | [`network`] | hosts far apart: delay, loss, partition |
 //! | [`nginx`] | a real web server |
+//! | [`random`] | numbers and bytes that are the same in every run |
+//! | [`time`] | the time, and waits for a condition |
 
 pub mod disk;
 pub mod fsx;
@@ -20,3 +22,5 @@ pub mod memfs;
 pub mod model;
 pub mod network;
 pub mod nginx;
+pub mod random;
+pub mod time;

@@ -329,19 +329,6 @@ pub fn inode(mode: u16, content: Content) -> Inode {
     )
 }
 
-/// Content that does not compress and differs by `seed`.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    std::iter::repeat_with(|| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    })
-    .take(len)
-    .collect()
-}
-
 /// The kinds of the records, for tests that look for one.
 pub fn of_kind(records: &[Record], kind: Kind) -> impl Iterator<Item = &Record> {
     records.iter().filter(move |r| r.frame.kind() == kind)

@@ -18,6 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
+use crate::random::Random;
+
 /// Packets under way at most; more are lost, as in a router.
 const MAX_UNDER_WAY: usize = 4096;
 const MTU_BYTES: usize = 1500;
@@ -48,7 +50,7 @@ struct State {
     under_way: VecDeque<(Instant, Ipv4Addr, Vec<u8>)>,
     one_way: Duration,
     lost_in_1000: u64,
-    random: u64,
+    random: Random,
     carried: u64,
     lost: u64,
     ended: bool,
@@ -64,7 +66,7 @@ impl Network {
             under_way: VecDeque::new(),
             one_way,
             lost_in_1000,
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            random: Random::new(seed),
             carried: 0,
             lost: 0,
             ended: false,
@@ -243,10 +245,7 @@ impl State {
         if packet[0] >> 4 != 4 || !self.devices.contains_key(&to) || apart {
             return;
         }
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        if (self.random >> 11) % 1000 < self.lost_in_1000 || self.under_way.len() >= MAX_UNDER_WAY {
+        if self.random.below(1000) < self.lost_in_1000 || self.under_way.len() >= MAX_UNDER_WAY {
             self.lost += 1;
             return;
         }

@@ -53,7 +53,8 @@ fn check(volume: VolumeId, path: &[u8], proof: &[u8], now: u64) -> Result<String
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use sim::model::{Model, noise};
+    use sim::model::Model;
+    use sim::random::noise;
     use trust::head::Head;
     use trust::path_proof::Prover;
 

@@ -134,7 +134,7 @@ fn one_key_that_signs_two_histories_is_a_fork() {
     let volume = home.published();
     copy(&home.path("repo"), &home.path("twin"));
     for (repo, seed) in [("repo", 5), ("twin", 6)] {
-        std::fs::write(home.path("tree/news"), noise(10_000, seed)).unwrap();
+        std::fs::write(home.path("tree/news"), noise(seed, 10_000)).unwrap();
         // Another machine with the same key does not know what the first one has signed.
         let words = ["--json", "publish", "tree", repo, "--key", "key"];
         let mut machine = home.command(&words);
@@ -167,7 +167,7 @@ fn dry_run_shows_the_difference_and_writes_nothing() {
     std::fs::remove_dir_all(home.path("tree/sub/deep")).unwrap();
     std::fs::write(home.path("tree/sub/empty"), b"no more").unwrap();
     std::fs::create_dir(home.path("tree/new")).unwrap();
-    std::fs::write(home.path("tree/new/file"), noise(5_000, 3)).unwrap();
+    std::fs::write(home.path("tree/new/file"), noise(3, 5_000)).unwrap();
     let words = ["publish", "tree", "repo", "--key", "key", "--dry-run"];
     let told = home.run(&words).ends(0);
     let lines: Vec<&str> = told.out.lines().collect();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait};
+use crate::support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait_until};
 
 const BIG: &str = "sub/deep/big";
 
@@ -42,7 +42,7 @@ fn cached_blocks_are_read_when_the_server_has_lost_them() {
     home.published();
     let mut server = home.serve("repo");
     let cat = ["cat", &server.source.clone(), BIG, "--cache", "cache"];
-    let big = noise(700_000, 1);
+    let big = noise(1, 700_000);
     assert_eq!(bytes_of(&home, &cat), big);
     assert!(!kept(&home.path("cache")).is_empty());
     server.kill();
@@ -75,7 +75,7 @@ fn cached_files_are_read_while_no_server_answers() {
     let mut server = home.serve("repo");
     let source = server.source.clone();
     let cat = ["--json", "cat", &source, BIG, "--cache", "cache"];
-    let big = noise(700_000, 1);
+    let big = noise(1, 700_000);
     assert_eq!(bytes_of(&home, &cat[1..]), big);
     server.kill();
 
@@ -160,7 +160,7 @@ fn full_cache_disk_does_not_affect_reads() {
         "--cache-keep-free",
         "0B",
     ];
-    let big = noise(700_000, 1);
+    let big = noise(1, 700_000);
     let mut partial = 0;
     for step in 0..10 {
         small.leave_free(if step == 0 { 0 } else { 100_000 });
@@ -212,11 +212,11 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
         let mut command = home.command(&args);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
-        wait("the mount", || home.path("mnt/sub").exists());
+        wait_until("the mount", || home.path("mnt/sub").exists());
         child
     };
     let with = ["--cache", "cache"];
-    let big = noise(700_000, 1);
+    let big = noise(1, 700_000);
     let mounted = Mounted {
         home: &home,
         dir: "mnt",
@@ -229,7 +229,7 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
         let sizes = blocks.iter().filter_map(|path| path.metadata().ok());
         sizes.map(|metadata| metadata.len()).sum()
     };
-    wait("the cache", || size() > 700_000);
+    wait_until("the cache", || size() > 700_000);
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     drop(mounted);

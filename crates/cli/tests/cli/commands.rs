@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use crate::support::{Home, Mounted, Ran, copy, damage_largest, noise, skipped, wait};
+use crate::support::{Home, Mounted, Ran, copy, damage_largest, noise, skipped, wait_until};
 
 #[test]
 fn a_tree_goes_through_publish_serve_and_mount_unchanged() {
@@ -76,7 +76,7 @@ fn extract_gives_back_every_attribute_and_nothing_else() {
     );
     assert_eq!(
         std::fs::read(out.join("sub/deep/big")).unwrap(),
-        noise(700_000, 1)
+        noise(1, 700_000)
     );
     assert_eq!(std::fs::read(out.join(name)).unwrap(), b"odd");
     assert_eq!(
@@ -108,7 +108,7 @@ fn cat_stat_ls_and_verify_show_the_published_tree() {
         .output()
         .unwrap()
         .stdout;
-    assert_eq!(big, noise(700_000, 1), "cat follows links");
+    assert_eq!(big, noise(1, 700_000), "cat follows links");
     let stat = home.run(&["--json", "stat", &source, "sub/again"]).ends(0);
     assert_eq!(stat.field("links"), 2);
     assert_eq!(stat.field("volume"), volume);
@@ -191,7 +191,7 @@ fn lies_and_outages_have_different_exit_codes() {
     let home = Home::new();
     let volume = home.published();
     copy(&home.path("repo"), &home.path("old"));
-    std::fs::write(home.path("tree/new"), noise(300_000, 7)).unwrap();
+    std::fs::write(home.path("tree/new"), noise(7, 300_000)).unwrap();
     home.publish().ends(0);
     home.run(&["ls", &home.source(&volume, "repo")]).ends(0);
     let rolled = home
@@ -230,7 +230,7 @@ fn an_expired_version_is_refused() {
     home.run(&["publish", "tree", "repo", "--key", "key", "--valid", "1s"])
         .ends(0);
     let source = home.source(&volume, "repo");
-    wait("the version expires", || {
+    wait_until("the version expires", || {
         home.run(&["ls", &source]).code == 24
     });
     home.publish().ends(0);

@@ -20,7 +20,7 @@ fn a_killed_publisher_leaves_the_last_version_whole() {
     let mut acknowledged = 1;
     for round in 0..kills {
         for file in 0..40 {
-            let bytes = noise(30_000, round * 100 + file + 1);
+            let bytes = noise(round * 100 + file + 1, 30_000);
             std::fs::write(home.path(&format!("tree/f{file}")), bytes).unwrap();
         }
         let mut child = home
@@ -70,7 +70,7 @@ fn publication_on_a_full_disk_keeps_the_last_version() {
     let mut failures = 0;
     for step in 0..16u64 {
         // Another file fills the disk and leaves a little more space each time.
-        std::fs::write(home.path("tree/more"), noise(600_000, 1000 + step)).unwrap();
+        std::fs::write(home.path("tree/more"), noise(1000 + step, 600_000)).unwrap();
         small.leave_free(step * 48 * 1024);
         let ran = home.run(&publish);
         if ran.code != 0 {

@@ -6,9 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::support::{Home, Mounted, Ran, skipped};
+use crate::support::{Home, Mounted, Ran, skipped, wait_until};
 use serde_json::Value;
 
 /// The finding of one check: level, what, hint.
@@ -232,11 +231,7 @@ fn dead_mount_is_found_and_cleared_with_fix() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let begin = Instant::now();
-    while !home.path("mnt/a").exists() {
-        assert!(begin.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the mount", || home.path("mnt/a").exists());
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     let mnt = home.path("mnt").display().to_string();

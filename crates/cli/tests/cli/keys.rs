@@ -3,9 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use crate::support::{Home, Ran, skipped};
+use crate::support::{Home, Ran, skipped, wait_until};
 
 /// File names in the records of a kind.
 fn names(ran: &Ran, kind: &str) -> Vec<String> {
@@ -95,7 +94,7 @@ fn ctrl_c_at_the_prompt_restores_the_echo() {
     let home = Home::new();
     // The shell survives the Ctrl-C of its terminal.
     let inside = format!(
-        "trap : INT; {} key new --out key; echo code $?; stty -a",
+        "trap : INT; tty > terminal; {} key new --out key; echo code $?; stty -a",
         env!("CARGO_BIN_EXE_bulla")
     );
     let mut command = Command::new("script");
@@ -119,8 +118,12 @@ fn ctrl_c_at_the_prompt_restores_the_echo() {
         seen.push(byte[0]);
     }
     let mut keyboard = child.stdin.take().unwrap();
-    // The prompt may come before or after the echo is turned off; both must work.
-    std::thread::sleep(Duration::from_millis(500));
+    let terminal = std::fs::read_to_string(home.path("terminal")).unwrap();
+    wait_until("the echo is off", || {
+        let mut stty = Command::new("stty");
+        let told = stty.args(["-F", terminal.trim(), "-a"]).output().unwrap();
+        String::from_utf8_lossy(&told.stdout).contains(" -echo ")
+    });
     keyboard.write_all(b"\x03").unwrap();
     let mut rest = String::new();
     told.read_to_string(&mut rest).unwrap();

@@ -97,7 +97,8 @@ fn read(page: &str) -> (Metrics, BTreeMap<String, f64>) {
     (metrics, samples)
 }
 
-fn get(address: &str) -> String {
+/// The page at `address`.
+pub fn get(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
@@ -117,7 +118,7 @@ fn get(address: &str) -> String {
 }
 
 /// A daemon that is killed on drop.
-struct Daemon(Child);
+pub struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -127,7 +128,7 @@ impl Drop for Daemon {
 }
 
 /// Starts a daemon and returns its first `records` records.
-fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>) {
+pub fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>) {
     let mut command = home.command(args);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut daemon = Daemon(command.spawn().unwrap());
@@ -139,7 +140,8 @@ fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>) {
     (daemon, told)
 }
 
-const ANY_PORT: [&str; 2] = ["--metrics", "127.0.0.1:0"];
+/// Arguments that have metrics at a port that the system chooses.
+pub const ANY_PORT: [&str; 2] = ["--metrics", "127.0.0.1:0"];
 
 #[test]
 fn document_and_daemons_have_the_same_metrics() {

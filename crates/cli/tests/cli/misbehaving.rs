@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Home, Mounted, Ran, Server, corrupt, noise, segments, skipped, wait};
+use crate::support::{
+    self, Home, Mounted, Ran, Server, corrupt, noise, segments, skipped, wait_until,
+};
 use serde_json::Value;
 
 const FILES: usize = 480;
@@ -26,7 +28,7 @@ fn fill(home: &Home) {
     for n in 0..FILES {
         let path = home.path("tree").join(name(n));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, noise(FILE_BYTES, n as u64)).unwrap();
+        fs::write(path, noise(n as u64, FILE_BYTES)).unwrap();
     }
 }
 
@@ -83,7 +85,7 @@ impl Reader<'_> {
             let path = self.home.path("mnt").join(name(n));
             let bytes = fs::read(path).unwrap_or_else(|e| panic!("{what}: {}: {e}", name(n)));
             let took = began.elapsed();
-            assert!(bytes == noise(FILE_BYTES, n as u64), "{what}: {}", name(n));
+            assert!(bytes == noise(n as u64, FILE_BYTES), "{what}: {}", name(n));
             assert!(took < LONGEST, "{what}: {} took {took:?}", name(n));
             self.slowest = self.slowest.max(took);
         }
@@ -104,7 +106,7 @@ fn mount(home: &Home, source: &str, mirrors: &[&str]) -> Child {
     let mut command = home.command(&args);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().unwrap();
-    wait("the mount", || home.path("mnt/d00").exists());
+    wait_until("the mount", || home.path("mnt/d00").exists());
     child
 }
 
@@ -146,7 +148,7 @@ impl Mirrors<'_> {
             Turn::Dead => self.servers[busiest].kill(),
             Turn::Withholding => {
                 // A genuine version that no other mirror has.
-                fs::write(self.home.path("tree/third"), noise(300_000, 3)).unwrap();
+                fs::write(self.home.path("tree/third"), noise(3, 300_000)).unwrap();
                 let repo_name = self.names[busiest];
                 let third = ["publish", "tree", repo_name, "--key", "key"];
                 self.home.run(&third).ends(0);
@@ -187,14 +189,14 @@ fn all_mirrors_but_one_go_bad_and_programs_notice_nothing() {
     reader.read(40, "all are well");
 
     // A new version, and one mirror that does not follow.
-    fs::write(home.path("tree/second"), noise(300_000, 2)).unwrap();
+    fs::write(home.path("tree/second"), noise(2, 300_000)).unwrap();
     home.publish().ends(0);
     let published = home.source(&volume, "repo");
     for copy in &names[1..] {
         home.run(&["pull", &published, copy]).ends(0);
     }
     // Until then a mirror that is behind is as good as any other, including the stale one.
-    wait("version 2 everywhere but at one place", || {
+    wait_until("version 2 everywhere but at one place", || {
         let told = status(&home);
         let mirrors = told["mirrors"].as_array().unwrap();
         told["version"] == 2 && mirrors[1..].iter().all(|it| it["behind"] == false)
@@ -213,10 +215,10 @@ fn all_mirrors_but_one_go_bad_and_programs_notice_nothing() {
     }
     let refreshes = || status(&home)["refresh"]["count"].as_u64().unwrap();
     let before = refreshes();
-    wait("the mount refreshes again", || refreshes() > before);
+    wait_until("the mount refreshes again", || refreshes() > before);
     reader.read(80, "all but one are bad");
     let second = fs::read(home.path("mnt/second")).unwrap();
-    assert!(second == noise(300_000, 2));
+    assert!(second == noise(2, 300_000));
     println!("the slowest read took {:?}", reader.slowest);
     let told = status(&home);
     assert_eq!(told["version"], 2, "{told}");
@@ -244,7 +246,7 @@ fn newcomer(home: &Home, source: &str, mirrors: &[&str]) {
     let output = command.output().unwrap();
     let bytes = output.stdout.clone();
     Ran::of(output).ends(0);
-    assert_eq!(bytes, noise(300_000, 2));
+    assert_eq!(bytes, noise(2, 300_000));
     let took = began.elapsed();
     assert!(took < Duration::from_secs(25), "{took:?}");
 }

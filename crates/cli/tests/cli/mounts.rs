@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Home, Mounted, skipped, wait};
+use crate::support::{Home, Mounted, skipped, wait_until};
 
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists();
@@ -30,7 +30,7 @@ impl Daemon<'_> {
         args.extend(more);
         let child = home.command(&args).stderr(Stdio::null()).spawn().unwrap();
         let mounted = Mounted { home, dir: "mnt" };
-        wait("the mount", || {
+        wait_until("the mount", || {
             mount_table().contains(&home.path("mnt").display().to_string())
         });
         Daemon {
@@ -143,7 +143,7 @@ fn mount_fails_when_the_statement_expires_and_recovers_with_a_new_one() {
     let _daemon = Daemon::start(&home, &source, &["--refresh", "1s"]);
     let a = home.path("mnt/a");
     assert_eq!(fs::read(&a).unwrap(), b"hello\n");
-    wait("the end", || fs::read(&a).is_err());
+    wait_until("the end", || fs::read(&a).is_err());
     let ended = fs::read(&a).unwrap_err();
     assert_eq!(
         ended.raw_os_error(),
@@ -151,7 +151,7 @@ fn mount_fails_when_the_statement_expires_and_recovers_with_a_new_one() {
     );
     home.run(&["ls", &source]).ends(24);
     home.publish().ends(0);
-    wait("the renewal", || {
+    wait_until("the renewal", || {
         fs::read(&a).is_ok_and(|bytes| bytes == b"hello\n")
     });
     home.run(&["ls", &source]).ends(0);

@@ -4,7 +4,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{self, Home, Tmpfs, noise, skipped, wait};
+use crate::metrics;
+use crate::support::{self, Home, Tmpfs, noise, skipped, wait_until};
 
 /// Publishes a tree with some more files. Returns the SOURCE of its server.
 fn served(home: &Home) -> (String, support::Server) {
@@ -18,7 +19,7 @@ fn served(home: &Home) -> (String, support::Server) {
 /// Waits until a server has seen a version. This reader has its own state, so that the other commands of the
 /// test have not seen the version yet.
 fn wait_for_version(home: &Home, source: &str, version: u64) {
-    wait("the server sees the version", || {
+    wait_until("the server sees the version", || {
         let mut stat = home.command(&["--json", "stat", source]);
         stat.env("BULLA_STATE_DIR", home.path("observer"));
         let ran = support::Ran::of(stat.output().unwrap());
@@ -32,7 +33,7 @@ fn grow(home: &Home, round: u64) {
     for file in 0..30 {
         std::fs::write(
             dir.join(format!("f{file}")),
-            noise(40_000, round * 100 + file),
+            noise(round * 100 + file, 40_000),
         )
         .unwrap();
     }
@@ -123,7 +124,10 @@ fn failures_of_pull_have_their_exit_codes() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until("the first block is written", || {
+        let segments = std::fs::read_dir(home.path("slow/segments"));
+        segments.is_ok_and(|mut files| files.next().is_some())
+    });
     home.run(&["pull", &server.source, "slow"]).ends(11);
     // The source vanishes during the pull; blocks that arrived are kept.
     server.kill();
@@ -226,10 +230,13 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     }
     let last = ["--json", "publish", "tree", "repo", "--key", "key"];
     home.run(&last).ends(0);
-    let server = home.serve("repo");
-    home.run(&["verify", &server.source]).ends(0);
+    let serve = ["--json", "serve", "repo", "--listen", "127.0.0.1:0"];
+    let (_server, told) = metrics::start(&home, &[&serve[..], &metrics::ANY_PORT].concat(), 2);
+    let metrics_at = told[0]["address"].as_str().unwrap();
+    let source = told[1]["source"].as_str().unwrap();
+    home.run(&["verify", source]).ends(0);
     let dry_run = || home.run(&["--json", "prune", "repo", "--dry-run"]).ends(0);
-    wait("only the newest version is valid", || {
+    wait_until("only the newest version is valid", || {
         dry_run().field("kept").as_array().unwrap().len() == 1
     });
     let would = dry_run();
@@ -244,15 +251,18 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     let before = size();
     home.run(&["prune", "repo", "--grace", "1s"]).ends(0);
     // Before and after the server has seen the new index, and when the files are gone.
-    home.run(&["verify", &server.source]).ends(0);
-    std::thread::sleep(Duration::from_millis(2500));
-    home.run(&["verify", &server.source]).ends(0);
-    let again = home
-        .run(&["--json", "prune", "repo", "--grace", "0s"])
-        .ends(0);
-    assert_eq!(again.field("freed_bytes"), 0);
-    assert!(size() + freed / 2 < before, "{} of {before}", size());
-    home.run(&["verify", &server.source]).ends(0);
+    home.run(&["verify", source]).ends(0);
+    wait_until("the server has seen the new index", || {
+        !metrics::get(metrics_at).contains("\nbulla_serve_new_heads_total 0\n")
+    });
+    home.run(&["verify", source]).ends(0);
+    // The grace of one second is measured in real time.
+    wait_until("the files are gone", || {
+        let prune = ["--json", "prune", "repo", "--grace", "0s"];
+        assert_eq!(home.run(&prune).ends(0).field("freed_bytes"), 0);
+        size() + freed / 2 < before
+    });
+    home.run(&["verify", source]).ends(0);
     home.run(&last).ends(0);
     home.run(&["prune", "nowhere"]).ends(10);
 }

@@ -2,7 +2,6 @@
 //! passes descriptors from 3 on, or systemd's own program if it is installed.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -10,7 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Home, Mounted, Ran, skipped};
+use crate::metrics;
+use crate::support::{Home, Mounted, Ran, skipped, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A service that is killed on drop.
@@ -69,17 +69,6 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn get(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let patience = Some(Duration::from_secs(10));
-    stream.set_read_timeout(patience).unwrap();
-    let request = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
-    stream.write_all(request).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 #[test]
 fn sockets_are_served_by_their_names_and_outlive_the_service() {
     let home = Home::new();
@@ -104,7 +93,7 @@ fn sockets_are_served_by_their_names_and_outlive_the_service() {
         assert_eq!(early.out, "hello\n");
         let late = home.run(&["cat", &by_http, "sub/again"]).ends(0);
         assert_eq!(late.out, "hello\n");
-        let page = get(metrics_at);
+        let page = metrics::get(&metrics_at.to_string());
         assert!(page.contains("bulla_serve_accepted_total "), "{page}");
         assert!(!page.contains("bulla_serve_accepted_total 0\n"), "{page}");
         service.signal(Signal::TERM);
@@ -178,17 +167,11 @@ fn systemd_socket_activate_starts_the_server() {
     command.args(["serve", repo.to_str().unwrap()]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut service = Service(command.spawn().unwrap());
-    let begin = Instant::now();
-    while !fs::read_to_string("/proc/net/tcp")
-        .unwrap()
-        .contains(&format!(":{:04X} 00000000:0000 0A", http.port()))
-    {
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "it does not listen"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let listening = format!(":{:04X} 00000000:0000 0A", http.port());
+    wait_until("the service listens", || {
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+        sockets.contains(&listening)
+    });
     for source in [
         format!("{volume}@http://{http}"),
         format!("{volume}@bulla://{bulla}"),

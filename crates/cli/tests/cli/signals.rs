@@ -56,7 +56,7 @@ fn an_interrupted_extraction_says_what_to_do() {
     std::fs::create_dir(home.path("tree")).unwrap();
     for n in 0..64 {
         let file = home.path(&format!("tree/{n}"));
-        std::fs::write(file, support::noise(1 << 20, n)).unwrap();
+        std::fs::write(file, support::noise(n, 1 << 20)).unwrap();
     }
     let published = home.publish().ends(0).field("volume");
     let server = home.serve("repo");
@@ -67,7 +67,7 @@ fn an_interrupted_extraction_says_what_to_do() {
         .spawn()
         .unwrap();
     let out = home.path("out");
-    support::wait("the first file", || {
+    support::wait_until("the first file", || {
         std::fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some())
     });
     // The blocks that are missing cannot be fetched for now.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Home, Mounted, Ran, noise, skipped, wait};
+use crate::support::{self, Home, Mounted, Ran, noise, skipped, wait_until};
 use serde_json::Value;
 
 const BIG: &str = "sub/deep/big";
@@ -29,8 +29,8 @@ fn start(home: &Home, args: &[&str]) -> Child {
     let mut command = home.command(&all);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().unwrap();
-    wait("the mount", || home.path("mnt/sub").exists());
-    wait("the socket", || !sockets(home).is_empty());
+    wait_until("the mount", || home.path("mnt/sub").exists());
+    wait_until("the socket", || !sockets(home).is_empty());
     child
 }
 
@@ -83,7 +83,7 @@ fn mount_reports_its_state() {
     let mut daemon = start(&home, &args);
     assert_eq!(
         fs::read(home.path("mnt").join(BIG)).unwrap(),
-        noise(700_000, 1)
+        noise(1, 700_000)
     );
 
     let told = record(&home);
@@ -102,22 +102,22 @@ fn mount_reports_its_state() {
     assert!(told["memory"]["used_bytes"].as_u64().unwrap() > 700_000);
     assert_eq!(told["memory"]["limit_bytes"], 256 << 20);
     assert_eq!(told["cache"]["quota_bytes"], 10u64 << 30);
-    wait("the cache", || {
+    wait_until("the cache", || {
         record(&home)["cache"]["used_bytes"].as_u64() > Some(700_000)
     });
     assert_eq!(told["errors"]["unavailable"], 0);
 
     // A new version on one of two mirrors: the other is shown as behind.
-    fs::write(home.path("tree/news"), noise(300_000, 8)).unwrap();
+    fs::write(home.path("tree/news"), noise(8, 300_000)).unwrap();
     home.publish().ends(0);
-    wait("version 2", || record(&home)["version"] == 2);
-    wait("a look", || record(&home)["mirrors"][1]["behind"] == true);
+    wait_until("version 2", || record(&home)["version"] == 2);
+    wait_until("a look", || record(&home)["mirrors"][1]["behind"] == true);
     assert_eq!(record(&home)["refresh"]["error"], Value::Null);
 
     // Without mirrors the refresh fails, and so do reads of files that were not read before.
     good.kill();
     old.kill();
-    wait("a failed look", || {
+    wait_until("a failed look", || {
         record(&home)["refresh"]["error"]["kind"] == "unavailable"
     });
     assert!(fs::read(home.path("mnt/news")).is_err());

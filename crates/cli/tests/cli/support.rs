@@ -4,8 +4,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+pub use sim::random::noise;
+pub use sim::time::wait_until;
 use tempfile::TempDir;
 
 /// Prints, past the capture of the test harness, that something is not tested on this machine.
@@ -104,7 +105,7 @@ impl Home {
         let tree = self.path("tree");
         std::fs::create_dir_all(tree.join("sub/deep")).unwrap();
         std::fs::write(tree.join("a"), b"hello\n").unwrap();
-        std::fs::write(tree.join("sub/deep/big"), noise(700_000, 1)).unwrap();
+        std::fs::write(tree.join("sub/deep/big"), noise(1, 700_000)).unwrap();
         std::fs::write(tree.join("sub/empty"), b"").unwrap();
         std::os::unix::fs::symlink("sub/deep/big", tree.join("link")).unwrap();
         std::fs::hard_link(tree.join("a"), tree.join("sub/again")).unwrap();
@@ -244,19 +245,6 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Bytes that do not compress; the same for the same seed.
-pub fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
-}
-
 /// Copies a directory as `cp -a` does.
 pub fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp")
@@ -266,19 +254,6 @@ pub fn copy(from: &Path, to: &Path) {
         .status()
         .unwrap();
     assert!(status.success());
-}
-
-/// Waits until a condition is true.
-#[track_caller]
-pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "timed out: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The segments of a repository.

@@ -1,7 +1,7 @@
 //! Versions with the real binary: which are accepted (`--freshness`), how their validity is extended
 //! (`renew`), how they are listed (`log`) and compared (`diff`).
 
-use crate::support::{Home, Mounted, Ran, copy, noise, skipped, wait};
+use crate::support::{Home, Mounted, Ran, copy, noise, skipped, wait_until};
 use serde_json::Value;
 
 /// Publishes a new version of this home's tree. Returns its number and record.
@@ -16,7 +16,7 @@ fn publish(home: &Home, valid: &str) -> (u64, String) {
 
 /// Waits until strict reads are refused because the newest version has expired.
 fn wait_until_expired(home: &Home, source: &str) {
-    wait("the version expires", || {
+    wait_until("the version expires", || {
         cat(home, source, "strict").code == 24
     });
 }
@@ -45,7 +45,7 @@ fn expired_version_is_read_only_with_grace_or_a_pin() {
     assert_eq!(grace.field("stale"), true);
     assert!(grace.err.contains("warning: "), "{}", grace.err);
     // The grace ends too.
-    wait("the grace ends", || {
+    wait_until("the grace ends", || {
         cat(&home, &source, "grace=1s").code == 24
     });
     let pinned = cat(&home, &source, &format!("pinned={version}:{record}")).ends(0);
@@ -165,13 +165,13 @@ fn mount_under_grace_works_and_logs_it_once() {
         dir: "pinned",
     };
     let told = || std::fs::read_to_string(&log).unwrap();
-    wait("the daemon logs that the grace begins", || {
+    wait_until("the daemon logs that the grace begins", || {
         told().contains("the grace period keeps")
     });
     // Two more refreshes, which could log it again.
     let refreshes = || refreshes(&home, "grace");
     let before = refreshes();
-    wait("two more refreshes", || refreshes() >= before + 2);
+    wait_until("two more refreshes", || refreshes() >= before + 2);
     assert_eq!(std::fs::read(home.path("grace/a")).unwrap(), b"second\n");
     assert_eq!(std::fs::read(home.path("pinned/a")).unwrap(), b"hello\n");
     let told = told();
@@ -313,7 +313,7 @@ fn diff_shows_the_same_as_a_dry_run() {
     );
     let tree = home.path("tree");
     std::fs::create_dir_all(tree.join("new/deep")).unwrap();
-    std::fs::write(tree.join("new/deep/file"), noise(9000, 5)).unwrap();
+    std::fs::write(tree.join("new/deep/file"), noise(5, 9000)).unwrap();
     std::fs::write(tree.join("sub/empty"), "not empty").unwrap();
     std::fs::remove_file(tree.join("link")).unwrap();
     for i in 0..500 {

@@ -37,7 +37,7 @@ async fn file_numbers_are_the_same_in_the_next_mount() {
         3600,
     );
     second_mount.wait_for(2);
-    crate::fixture::eventually("the update", || second_mount.read("changing") == b"after");
+    crate::fixture::wait_until("the update", || second_mount.read("changing") == b"after");
     let after = numbers(&second_mount);
     assert_eq!(after[..4], first[..4], "st_ino of what did not change");
     assert_ne!(after[4], first[4], "st_ino of what did");

@@ -10,7 +10,7 @@ use rustix::fs::{Access, FlockOperation, Mode, OFlags, SeekFrom as Whence};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 
-use crate::fixture::{TestMount, World, eventually, noise, quick};
+use crate::fixture::{TestMount, World, noise, quick, wait_until};
 
 /// A file of `content` in a mount of its own.
 async fn holding(content: &[u8]) -> (World, TestMount) {
@@ -271,7 +271,7 @@ async fn inotify_does_not_report_updates() {
     let new = world.file(b"new");
     world.publish(vec![("f", file), ("new", new)], 3600);
     m.wait_for(2);
-    eventually("the update", || m.path("new").exists());
+    wait_until("the update", || m.path("new").exists());
     assert_eq!(m.read("f"), b"another");
     let mut room = [std::mem::MaybeUninit::uninit(); 4096];
     let mut events = Reader::new(&watch, &mut room);
@@ -353,9 +353,9 @@ async fn a_working_directory_follows_updates() {
     let dir = world.directory(vec![("inner", inner)]);
     world.publish(vec![("dir", dir), ("top", file.clone())], 3600);
     m.wait_for(2);
-    eventually("the update", || m.path("dir/inner/more").exists());
+    wait_until("the update", || m.path("dir/inner/more").exists());
     // Names in the kernel's cache are looked up again a moment later.
-    eventually("the same in the working directory", || {
+    wait_until("the same in the working directory", || {
         shell.does("cat file more ../../top") == "two\ntwo\ntwo\n[0]\n"
     });
     assert_eq!(shell.does("ls"), "file\nmore\n[0]\n");
@@ -363,7 +363,7 @@ async fn a_working_directory_follows_updates() {
 
     world.publish(vec![("top", file)], 3600);
     m.wait_for(3);
-    eventually("the end of the directory", || !m.path("dir").exists());
+    wait_until("the end of the directory", || !m.path("dir").exists());
     let gone = shell.does("cat file");
     assert!(gone.contains("No such file"), "{gone}");
     let gone = shell.does("ls");

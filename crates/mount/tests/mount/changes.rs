@@ -10,7 +10,7 @@ use rustix::fs::{Dir, Mode, OFlags};
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 
-use crate::fixture::{TestMount, World, errno, eventually, noise, now, quick};
+use crate::fixture::{TestMount, World, errno, noise, quick, wait_until};
 
 /// Names that fill several nodes of a directory's tree.
 const MANY: usize = 4000;
@@ -71,7 +71,8 @@ async fn open_files_and_directories_outlive_their_statement() {
     let open = File::open(m.path("f")).unwrap();
     let before = open.metadata().unwrap();
     let mut dir = opendir(&m, "many");
-    eventually("the end", || fs::metadata(m.path("f")).is_err());
+    world.clock.advance(Duration::from_secs(2));
+    wait_until("the end", || fs::metadata(m.path("f")).is_err());
 
     assert_eq!(errno(fs::metadata(m.path("f"))), libc::EIO, "names");
     assert_eq!(errno(File::open(m.path("many/n00001"))), libc::EIO);
@@ -170,7 +171,8 @@ async fn a_withheld_version_does_not_affect_open_files() {
     // It is announced, and the replica never gets it.
     let file = world.file(b"newer");
     let root = world.directory(vec![("f", file)]);
-    let head = world.model.publish(&root, now(), 3600).unwrap();
+    let now = world.now();
+    let head = world.model.publish(&root, now, 3600).unwrap();
     liar.tell(Lie::Head(head));
     m.wait_for_refreshes(2);
     assert_eq!(m.mounted().version(), 1);

@@ -4,13 +4,14 @@
 use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sim::liar::{Liar, Lie};
 use store::Replica;
 use store::memory::MemoryStore;
 
-use crate::fixture::{TestMount, World, errno, eventually, noise, quick};
+use crate::fixture::{TestMount, World, errno, noise, quick, wait_until};
 
 /// Everything that was logged by this process since the first test here began.
 #[derive(Clone, Default)]
@@ -123,7 +124,7 @@ async fn rollback_and_fork_are_logged_as_errors_and_not_adopted() {
     let id = world.model.id().to_string();
     liar.tell(Lie::Head(second));
     m.wait_for(2);
-    eventually("the second", || m.read("kept") == b"second");
+    wait_until("the second", || m.read("kept") == b"second");
     let told = |class: &str| {
         let lines = log.lines(&id);
         let errors = lines.iter().filter(|line| line.contains(" ERROR "));
@@ -131,7 +132,7 @@ async fn rollback_and_fork_are_logged_as_errors_and_not_adopted() {
     };
 
     liar.tell(Lie::Head(first.clone()));
-    eventually("the rollback in the log", || told("Rollback"));
+    wait_until("the rollback in the log", || told("Rollback"));
     assert_eq!(
         (m.mounted().version(), m.read("kept")),
         (2, b"second".to_vec())
@@ -142,7 +143,7 @@ async fn rollback_and_fork_are_logged_as_errors_and_not_adopted() {
     let root = world.directory(vec![("kept", file)]);
     let forked = world.sign(&root, 3600);
     liar.tell(Lie::Head(forked));
-    eventually("the fork in the log", || told("Fork"));
+    wait_until("the fork in the log", || told("Fork"));
     m.wait_for_refreshes(2);
     assert_eq!(m.read("kept"), b"second");
 }
@@ -156,8 +157,9 @@ async fn an_expired_statement_is_logged_once() {
     world.publish(vec![("f", file)], 1);
     let m = world.mount().await;
     let id = world.model.id().to_string();
-    eventually("the end", || fs::metadata(m.path("f")).is_err());
-    eventually("word of it", || !log.lines(&id).is_empty());
+    world.clock.advance(Duration::from_secs(1));
+    wait_until("the end", || fs::metadata(m.path("f")).is_err());
+    wait_until("word of it", || !log.lines(&id).is_empty());
     m.wait_for_refreshes(5);
     let lines = log.lines(&id);
     let told: Vec<_> = lines
@@ -182,7 +184,7 @@ async fn a_refused_head_is_logged_once() {
     let places: Vec<Arc<dyn Replica>> = vec![Arc::new(bad), world.store.clone()];
     let m = TestMount::new(world.open_over(places).await, quick()).await;
     let told = || log.lines("liar(CutHead(105))");
-    eventually("word of it", || !told().is_empty());
+    wait_until("word of it", || !told().is_empty());
     m.wait_for_refreshes(8);
     assert_eq!(told().len(), 1, "{:#?}", told());
     assert!(told()[0].contains(" WARN "), "{:#?}", told());

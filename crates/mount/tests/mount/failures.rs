@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 
-use crate::fixture::{TestMount, World, errno, eventually, is_mounted, noise, now, quick};
+use crate::fixture::{TestMount, World, errno, is_mounted, noise, quick, wait_until};
 
 fn world() -> World {
     let mut world = World::new();
@@ -102,7 +102,7 @@ async fn unmounting_does_not_wait_for_readers() {
     let path = m.path("f");
     let asked = liar.asked();
     let reader = std::thread::spawn(move || fs::read(path));
-    eventually("the read waits for a block", || liar.asked() > asked);
+    wait_until("the read waits for a block", || liar.asked() > asked);
     let begin = Instant::now();
     mount::unmount(&m.path("")).unwrap();
     assert!(
@@ -126,7 +126,7 @@ async fn a_killed_caller_ends_at_the_deadline() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("the read waits for a block", || liar.asked() > asked);
+    wait_until("the read waits for a block", || liar.asked() > asked);
     let begin = Instant::now();
     cat.kill().unwrap();
     cat.wait().unwrap();
@@ -147,7 +147,8 @@ async fn a_new_version_that_is_withheld_does_not_replace_the_old() {
     let file = world.file(b"newer");
     let many = world.directory(vec![("other-name", file)]);
     let root = world.directory(vec![("many", many)]);
-    let head = world.model.publish(&root, now(), 3600).unwrap();
+    let now = world.now();
+    let head = world.model.publish(&root, now, 3600).unwrap();
     assert!(world.model.records.len() > old);
     liar.tell(Lie::Head(head));
     m.wait_for_refreshes(2);

@@ -3,18 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
 use rustix::mount::UnmountFlags;
-pub use sim::model::noise;
 use sim::model::{Model, inode};
+pub use sim::random::noise;
+use sim::time::now;
+pub use sim::time::wait_until;
+use state::ManualClock;
 use store::Replica;
 use store::memory::MemoryStore;
 use store::object::ObjectName;
 use trust::inode::{Content, Inode};
-use trust::statement::VolumeId;
 use volume::{Volume, VolumeOptions};
 
 /// A publisher and the replica that it fills.
@@ -22,6 +24,8 @@ pub struct World {
     pub model: Model,
     pub store: Arc<MemoryStore>,
     pub state: tempfile::TempDir,
+    /// The clock of the publisher and of the readers. It stands still until a test moves it.
+    pub clock: ManualClock,
     sent: usize,
 }
 
@@ -31,8 +35,14 @@ impl World {
             model: Model::new(9).unwrap(),
             store: Arc::new(MemoryStore::new("memory")),
             state: tempfile::tempdir().unwrap(),
+            clock: ManualClock::at(now()),
             sent: 0,
         }
+    }
+
+    /// The time of the clock, unix seconds.
+    pub fn now(&self) -> u64 {
+        self.clock.clock().now()
     }
 
     pub fn file(&mut self, content: &[u8]) -> Inode {
@@ -78,7 +88,7 @@ impl World {
 
     /// As [`World::publish_root`], without giving the replica the head.
     pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
-        let head = self.model.publish(root, now(), seconds).unwrap();
+        let head = self.model.publish(root, self.now(), seconds).unwrap();
         self.send();
         head
     }
@@ -88,7 +98,15 @@ impl World {
     }
 
     pub async fn open_over(&self, replicas: Vec<Arc<dyn Replica>>) -> Arc<Volume> {
-        open(self.model.id(), replicas, self.state.path()).await
+        let options = VolumeOptions {
+            state_directory: self.state.path().to_owned(),
+            cache_bytes: 64 << 20,
+            deadline: Duration::from_millis(800),
+            clock: self.clock.clock(),
+            ..VolumeOptions::default()
+        };
+        let volume = Volume::open(self.model.id(), replicas, options).await;
+        volume.unwrap()
     }
 
     /// Mounts the volume with a short refresh interval.
@@ -97,29 +115,12 @@ impl World {
     }
 }
 
-pub async fn open(id: VolumeId, replicas: Vec<Arc<dyn Replica>>, state: &Path) -> Arc<Volume> {
-    let options = VolumeOptions {
-        state_directory: state.to_owned(),
-        cache_bytes: 64 << 20,
-        deadline: Duration::from_millis(800),
-        ..VolumeOptions::default()
-    };
-    Volume::open(id, replicas, options).await.unwrap()
-}
-
 /// Options under which an update is seen quickly.
 pub fn quick() -> MountOptions {
     MountOptions {
         refresh: Duration::from_millis(100),
         ..MountOptions::default()
     }
-}
-
-pub fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs()
 }
 
 pub fn symlink(target: &'static str) -> Inode {
@@ -135,18 +136,6 @@ pub fn is_mounted(directory: &Path) -> bool {
     table
         .lines()
         .any(|line| line.split(' ').nth(4) == directory.to_str())
-}
-
-/// Waits until `done` says so; fails after ten seconds.
-pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "not in ten seconds: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Ends a mount that hangs: if it is not dropped in time, the kernel's connection to the mount is aborted,
@@ -216,12 +205,12 @@ impl TestMount {
         let refreshes = || self.mounted().reporter().report().refreshes.0;
         // The first to end may have begun before.
         let last = refreshes() + 1 + count;
-        eventually("refreshes", || refreshes() >= last);
+        wait_until("refreshes", || refreshes() >= last);
     }
 
     /// Waits until programs see version `version`.
     pub fn wait_for(&self, version: u64) {
-        eventually("the update", || self.mounted().version() >= version);
+        wait_until("the update", || self.mounted().version() >= version);
     }
 }
 

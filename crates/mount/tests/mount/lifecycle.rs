@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mount::{MountError, MountOptions};
 
-use crate::fixture::{World, errno, eventually, is_mounted, quick};
+use crate::fixture::{World, errno, is_mounted, quick, wait_until};
 
 fn world() -> World {
     let mut world = World::new();
@@ -153,10 +153,10 @@ fn serve() -> Server {
         .unwrap();
     let server = Server { child, directory };
     let (place, f) = (server.directory.path(), server.directory.path().join("f"));
-    eventually("the child's mount", || is_mounted(place) && f.exists());
+    wait_until("the child's mount", || is_mounted(place) && f.exists());
     // The mount answers before the signal handlers are installed.
     let status = format!("/proc/{}/status", server.child.id());
-    eventually("the child's signal handlers", || {
+    wait_until("the child's signal handlers", || {
         let caught = fs::read_to_string(&status).unwrap();
         let caught = caught.lines().find_map(|l| l.strip_prefix("SigCgt:\t"));
         let caught = u64::from_str_radix(caught.unwrap(), 16).unwrap();

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{Dir, Mode, OFlags};
 
-use crate::fixture::{TestMount, World, errno, eventually};
+use crate::fixture::{TestMount, World, errno, wait_until};
 
 /// As opendir(3).
 fn opendir(m: &TestMount, name: &str) -> Dir {
@@ -79,7 +79,7 @@ async fn directory_positions_stay_exact_across_an_update() {
     let none = world.directory(vec![("other", file)]);
     world.publish(vec![("dir", none)], 3600);
     m.wait_for(2);
-    eventually("the update", || m.path("dir/other").exists());
+    wait_until("the update", || m.path("dir/other").exists());
 
     // seekdir to each place that telldir gave, in both directions.
     for at in (0..3001).step_by(211).chain((0..3001).rev().step_by(509)) {

@@ -65,7 +65,7 @@ async fn a_mapped_file_keeps_its_bytes_and_cannot_be_written_through() {
     let file = world.file(&new);
     world.publish(vec![("mapped", file)], 3600);
     m.wait_for(2);
-    crate::fixture::eventually("the new content", || m.read("mapped") == new);
+    crate::fixture::wait_until("the new content", || m.read("mapped") == new);
     mmap.stdin.take().unwrap().write_all(b"go on\n").unwrap();
     assert_eq!(next(), "shared-after same");
     assert_eq!(next(), "private-after same");

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::fixture::{TestMount, eventually, noise, quick};
+use crate::fixture::{TestMount, noise, quick, wait_until};
 use crate::published::{Publisher, fill};
 
 /// Runs `script` with the tree, the mount and an empty directory as `$1`, `$2` and `$3`. It must succeed;
@@ -126,7 +126,7 @@ async fn a_project_is_built_from_the_mount_and_rebuilt_after_an_update() {
     let body = "#include \"modules.h\"\nlong module7(long x) { return x + 1000; }\n";
     fs::write(tree.join("module7.c"), body).unwrap();
     publisher.publish();
-    eventually("the update", || m.read("module7.c") == body.as_bytes());
+    wait_until("the update", || m.read("module7.c") == body.as_bytes());
     let again = sh(make, tree, &m, out.path());
     assert!(
         compiled(&again) == 1 && again.contains("module7.c"),
@@ -140,7 +140,7 @@ async fn a_project_is_built_from_the_mount_and_rebuilt_after_an_update() {
         fs::copy(out.path().join(name), tree.join(name)).unwrap();
     }
     publisher.publish();
-    eventually("the program", || m.path("program").exists());
+    wait_until("the program", || m.path("program").exists());
     assert_eq!(
         sh("\"$2/program\"", tree, &m, out.path()),
         format!("{expected}\n")

@@ -16,7 +16,7 @@ use trust::root::{RootRecord, Totals};
 use trust::statement::VolumeId;
 use volume::{Volume, VolumeOptions};
 
-use crate::fixture::{TestMount, World, errno, eventually, noise, now, quick};
+use crate::fixture::{TestMount, World, errno, noise, quick, wait_until};
 
 pub struct Publisher {
     pub tree: tempfile::TempDir,
@@ -155,7 +155,7 @@ async fn publishing_again_updates_the_mount_and_not_open_files() {
     fs::remove_dir_all(tree.join("dir4")).unwrap();
     publisher.publish();
     m.wait_for(2);
-    eventually("the new name", || fs::metadata(m.path("new")).is_ok());
+    wait_until("the new name", || fs::metadata(m.path("new")).is_ok());
     let diff = Command::new("diff")
         .args(["-r", "--no-dereference"])
         .arg(tree)
@@ -206,7 +206,8 @@ async fn df_works_with_absurd_signed_totals() {
         let root = world.directory(vec![("file", file)]);
         let root = world.model.block(&root.encode()).unwrap();
         let spoil = |record: &mut RootRecord| record.totals = totals;
-        let head = world.model.publish_handle(root, now(), 3600, spoil);
+        let now = world.now();
+        let head = world.model.publish_handle(root, now, 3600, spoil);
         world.supply(head.unwrap());
         let mount = world.mount().await;
         let told = rustix::fs::statvfs(mount.path("")).unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use sim::memfs::MemFsOptions;
 
-use crate::fixture::{Watchdog, eventually};
+use crate::fixture::{Watchdog, wait_until};
 use crate::probe::Probe;
 use crate::writable::WritableMount;
 
@@ -96,7 +96,7 @@ async fn ranges_conflict_between_processes_and_the_holder_is_named() {
     a.child.wait().unwrap();
     assert_eq!(b.run("set w 0 0"), "ok");
     drop(b);
-    eventually("no lock is left", || m.fs.locks() == (0, 0));
+    wait_until("no lock is left", || m.fs.locks() == (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,14 +104,14 @@ async fn a_blocking_lock_is_given_when_the_holder_unlocks_or_dies() {
     let (m, mut a, mut b) = two(MemFsOptions::default()).await;
     assert_eq!(a.run("set w 0 0"), "ok");
     b.tell("wait w 5 5");
-    eventually("b waits", || m.fs.locks().1 == 1);
+    wait_until("b waits", || m.fs.locks().1 == 1);
     assert_eq!(a.run("set u 0 0"), "ok");
     assert_eq!(b.answer(), "ok");
     assert_eq!(b.run("set u 5 5"), "ok");
 
     assert_eq!(a.run("set r 0 0"), "ok");
     b.tell("wait w 0 0");
-    eventually("b waits", || m.fs.locks().1 == 1);
+    wait_until("b waits", || m.fs.locks().1 == 1);
     a.signal(Signal::KILL);
     assert_eq!(b.answer(), "ok");
     assert_eq!(m.fs.locks(), (1, 0));
@@ -124,13 +124,13 @@ async fn a_signal_interrupts_a_blocking_lock_and_kill_ends_it() {
     // More than once: after the first the kernel no longer reports interruptions.
     for _ in 0..2 {
         b.tell("wait w 0 0");
-        eventually("b waits", || m.fs.locks().1 == 1);
+        wait_until("b waits", || m.fs.locks().1 == 1);
         b.signal(Signal::USR1);
         assert_eq!(b.answer(), "EINTR");
         assert_eq!(m.fs.locks(), (1, 0), "nothing is left of the wait");
     }
     b.tell("wait r 0 0");
-    eventually("b waits", || m.fs.locks().1 == 1);
+    wait_until("b waits", || m.fs.locks().1 == 1);
     let begin = Instant::now();
     b.signal(Signal::KILL);
     b.child.wait().unwrap();
@@ -157,7 +157,7 @@ async fn unmounting_ends_a_blocking_lock() {
     let (m, mut a, mut b) = two(MemFsOptions::default()).await;
     assert_eq!(a.run("set w 0 0"), "ok");
     b.tell("wait w 0 0");
-    eventually("b waits", || m.fs.locks().1 == 1);
+    wait_until("b waits", || m.fs.locks().1 == 1);
     m.session.as_ref().unwrap().unmount().unwrap();
     assert_eq!(b.answer(), "ENOLCK");
 }
@@ -177,7 +177,7 @@ async fn a_deadlock_is_refused() {
     assert_eq!(a.run("set w 0 1"), "ok");
     assert_eq!(b.run("set w 1 1"), "ok");
     a.tell("wait w 1 1");
-    eventually("a waits", || m.fs.locks().1 == 1);
+    wait_until("a waits", || m.fs.locks().1 == 1);
     assert_eq!(b.run("wait w 0 1"), "EDEADLK");
     assert_eq!(b.run("set u 1 1"), "ok");
     assert_eq!(a.answer(), "ok");
@@ -204,5 +204,5 @@ async fn flock_excludes_other_open_files_and_ends_with_them() {
     drop(held);
     assert!(!other());
     drop(shared);
-    eventually("unlocked", other);
+    wait_until("unlocked", other);
 }

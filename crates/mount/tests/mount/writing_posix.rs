@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FallocateFlags, RenameFlags, SeekFrom, XattrFlags, renamea
 use rustix::io::Errno;
 use sim::memfs::MemFsOptions;
 
-use crate::fixture::{errno, eventually};
+use crate::fixture::{errno, wait_until};
 use crate::writable::WritableMount;
 
 fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
@@ -143,7 +143,7 @@ async fn a_file_without_names_exists_as_long_as_it_is_open() {
     );
     drop(file);
     fs::remove_file(m.path("f")).unwrap();
-    eventually("both are collected", || m.fs.counts() == begin);
+    wait_until("both are collected", || m.fs.counts() == begin);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,7 +193,7 @@ async fn a_listing_shows_each_entry_once_while_others_come_and_go() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     });
     assert_eq!(fs::read_dir(m.root()).unwrap().count(), 0);
-    eventually("the kernel forgets them", || m.fs.counts() == (1, 0));
+    wait_until("the kernel forgets them", || m.fs.counts() == (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -375,7 +375,7 @@ async fn a_full_file_system_is_enospc_until_space_is_freed() {
         assert_eq!(errno(written), libc::ENOSPC);
         drop(file);
         fs::remove_file(m.path("big")).unwrap();
-        eventually("the space is free", || m.fs.counts().0 == 1);
+        wait_until("the space is free", || m.fs.counts().0 == 1);
         fs::write(m.path("small"), vec![1; 4096]).unwrap();
         let statistics = rustix::fs::statvfs(m.root()).unwrap();
         assert_eq!(statistics.f_blocks, 256);

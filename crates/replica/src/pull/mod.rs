@@ -246,7 +246,12 @@ async fn unless_stopped<T>(
     tokio::select! {
         done = &mut work => Ok(done),
         () = options.stop.notified() => match committing.load(Ordering::Relaxed) {
-            true => Ok(work.await),
+            true => {
+                let done = work.await;
+                // For the wait that follows the commit: it must end too.
+                options.stop.notify_one();
+                Ok(done)
+            }
             false => Err(PullError::Interrupted),
         },
     }

@@ -7,11 +7,12 @@ use reader::ReadError;
 use replica::note::{ReplicaNote, Scope};
 use replica::pull::PullError;
 use sim::liar::{Liar, Lie};
+use sim::random::Random;
 use store::{BlockStore, Replica, StoreError, Writer};
 use trust::Handle;
 use volume::VolumeError;
 
-use crate::world::{Dice, Follower, Publisher};
+use crate::world::{Follower, Publisher};
 
 /// The same blocks without the files: a source that is only asked by handle.
 fn by_handle(publisher: &Publisher) -> Arc<dyn Replica> {
@@ -21,12 +22,12 @@ fn by_handle(publisher: &Publisher) -> Arc<dyn Replica> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_equals_the_publication_after_any_history() {
     for seed in 1..9 {
-        let mut dice = Dice::new(seed);
+        let mut random = Random::new(seed);
         let mut publisher = Publisher::new(seed);
         let (files, handles) = (Follower::new(), Follower::new());
         for _ in 0..6 {
-            for _ in 0..dice.roll(3) + 1 {
-                for _ in 0..dice.roll(12) {
+            for _ in 0..random.below(3) + 1 {
+                for _ in 0..random.below(12) {
                     publisher.edit();
                 }
                 publisher.publish();

@@ -9,13 +9,15 @@ use bytes::Bytes;
 use reader::ReadError;
 use replica::pull::PullError;
 use sim::liar::{Liar, Lie};
+use sim::random::noise;
+use sim::time::{eventually, now};
 use store::object::ObjectName;
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError, Writer};
 use trust::error::Class;
 use trust::{Data, Handle, Record};
 use volume::VolumeError;
 
-use crate::world::{Dice, Follower, Publisher, now};
+use crate::world::{Follower, Publisher};
 
 fn liar(publisher: &Publisher, lie: Lie) -> Arc<dyn Replica> {
     Arc::new(Liar::new(publisher.repository.clone(), lie))
@@ -139,9 +141,8 @@ async fn a_pull_is_interrupted_while_a_source_withholds_its_files() {
     let stalling = Arc::new(Lying::new(&publisher, Files::Stall));
     let began = Instant::now();
     let stop = async {
-        while stalling.given.load(Ordering::Relaxed) == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let given = &stalling.given;
+        eventually("a request", || given.load(Ordering::Relaxed) > 0).await;
         follower.options.stop.notify_one();
     };
     let sources = [stalling.clone() as Arc<dyn Replica>];
@@ -198,7 +199,7 @@ async fn a_withheld_version_leaves_the_previous_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_that_breaks_the_rules_is_refused() {
     let (mut publisher, follower) = behind().await;
-    let handle: Handle<Data> = publisher.model.block(&Dice::new(1).noise(1000)).unwrap();
+    let handle: Handle<Data> = publisher.model.block(&noise(1, 1000)).unwrap();
     let extents = [
         trust::array::Extent::Data { handle, len: 999 },
         trust::array::Extent::Hole { len: 5 },
@@ -228,7 +229,7 @@ async fn a_tree_that_breaks_the_rules_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_of_another_length_than_its_tree_is_refused() {
     let (mut publisher, follower) = behind().await;
-    let content = Dice::new(2).noise(100_000);
+    let content = noise(2, 100_000);
     let root = publisher.model.array(&content, 8192).unwrap().unwrap();
     let root = trust::array::ArrayRoot {
         len: root.len + 1,
@@ -315,9 +316,8 @@ impl Lying {
     fn new(publisher: &Publisher, files: Files) -> Lying {
         let mut junk = bytes::BytesMut::from(&b"bullaseg\0\0\0\0\0\0\0\0"[..]);
         let mut model = sim::model::Model::new(7).unwrap();
-        let mut dice = Dice::new(99);
-        for _ in 0..500 {
-            model.block::<Data>(&dice.noise(20_000)).unwrap();
+        for n in 0..500 {
+            model.block::<Data>(&noise(5000 + n, 20_000)).unwrap();
         }
         let records = match files {
             Files::Swapped => publisher
@@ -373,15 +373,15 @@ impl Objects for Lying {
         offset: u64,
         len_bytes: usize,
     ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
-        let noise = move |len: usize| Ok(Some(Dice::new(offset).noise(len).into()));
+        let junk = move |len: usize| Ok(Some(noise(offset, len).into()));
         Box::pin(async move {
             match (self.files, name) {
                 (Files::Stall, ObjectName::Segment(_)) => {
                     self.given.fetch_add(1, Ordering::Relaxed);
                     std::future::pending().await
                 }
-                (Files::NoiseHead, ObjectName::Head) => noise(5000),
-                (Files::NoiseIndex, ObjectName::Index(_)) => noise(len_bytes),
+                (Files::NoiseHead, ObjectName::Head) => junk(5000),
+                (Files::NoiseIndex, ObjectName::Index(_)) => junk(len_bytes),
                 (Files::NoiseSegments, ObjectName::Segment(_)) => {
                     let given = &self.given;
                     given.fetch_add(len_bytes as u64, Ordering::Relaxed);

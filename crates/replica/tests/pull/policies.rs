@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use replica::note::Scope;
 use sim::liar::{Liar, Lie};
+use sim::time::now;
 use store::Replica;
 use trust::head::Head;
 use trust::key::SecretKey;
@@ -13,7 +14,7 @@ use trust::roles::{Roles, Threshold};
 use trust::root::RootRecord;
 use trust::timestamp::Timestamp;
 
-use crate::world::{Follower, Publisher, now};
+use crate::world::{Follower, Publisher};
 
 /// The key of the model that publishes here; it holds every role.
 pub fn key() -> SecretKey {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use replica::prune::{PruneError, PruneOptions, Pruned, prune};
 use sim::disk::CrashDisk;
+use sim::random::noise;
+use sim::time::now;
 use store::disk::Disk;
 use store::{Repository, Writer};
 use trust::InodeBlock;
@@ -17,7 +19,7 @@ use trust::roles::Roles;
 use trust::root::RootRecord;
 
 use crate::policies::{key, record, successor};
-use crate::world::{Dice, Follower, Publisher, now, prove, proved};
+use crate::world::{Follower, Publisher, prove, proved};
 
 fn options(keep: u64) -> PruneOptions {
     PruneOptions {
@@ -147,7 +149,7 @@ fn signed(
     before: &RootRecord,
     spoil: impl FnOnce(&mut RootRecord),
 ) -> RootRecord {
-    let content = Dice::new(seed).noise(20_000);
+    let content = noise(seed, 20_000);
     let file = publisher.model.file(&content, 8192).unwrap();
     let top = publisher.model.directory(vec![(b"file".to_vec(), file)]);
     let top = top.unwrap();

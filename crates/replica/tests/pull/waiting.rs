@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use replica::note::Scope;
 use replica::pull::{PullError, Pulled};
+use sim::time::{eventually, now};
 use store::object::ObjectName;
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};
 use trust::{Handle, Record};
 
-use crate::world::{Follower, Publisher, now};
+use crate::world::{Follower, Publisher};
 
 /// Much longer than any of these pulls takes, and much shorter than the deadline.
 const SOON: Duration = Duration::from_secs(10);
@@ -148,9 +149,8 @@ async fn stopping_a_pull_waits_for_no_source() {
             follower.options.scope = Scope::new(paths);
             let silent = Silent::new(&publisher, Some(at));
             let stop = async {
-                while silent.silences.load(Ordering::Relaxed) == 0 {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
+                let silences = &silent.silences;
+                eventually("a request", || silences.load(Ordering::Relaxed) > 0).await;
                 follower.options.stop.notify_one();
             };
             let place = [silent.clone() as Arc<dyn Replica>];
@@ -181,9 +181,8 @@ async fn stopping_a_committed_pull_reports_success() {
     follower.options.bytes_per_second = Some(5);
     let before = follower.repository().statements();
     let stop = async {
-        while follower.repository().statements() == before {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let changed = || follower.repository().statements() != before;
+        eventually("the new head", changed).await;
         follower.options.stop.notify_one();
     };
     let place = [Silent::new(&publisher, None) as Arc<dyn Replica>];

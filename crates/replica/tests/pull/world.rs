@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use replica::pull::{PullError, PullOptions, Pulled, pull};
 use sim::disk::CrashDisk;
 use sim::liar::{Liar, Lie};
 use sim::model::Model;
+use sim::random::{Random, noise};
+use sim::time::now;
 use store::disk::Disk;
 use store::{Replica, Repository, Writer};
 use trust::head::Head;
@@ -17,31 +19,6 @@ use trust::judge::Freshness;
 use trust::root::RootRecord;
 use volume::verify::{self, Tally};
 use volume::{Fetch, Volume, VolumeOptions};
-
-pub fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap().as_secs()
-}
-
-/// Numbers that look random and are the same in every run.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-
-    pub fn noise(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.roll(256) as u8).collect()
-    }
-}
 
 /// A tree: files by path.
 pub type Tree = BTreeMap<String, Vec<u8>>;
@@ -56,7 +33,7 @@ pub struct Publisher {
     /// Every head so far.
     pub heads: Vec<Bytes>,
     pub versions: u64,
-    dice: Dice,
+    random: Random,
     written: usize,
 }
 
@@ -72,7 +49,7 @@ impl Publisher {
             heads: Vec::new(),
             head: Bytes::new(),
             versions: 0,
-            dice: Dice::new(seed),
+            random: Random::new(seed),
             written: 0,
         };
         for _ in 0..40 {
@@ -84,22 +61,22 @@ impl Publisher {
 
     /// Changes one file: new, other content, or gone.
     pub fn edit(&mut self) {
-        let dice = &mut self.dice;
-        let path = match dice.roll(4) {
-            0 => format!("top-{}", dice.roll(10)),
-            1 => format!("a/mid-{}", dice.roll(10)),
-            _ => format!("a/b{}/c/deep-{}", dice.roll(3), dice.roll(30)),
+        let random = &mut self.random;
+        let path = match random.below(4) {
+            0 => format!("top-{}", random.below(10)),
+            1 => format!("a/mid-{}", random.below(10)),
+            _ => format!("a/b{}/c/deep-{}", random.below(3), random.below(30)),
         };
-        if self.tree.len() > 20 && dice.roll(5) == 0 {
+        if self.tree.len() > 20 && random.below(5) == 0 {
             self.tree.remove(&path);
             return;
         }
-        let len = match dice.roll(5) {
-            0 => dice.roll(200),
-            1 => 40_000 + dice.roll(60_000),
-            _ => 300 + dice.roll(5000),
+        let len = match random.below(5) {
+            0 => random.below(200),
+            1 => 40_000 + random.below(60_000),
+            _ => 300 + random.below(5000),
         };
-        let content = dice.noise(len as usize);
+        let content = noise(random.number(), len as usize);
         self.tree.insert(path, content);
     }
 

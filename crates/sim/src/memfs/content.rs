@@ -149,7 +149,7 @@ fn parts(range: Range<u64>) -> impl Iterator<Item = Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fsx::Random;
+    use crate::random::Random;
 
     #[test]
     fn content_equals_a_vector_under_random_changes() {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use serve::net::Limits;
+use sim::time::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -12,7 +13,7 @@ use wire::frame::{Header, hello};
 use wire::refusal::ErrorCode;
 
 use crate::echo::{MAX_APPEND_BYTES, MAX_ECHO_BYTES, PROTOCOL, kind};
-use crate::support::{Running, eventually};
+use crate::support::Running;
 
 fn quick() -> Limits {
     Limits {

@@ -197,13 +197,3 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
         code
     }
 }
-
-/// Waits until `is` holds; fails after ten seconds.
-pub async fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let looked = timeout(PATIENCE, async {
-        while !is() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    assert!(looked.await.is_ok(), "never: {what}");
-}

@@ -4,20 +4,15 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use sim::random::noise;
+use sim::time::wait_until;
 use trust::frame::Packer;
 use trust::{Hasher, Kind};
 
 use super::*;
 
 fn record(number: u32, len: usize) -> Record {
-    let mut x = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let noise = std::iter::repeat_with(|| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    });
-    let plain: Vec<u8> = noise.take(len).collect();
+    let plain = noise(number.into(), len);
     Record {
         handle: Hasher::new(&[1; 32]).name(Kind::Data, &plain),
         frame: Packer::new().pack(Kind::Data, &plain).unwrap(),
@@ -143,14 +138,7 @@ fn free_space_limit_holds() {
     let cache = filled(dir.path(), greedy, &records);
     assert!(cache.get(&records[0].handle, Patience::Wait).is_none());
     cache.put(records[0].handle, &records[0].frame);
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while !cache.is_full() {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "never said that it is full"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the cache says that it is full", || cache.is_full());
     assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 0);
 }
 

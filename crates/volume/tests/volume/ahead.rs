@@ -11,7 +11,7 @@ use store::memory::MemoryStore;
 use trust::inode::Inode;
 use volume::{Fetch, Snapshot, Volume, VolumeError};
 
-use crate::world::{World, noise, now, soon};
+use crate::world::{World, eventually, noise, now, settle, soon};
 
 const BLOCK: usize = 64 << 10;
 const MIB: usize = 1 << 20;
@@ -82,11 +82,6 @@ impl Long {
     }
 }
 
-/// Longer than requests under way take on a busy machine.
-async fn settle() {
-    tokio::time::sleep(Duration::from_millis(200)).await;
-}
-
 #[tokio::test]
 async fn readahead_of_a_sequential_reader_is_bounded() {
     let long = Long::open().await;
@@ -139,8 +134,7 @@ async fn a_stalled_readahead_does_not_delay_reads_from_memory() {
     let asked = long.liar.asked();
     let began = Instant::now();
     long.read(2 * BLOCK, 2 * BLOCK).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(long.liar.asked() > asked, "nothing was fetched ahead");
+    eventually("a fetch ahead", || long.liar.asked() > asked).await;
     long.read_cached(4 * BLOCK, 4 * BLOCK).unwrap();
     long.read(0, 8 * BLOCK).await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(300));

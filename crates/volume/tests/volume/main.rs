@@ -17,4 +17,5 @@ mod offline;
 mod publisher;
 mod siblings;
 mod totals;
+mod web;
 mod world;

@@ -12,7 +12,7 @@ use trust::array::Extent;
 use trust::inode::{Content, FileContent, Inode};
 use volume::Volume;
 
-use crate::world::{World, noise, now, read};
+use crate::world::{World, noise, now, read, settle};
 
 const FAR: Lie = Lie::Slow(Duration::from_millis(15));
 const DIRECTORIES: usize = 40;
@@ -56,8 +56,7 @@ async fn go_through(world: &World, files: usize) -> (u64, usize) {
             assert!(bytes == noise(seed(d, f), 3000), "{name}");
         }
     }
-    // Wait until requests under way have ended.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    settle().await;
     let snapshot = volume.snapshot();
     let fetched = snapshot.blocks().counters().fetched.load(Ordering::Relaxed);
     (fetched, liar.asked() - before)
@@ -120,7 +119,7 @@ async fn a_file_of_very_many_very_short_blocks_is_not_fetched_ahead() {
     for name in ["f00", "f01"] {
         read(&volume, name).await.unwrap();
     }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    settle().await;
     // The others came, and of that one no more than its nodes.
     let snapshot = volume.snapshot();
     let fetched = snapshot.blocks().counters().fetched.load(Ordering::Relaxed) as usize;

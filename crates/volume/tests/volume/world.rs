@@ -1,13 +1,14 @@
 //! What the tests share: a small volume in memory, and a way to open it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reader::ReadError;
 use sim::liar::{Liar, Lie};
-pub use sim::model::noise;
 use sim::model::{Model, inode};
+pub use sim::random::noise;
+pub use sim::time::{eventually, now};
 use state::ManualClock;
 use store::Replica;
 use store::memory::MemoryStore;
@@ -21,13 +22,6 @@ pub struct World {
     pub state: tempfile::TempDir,
     /// The readers' clock. It stands still until a test moves it.
     pub clock: ManualClock,
-}
-
-pub fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs()
 }
 
 /// `big` (300 KB in 8 KB blocks), `small`, `tiny` (inline), `link`, `dir/` with 500 files.
@@ -108,6 +102,12 @@ impl World {
 
 pub fn soon() -> Fetch {
     Fetch::Until(Instant::now() + Duration::from_millis(400))
+}
+
+/// Waits until every task of this runtime has ended: nothing that a read started is in progress.
+pub async fn settle() {
+    let tasks = tokio::runtime::Handle::current().metrics();
+    eventually("all tasks have ended", || tasks.num_alive_tasks() == 0).await;
 }
 
 /// Reads a whole file by path.

@@ -247,24 +247,18 @@ impl Collect {
 mod tests {
     use super::*;
     use bytes::BytesMut;
+    use sim::random::noise;
     use trust::Kind;
     use trust::frame::Packer;
 
     fn record(n: u8, len: usize) -> Record {
-        let frame = Packer::new().pack(Kind::Data, &noise(n, len)).unwrap();
+        let frame = Packer::new()
+            .pack(Kind::Data, &noise(n.into(), len))
+            .unwrap();
         Record {
             handle: Handle::from_bytes([n; 32]),
             frame,
         }
-    }
-
-    fn noise(n: u8, len: usize) -> Vec<u8> {
-        let mut x = u32::from(n) + 1;
-        let step = |_| {
-            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (x >> 24) as u8
-        };
-        (0..len).map(step).collect()
     }
 
     fn body(records: &[Record], shared: bool) -> Body {

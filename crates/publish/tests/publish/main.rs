@@ -1,0 +1,15 @@
+//! Publishing: trees of directories and tar streams become volumes that a simple reader reads back, and golden
+//! volumes stay what they are. `xtask/tests.toml` names the modules that run alone.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
+mod golden;
+mod incremental;
+mod killed;
+mod place;
+mod renewal;
+mod restored;
+mod support;
+mod tar;
+mod totals;
+mod trees;

@@ -1,0 +1,5 @@
+//! State on a real disk, shared with other processes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
+mod locks;
