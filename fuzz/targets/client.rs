@@ -32,9 +32,10 @@ fn seeds() -> Vec<Vec<u8>> {
         (kind::RECORDS, &records),
         (kind::DONE, b""),
         (kind::RANGE, b"bytes"),
+        (kind::DONE, b""),
     ];
     // The client chooses the number of each request.
-    [[1, 2, 2, 3], [3, 1, 1, 2], [2, 3, 3, 1]]
+    [[1, 2, 2, 3, 3], [3, 1, 1, 2, 2], [2, 3, 3, 1, 1]]
         .iter()
         .map(|ids| {
             let mut out = BytesMut::from(&HELLO[..]);

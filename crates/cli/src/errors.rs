@@ -36,7 +36,7 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         Reject::NotYetValid { .. } => Kind::NotYetValid,
         Reject::Revoked { .. } => Kind::Revoked,
         Reject::NotPinned(_) => Kind::NotPinned,
-        Reject::Unproved => Kind::Unavailable,
+        Reject::Unproved | Reject::UnknownFrame(_) => Kind::Unavailable,
         Reject::Unsupported { .. } => Kind::Newer,
     }
 }
@@ -45,6 +45,7 @@ fn store_kind(error: &StoreError) -> Kind {
     match error {
         StoreError::Unavailable { .. } => Kind::Unavailable,
         StoreError::BadAnswer { why, .. } => reject_kind(why),
+        StoreError::Unsupported { .. } => Kind::Newer,
         StoreError::NoVolume { .. } => Kind::NoVolume,
         StoreError::Full { .. } => Kind::DiskFull,
         StoreError::NoBlock { .. } | StoreError::WrongBlock { .. } => Kind::Damaged,
@@ -61,6 +62,7 @@ fn read_kind(error: &ReadError) -> Kind {
         ReadError::NotCached => Kind::Defect,
         ReadError::Unavailable { .. } => Kind::Unavailable,
         ReadError::Integrity { why, .. } => reject_kind(why),
+        ReadError::Unsupported { .. } => Kind::Newer,
         ReadError::Malformed(_) => Kind::Malformed,
         ReadError::NotFound { .. } => Kind::NotFound,
         ReadError::WrongKind { .. } => Kind::Misfit,
@@ -258,6 +260,10 @@ mod tests {
             Reject::Fork("x"),
             Reject::Expired { until: 1, now: 2 },
             Reject::NotYetValid { start: 2, now: 1 },
+            Reject::Unsupported {
+                what: "x",
+                why: "format 9".into(),
+            },
         ]
     }
 
@@ -266,6 +272,7 @@ mod tests {
         for reject in rejects() {
             let exit = match reject.class() {
                 Class::Unavailable => Exit::Unavailable,
+                Class::Unsupported => Exit::Unsupported,
                 Class::Expired => Exit::Expired,
                 Class::Integrity => Exit::Integrity,
                 Class::Rollback => Exit::Rollback,

@@ -19,6 +19,8 @@ pub enum Exit {
     Locked = 11,
     /// The key is not the key of the volume, or its passphrase is wrong.
     WrongKey = 12,
+    /// Made by a later bulla, in a form that this one does not know.
+    Unsupported = 13,
     /// Bytes differ from the signed ones.
     Integrity = 20,
     /// A version older than one that was already seen.
@@ -51,6 +53,7 @@ impl Exit {
             Exit::NotFound => "not-found",
             Exit::Locked => "locked",
             Exit::WrongKey => "wrong-key",
+            Exit::Unsupported => "unsupported",
             Exit::Integrity => "integrity",
             Exit::Rollback => "rollback",
             Exit::Fork => "fork",
@@ -67,7 +70,7 @@ impl Exit {
     }
 
     /// Every code.
-    pub const ALL: [Exit; 14] = [
+    pub const ALL: [Exit; 15] = [
         Exit::Ok,
         Exit::Failed,
         Exit::Usage,
@@ -75,6 +78,7 @@ impl Exit {
         Exit::NotFound,
         Exit::Locked,
         Exit::WrongKey,
+        Exit::Unsupported,
         Exit::Integrity,
         Exit::Rollback,
         Exit::Fork,

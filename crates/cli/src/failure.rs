@@ -115,8 +115,8 @@ kinds! {
     BadHead => Integrity, "the repository was damaged or changed; restore it from a mirror, or publish into an empty one (which creates a new volume)";
     /// A file of the repository is damaged.
     Damaged => Integrity, "restore the repository from a mirror or publish the tree again; `bulla verify` lists the damaged files";
-    /// Written by a newer bulla.
-    Newer => Failed, "install a newer bulla; `bulla version` shows the version of this one";
+    /// Made by a later bulla.
+    Newer => Unsupported, "install a newer bulla; `bulla version` shows the version of this one";
     /// The disk is full, or a quota is used up.
     DiskFull => Failed, "free some space and run the same command again; existing data was not changed";
     /// The system denies the permission.

@@ -269,6 +269,7 @@ impl Blocks {
                     return Err(ReadError::Unavailable {
                         what: describe::<K>(handles),
                         cause: "no answer before the deadline".to_owned(),
+                        denied: Vec::new(),
                     });
                 }
             }

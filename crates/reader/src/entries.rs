@@ -34,13 +34,13 @@ pub(crate) async fn node(
     how: Fetch,
 ) -> Result<Arc<Node>, ReadError> {
     let node = blocks.get(&child.handle, Expect::Near, how).await?;
-    node.check(child).map_err(ReadError::Malformed)?;
+    node.check(child).map_err(ReadError::of_signed)?;
     Ok(node)
 }
 
 /// The inode that a directory entry holds or refers to.
 pub(crate) async fn entry(blocks: &Blocks, value: &[u8], how: Fetch) -> Result<Inode, ReadError> {
-    match Entry::decode(value).map_err(ReadError::Malformed)? {
+    match Entry::decode(value).map_err(ReadError::of_signed)? {
         Entry::Inode(inode) => Ok(inode),
         Entry::Block(handle) => blocks
             .get(&handle, Expect::Nothing, how)
@@ -68,7 +68,7 @@ pub(crate) async fn list(
                 Item::Child(next) => below.push(next),
                 Item::Entry(..) if entries.len() >= max => return Ok(entries),
                 Item::Entry(name, value) => {
-                    trust::inode::check_name(&name).map_err(ReadError::Malformed)?;
+                    trust::inode::check_name(&name).map_err(ReadError::of_signed)?;
                     entries.push((name, entry(blocks, &value, how).await?));
                 }
             }

@@ -20,6 +20,8 @@ pub enum ReadError {
         what: String,
         /// What each replica said.
         cause: String,
+        /// The replicas that answered that they do not have it.
+        denied: Vec<String>,
     },
     /// A replica gave a block that is not the signed one, and no other replica gave the right one.
     #[error("{place} gave a wrong answer for {what}: {why}")]
@@ -30,6 +32,14 @@ pub enum ReadError {
         what: String,
         /// Which check failed.
         why: Reject,
+    },
+    /// What the publisher signed, or how every replica serves it, is of a later bulla.
+    #[error("{what} needs a newer bulla: {cause}")]
+    Unsupported {
+        /// What was wanted, or which structure.
+        what: String,
+        /// What this build does not know.
+        cause: String,
     },
     /// The publisher signed something that breaks the rules of the trees.
     #[error("the published volume is malformed: {0}")]
@@ -51,6 +61,17 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// A block that matches its handle breaks a rule, or is of a later bulla.
+    pub fn of_signed(why: Reject) -> ReadError {
+        match why {
+            Reject::Unsupported { what, why } => ReadError::Unsupported {
+                what: what.to_owned(),
+                cause: why,
+            },
+            why => ReadError::Malformed(why),
+        }
+    }
+
     /// A tree refers to a block of one kind as one of another.
     pub(crate) fn other_kind() -> ReadError {
         let (what, why) = ("tree", "it refers to a block of another kind");
@@ -68,6 +89,7 @@ impl ReadError {
     pub fn class(&self) -> Option<Class> {
         match self {
             ReadError::Unavailable { .. } => Some(Class::Unavailable),
+            ReadError::Unsupported { .. } => Some(Class::Unsupported),
             ReadError::Integrity { .. } | ReadError::Malformed(_) => Some(Class::Integrity),
             ReadError::NotCached | ReadError::NotFound { .. } | ReadError::WrongKind { .. } => None,
         }

@@ -58,7 +58,7 @@ async fn extents_up_to(
             Child::Node { handle, len, level } => (handle, len, level),
         };
         let node = blocks.get(&handle, Expect::Nothing, how).await?;
-        node.check(level, len).map_err(ReadError::Malformed)?;
+        node.check(level, len).map_err(ReadError::of_signed)?;
         let from = offset.saturating_sub(start);
         let Some((first, at)) = node.seek(from) else {
             continue;

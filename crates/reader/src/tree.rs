@@ -55,7 +55,7 @@ impl Tree {
                 what: "root",
                 why: "the root is not a directory",
             };
-            return Err(ReadError::Malformed(why));
+            return Err(ReadError::of_signed(why));
         }
         Ok(Tree { prefetcher, root })
     }
@@ -158,7 +158,7 @@ impl Tree {
                     .read_array(root, 0, root.len as usize, how)
                     .await?
                     .concat();
-                decode_xattrs(&bytes).map_err(ReadError::Malformed)
+                decode_xattrs(&bytes).map_err(ReadError::of_signed)
             }
         }
     }

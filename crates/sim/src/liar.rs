@@ -29,8 +29,12 @@ pub enum Lie {
     Truncate,
     /// Denies every block.
     DenyBlocks,
+    /// No lie: it gives its head, and then no block answers.
+    FailBlocks,
     /// Denies the volume.
     DenyVolume,
+    /// No lie: it speaks a later protocol, so that nothing can be asked of it.
+    LaterProtocol,
     /// Never answers.
     Stall,
     /// Answers each question after this long.
@@ -80,6 +84,13 @@ impl<R: Replica> Liar<R> {
 
     fn lie(&self) -> Lie {
         self.lie.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn later(&self) -> StoreError {
+        StoreError::Unsupported {
+            place: self.place.clone(),
+            why: "protocol 7".to_owned(),
+        }
     }
 
     fn spoil(&self, lie: &Lie, records: Vec<Record>) -> Vec<Record> {
@@ -137,11 +148,18 @@ impl<R: Replica> BlockStore for Liar<R> {
                 Lie::Stall => std::future::pending::<()>().await,
                 Lie::Slow(time) => tokio::time::sleep(*time).await,
                 Lie::DenyBlocks => return Ok(Vec::new()),
+                Lie::FailBlocks => {
+                    return Err(StoreError::Unavailable {
+                        place: self.place.clone(),
+                        cause: "connection reset".to_owned(),
+                    });
+                }
                 Lie::DenyVolume => {
                     return Err(StoreError::NoVolume {
                         place: self.place.clone(),
                     });
                 }
+                Lie::LaterProtocol => return Err(self.later()),
                 _ => {}
             }
             let records = self.honest.get_many(want, around).await?;
@@ -158,6 +176,7 @@ impl<R: Replica> Replica for Liar<R> {
                 Lie::DenyVolume => Err(StoreError::NoVolume {
                     place: self.place.clone(),
                 }),
+                Lie::LaterProtocol => Err(self.later()),
                 Lie::Head(head) => Ok(head),
                 Lie::Slow(time) => {
                     tokio::time::sleep(time).await;

@@ -24,6 +24,14 @@ pub enum StoreError {
         /// Which rule it broke.
         why: Reject,
     },
+    /// The place speaks a later protocol, or keeps a later format. It is not to blame.
+    #[error("{place} needs a newer bulla: {why}")]
+    Unsupported {
+        /// The place's name.
+        place: String,
+        /// What this build does not know.
+        why: String,
+    },
     /// The place does not have this volume.
     #[error("{place} does not have this volume")]
     NoVolume {
@@ -63,7 +71,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The repository has a format that this build does not know.
-    #[error("{} has format {found}, which this bulla does not know", path.display())]
+    #[error("{} needs a newer bulla: its format is {found}", path.display())]
     Format {
         /// The repository.
         path: PathBuf,

@@ -72,6 +72,11 @@ pub enum Fault {
         /// What happened.
         cause: String,
     },
+    /// It needs a newer bulla.
+    Unsupported {
+        /// What it said, with its name.
+        cause: String,
+    },
     /// It denied some of the blocks.
     Denied {
         /// The mirror.
@@ -123,7 +128,6 @@ struct MirrorState {
     refused: Option<String>,
     /// Requests under way, by ticket.
     outstanding: BTreeMap<u64, Sent>,
-    tickets: u64,
 }
 
 /// When a request was sent, and when its answer becomes slow and overdue.
@@ -135,7 +139,7 @@ struct Sent {
 }
 
 impl MirrorState {
-    fn sent(&mut self, blocks: usize) -> (u64, Sent) {
+    fn sent(&mut self, ticket: u64, blocks: usize) -> Sent {
         let at = Instant::now();
         let sent = Sent {
             at,
@@ -143,9 +147,8 @@ impl MirrorState {
             overdue: at + self.score.overdue_after(blocks),
         };
         self.counts.requests += 1;
-        self.tickets += 1;
-        self.outstanding.insert(self.tickets, sent);
-        (self.tickets, sent)
+        self.outstanding.insert(ticket, sent);
+        sent
     }
 
     /// How long the oldest slow request has been waiting.
@@ -158,6 +161,8 @@ impl MirrorState {
 
 struct Mirror {
     replica: Arc<dyn Replica>,
+    /// The last ticket of a request to any of the mirrors: no two requests share one.
+    tickets: Arc<AtomicU64>,
     behind: AtomicBool,
     state: Mutex<MirrorState>,
 }
@@ -169,6 +174,12 @@ impl Mirror {
 
     fn place(&self) -> &str {
         self.replica.place()
+    }
+
+    /// Notes a request for `blocks`; returns its ticket.
+    fn sent(&self, blocks: usize) -> (u64, Sent) {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        (ticket, self.state().sent(ticket, blocks))
     }
 
     /// Sort key of a ready mirror: first whether it is behind, then the expected time, which is at
@@ -190,6 +201,7 @@ impl Mirror {
         match cause {
             Cause::Outage | Cause::Stall => state.counts.failures += 1,
             Cause::Lie => state.counts.wrong += 1,
+            Cause::Newer => {}
         }
         state.breaker.bad(cause, Instant::now());
         state.last_fault = Some(words);
@@ -223,9 +235,12 @@ struct Order {
 impl Mirrors {
     /// Mirrors, in the order in which they are asked while nothing is known about them.
     pub fn new(replicas: Vec<Arc<dyn Replica>>) -> Mirrors {
+        // 0 is the ticket of no request.
+        let tickets = Arc::new(AtomicU64::new(1));
         let mirror = |replica| {
             Arc::new(Mirror {
                 replica,
+                tickets: Arc::clone(&tickets),
                 behind: AtomicBool::new(false),
                 state: Mutex::default(),
             })
@@ -289,6 +304,13 @@ impl Mirrors {
     pub fn record_lie(&self, index: usize, words: String) {
         if let Some(mirror) = self.mirrors.get(index) {
             mirror.faulty(Cause::Lie, words);
+        }
+    }
+
+    /// Records that the `index`th mirror needs a newer bulla. It is set aside without blame.
+    pub fn record_unsupported(&self, index: usize, words: String) {
+        if let Some(mirror) = self.mirrors.get(index) {
+            mirror.faulty(Cause::Newer, words);
         }
     }
 
@@ -407,6 +429,9 @@ impl Mirrors {
                 None => ready.push((mirror.rank(&state, now), mirror)),
                 // Wrong answers are detected, so such a mirror is better than none.
                 Some((_, Cause::Lie)) => liars.push(mirror),
+                Some((_, Cause::Newer)) => order.out.push(Fault::Unsupported {
+                    cause: state.last_fault.clone().unwrap_or_default(),
+                }),
                 Some((left, _)) => {
                     let fault = state.last_fault.as_deref().unwrap_or("it failed recently");
                     order.out.push(Fault::Failed {

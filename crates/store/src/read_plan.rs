@@ -4,7 +4,7 @@
 //! index; nothing is unpacked or hashed.
 
 use bytes::Bytes;
-use trust::{Handle, Record};
+use trust::{Handle, Record, Reject};
 
 use crate::index::Location;
 
@@ -153,6 +153,8 @@ impl Group<'_> {
             let mut record = bytes.slice(from.min(bytes.len())..to.min(bytes.len()));
             match Record::take(&mut record) {
                 Ok(Some(r)) if r.handle == wanted.handle && record.is_empty() => out.add(from, to),
+                // Kept in a form of a later bulla: as if it were not here.
+                Err(Reject::UnknownFrame(_)) if record.is_empty() => {}
                 _ => return Err(wanted.at.offset),
             }
         }
@@ -162,7 +164,16 @@ impl Group<'_> {
         {
             let mut at = self.needed_bytes();
             let mut rest = bytes.slice(at.min(bytes.len())..);
-            while let Ok(Some(record)) = Record::take(&mut rest) {
+            loop {
+                let before = rest.len();
+                let record = match Record::take(&mut rest) {
+                    Ok(Some(record)) => record,
+                    Err(Reject::UnknownFrame(_)) => {
+                        at += before - rest.len();
+                        continue;
+                    }
+                    Ok(None) | Err(_) => break,
+                };
                 let next = at + record.len();
                 if !plan.wants(&record, self.start + at as u64, &first.at) {
                     extra.add(at, next);

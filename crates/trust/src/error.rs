@@ -26,6 +26,10 @@ pub enum Reject {
     /// A frame or record that no honest store keeps.
     #[error("malformed frame: {0}")]
     BadFrame(&'static str),
+    /// A frame of a kind or codec that this build does not know. Nothing proves that the block is really
+    /// kept so: another replica may have it in a form that this build knows.
+    #[error("a frame that this bulla cannot unpack: {0}")]
+    UnknownFrame(&'static str),
     /// Bytes that are not the canonical encoding of anything.
     #[error("malformed {what}: {why}")]
     Malformed {
@@ -114,6 +118,8 @@ pub enum Reject {
 pub enum Class {
     /// No answer, or an answer that decides nothing.
     Unavailable,
+    /// Made by a later bulla, in a form that this one does not know. Nobody is to blame.
+    Unsupported,
     /// The statement is too old to be believed.
     Expired,
     /// Bytes differ from what was signed.
@@ -141,7 +147,7 @@ impl Reject {
     }
 
     /// Whether the rejected block matches its handle all the same. Then every honest replica gives the same
-    /// bytes, and the publisher is at fault.
+    /// bytes: the publisher is at fault, or uses a later bulla.
     pub fn is_publishers_fault(&self) -> bool {
         matches!(self, Reject::BadTree { .. } | Reject::Unsupported { .. })
     }
@@ -155,7 +161,8 @@ impl Reject {
             | Reject::NotYetValid { .. }
             | Reject::Superseded(_)
             | Reject::Revoked { .. } => Class::Expired,
-            Reject::NotPinned(_) | Reject::Unproved => Class::Unavailable,
+            Reject::NotPinned(_) | Reject::Unproved | Reject::UnknownFrame(_) => Class::Unavailable,
+            Reject::Unsupported { .. } => Class::Unsupported,
             Reject::WrongBlock
             | Reject::WrongKind { .. }
             | Reject::BadFrame(_)
@@ -164,8 +171,7 @@ impl Reject {
             | Reject::NotSigned(_)
             | Reject::StrayPolicy(_)
             | Reject::WrongVolume
-            | Reject::BadHistory(_)
-            | Reject::Unsupported { .. } => Class::Integrity,
+            | Reject::BadHistory(_) => Class::Integrity,
         }
     }
 }
@@ -182,11 +188,17 @@ mod tests {
     fn evidence_of_an_attack_is_graver_than_an_outage() {
         let order = [
             Class::Unavailable,
+            Class::Unsupported,
             Class::Expired,
             Class::Integrity,
             Class::Rollback,
             Class::Fork,
         ];
         assert!(order.is_sorted_by(|a, b| a < b));
+        let later = Reject::Unsupported {
+            what: "x",
+            why: "format 9".into(),
+        };
+        assert_eq!(later.class(), Class::Unsupported);
     }
 }

@@ -37,13 +37,14 @@ impl Frame {
     /// Takes bytes that claim to be a frame.
     ///
     /// # Errors
-    /// [`Reject::BadFrame`] when the header, the codec or a length is impossible.
+    /// [`Reject::BadFrame`] when the header or a length is impossible, [`Reject::UnknownFrame`] for a kind
+    /// or codec of a later bulla.
     pub fn parse(bytes: Bytes) -> Result<Frame, Reject> {
         let [kind, codec, len @ ..] = bytes.first_chunk::<HEADER_BYTES>().ok_or(short())?;
         let plain = u32::from_le_bytes(*len) as usize;
         let payload = bytes.len() - HEADER_BYTES;
         if Kind::from_byte(*kind).is_none() {
-            return Err(Reject::BadFrame("unknown kind"));
+            return Err(Reject::UnknownFrame("its kind is not known"));
         }
         if plain > MAX_BLOCK_BYTES {
             return Err(Reject::BadFrame("plaintext over 1 MiB"));
@@ -52,7 +53,7 @@ impl Frame {
             RAW if payload == plain => {}
             ZSTD if payload < plain => {}
             RAW | ZSTD => return Err(Reject::BadFrame("payload length does not fit the codec")),
-            _ => return Err(Reject::BadFrame("unknown codec")),
+            _ => return Err(Reject::UnknownFrame("its codec is not known")),
         }
         Ok(Frame { bytes })
     }
@@ -292,17 +293,19 @@ mod tests {
             let mut bytes = vec![kind, codec];
             bytes.extend_from_slice(&(plain as u32).to_le_bytes());
             bytes.resize(HEADER_BYTES + payload, 0);
-            Frame::parse(bytes.into()).is_ok()
+            Frame::parse(bytes.into()).map(drop)
         };
+        let impossible = |parsed| matches!(parsed, Err(Reject::BadFrame(_)));
+        let unknown = |parsed| matches!(parsed, Err(Reject::UnknownFrame(_)));
         let data = Kind::Data as u8;
-        assert!(parses(data, RAW, 9, 9));
-        assert!(parses(data, ZSTD, MAX_BLOCK_BYTES, 8));
-        assert!(!parses(0xee, RAW, 9, 9));
-        assert!(!parses(data, 2, 9, 9));
-        assert!(!parses(data, RAW, 9, 8));
-        assert!(!parses(data, RAW, 9, 10));
-        assert!(!parses(data, ZSTD, 9, 9));
-        assert!(!parses(data, ZSTD, MAX_BLOCK_BYTES + 1, 8));
+        assert_eq!(parses(data, RAW, 9, 9), Ok(()));
+        assert_eq!(parses(data, ZSTD, MAX_BLOCK_BYTES, 8), Ok(()));
+        assert!(unknown(parses(0xee, RAW, 9, 9)));
+        assert!(unknown(parses(data, 2, 9, 9)));
+        assert!(impossible(parses(data, RAW, 9, 8)));
+        assert!(impossible(parses(data, RAW, 9, 10)));
+        assert!(impossible(parses(data, ZSTD, 9, 9)));
+        assert!(impossible(parses(data, ZSTD, MAX_BLOCK_BYTES + 1, 8)));
     }
 
     #[test]

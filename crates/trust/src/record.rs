@@ -51,7 +51,8 @@ impl Record {
     /// Returns `None`, leaving `bytes` unchanged, when they end before the record does.
     ///
     /// # Errors
-    /// [`Reject::BadFrame`] when no record begins with these bytes.
+    /// [`Reject::BadFrame`] when no record begins with these bytes; [`Reject::UnknownFrame`] when one does
+    /// whose frame is of a later bulla. That one is split off, so the caller can go on with the next.
     pub fn take(bytes: &mut Bytes) -> Result<Option<Record>, Reject> {
         let Some(header) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
             return Ok(None);
@@ -112,6 +113,27 @@ mod tests {
             let header = [&[7; 32][..], &(len as u32).to_le_bytes()].concat();
             let taken = Record::take(&mut Bytes::from(header));
             assert_eq!(taken.is_ok(), possible, "{len}: {taken:?}");
+        }
+    }
+
+    #[test]
+    fn record_of_a_later_bulla_is_split_off() {
+        let frame = Packer::new().pack(Kind::Data, b"known").unwrap();
+        let handle = Handle::from_bytes([1; 32]);
+        let mut known = BytesMut::new();
+        Record { handle, frame }.put(&mut known);
+        for at in [RECORD_HEADER_BYTES, RECORD_HEADER_BYTES + 1] {
+            let mut bytes = known.to_vec();
+            bytes[at] = 0xee;
+            bytes.extend_from_slice(&known);
+            let mut bytes = Bytes::from(bytes);
+            let unknown = Record::take(&mut bytes);
+            assert!(
+                matches!(unknown, Err(Reject::UnknownFrame(_))),
+                "{unknown:?}"
+            );
+            assert!(Record::take(&mut bytes).unwrap().is_some());
+            assert!(bytes.is_empty());
         }
     }
 }

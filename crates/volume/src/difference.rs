@@ -44,7 +44,7 @@ pub async fn difference<E: From<ReadError>>(
             let nodes = new.blocks().get_many(&wants, how()).await?;
             for (handle, node) in wants.iter().zip(nodes) {
                 let supplied = diff.supply_node(handle, &node);
-                supplied.map_err(ReadError::Malformed)?;
+                supplied.map_err(ReadError::of_signed)?;
             }
             while let Some(found) = diff.next_change() {
                 let path = joined(&pair.path, &found.key);
@@ -107,7 +107,7 @@ async fn inode(
     let Some(value) = value else {
         return Ok(None);
     };
-    match Entry::decode(value).map_err(ReadError::Malformed)? {
+    match Entry::decode(value).map_err(ReadError::of_signed)? {
         Entry::Inode(inode) => Ok(Some(inode)),
         Entry::Block(handle) => {
             let inode = snapshot.blocks().get(&handle, Expect::Nothing, how).await?;

@@ -57,9 +57,14 @@ impl VolumeError {
                 why: why.clone(),
             }
             .into(),
-            StoreError::NoVolume { .. }
-            | StoreError::NoRepository { .. }
-            | StoreError::Format { .. } => VolumeError::Place(error.to_string()),
+            StoreError::Unsupported { .. } | StoreError::Format { .. } => ReadError::Unsupported {
+                what: what.into(),
+                cause: error.to_string(),
+            }
+            .into(),
+            StoreError::NoVolume { .. } | StoreError::NoRepository { .. } => {
+                VolumeError::Place(error.to_string())
+            }
             _ => VolumeError::unavailable(what, error.to_string()),
         }
     }
@@ -67,12 +72,18 @@ impl VolumeError {
     /// No replica answered about `what`.
     pub fn unavailable(what: impl Into<String>, cause: impl Into<String>) -> VolumeError {
         let (what, cause) = (what.into(), cause.into());
-        ReadError::Unavailable { what, cause }.into()
+        let denied = Vec::new();
+        ReadError::Unavailable {
+            what,
+            cause,
+            denied,
+        }
+        .into()
     }
 }
 
 /// The error to report when every replica failed: evidence beats outage (fork, rollback, integrity, expired,
-/// unavailable).
+/// unsupported, unavailable).
 pub fn gravest(errors: Vec<VolumeError>) -> VolumeError {
     errors
         .into_iter()

@@ -259,7 +259,7 @@ impl Work {
                 // The reader has checked names already. Checked again, because a bad one leaves the target.
                 check_name(&name).map_err(|why| ExtractError::Read {
                     path: shown(&frame.path),
-                    why: ReadError::Malformed(why),
+                    why: ReadError::of_signed(why),
                 })?;
                 return Ok(Some((name, inode)));
             }

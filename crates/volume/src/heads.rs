@@ -267,7 +267,9 @@ impl HeadRound<'_> {
                 (_, Class::Fork) if why.is_unsettled_fork() => {}
                 (mirror, _) => self.blame(mirror, &why),
             }
-            if nobody || !is_old(&why) {
+            if why.class() == Class::Unsupported {
+                tracing::warn!(replica = %told.place, %why, "a head of a later bulla");
+            } else if nobody || !is_old(&why) {
                 tracing::error!(replica = %told.place, %why, "head refused");
             }
             let place = told.place;
@@ -311,8 +313,13 @@ impl HeadRound<'_> {
     }
 
     fn blame(&self, mirror: Option<usize>, why: &Reject) {
-        if let Some(mirror) = mirror {
-            self.mirrors.record_lie(mirror, format!("head: {why}"));
+        let words = format!("head: {why}");
+        match mirror {
+            Some(mirror) if why.class() == Class::Unsupported => {
+                self.mirrors.record_unsupported(mirror, words);
+            }
+            Some(mirror) => self.mirrors.record_lie(mirror, words),
+            None => {}
         }
     }
 

@@ -117,7 +117,7 @@ impl Search<'_> {
             let snapshot = match self.open_offer(&offer, old, until).await {
                 Ok(snapshot) => snapshot,
                 Err(error) => {
-                    self.withheld(same, &error);
+                    self.not_fetched(same, &error);
                     errors.push(error);
                     continue;
                 }
@@ -153,19 +153,29 @@ impl Search<'_> {
         }
     }
 
-    /// Logs that replicas do not give the version that they announce.
-    fn withheld(&self, tellers: &[VerifiedHead], error: &VolumeError) {
+    /// Logs that a version cannot be fetched. Withholding is what a replica that announces it does itself: it
+    /// denies the blocks. (A wrong block is noted where it is found.) An outage of the replica, or a fault of
+    /// another one, is no withholding.
+    fn not_fetched(&self, tellers: &[VerifiedHead], error: &VolumeError) {
         for teller in tellers {
             let (replica, version) = (&teller.place, teller.offer.record.version);
-            if matches!(error, VolumeError::Read(ReadError::Malformed(_))) {
-                // The publisher signed it: no replica is to blame.
-                tracing::error!(%replica, version, %error, "announces a version that is malformed");
-                continue;
-            }
-            tracing::error!(%replica, version, %error, "announces a version and withholds it");
-            if let Some(mirror) = teller.mirror {
-                let words = format!("withholds version {version}");
-                self.round.mirrors.record_lie(mirror, words);
+            match error {
+                VolumeError::Read(ReadError::Malformed(_) | ReadError::Unsupported { .. }) => {
+                    // The publisher signed it: no replica is to blame.
+                    tracing::error!(%replica, version, %error, "announces a version that cannot be read");
+                }
+                VolumeError::Read(ReadError::Unavailable { denied, .. })
+                    if denied.contains(replica) =>
+                {
+                    tracing::error!(%replica, version, %error, "announces a version and withholds it");
+                    if let Some(mirror) = teller.mirror {
+                        let words = format!("withholds version {version}");
+                        self.round.mirrors.record_lie(mirror, words);
+                    }
+                }
+                _ => {
+                    tracing::warn!(%replica, version, %error, "announces a version that cannot be fetched");
+                }
             }
         }
     }

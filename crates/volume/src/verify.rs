@@ -133,7 +133,7 @@ pub async fn verify(
             what: "volume",
             why: "it does not hold as much as its publisher signed",
         };
-        report.damaged(Bytes::new(), ReadError::Malformed(why));
+        report.damaged(Bytes::new(), ReadError::of_signed(why));
     }
     Ok(report)
 }
@@ -241,7 +241,7 @@ impl Walk<'_> {
                     what: "directory",
                     why: "nested too deeply",
                 };
-                self.report.damaged(path, ReadError::Malformed(why));
+                self.report.damaged(path, ReadError::of_signed(why));
             } else {
                 stack.push(Frame::new(path, inode));
             }
@@ -340,7 +340,7 @@ impl Walk<'_> {
                     let node = blocks
                         .get::<ArrayNode>(&handle, Expect::Nothing, self.how())
                         .await?;
-                    node.check(level, len).map_err(ReadError::Malformed)?;
+                    node.check(level, len).map_err(ReadError::of_signed)?;
                     stack.extend(node.children());
                 }
             }
@@ -389,6 +389,7 @@ impl Walk<'_> {
                 let why = ReadError::Unavailable {
                     what,
                     cause: died.to_string(),
+                    denied: Vec::new(),
                 };
                 self.report.damaged(Bytes::new(), why);
             }

@@ -20,6 +20,8 @@ pub const HELLO_BYTES: usize = 8;
 pub const HEADER_BYTES: usize = 9;
 /// Largest body of a request of any service, bytes.
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
+/// Largest body of a request that is reserved for later services, bytes.
+pub const MAX_RESERVED_REQUEST_BYTES: usize = 4 << 20;
 /// Largest body of an answer of any service, bytes.
 pub const MAX_ANSWER_BYTES: usize = 4 << 20;
 
@@ -27,6 +29,22 @@ const MAGIC: &[u8; 5] = b"bulla";
 
 /// The hello of the protocol between readers and mirrors, without flags.
 pub const HELLO: [u8; HELLO_BYTES] = hello(PROTOCOL);
+
+/// Flags of the hello that mean an incompatible feature. A peer that does not know one of them must not
+/// go on; the other flags announce features that may be ignored.
+pub const INCOMPATIBLE_FLAGS: u16 = 0xff00;
+/// The incompatible features that this build knows.
+const KNOWN_INCOMPATIBLE_FLAGS: u16 = 0;
+
+/// Largest body of a request of an unknown type, bytes; `None` for a type that is no request. A server
+/// skips the body and goes on, so that a client can try a request of a later protocol.
+pub const fn unknown_request_bytes(kind: u8) -> Option<usize> {
+    match kind {
+        0x10..=0x2f => Some(MAX_RESERVED_REQUEST_BYTES),
+        0..0x80 => Some(MAX_REQUEST_BYTES),
+        _ => None,
+    }
+}
 
 /// The hello that both ends of a protocol send; no flags are defined yet.
 pub const fn hello(protocol: u8) -> [u8; HELLO_BYTES] {
@@ -42,12 +60,11 @@ fn bad(why: &'static str) -> Reject {
 
 /// Checks that the peer's hello is of `protocol`, and returns its flags.
 ///
-/// A flag announces a feature and demands nothing, so the caller ignores flags that it does not
-/// know.
+/// The caller ignores compatible flags that it does not know.
 ///
 /// # Errors
 /// [`Reject::Malformed`] when the bytes are not a hello, [`Reject::Unsupported`] when the peer
-/// speaks another bulla protocol.
+/// speaks another bulla protocol, or sets an unknown flag of [`INCOMPATIBLE_FLAGS`].
 pub fn check_hello(hello: &[u8; HELLO_BYTES], protocol: u8) -> Result<u16, Reject> {
     let [m @ .., peer, low, high] = hello;
     if m != MAGIC {
@@ -62,7 +79,15 @@ pub fn check_hello(hello: &[u8; HELLO_BYTES], protocol: u8) -> Result<u16, Rejec
             why: format!("the peer speaks protocol {peer}"),
         });
     }
-    Ok(u16::from_le_bytes([*low, *high]))
+    let flags = u16::from_le_bytes([*low, *high]);
+    let unknown = flags & INCOMPATIBLE_FLAGS & !KNOWN_INCOMPATIBLE_FLAGS;
+    if unknown != 0 {
+        return Err(Reject::Unsupported {
+            what: "protocol",
+            why: format!("the peer demands features {unknown:#06x}"),
+        });
+    }
+    Ok(flags)
 }
 
 /// The header before a body.
@@ -143,7 +168,12 @@ mod tests {
     #[test]
     fn hello_of_another_protocol_is_refused() {
         assert_eq!(check_hello(&HELLO, PROTOCOL), Ok(0));
-        assert_eq!(check_hello(b"bulla\0\x01\x80", PROTOCOL), Ok(0x8001));
+        assert_eq!(check_hello(b"bulla\0\x81\x00", PROTOCOL), Ok(0x0081));
+        for high in 0..8 {
+            let demanding = [b'b', b'u', b'l', b'l', b'a', PROTOCOL, 1, 1 << high];
+            let refused = check_hello(&demanding, PROTOCOL);
+            assert!(matches!(refused, Err(Reject::Unsupported { .. })), "{high}");
+        }
         assert!(matches!(
             check_hello(b"bulla\x01\0\0", PROTOCOL),
             Err(Reject::Unsupported { .. })
@@ -151,6 +181,18 @@ mod tests {
         assert_eq!(check_hello(&hello(7), 7), Ok(0));
         assert!(check_hello(&hello(7), PROTOCOL).is_err());
         assert!(check_hello(b"HTTP/1.1", PROTOCOL).is_err());
+    }
+
+    #[test]
+    fn requests_of_later_services_have_limits_of_their_own() {
+        for kind in 0..=255u8 {
+            let expected = match kind {
+                0x10..=0x2f => Some(4 << 20),
+                0x80.. => None,
+                _ => Some(64 << 10),
+            };
+            assert_eq!(unknown_request_bytes(kind), expected, "{kind:#x}");
+        }
     }
 
     #[test]

@@ -39,9 +39,10 @@ pub mod kind {
     pub const HEAD: u8 = 0x81;
     /// Part of the answer to *get data*, or records before a head: whole records, back to back.
     pub const RECORDS: u8 = 0x82;
-    /// End of the answer to *get data*: the server denies each handle whose record has not come.
+    /// End of the answer to *get data*: the server denies each handle whose record has not come. End
+    /// of the answer to *get range*: a range that is shorter than asked ends at the object's end.
     pub const DONE: u8 = 0x83;
-    /// Answer to *get range*: the bytes; fewer than asked at the object's end.
+    /// Part of the answer to *get range*: the next bytes, at least one.
     pub const RANGE: u8 = 0x84;
     /// Answer to any request that the server refuses.
     pub use crate::refusal::ERROR;

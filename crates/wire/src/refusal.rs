@@ -29,6 +29,9 @@ impl ErrorCode {
     pub const BUSY: ErrorCode = ErrorCode(5);
     /// The server stops.
     pub const STOPPING: ErrorCode = ErrorCode(6);
+    /// The server does not know this type of request; the connection stays. With request id 0: it does
+    /// not speak the client's protocol, or does not know an incompatible flag, and closes.
+    pub const UNSUPPORTED: ErrorCode = ErrorCode(7);
 }
 
 /// The answer of a server that refuses a request.

@@ -30,7 +30,7 @@ use crate::mirror::{
     MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, check_path, put_get_data,
 };
 use crate::object::ObjectName;
-use crate::refusal::Refusal;
+use crate::refusal::{ErrorCode, Refusal};
 use collect::{Answer, Ask};
 use link::{Failure, Link, Patience};
 use pushed::PushedRecords;
@@ -100,7 +100,7 @@ struct State {
     link: Option<Arc<Link>>,
     failures: u32,
     /// No attempt before this time, and why.
-    pause: Option<(Instant, String)>,
+    pause: Option<(Instant, Failure)>,
 }
 
 impl RemoteStore {
@@ -207,11 +207,8 @@ impl RemoteStore {
             return Ok((link, false));
         }
         if dial.is_none() {
-            if let Some((until, why)) = &self.state().pause
-                && let Some(left) = until.checked_duration_since(Instant::now())
-            {
-                let text = format!("{why}; next attempt in {:.1} s", left.as_secs_f32());
-                return Err(Failure::Stalled(text));
+            if let Some(failure) = self.paused() {
+                return Err(failure);
             }
             let attempt = connect(self.address.clone(), self.options.clone());
             *dial = Some(tokio::spawn(attempt));
@@ -230,8 +227,9 @@ impl RemoteStore {
                 Ok((link, true))
             }
             Ok(Err(why)) => {
-                self.pause(&mut state, why.clone());
-                Err(Failure::Stalled(why))
+                let failure = Failure::Stalled(why);
+                self.pause(&mut state, failure.clone());
+                Err(failure)
             }
             Err(e) => Err(Failure::Closed(e.to_string())),
         }
@@ -257,20 +255,35 @@ impl RemoteStore {
                 if good {
                     state.failures = 0;
                 }
-                let why = self.error(failure).to_string();
-                self.pause(&mut state, why);
+                self.pause(&mut state, failure);
             }
         }
         None
     }
 
-    fn pause(&self, state: &mut State, why: String) {
+    /// Why no attempt is made yet.
+    fn paused(&self) -> Option<Failure> {
+        let state = self.state();
+        let (until, failure) = state.pause.as_ref()?;
+        let left = until.checked_duration_since(Instant::now())?;
+        if failure.is_unsupported() {
+            return Some(failure.clone());
+        }
+        let why = match failure {
+            Failure::Closed(why) | Failure::Stalled(why) => why.clone(),
+            failure => self.error(failure.clone()).to_string(),
+        };
+        let text = format!("{why}; next attempt in {:.1} s", left.as_secs_f32());
+        Some(Failure::Stalled(text))
+    }
+
+    fn pause(&self, state: &mut State, failure: Failure) {
         let pause = FIRST_PAUSE
             .saturating_mul(1 << state.failures.min(16))
             .min(self.options.max_pause);
         state.failures = state.failures.saturating_add(1);
-        tracing::debug!(place = %self.place, %why, pause_ms = pause.as_millis() as u64, "will connect again");
-        state.pause = Some((Instant::now() + pause, why));
+        tracing::debug!(place = %self.place, ?failure, pause_ms = pause.as_millis() as u64, "will connect again");
+        state.pause = Some((Instant::now() + pause, failure));
     }
 
     fn error(&self, failure: Failure) -> StoreError {
@@ -285,9 +298,15 @@ impl RemoteStore {
                 cause: "it does not speak bulla; write http:// for the HTTP port of a mirror"
                     .to_owned(),
             },
+            // A server of a later bulla is not an attack either.
+            Failure::Bad(Reject::Unsupported { why, .. }) => StoreError::Unsupported { place, why },
             Failure::Bad(why) => StoreError::BadAnswer { place, why },
             Failure::Refused(refusal) => match refusal.code {
                 NO_VOLUME => StoreError::NoVolume { place },
+                ErrorCode::UNSUPPORTED => StoreError::Unsupported {
+                    place,
+                    why: format!("the server says: {}", refusal.text),
+                },
                 _ => StoreError::Unavailable {
                     place,
                     cause: format!("the server says: {}", refusal.text),

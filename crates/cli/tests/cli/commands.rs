@@ -441,6 +441,15 @@ fn every_failure_ends_its_json_with_a_result() {
     std::fs::write(home.path("bad.toml"), "x = 1\n").unwrap();
     let none = source.replace("repo", "none");
     let gone = format!("{}@bulla://127.0.0.1:1", source.split('@').next().unwrap());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let later = format!("{}@bulla://{address}", source.split('@').next().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // A server of a later protocol. Whether the client still listens is not its concern.
+            let _ = std::io::Write::write_all(&mut stream.unwrap(), b"bulla\x09\0\0");
+        }
+    });
     for (code, kind, words) in [
         (2, "usage", &["frobnicate"][..]),
         (2, "usage", &["ls"]),
@@ -470,6 +479,7 @@ fn every_failure_ends_its_json_with_a_result() {
         (10, "not-found", &["serve", "none"]),
         (10, "not-found", &["man", "--out", "/proc/none"]),
         (12, "wrong-key", &["key", "show", "tree"]),
+        (13, "unsupported", &["ls", &later, "--deadline", "9s"]),
         (30, "unavailable", &["ls", &none]),
         (30, "unavailable", &["ls", &gone, "--deadline", "2s"]),
         (31, "mount", &["mount", &source, "none"]),

@@ -69,6 +69,9 @@ impl Failure {
             Some(Class::Unavailable) => {
                 tracing::warn!(operation, path = path(), %error, "not available");
             }
+            Some(Class::Unsupported) => {
+                tracing::warn!(operation, path = path(), %error, "of a later bulla");
+            }
             // `freshness` logs the expiry once, when it happens.
             Some(Class::Expired) => tracing::debug!(operation, path = path(), %error),
             None => tracing::debug!(operation, path = path(), %error),
@@ -89,6 +92,7 @@ mod tests {
         let unavailable = ReadError::Unavailable {
             what: "x".into(),
             cause: "none answers".into(),
+            denied: Vec::new(),
         };
         assert_eq!(of(unavailable), Errno::EIO);
         assert_eq!(of(VolumeError::Expired { until: 1 }), Errno::EIO);

@@ -13,6 +13,7 @@ use crate::published::failure::Failure;
 #[derive(Debug, Default)]
 pub struct Faults {
     unavailable: AtomicU64,
+    unsupported: AtomicU64,
     expired: AtomicU64,
     integrity: AtomicU64,
     rollback: AtomicU64,
@@ -31,6 +32,7 @@ impl Faults {
         };
         let counter = match (error.class(), error) {
             (Some(Class::Unavailable), _) => &self.unavailable,
+            (Some(Class::Unsupported), _) => &self.unsupported,
             (Some(Class::Expired), _) => &self.expired,
             (Some(Class::Integrity), _) => &self.integrity,
             (Some(Class::Rollback), _) => &self.rollback,
@@ -61,6 +63,7 @@ impl Faults {
     pub(crate) fn errors(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("unavailable", load(&self.unavailable)),
+            ("unsupported", load(&self.unsupported)),
             ("expired", load(&self.expired)),
             ("integrity", load(&self.integrity)),
             ("rollback", load(&self.rollback)),

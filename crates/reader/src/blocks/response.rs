@@ -77,15 +77,22 @@ impl<K: Decode> Response<K> {
         let mut got = self.got();
         let of_fault = |fault: &Fault| match fault {
             Fault::Wrong { place, why } => Some((place.clone(), why.clone())),
-            Fault::Failed { .. } | Fault::Denied { .. } => None,
+            Fault::Failed { .. } | Fault::Unsupported { .. } | Fault::Denied { .. } => None,
         };
         let wrong = got.wrong.take();
         if let Some((place, why)) = wrong.or_else(|| faults.iter().find_map(of_fault)) {
             return ReadError::Integrity { place, what, why };
         }
+        let newer = faults.iter().find_map(|fault| match fault {
+            Fault::Unsupported { cause, .. } => Some(cause.clone()),
+            Fault::Wrong { .. } | Fault::Failed { .. } | Fault::Denied { .. } => None,
+        });
+        if let Some(cause) = newer {
+            return ReadError::Unsupported { what, cause };
+        }
         let failed = faults.iter().filter_map(|fault| match fault {
             Fault::Failed { cause, .. } => Some(cause.clone()),
-            Fault::Wrong { .. } | Fault::Denied { .. } => None,
+            Fault::Wrong { .. } | Fault::Unsupported { .. } | Fault::Denied { .. } => None,
         });
         let mut told: Vec<String> = failed.collect();
         if told.is_empty() {
@@ -93,14 +100,22 @@ impl<K: Decode> Response<K> {
                 Fault::Denied { place, blocks } => {
                     Some(format!("{place} does not have {blocks} of the blocks"))
                 }
-                Fault::Wrong { .. } | Fault::Failed { .. } => None,
+                Fault::Wrong { .. } | Fault::Failed { .. } | Fault::Unsupported { .. } => None,
             }));
         }
         if told.is_empty() {
             told.push("no answer before the deadline".to_owned());
         }
         let cause = told.join("; ");
-        ReadError::Unavailable { what, cause }
+        let denied = faults.iter().filter_map(|fault| match fault {
+            Fault::Denied { place, .. } => Some(place.clone()),
+            Fault::Wrong { .. } | Fault::Failed { .. } | Fault::Unsupported { .. } => None,
+        });
+        ReadError::Unavailable {
+            what,
+            cause,
+            denied: denied.collect(),
+        }
     }
 }
 

@@ -157,7 +157,7 @@ impl VerifiedCache {
             .plaintext::<K>()
             .and_then(|plain| self.hasher.check(handle, own_memory(frame, plain)));
         let verified = match checked {
-            Ok(block) => K::decode(block).map_err(ReadError::Malformed)?,
+            Ok(block) => K::decode(block).map_err(ReadError::of_signed)?,
             Err(Reject::WrongKind { .. }) if self.bears(frame, &handle.any()) => {
                 return Err(ReadError::other_kind());
             }

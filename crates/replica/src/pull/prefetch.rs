@@ -17,7 +17,7 @@ use store::names::FileId;
 use store::notes::{MAX_NOTE_BYTES, Note};
 use store::object::ObjectName;
 use store::{MAX_RANGE_BYTES, Objects, Repository, StoreError, Writer, segment};
-use trust::{Handle, Record};
+use trust::{Handle, Record, Reject};
 
 use super::sources::Sources;
 
@@ -328,12 +328,16 @@ impl Piecewise {
             self.taken = segment::HEADER_BYTES as u64;
         }
         while !records.is_full() {
+            let before = rest.len();
             match Record::take(&mut rest) {
                 Ok(Some(record)) => {
                     self.taken += record.len() as u64;
                     records.push(record);
                 }
                 Ok(None) => break,
+                Err(Reject::UnknownFrame(_)) => {
+                    self.taken += (before - rest.len()) as u64;
+                }
                 Err(_) => {
                     self.ended = true;
                     return;

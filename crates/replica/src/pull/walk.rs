@@ -155,7 +155,7 @@ impl<'a> Walk<'a> {
                 Some(Err(died)) => {
                     let what = "a block".to_owned();
                     let cause = died.to_string();
-                    return Err(ReadError::Unavailable { what, cause }.into());
+                    return Err(volume::VolumeError::unavailable(what, cause).into());
                 }
                 None => {}
             }
@@ -212,7 +212,7 @@ impl<'a> Walk<'a> {
                     return Ok(Some(AtHand { found, record }));
                 }
                 Err(StoreError::WrongBlock { why, .. }) if why.is_publishers_fault() => {
-                    return Err(ReadError::Malformed(why).into());
+                    return Err(ReadError::of_signed(why).into());
                 }
                 Err(error) => {
                     tracing::warn!(%error, "fetched again");
@@ -229,7 +229,7 @@ impl<'a> Walk<'a> {
                 found,
                 record: Some(record),
             })),
-            Err(why) if why.is_publishers_fault() => Err(ReadError::Malformed(why).into()),
+            Err(why) if why.is_publishers_fault() => Err(ReadError::of_signed(why).into()),
             Err(why) => {
                 tracing::warn!(block = %handle, %why, "a segment holds a wrong block");
                 Ok(None)
@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
             record,
             found,
         } = fetched;
-        let found = found.map_err(ReadError::Malformed)?;
+        let found = found.map_err(ReadError::of_signed)?;
         for mut need in self.asked.remove(&wanted.handle()).unwrap_or_default() {
             need.round = need.round.saturating_add(1);
             self.supply(need, found.clone())?;
@@ -358,7 +358,7 @@ impl<'a> Walk<'a> {
         };
         while let Some(wanted) = lookup.wants() {
             let found = self.need(&wanted, round).await?;
-            lookup.supply(found).map_err(ReadError::Malformed)?;
+            lookup.supply(found).map_err(ReadError::of_signed)?;
         }
         Ok(lookup.outcome().cloned())
     }
@@ -387,12 +387,12 @@ impl<'a> Walk<'a> {
         };
         *round = round.saturating_add(1);
         self.count_wave(*round);
-        let found = fetched.found.map_err(ReadError::Malformed)?;
+        let found = fetched.found.map_err(ReadError::of_signed)?;
         self.keep(Some(fetched.record))?;
         Ok(found)
     }
 }
 
 fn malformed(refused: Refused) -> ReadError {
-    ReadError::Malformed(refused.why)
+    ReadError::of_signed(refused.why)
 }

@@ -15,6 +15,9 @@ use crate::mirror::disk_read::{self, DiskRead};
 use crate::mirror::volumes::{Mirror, Volume};
 use crate::net::{self, Opening, Responder, Service};
 
+/// An answer that is longer than this is not read in one go from the page cache.
+const MAX_AT_ONCE_BYTES: usize = 2 << 20;
+
 /// A mirror as a service.
 pub(crate) struct MirrorService(pub(crate) Arc<Mirror>);
 
@@ -141,6 +144,15 @@ impl MirrorService {
         {
             return send_records(&mut responder, regions.iter().cloned());
         }
+        // An answer that would exceed the client's share goes out in slices.
+        let expected = disk_read::expected_bytes(want.len(), around_bytes);
+        if !responder
+            .account()
+            .has_room_for(expected.min(MAX_AT_ONCE_BYTES))
+        {
+            let read = DiskRead::Data { want, around_bytes };
+            return self.read_disk(session, responder, volume, read);
+        }
         match volume.reader.read_if_cached(&want, around_bytes) {
             Ok(Some(regions)) => {
                 if let Some(one) = one {
@@ -177,7 +189,9 @@ impl MirrorService {
         while session.0.try_join_next().is_some() {}
         self.0.counters.disk_reads.add(1);
         let reader = Arc::clone(&volume.reader);
-        let answer = disk_read::answer(Arc::clone(&self.0), reader, read, responder.later());
+        let account = Arc::clone(responder.account());
+        let mirror = Arc::clone(&self.0);
+        let answer = disk_read::answer(mirror, account, reader, read, responder.later());
         session.0.spawn(answer);
     }
 }

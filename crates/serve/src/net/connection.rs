@@ -13,29 +13,41 @@ use trust::Reject;
 use wire::frame::{self, HEADER_BYTES, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
 use wire::refusal::ErrorCode;
 
+use crate::net::account::Account;
 use crate::net::end::End;
 use crate::net::limiter::Permit;
 use crate::net::mailbox::{Letter, Progress};
 use crate::net::outbox::Outbox;
+use crate::net::pace::Pace;
 use crate::net::peer::Peer;
 use crate::net::service::{Hints, Host, Mail, Opening, Request, Responder, Service};
 
 /// Buffer of a connection that waits for its next request, bytes.
 pub(super) const READ_BUFFER_BYTES: usize = 4096;
 
+/// An unknown request.
+struct Skipped {
+    id: u32,
+    left_bytes: usize,
+}
+
 pub(crate) struct Connection<S: Service> {
     pub(super) host: Arc<Host<S>>,
     peer: Peer,
+    pub(super) account: Arc<Account>,
     _permit: Permit,
     /// Made when the client's hello has come.
     session: Option<S::Session>,
     pub(super) buffer: BytesMut,
     pub(super) outbox: Outbox,
+    pub(super) pace: Pace,
     pub(super) mail: Mail,
     pub(super) hints: Hints,
     /// How the client broke the protocol, until [`super::run`] reports it.
     pub(super) rejected: Option<Reject>,
-    /// Bytes of the outbox and the buffer that are counted in the server's total.
+    /// An unknown request whose body is still coming.
+    skipped: Option<Skipped>,
+    /// Bytes of the outbox and the buffer that are on the server's account.
     held_bytes: usize,
     /// When the first bytes of the request in `buffer` came, and how many it has.
     begun: Option<(Instant, usize)>,
@@ -57,15 +69,18 @@ impl<S: Service> Connection<S> {
         // The client does not wait for the hello, so it is sent with the first answer.
         outbox.raw(&frame::hello(S::PROTOCOL));
         Connection {
+            account: Account::new(Arc::clone(&host.resources), &permit),
             host,
             peer,
             _permit: permit,
             session: None,
             buffer: BytesMut::new(),
             outbox,
+            pace: Pace::default(),
             mail: Mail::default(),
             hints: Hints::default(),
             rejected: None,
+            skipped: None,
             held_bytes: 0,
             begun: None,
             last_active: since,
@@ -84,9 +99,9 @@ impl<S: Service> Connection<S> {
     }
 
     /// Whether the connection may read: not when it has a long body in memory and the server is
-    /// crowded.
+    /// crowded with this client's answers or with others'.
     pub(super) fn may_read(&self) -> bool {
-        self.buffer.len() < MAX_REQUEST_BYTES || !self.host.resources.is_crowded()
+        self.buffer.len() < MAX_REQUEST_BYTES || self.account.has_room()
     }
 
     /// The header of the first request in the buffer; `None` until the whole request is there.
@@ -97,20 +112,12 @@ impl<S: Service> Connection<S> {
         if self.session.is_none() && !self.greet()? {
             return Ok(None);
         }
-        let Some(session) = &self.session else {
-            return Ok(None);
-        };
-        let header = Header::peek(&self.buffer, usize::MAX)?;
-        if let Some(header) = &header {
-            if header.id == 0 {
-                return Err(malformed("id 0"));
+        let mut header = self.peek()?;
+        while self.skipped.is_some() {
+            if !self.skip() {
+                return Ok(None);
             }
-            let most = self.host.service.max_body_bytes(session, header.kind);
-            match most {
-                None => return Err(malformed("unknown type")),
-                Some(most) if header.body_bytes > most => return Err(malformed("too long")),
-                Some(_) => {}
-            }
+            header = self.peek()?;
         }
         let bytes = header.map_or(0, |h| HEADER_BYTES.saturating_add(h.body_bytes));
         if header.is_some() && self.buffer.len() >= bytes {
@@ -119,6 +126,55 @@ impl<S: Service> Connection<S> {
         }
         self.wait_for_rest(bytes);
         Ok(None)
+    }
+
+    /// The header at the front of the buffer, if it is there. That of an unknown request is taken off.
+    fn peek(&mut self) -> Result<Option<Header>, Reject> {
+        let (None, Some(session)) = (&self.skipped, &self.session) else {
+            return Ok(None);
+        };
+        let Some(header) = Header::peek(&self.buffer, usize::MAX)? else {
+            return Ok(None);
+        };
+        if header.id == 0 {
+            return Err(malformed("id 0"));
+        }
+        let known = self.host.service.max_body_bytes(session, header.kind);
+        match known.or(frame::unknown_request_bytes(header.kind)) {
+            None => return Err(malformed("unknown type")),
+            Some(most) if header.body_bytes > most => return Err(malformed("too long")),
+            Some(_) => {}
+        }
+        if known.is_some() {
+            return Ok(Some(header));
+        }
+        self.buffer.advance(HEADER_BYTES);
+        let since = self.begun.map_or_else(Instant::now, |(since, _)| since);
+        self.begun = Some((since, header.body_bytes));
+        self.skipped = Some(Skipped {
+            id: header.id,
+            left_bytes: header.body_bytes,
+        });
+        Ok(None)
+    }
+
+    /// Drops what has come of an unknown request, and refuses it when all has; false until then.
+    fn skip(&mut self) -> bool {
+        let Some(skipped) = &mut self.skipped else {
+            return true;
+        };
+        let here = skipped.left_bytes.min(self.buffer.len());
+        self.buffer.advance(here);
+        skipped.left_bytes -= here;
+        if skipped.left_bytes > 0 {
+            return false;
+        }
+        let id = skipped.id;
+        self.skipped = None;
+        self.begun = None;
+        self.outbox
+            .error(id, ErrorCode::UNSUPPORTED, "unknown type of request");
+        true
     }
 
     /// Takes the client's hello; false until it is whole.
@@ -134,7 +190,7 @@ impl<S: Service> Connection<S> {
             peer: self.peer,
             flags,
             mail: &mut self.mail,
-            resources: &self.host.resources,
+            account: &self.account,
         }));
         Ok(true)
     }
@@ -153,7 +209,7 @@ impl<S: Service> Connection<S> {
             self.buffer.reserve(missing.min(MAX_REQUEST_BYTES));
         }
         if bytes > MAX_REQUEST_BYTES {
-            self.account();
+            self.settle();
         }
     }
 
@@ -177,7 +233,7 @@ impl<S: Service> Connection<S> {
             outbox: &mut self.outbox,
             hints: &mut self.hints,
             mail: &mut self.mail,
-            resources: &self.host.resources,
+            account: &self.account,
         };
         let handled = self.host.service.request(session, request, responder);
         self.buffer.advance(end);
@@ -222,7 +278,7 @@ impl<S: Service> Connection<S> {
         match letter {
             Letter::Push { id, message, held } => {
                 self.outbox.message(message.0, id, message.1);
-                self.account();
+                self.settle();
                 drop(held);
             }
             Letter::Answer {
@@ -244,7 +300,7 @@ impl<S: Service> Connection<S> {
                     Progress::Refused(code, text) => self.outbox.error(id, code, &text),
                     Progress::Busy => self.busy(id),
                 }
-                self.account();
+                self.settle();
                 drop(held);
             }
         }
@@ -254,23 +310,22 @@ impl<S: Service> Connection<S> {
     pub(super) fn shrink(&mut self) {
         if self.buffer.is_empty() && self.buffer.capacity() > READ_BUFFER_BYTES {
             self.buffer = BytesMut::new();
-            self.account();
+            self.settle();
         }
     }
 
-    /// Updates the server's total of held bytes by those of this connection.
-    pub(super) fn account(&mut self) {
+    /// Brings the server's account up to date with what this connection holds.
+    pub(super) fn settle(&mut self) {
         let long = self.buffer.capacity() > 2 * MAX_REQUEST_BYTES;
         let buffer = if long { self.buffer.capacity() } else { 0 };
-        self.account_for(self.outbox.left_bytes() + buffer);
+        self.settle_for(self.outbox.left_bytes() + buffer);
     }
 
-    pub(super) fn account_for(&mut self, bytes: usize) {
-        let held = &self.host.resources.counters().held_bytes;
+    pub(super) fn settle_for(&mut self, bytes: usize) {
         if bytes > self.held_bytes {
-            held.add((bytes - self.held_bytes) as u64);
-        } else {
-            held.subtract((self.held_bytes - bytes) as u64);
+            self.account.add((bytes - self.held_bytes) as u64);
+        } else if bytes < self.held_bytes {
+            self.account.subtract((self.held_bytes - bytes) as u64);
         }
         self.held_bytes = bytes;
     }
@@ -318,7 +373,7 @@ impl<S: Service> Connection<S> {
 
 impl<S: Service> Drop for Connection<S> {
     fn drop(&mut self) {
-        self.account_for(0);
+        self.settle_for(0);
     }
 }
 

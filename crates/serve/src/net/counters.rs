@@ -41,6 +41,8 @@ pub struct Counters {
     pub received_bytes: Counter,
     /// Bytes of answers and pushes in memory now.
     pub held_bytes: Counter,
+    /// Clients with some of these bytes now.
+    pub holders: Counter,
     /// Connections closed because the client broke the protocol.
     pub malformed: Counter,
     /// Requests refused because the server held too many bytes.

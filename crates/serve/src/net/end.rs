@@ -14,6 +14,8 @@ pub(crate) enum End {
     Broken(io::Error),
     /// The client broke the protocol.
     Malformed(Reject),
+    /// The client speaks a later protocol.
+    Unsupported(Reject),
     /// The client took too long.
     TooSlow(&'static str),
     /// The client sent no request for long.
@@ -24,12 +26,22 @@ pub(crate) enum End {
     Stopping,
 }
 
+impl From<Reject> for End {
+    fn from(why: Reject) -> End {
+        match why {
+            Reject::Unsupported { .. } => End::Unsupported(why),
+            why => End::Malformed(why),
+        }
+    }
+}
+
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             End::Closed => f.write_str("the client closed it"),
             End::Broken(e) => write!(f, "broken: {e}"),
             End::Malformed(why) => write!(f, "the client broke the protocol: {why}"),
+            End::Unsupported(why) => write!(f, "the client is of a later bulla: {why}"),
             End::TooSlow(what) => write!(f, "the client {what}"),
             End::Idle => f.write_str("the client sent no request for long"),
             End::Unanswered => f.write_str("the service did not complete a request in time"),

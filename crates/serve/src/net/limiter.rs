@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::net::counters::Counters;
@@ -32,7 +33,14 @@ pub(crate) struct ConnectionLimiter {
     counters: Arc<Counters>,
     most: usize,
     most_per_client: usize,
-    taken: Mutex<HashMap<Client, usize>>,
+    taken: Mutex<HashMap<Client, Taken>>,
+}
+
+/// What one client has.
+#[derive(Default)]
+struct Taken {
+    connections: usize,
+    held_bytes: Arc<AtomicU64>,
 }
 
 /// Why a connection is refused.
@@ -48,6 +56,14 @@ pub(crate) enum Full {
 pub(crate) struct Permit {
     limiter: Arc<ConnectionLimiter>,
     client: Client,
+    held_bytes: Arc<AtomicU64>,
+}
+
+impl Permit {
+    /// Bytes of answers that the connections of the client hold in memory.
+    pub(crate) fn held_bytes(&self) -> &Arc<AtomicU64> {
+        &self.held_bytes
+    }
 }
 
 impl ConnectionLimiter {
@@ -64,7 +80,7 @@ impl ConnectionLimiter {
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
+    fn taken(&self) -> MutexGuard<'_, HashMap<Client, Taken>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,15 +91,20 @@ impl ConnectionLimiter {
         if self.counters.connections.get() >= self.most as u64 {
             return Err(Full::All);
         }
-        let own = taken.entry(client).or_insert(0);
-        if *own >= self.most_per_client {
+        let own = taken.entry(client).or_default();
+        if own.connections >= self.most_per_client {
             return Err(Full::Client);
         }
-        *own += 1;
+        own.connections += 1;
+        let held_bytes = Arc::clone(&own.held_bytes);
         self.counters.connections.add(1);
         self.counters.accepted.add(1);
         let limiter = Arc::clone(self);
-        Ok(Permit { limiter, client })
+        Ok(Permit {
+            limiter,
+            client,
+            held_bytes,
+        })
     }
 }
 
@@ -91,8 +112,8 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut taken = self.limiter.taken();
         if let Some(own) = taken.get_mut(&self.client) {
-            *own = own.saturating_sub(1);
-            if *own == 0 {
+            own.connections = own.connections.saturating_sub(1);
+            if own.connections == 0 {
                 taken.remove(&self.client);
             }
         }

@@ -25,8 +25,8 @@ pub struct Limits {
     pub watch_timeout: Duration,
     /// Longest wait for the service to complete a request.
     pub answer_timeout: Duration,
-    /// Longest wait for a client to take its answers, besides the time for their bytes at
-    /// `min_bytes_per_second`.
+    /// Window in which a client's pace is measured: in so much time that the server waits for it, it
+    /// takes `min_bytes_per_second` on average, or is cut off.
     pub write_timeout: Duration,
     /// Slowest client that the server waits for.
     pub min_bytes_per_second: u64,
@@ -36,9 +36,13 @@ pub struct Limits {
     pub gather_bytes: usize,
     /// Most bytes of pushes that wait for one connection; one more push ends it.
     pub max_push_bytes: usize,
-    /// Most bytes that all connections hold together. Beyond it new requests wait, and are refused
-    /// as "busy" when waiting does not help.
+    /// Most bytes that all connections hold together. Each client has a share of them (see
+    /// [`super::account`]); beyond it the client's requests wait, and are refused as "busy" when
+    /// waiting does not help.
     pub max_held_bytes: usize,
+    /// Most bytes that the answers of one connection hold; its further requests wait. One answer, or
+    /// one slice of a long one, may be longer.
+    pub max_held_per_connection: usize,
     /// How long connections may finish their answers after the server was asked to stop.
     pub grace: Duration,
 }
@@ -60,6 +64,7 @@ impl Default for Limits {
             gather_bytes: 256 << 10,
             max_push_bytes: 256 << 10,
             max_held_bytes: 256 << 20,
+            max_held_per_connection: 4 << 20,
             grace: Duration::from_secs(10),
         }
     }
@@ -69,7 +74,7 @@ impl Default for Limits {
 const OTHER_DESCRIPTORS: u64 = 512;
 
 impl Limits {
-    /// How long a client may take to send or to receive `bytes`, besides a fixed time.
+    /// How long a client may take to send `bytes`, besides a fixed time.
     pub(crate) fn time_for(&self, bytes: usize) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_second.max(1) as f64)
     }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use wire::refusal::ErrorCode;
 
-use crate::net::resources::{Held, Resources};
+use crate::net::account::{Account, Held};
 
 /// Memory of a waiting message besides its body, bytes.
 const MESSAGE_BYTES: usize = 128;
@@ -51,7 +51,7 @@ pub(crate) enum Letter {
 }
 
 pub(crate) struct Mailbox {
-    resources: Arc<Resources>,
+    account: Arc<Account>,
     state: Mutex<State>,
 }
 
@@ -66,9 +66,9 @@ struct State {
 }
 
 impl Mailbox {
-    pub(crate) fn new(resources: Arc<Resources>) -> Mailbox {
+    pub(crate) fn new(account: Arc<Account>) -> Mailbox {
         Mailbox {
-            resources,
+            account,
             state: Mutex::default(),
         }
     }
@@ -128,10 +128,12 @@ impl Mailbox {
         self.state().closed
     }
 
-    /// Posts a part of an answer. It is dropped if the connection is over.
-    fn post(&self, id: u32, messages: Vec<Message>, progress: Progress) {
+    /// Posts a part of an answer; nobody takes it when the connection is over. `held` is what is on the
+    /// account for it.
+    fn post(&self, id: u32, messages: Vec<Message>, held: Option<Held>, progress: Progress) {
         let bytes = messages.iter().map(|(_, body)| weight(body)).sum();
-        let held = self.resources.hold(bytes);
+        let mut held = held.unwrap_or_else(|| self.account.hold(bytes));
+        held.resize(bytes);
         let mut state = self.state();
         if state.closed {
             return;
@@ -147,14 +149,14 @@ impl Mailbox {
 
     fn push(&self, id: u32, message: Message) -> Result<(), PushError> {
         let bytes = weight(&message.1);
-        // If the server is crowded, only a client that keeps up gets more.
-        let crowded = self.resources.is_crowded();
+        // The server may be crowded by others: then only a client that keeps up gets more.
+        let crowded = !self.account.has_room();
         let mut state = self.state();
         if state.closed || state.overrun {
             return Err(PushError::Closed);
         }
         let waiting = state.push_bytes.saturating_add(bytes);
-        let most = self.resources.limits().max_push_bytes;
+        let most = self.account.resources().limits().max_push_bytes;
         if waiting > most || (crowded && state.push_bytes > 0) {
             state.overrun = true;
             state.push_bytes = 0;
@@ -164,7 +166,7 @@ impl Mailbox {
             return Err(PushError::Overrun);
         }
         state.push_bytes = waiting;
-        let held = self.resources.hold(bytes);
+        let held = self.account.hold(bytes);
         state.letters.push_back(Letter::Push { id, message, held });
         wake(state);
         Ok(())
@@ -226,6 +228,8 @@ pub struct Completion {
     mailbox: Arc<Mailbox>,
     id: u32,
     messages: Vec<Message>,
+    /// What is on the account for the messages.
+    held: Option<Held>,
     ended: bool,
 }
 
@@ -235,6 +239,7 @@ impl Completion {
             mailbox,
             id,
             messages: Vec::new(),
+            held: None,
             ended: false,
         }
     }
@@ -254,12 +259,18 @@ impl Completion {
         self.messages.push((kind, body));
     }
 
+    /// Hands over the bytes that are on the account for the messages of the next part.
+    pub fn charge(&mut self, held: Held) {
+        self.held = Some(held);
+    }
+
     /// Posts the gathered messages and waits until the connection takes them; false when it is
     /// over. A long answer sent in parts holds no more than one part in memory.
     pub async fn send(&mut self) -> bool {
         let (taken, wait) = oneshot::channel();
-        let messages = std::mem::take(&mut self.messages);
-        self.mailbox.post(self.id, messages, Progress::More(taken));
+        let (messages, held) = (std::mem::take(&mut self.messages), self.held.take());
+        self.mailbox
+            .post(self.id, messages, held, Progress::More(taken));
         wait.await.is_ok()
     }
 
@@ -280,8 +291,8 @@ impl Completion {
 
     fn end(&mut self, progress: Progress) {
         self.ended = true;
-        let messages = std::mem::take(&mut self.messages);
-        self.mailbox.post(self.id, messages, progress);
+        let (messages, held) = (std::mem::take(&mut self.messages), self.held.take());
+        self.mailbox.post(self.id, messages, held, progress);
     }
 }
 
@@ -298,11 +309,14 @@ impl Drop for Completion {
 mod tests {
     use super::*;
     use crate::net::limits::Limits;
+    use crate::net::peer::Peer;
+    use crate::net::resources::Resources;
 
     fn mailbox(limits: Limits) -> (Arc<Resources>, Arc<Mailbox>) {
         let resources = Resources::new(limits);
-        let mailbox = Arc::new(Mailbox::new(Arc::clone(&resources)));
-        (resources, mailbox)
+        let permit = resources.limiter().take(Peer::User(7));
+        let account = Account::new(Arc::clone(&resources), &permit.ok().unwrap());
+        (resources, Arc::new(Mailbox::new(account)))
     }
 
     #[test]
@@ -337,7 +351,7 @@ mod tests {
             ..Limits::default()
         };
         let (resources, mailbox) = mailbox(limits);
-        let _others = resources.hold(501);
+        resources.counters().held_bytes.add(501);
         let pusher = Pusher(Arc::clone(&mailbox));
         pusher.push(0, 1, Bytes::new()).unwrap();
         assert!(mailbox.take().is_some());

@@ -17,11 +17,14 @@
 //! | `connection` | one client without its stream |
 //! | `run`, `newcomer` | a connection on a stream, and on a socket just accepted |
 //! | `outbox` | answers gathered for one write |
+//! | [`account`] | bytes in memory, and each client's share of them |
+//! | `pace` | how fast a client takes its answers |
 //! | [`resources`] | what all connections share |
 //! | [`limits`], `limiter`, [`counters`] | every limit, the number of connections, counters |
 //! | [`peer`], `end` | the client of a connection, and why the connection ended |
 
 pub(crate) mod accept;
+pub mod account;
 pub(crate) mod connection;
 pub mod counters;
 pub(crate) mod end;
@@ -31,6 +34,7 @@ pub mod listener;
 pub mod mailbox;
 pub(crate) mod newcomer;
 pub(crate) mod outbox;
+pub(crate) mod pace;
 pub mod peer;
 pub mod resources;
 pub(crate) mod run;
@@ -39,11 +43,12 @@ pub mod service;
 pub(crate) mod tls;
 pub(crate) mod worker;
 
+pub use account::{Account, Held};
 pub use counters::{Counter, Counters};
 pub use limits::Limits;
 pub use listener::{Listen, ListenError};
 pub use mailbox::{Completion, PushError, Pusher};
 pub use peer::Peer;
-pub use resources::{Held, Resources};
+pub use resources::Resources;
 pub use server::Server;
 pub use service::{Opening, Request, Responder, Service};

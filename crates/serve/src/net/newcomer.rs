@@ -62,7 +62,7 @@ impl<S: Service> Connection<S> {
     }
 
     fn answer_at_once(&mut self) -> Result<(), Reject> {
-        while !self.host.resources.is_crowded()
+        while self.account.has_room()
             && !self.hints.costly
             && self.may_start()
             && self.outbox.left_bytes() < self.host.resources.limits().gather_bytes
@@ -87,7 +87,7 @@ impl<S: Service> Connection<S> {
             Err(e) => return Err(End::Broken(e.into())),
         }
         let left = self.outbox.left_bytes();
-        self.account_for(left);
+        self.settle_for(left);
         let sent = &self.host.resources.counters().sent_bytes;
         sent.add((total - left) as u64);
         self.last_active = Instant::now();

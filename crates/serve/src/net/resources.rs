@@ -1,9 +1,6 @@
-//! What all connections of a server share: limits, counters, and the total of bytes held in memory.
+//! What all connections of a server share: limits, counters, and the number of connections.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
 
 use crate::net::counters::Counters;
 use crate::net::end::End;
@@ -11,12 +8,7 @@ use crate::net::limiter::{ConnectionLimiter, Full};
 use crate::net::limits::Limits;
 use crate::net::peer::Peer;
 
-/// How long a request waits for others' answers to leave memory before it is refused.
-const BUSY_WAIT: Duration = Duration::from_secs(2);
-/// How often a waiter looks at the total.
-pub(crate) const BUSY_STEP: Duration = Duration::from_millis(5);
-
-/// Limits, counters and the total of held bytes of one server. Its service may use them, too.
+/// Limits and counters of one server. Its service may use them, too.
 pub struct Resources {
     limits: Limits,
     counters: Arc<Counters>,
@@ -50,31 +42,6 @@ impl Resources {
         &self.limiter
     }
 
-    /// Whether answers for slow clients take so much memory that new requests must wait.
-    pub fn is_crowded(&self) -> bool {
-        self.counters.held_bytes.get() > self.limits.max_held_bytes as u64
-    }
-
-    /// Waits up to two seconds for answers to leave memory; false when too much stays.
-    pub async fn wait_for_room(&self) -> bool {
-        let until = Instant::now() + BUSY_WAIT;
-        while self.is_crowded() {
-            if Instant::now() >= until {
-                return false;
-            }
-            sleep(BUSY_STEP).await;
-        }
-        true
-    }
-
-    /// Adds `bytes` to the total until the guard is dropped.
-    pub fn hold(self: &Arc<Self>, bytes: usize) -> Held {
-        let bytes = bytes as u64;
-        self.counters.held_bytes.add(bytes);
-        let resources = Arc::clone(self);
-        Held { resources, bytes }
-    }
-
     /// Counts and logs the end of a connection.
     pub(crate) fn ended(&self, peer: Peer, end: &End) {
         let counters = &self.counters;
@@ -85,7 +52,7 @@ impl Resources {
             End::Unanswered => {
                 tracing::warn!(%peer, "the service did not complete a request in time");
             }
-            End::Closed | End::Broken(_) | End::Stopping => {}
+            End::Closed | End::Broken(_) | End::Unsupported(_) | End::Stopping => {}
         }
         tracing::debug!(%peer, %end, "connection closed");
     }
@@ -106,17 +73,5 @@ impl Resources {
             }
         }
         self.counters.turned_away.add(1);
-    }
-}
-
-/// Bytes in a server's total, subtracted when this is dropped.
-pub struct Held {
-    resources: Arc<Resources>,
-    bytes: u64,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.resources.counters.held_bytes.subtract(self.bytes);
     }
 }

@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use wire::refusal::ErrorCode;
 
+use crate::net::account::BUSY_STEP;
 use crate::net::connection::{Connection, READ_BUFFER_BYTES};
 use crate::net::end::End;
 use crate::net::outbox::Outbox;
-use crate::net::resources::BUSY_STEP;
 use crate::net::service::{Mail, Service};
 
 /// A stream of bytes in both directions: TCP, a Unix socket, TLS over either.
@@ -35,6 +35,7 @@ impl<S: Service> Connection<S> {
         let end = self.serve(stream, &mut stop).await;
         let parting = match &end {
             End::Malformed(why) => Some((ErrorCode::MALFORMED, why.to_string())),
+            End::Unsupported(_) => Some((ErrorCode::UNSUPPORTED, spoken(S::PROTOCOL))),
             End::Stopping => Some((ErrorCode::STOPPING, "the server stops".to_owned())),
             End::Unanswered => Some((ErrorCode::STORAGE, "the service does not answer".to_owned())),
             _ => None,
@@ -99,14 +100,14 @@ impl<S: Service> Connection<S> {
         self.take_mail()?;
         let limit = self.host.resources.limits().gather_bytes;
         while self.may_start() && self.outbox.left_bytes() < limit {
-            let Some(header) = self.next_request().map_err(End::Malformed)? else {
+            let Some(header) = self.next_request()? else {
                 break;
             };
-            if self.host.resources.is_crowded() && !self.room(stream).await? {
+            if !self.account.has_room() && !self.room(stream).await? {
                 self.refuse_busy(header);
                 continue;
             }
-            self.answer(header).map_err(End::Malformed)?;
+            self.answer(header)?;
             if std::mem::take(&mut self.hints.costly) {
                 // So a client that sends many of them gives all others a turn in between.
                 tokio::task::yield_now().await;
@@ -120,42 +121,49 @@ impl<S: Service> Connection<S> {
         if self.outbox.left_bytes() > 0 {
             self.flush(stream).await?;
         }
-        Ok(self.host.resources.wait_for_room().await)
+        Ok(self.account.wait_for_room().await)
     }
 
-    /// Writes everything gathered, within the time that a client has for this many bytes.
+    /// Writes all that is gathered, as long as the client takes it at the least pace.
     async fn flush(&mut self, stream: &mut impl Stream) -> Result<(), End> {
         let total = self.outbox.left_bytes();
-        self.account();
-        let mut deadline = None;
+        self.settle();
         loop {
             // Tried once before a timer is made, because the stream mostly takes everything at once.
             let (outbox, mail) = (&self.outbox, &self.mail);
             let mut step = poll_fn(|cx| Poll::Ready(poll_write(outbox, mail, stream, cx))).await;
             if step.is_pending() {
-                let limits = self.host.resources.limits();
-                let deadline = *deadline.get_or_insert_with(|| {
-                    Instant::now() + limits.write_timeout + limits.time_for(total)
-                });
+                let window = self.pace.wait(self.host.resources.limits());
                 let written = poll_fn(|cx| poll_write(outbox, mail, stream, cx));
-                match timeout_at(deadline, written).await {
-                    Ok(written) => step = Poll::Ready(written),
-                    Err(_) => return Err(End::TooSlow("does not read its answers")),
+                if let Ok(written) = timeout_at(window, written).await {
+                    step = Poll::Ready(written);
                 }
             }
-            match step {
-                Poll::Ready(Ok(0)) => break,
-                Poll::Ready(Ok(n)) => self.outbox.advance(n),
-                Poll::Ready(Err(end)) => return Err(end),
-                Poll::Pending => {}
+            let mut is_flushed = false;
+            if let Poll::Ready(wrote) = step {
+                let wrote = wrote?;
+                self.pace.took(wrote);
+                self.outbox.advance(wrote);
+                is_flushed = wrote == 0;
+            }
+            if !self.pace.keeps_up(self.host.resources.limits()) {
+                return Err(End::TooSlow("does not read its answers"));
+            }
+            if is_flushed {
+                break;
             }
         }
         self.shrink();
-        self.account();
+        self.settle();
         self.host.resources.counters().sent_bytes.add(total as u64);
         self.last_active = Instant::now();
         Ok(())
     }
+}
+
+/// What a client of another protocol is told.
+fn spoken(protocol: u8) -> String {
+    format!("this server speaks protocol {protocol}")
 }
 
 /// Writes once; when nothing is left, flushes the stream and gives 0.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use trust::Reject;
 use wire::refusal::ErrorCode;
 
+use crate::net::account::Account;
 use crate::net::mailbox::{Completion, Mailbox, Pusher};
 use crate::net::outbox::Outbox;
 use crate::net::peer::Peer;
@@ -31,9 +32,9 @@ pub trait Service: Send + Sync + 'static {
     /// Largest body of a request of this type, bytes. Called when the header has come and before
     /// any memory is taken for the body; a client that sends a longer one is malformed.
     ///
-    /// `None` for a type that the service does not know: the client is malformed and the connection
-    /// ends. A service that wants to refuse an unknown type and go on gives it a bound, and answers
-    /// with [`Responder::refuse`].
+    /// `None` for a type that the service does not know: its body is skipped as it comes, within
+    /// [`wire::frame::unknown_request_bytes`], and the client is told [`ErrorCode::UNSUPPORTED`]. The
+    /// connection stays.
     fn max_body_bytes(&self, session: &Self::Session, kind: u8) -> Option<usize>;
 
     /// Handles a request. Some requests have no answer (a keep-alive, for example).
@@ -71,7 +72,7 @@ pub struct Opening<'a> {
     pub(crate) peer: Peer,
     pub(crate) flags: u16,
     pub(crate) mail: &'a mut Mail,
-    pub(crate) resources: &'a Arc<Resources>,
+    pub(crate) account: &'a Arc<Account>,
 }
 
 impl Opening<'_> {
@@ -87,7 +88,7 @@ impl Opening<'_> {
 
     /// A way to push messages to this connection.
     pub fn pusher(&mut self) -> Pusher {
-        self.mail.pusher(self.resources)
+        self.mail.pusher(self.account)
     }
 }
 
@@ -97,7 +98,7 @@ pub struct Responder<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) hints: &'a mut Hints,
     pub(crate) mail: &'a mut Mail,
-    pub(crate) resources: &'a Arc<Resources>,
+    pub(crate) account: &'a Arc<Account>,
 }
 
 impl Responder<'_> {
@@ -116,14 +117,19 @@ impl Responder<'_> {
     /// connection with [`Limits::max_in_flight`](crate::net::Limits::max_in_flight) of them reads
     /// no further request.
     pub fn later(self) -> Completion {
-        let mailbox = Arc::clone(self.mail.mailbox(self.resources));
+        let mailbox = Arc::clone(self.mail.mailbox(self.account));
         self.mail.in_flight += 1;
         Completion::new(mailbox, self.id)
     }
 
     /// A way to push messages to this connection.
     pub fn pusher(&mut self) -> Pusher {
-        self.mail.pusher(self.resources)
+        self.mail.pusher(self.account)
+    }
+
+    /// The connection's account of bytes in memory.
+    pub fn account(&self) -> &Arc<Account> {
+        self.account
     }
 
     /// Says whether the client now watches, which means that it waits for pushes:
@@ -162,14 +168,14 @@ pub(crate) struct Mail {
 }
 
 impl Mail {
-    fn mailbox(&mut self, resources: &Arc<Resources>) -> &Arc<Mailbox> {
+    fn mailbox(&mut self, account: &Arc<Account>) -> &Arc<Mailbox> {
         self.mailbox
-            .get_or_insert_with(|| Arc::new(Mailbox::new(Arc::clone(resources))))
+            .get_or_insert_with(|| Arc::new(Mailbox::new(Arc::clone(account))))
     }
 
-    fn pusher(&mut self, resources: &Arc<Resources>) -> Pusher {
+    fn pusher(&mut self, account: &Arc<Account>) -> Pusher {
         self.can_push = true;
-        Pusher(Arc::clone(self.mailbox(resources)))
+        Pusher(Arc::clone(self.mailbox(account)))
     }
 
     /// The mailbox, if a letter may come.

@@ -13,7 +13,7 @@ use sim::time::eventually;
 use store::conformance::{Content, suite};
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use trust::statement::VolumeId;
@@ -439,8 +439,10 @@ async fn a_crowded_server_answers_503() {
     let served = Served::start(&content, limits);
     let path = served.url_path(&served.file("segments"));
     let mut takers = Vec::new();
-    for _ in 0..2 {
-        let mut stream = served.connect().await;
+    for address in ["127.0.0.2:0", "127.0.0.3:0"] {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(address.parse().unwrap()).unwrap();
+        let mut stream = socket.connect(served.address).await.unwrap();
         stream.write_all(get(&path, "").as_bytes()).await.unwrap();
         takers.push(stream);
     }

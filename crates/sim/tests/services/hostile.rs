@@ -230,7 +230,8 @@ async fn client_of_another_protocol_is_refused() {
         let read = timeout(Duration::from_secs(5), stream.read_to_end(&mut got)).await;
         assert!(read.is_ok(), "the server does not close");
     }
-    eventually("both are counted", || server.counters.malformed.get() == 2).await;
+    // Another protocol of bulla breaks no rule.
+    eventually("one is counted", || server.counters.malformed.get() == 1).await;
     assert_eq!(server.echo.sessions.load(Ordering::SeqCst), 0);
     server.stop().await;
 }

@@ -13,6 +13,13 @@ const OUTAGE_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration
 /// The first pause after a wrong answer, and the longest.
 const LIE_PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
+/// After so long without a wrong answer one of them is forgotten. It is longer than the longest pause, so a
+/// mirror that lies whenever it is asked is never forgiven. Good answers do not count: a malicious mirror can
+/// give as many as it likes.
+const LIE_FORGOTTEN: Duration = Duration::from_secs(3600);
+/// The pause after a mirror turned out to need a newer bulla. It is no fault and does not double.
+const NEWER_PAUSE: Duration = Duration::from_secs(30);
+
 /// Why a mirror is set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
@@ -22,6 +29,8 @@ pub(super) enum Cause {
     Stall,
     /// It gave a wrong block or an invalid answer.
     Lie,
+    /// It speaks a later protocol or keeps a later format.
+    Newer,
 }
 
 impl std::fmt::Display for Cause {
@@ -30,6 +39,7 @@ impl std::fmt::Display for Cause {
             Cause::Outage => "it failed",
             Cause::Stall => "it stalled",
             Cause::Lie => "it gave a wrong answer",
+            Cause::Newer => "it needs a newer bulla",
         })
     }
 }
@@ -39,6 +49,7 @@ impl std::fmt::Display for Cause {
 pub(super) struct Breaker {
     faults: u32,
     lies: u32,
+    last_lie: Option<Instant>,
     until: Option<(Instant, Cause)>,
 }
 
@@ -56,8 +67,15 @@ impl Breaker {
     /// Records a fault.
     pub(super) fn bad(&mut self, cause: Cause, now: Instant) {
         let (count, (first, longest)) = match cause {
+            Cause::Newer => (1, (NEWER_PAUSE, NEWER_PAUSE)),
             Cause::Lie => {
-                self.lies = self.lies.saturating_add(1);
+                let quiet = self
+                    .last_lie
+                    .replace(now)
+                    .map_or(Duration::ZERO, |at| now - at);
+                let forgotten = quiet.as_secs() / LIE_FORGOTTEN.as_secs();
+                let forgotten = u32::try_from(forgotten).unwrap_or(u32::MAX);
+                self.lies = self.lies.saturating_sub(forgotten).saturating_add(1);
                 (self.lies, LIE_PAUSE)
             }
             Cause::Outage | Cause::Stall => {

@@ -105,7 +105,7 @@ pub(super) struct Answered {
 
 impl Asked {
     pub(super) fn new(mirror: Arc<Mirror>, want: Vec<Handle>, around: usize) -> Asked {
-        let (ticket, sent) = mirror.state().sent(want.len());
+        let (ticket, sent) = mirror.sent(want.len());
         let (replica, handles) = (mirror.replica.clone(), want.clone());
         Asked {
             ticket,
@@ -164,6 +164,9 @@ impl Answered {
                 self.mirror.faulty(cause_of(&error), error.to_string());
                 return vec![match error {
                     StoreError::BadAnswer { place, why } => Fault::Wrong { place, why },
+                    error @ StoreError::Unsupported { .. } => Fault::Unsupported {
+                        cause: error.to_string(),
+                    },
                     error => Fault::Failed {
                         place: place(),
                         cause: error.to_string(),
@@ -202,6 +205,7 @@ impl Answered {
 pub(super) fn cause_of(error: &StoreError) -> Cause {
     match error {
         StoreError::BadAnswer { .. } => Cause::Lie,
+        StoreError::Unsupported { .. } | StoreError::Format { .. } => Cause::Newer,
         _ => Cause::Outage,
     }
 }

@@ -19,6 +19,8 @@ enum Does {
     Stall,
     Lie,
     Deny,
+    DenyAfter(Duration),
+    Newer,
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -98,7 +100,15 @@ impl BlockStore for Fake {
                 }
                 Does::Lie => give(false),
                 Does::Deny => Ok(Vec::new()),
+                Does::DenyAfter(after) => {
+                    tokio::time::sleep(after).await;
+                    Ok(Vec::new())
+                }
                 Does::Stall => std::future::pending().await,
+                Does::Newer => Err(StoreError::Unsupported {
+                    place: self.name.clone(),
+                    why: "protocol 7".to_owned(),
+                }),
                 Does::Fail => Err(StoreError::Unavailable {
                     place: self.name.clone(),
                     cause: "test".to_owned(),
@@ -379,4 +389,72 @@ async fn heads_do_not_wait_for_silent_mirrors() {
     assert_eq!(started.elapsed(), 510 * MS);
     assert_eq!(heads.len(), 1);
     assert_eq!(heads[0].0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirror_of_a_later_protocol_is_passed_over_without_blame() {
+    let newer = Fake::new("newer", Does::Newer);
+    let good = Fake::new("good", Does::Answer(10 * MS));
+    let both = mirrors(&[&newer, &good]);
+    for _ in 0..50 {
+        assert_eq!(get(&both).await.unwrap(), 10 * MS);
+    }
+    assert_eq!(newer.asked(), 1);
+    let status = &both.status()[0];
+    assert_eq!((status.counts.failures, status.counts.wrong), (0, 0));
+    let (left, why) = status.set_aside.clone().unwrap();
+    assert!(why.contains("needs a newer bulla: protocol 7"), "{why}");
+    // Nothing doubles: it is set aside for the same time again and again.
+    for _ in 0..20 {
+        tokio::time::sleep(left).await;
+        get(&both).await.unwrap();
+        let again = both.status()[0].set_aside.as_ref().map(|(left, _)| *left);
+        assert!(again.is_none_or(|again| again <= Duration::from_secs(30)));
+    }
+    assert!(newer.asked() > 3, "{}", newer.asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirrors_of_a_later_protocol_alone_need_a_newer_bulla() {
+    let fakes = ["a", "b"].map(|name| Fake::new(name, Does::Newer));
+    let both = mirrors(&[&fakes[0], &fakes[1]]);
+    for _ in 0..3 {
+        let faults = get(&both).await.unwrap_err();
+        let newer = |fault: &Fault| matches!(fault, Fault::Unsupported { .. });
+        assert!(faults.len() == 2 && faults.iter().all(newer), "{faults:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_of_one_mirror_is_not_taken_for_that_of_another() {
+    // The first request to each mirror: `b` is asked because `a` is slow, and answers after `a` denied.
+    let a = Fake::new("a", Does::DenyAfter(500 * MS));
+    let b = Fake::new("b", Does::Answer(250 * MS));
+    let c = Fake::new("c", Does::Answer(MS));
+    let all = mirrors(&[&a, &b, &c]);
+    assert_eq!(get(&all).await.unwrap(), 550 * MS);
+    assert_eq!((a.asked(), b.asked(), c.asked()), (1, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_answers_are_forgotten_with_time_and_not_by_good_service() {
+    let pause = |breaker: &Breaker| breaker.set_aside(Instant::now()).map(|(left, _)| left);
+    let seconds = Duration::from_secs;
+    let mut breaker = Breaker::default();
+    for _ in 0..4 {
+        breaker.bad(Cause::Lie, Instant::now());
+    }
+    assert_eq!(pause(&breaker), Some(seconds(80)));
+    tokio::time::sleep(seconds(1800)).await;
+    for _ in 0..1000 {
+        breaker.good(Instant::now());
+    }
+    breaker.bad(Cause::Lie, Instant::now());
+    assert_eq!(pause(&breaker), Some(seconds(160)));
+    tokio::time::sleep(seconds(2 * 3600)).await;
+    breaker.bad(Cause::Lie, Instant::now());
+    assert_eq!(pause(&breaker), Some(seconds(80)));
+    tokio::time::sleep(seconds(1000 * 3600)).await;
+    breaker.bad(Cause::Lie, Instant::now());
+    assert_eq!(pause(&breaker), Some(seconds(10)));
 }

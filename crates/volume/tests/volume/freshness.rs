@@ -430,6 +430,26 @@ async fn a_withheld_version_does_not_hide_the_one_before() {
     let volume = world.open(vec![announcer, Arc::new(honest)]).await.unwrap();
     assert_eq!(volume.snapshot().record().version, 1);
     assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
+    let status = volume.mirrors().status();
+    assert!(status[0].counts.wrong > 0 && status[1].counts.wrong == 0);
+    let why = status[0].last_fault.as_deref().unwrap();
+    assert!(why.contains("withholds version 2"), "{why}");
+}
+
+#[tokio::test]
+async fn outage_of_the_announcing_replica_is_not_withholding() {
+    let mut world = World::new();
+    let old = world.replica();
+    let new = next(&mut world, 54);
+    let broken = sim::liar::Liar::new(world.replica_with(new), Lie::FailBlocks);
+    let replicas: Vec<Arc<dyn store::Replica>> = vec![Arc::new(broken), Arc::new(old)];
+    let volume = world.open(replicas).await.unwrap();
+    assert_eq!(volume.snapshot().record().version, 1);
+    let status = volume.mirrors().status();
+    assert_eq!((status[0].counts.wrong, status[1].counts.wrong), (0, 0));
+    assert!(status[0].counts.failures > 0);
+    // Another replica that denies the new version is not to blame either: it never announced it.
+    assert!(status[1].last_fault.is_none(), "{:?}", status[1].last_fault);
 }
 
 #[tokio::test]

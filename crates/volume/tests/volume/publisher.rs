@@ -230,7 +230,7 @@ async fn names_that_no_file_can_have_are_refused() {
 #[tokio::test]
 async fn an_inode_block_without_an_inode_is_refused() {
     let mut world = World::new();
-    let root = world.model.block::<InodeBlock>(b"no inode").unwrap();
+    let root = world.model.block::<InodeBlock>(b"\0\x01").unwrap();
     let head = world
         .model
         .publish_handle(root, now(), 3600, |_| {})

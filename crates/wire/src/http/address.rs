@@ -16,6 +16,11 @@ pub struct HttpAddress {
 }
 
 impl HttpAddress {
+    /// The URL of the directory.
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
     /// The URL of a file below the directory.
     pub(super) fn join(&self, name: &str) -> Option<Url> {
         self.url.join(name).ok()

@@ -23,6 +23,7 @@ pub mod answer;
 mod index;
 mod read;
 mod redirect;
+mod resolve;
 mod tls;
 mod web;
 
@@ -115,7 +116,7 @@ impl HttpStore {
         volume: VolumeId,
         options: &HttpOptions,
     ) -> Result<HttpStore, StoreError> {
-        let web = Web::new(options).map_err(|why| StoreError::Io {
+        let web = Web::new(options, address.url()).map_err(|why| StoreError::Io {
             path: match &options.tls {
                 Tls::Authority(path) => path.clone(),
                 Tls::System | Tls::Unverified => PathBuf::from("TLS"),
@@ -225,6 +226,7 @@ impl HttpStore {
                 place,
                 cause: format!("{what}, and its newest head still names it"),
             },
+            Fault::Bad(Reject::Unsupported { why, .. }) => StoreError::Unsupported { place, why },
             Fault::Bad(why) => StoreError::BadAnswer { place, why },
             Fault::NoHead => StoreError::NoVolume { place },
         }

@@ -4,6 +4,8 @@
 //! them. A redirect must not leave TLS, loop, make the reader send credentials, or make it connect to
 //! addresses that only its own machine or network can reach.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use reqwest::Url;
 use reqwest::redirect::Policy;
 
@@ -42,14 +44,25 @@ fn judge(previous: &[Url], next: &Url) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a URL names this machine or a private network. A host name may still resolve to such an
-/// address.
-fn is_near(url: &Url) -> bool {
+/// Whether a URL names this machine or a private network. [`super::resolve`] looks at what
+/// a host name resolves to.
+pub(super) fn is_near(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let literal = host.trim_start_matches('[').trim_end_matches(']');
-    match literal.parse::<std::net::IpAddr>() {
-        Ok(std::net::IpAddr::V4(v4)) => is_near_v4(v4),
-        Ok(std::net::IpAddr::V6(v6)) => match v6.to_ipv4_mapped() {
+    match literal.parse::<IpAddr>() {
+        Ok(address) => is_near_address(address),
+        Err(_) => {
+            let name = host.trim_end_matches('.');
+            name == "localhost" || name.ends_with(".localhost")
+        }
+    }
+}
+
+/// Whether an address is of this machine or of a private network.
+pub(super) fn is_near_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_near_v4(v4),
+        IpAddr::V6(v6) => match embedded(v6) {
             Some(v4) => is_near_v4(v4),
             None => {
                 v6.is_loopback()
@@ -58,14 +71,21 @@ fn is_near(url: &Url) -> bool {
                     || v6.is_unicast_link_local()
             }
         },
-        Err(_) => {
-            let name = host.trim_end_matches('.');
-            name == "localhost" || name.ends_with(".localhost")
-        }
     }
 }
 
-fn is_near_v4(v4: std::net::Ipv4Addr) -> bool {
+/// The IPv4 address in a mapped one, or in one that a translator (64:ff9b::/96, RFC 6052) connects to it.
+fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    match v6.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            let bits = (u32::from(high) << 16) | u32::from(low);
+            Some(Ipv4Addr::from_bits(bits))
+        }
+        _ => v6.to_ipv4_mapped(),
+    }
+}
+
+fn is_near_v4(v4: Ipv4Addr) -> bool {
     let [a, b, ..] = v4.octets();
     let shared = a == 100 && (64..128).contains(&b);
     v4.is_loopback() || v4.is_private() || v4.is_link_local() || a == 0 || shared

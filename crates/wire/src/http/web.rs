@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use trust::Reject;
 
 use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, is_html, judge};
+use super::resolve::Resolver;
 use super::{HttpOptions, redirect, tls};
 
 /// Unit of admission, bytes.
@@ -89,12 +90,14 @@ struct Pause {
 }
 
 impl Web {
-    pub(super) fn new(options: &HttpOptions) -> Result<Web, String> {
+    /// A client for the repository at `url`.
+    pub(super) fn new(options: &HttpOptions, url: &Url) -> Result<Web, String> {
         let mut always = HeaderMap::new();
         always.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let client = Client::builder()
             .tls_backend_preconfigured(tls::client(&options.tls)?)
             .redirect(redirect::policy())
+            .dns_resolver(Resolver::new(url))
             .referer(false)
             .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
             .default_headers(always)

@@ -4,7 +4,7 @@
 //! Relies on the codecs only. A record keeps no more memory alive than twice its length: it is copied
 //! out of a shared buffer unless it is most of the message.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use trust::frame::Frame;
 use trust::record::MAX_RECORD_BYTES;
 use trust::{Handle, Record, Reject};
@@ -37,7 +37,7 @@ pub(super) enum Ask {
 /// A complete answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The head's or the range's bytes.
+    /// The range's bytes.
     Bytes(Bytes),
     /// The head's bytes, and the records that came with it.
     Head(Bytes, Vec<Record>),
@@ -55,6 +55,33 @@ pub(super) struct Collect {
     around_left_bytes: usize,
     wanted: Vec<Record>,
     others: Vec<Record>,
+    range: Gathered,
+}
+
+/// The parts of a range that have come.
+#[derive(Default)]
+struct Gathered {
+    /// The only part so far; mostly it is all.
+    first: Bytes,
+    all: BytesMut,
+}
+
+impl Gathered {
+    fn push(&mut self, body: Body) {
+        if self.first.is_empty() && self.all.is_empty() {
+            self.first = body.into_own();
+            return;
+        }
+        self.all.extend_from_slice(&std::mem::take(&mut self.first));
+        self.all.extend_from_slice(&body.bytes);
+    }
+
+    fn take(&mut self) -> Bytes {
+        if self.all.is_empty() {
+            return std::mem::take(&mut self.first);
+        }
+        std::mem::take(&mut self.all).freeze()
+    }
 }
 
 /// A body, and whether its buffer is shared with other messages.
@@ -95,7 +122,9 @@ pub(super) fn allowance_bytes(ask: &Ask) -> usize {
 /// Checks that a message of this type can be part of an answer to `ask`. ERROR is handled before.
 pub(super) fn fits(ask: &Ask, message_kind: u8, body_bytes: usize) -> Result<(), Reject> {
     match (ask, message_kind) {
-        (Ask::Head { .. }, kind::HEAD) | (Ask::Range { .. }, kind::RANGE) => Ok(()),
+        (Ask::Head { .. }, kind::HEAD) => Ok(()),
+        (Ask::Range { .. }, kind::RANGE) if body_bytes == 0 => Err(bad("empty part of a range")),
+        (Ask::Range { .. }, kind::RANGE) => Ok(()),
         (Ask::Head { .. } | Ask::Data { .. }, kind::RECORDS) if body_bytes == 0 => {
             Err(bad("empty list of records"))
         }
@@ -103,15 +132,15 @@ pub(super) fn fits(ask: &Ask, message_kind: u8, body_bytes: usize) -> Result<(),
             Err(bad("more records with a head than were allowed"))
         }
         (Ask::Head { .. } | Ask::Data { .. }, kind::RECORDS) => Ok(()),
-        (Ask::Data { .. }, kind::DONE) if body_bytes == 0 => Ok(()),
-        (Ask::Data { .. }, kind::DONE) => Err(bad("bytes in an end of answer")),
+        (Ask::Data { .. } | Ask::Range { .. }, kind::DONE) if body_bytes == 0 => Ok(()),
+        (Ask::Data { .. } | Ask::Range { .. }, kind::DONE) => Err(bad("bytes in an end of answer")),
         _ => Err(bad("not an answer to what was asked")),
     }
 }
 
 /// Whether this message ends an answer.
 pub(super) fn is_last(message_kind: u8) -> bool {
-    message_kind != kind::RECORDS
+    !matches!(message_kind, kind::RECORDS | kind::RANGE)
 }
 
 impl Collect {
@@ -128,6 +157,7 @@ impl Collect {
             around_left_bytes,
             wanted: Vec::new(),
             others: Vec::new(),
+            range: Gathered::default(),
         }
     }
 
@@ -135,16 +165,22 @@ impl Collect {
     pub(super) fn feed(&mut self, message_kind: u8, body: Body) -> Result<Option<Answer>, Reject> {
         match message_kind {
             kind::RECORDS => self.take_records(body).map(|()| None),
+            kind::RANGE => {
+                self.range.push(body);
+                Ok(None)
+            }
+            kind::DONE if matches!(self.ask, Ask::Range { .. }) => {
+                Ok(Some(Answer::Bytes(self.range.take())))
+            }
             kind::DONE => {
                 let mut records = std::mem::take(&mut self.wanted);
                 records.append(&mut self.others);
                 Ok(Some(Answer::Records(records)))
             }
-            kind::HEAD => {
+            _ => {
                 let records = std::mem::take(&mut self.others);
                 Ok(Some(Answer::Head(body.into_own(), records)))
             }
-            _ => Ok(Some(Answer::Bytes(body.into_own()))),
         }
     }
 
@@ -152,7 +188,18 @@ impl Collect {
         let whole = body.bytes.len();
         let mut rest = body.bytes;
         while !rest.is_empty() {
-            let record = Record::take(&mut rest)?.ok_or_else(|| bad("a record is cut off"))?;
+            let (before, handle) = (rest.len(), rest.first_chunk::<32>().copied());
+            let record = match Record::take(&mut rest) {
+                Err(Reject::UnknownFrame(_)) => {
+                    // Nobody is to blame: a wanted block counts as denied, and is asked elsewhere.
+                    let handle = Handle::from_bytes(handle.unwrap_or_default());
+                    if !self.mark(&handle) {
+                        self.pay(before - rest.len())?;
+                    }
+                    continue;
+                }
+                record => record?.ok_or_else(|| bad("a record is cut off"))?,
+            };
             let len = record.len();
             let record = if body.shared || len.saturating_mul(2) < whole {
                 let frame = Frame::parse(Bytes::copy_from_slice(record.frame.as_bytes()))?;
@@ -163,13 +210,17 @@ impl Collect {
             if self.mark(&record.handle) {
                 self.wanted.push(record);
             } else {
-                self.around_left_bytes = self
-                    .around_left_bytes
-                    .checked_sub(len)
-                    .ok_or_else(|| bad("records that were not asked for"))?;
+                self.pay(len)?;
                 self.others.push(record);
             }
         }
+        Ok(())
+    }
+
+    /// Takes an unasked record of so many bytes off the allowance.
+    fn pay(&mut self, bytes: usize) -> Result<(), Reject> {
+        let left = self.around_left_bytes.checked_sub(bytes);
+        self.around_left_bytes = left.ok_or_else(|| bad("records that were not asked for"))?;
         Ok(())
     }
 
@@ -295,6 +346,73 @@ mod tests {
         assert!(span.contains(&c.wanted[0].frame.as_bytes().as_ptr()));
     }
 
+    /// The bytes of a record whose codec is of a later bulla.
+    fn later(n: u8, len: usize) -> Bytes {
+        let mut bytes = body(&[record(n, len)], false).bytes.to_vec();
+        bytes[trust::record::RECORD_HEADER_BYTES + 1] = 9;
+        bytes.into()
+    }
+
+    #[test]
+    fn record_of_a_later_codec_is_skipped_and_counts() {
+        let len = later(9, 100).len();
+        for (want, around, ok) in [
+            (1, 0, false),
+            (1, len - 1, false),
+            (1, len, true),
+            (9, 0, true),
+        ] {
+            let mut c = asked(&[want, 2], around);
+            let known = body(&[record(2, 50)], false).bytes;
+            let bytes = Bytes::from([later(9, 100), known].concat());
+            let fed = c.feed(
+                kind::RECORDS,
+                Body {
+                    bytes,
+                    shared: true,
+                },
+            );
+            assert_eq!(fed.is_ok(), ok, "{want} {around}");
+            if ok {
+                assert_eq!(done(&mut c), [2]);
+            }
+        }
+        // A wanted one that comes twice was not asked for twice.
+        let bytes = Bytes::from([later(9, 100), later(9, 100)].concat());
+        let twice = asked(&[9], 0).feed(
+            kind::RECORDS,
+            Body {
+                bytes,
+                shared: true,
+            },
+        );
+        assert!(twice.is_err());
+    }
+
+    #[test]
+    fn parts_of_a_range_are_joined_in_order() {
+        for parts in [&[&b"all"[..]][..], &[b"a", b"l", b"l"], &[b"al", b"l"]] {
+            let mut c = Collect::new(Ask::Range { len_bytes: 5 });
+            for part in parts {
+                let bytes = Bytes::copy_from_slice(part);
+                let fed = c.feed(
+                    kind::RANGE,
+                    Body {
+                        bytes,
+                        shared: true,
+                    },
+                );
+                assert_eq!(fed, Ok(None));
+            }
+            let empty = Body {
+                bytes: Bytes::new(),
+                shared: false,
+            };
+            let all = Answer::Bytes(Bytes::from_static(b"all"));
+            assert_eq!(c.feed(kind::DONE, empty), Ok(Some(all)));
+        }
+    }
+
     #[test]
     fn each_request_accepts_only_its_own_answers() {
         let data = Ask::Data {
@@ -307,14 +425,14 @@ mod tests {
             (&head(0), vec![(kind::HEAD, 7)]),
             (&head(50), vec![(kind::HEAD, 7), (kind::RECORDS, 50)]),
             (&data, vec![(kind::RECORDS, 50), (kind::DONE, 0)]),
-            (&range, vec![(kind::RANGE, 5)]),
+            (&range, vec![(kind::RANGE, 5), (kind::DONE, 0)]),
         ] {
             for message_kind in 0..=255u8 {
                 for len in [0, 5, 7, 50] {
                     let expected = good.iter().any(|(k, n)| {
                         *k == message_kind
                             && match *k {
-                                kind::RECORDS => len > 0,
+                                kind::RECORDS | kind::RANGE => len > 0,
                                 kind::DONE => len == *n,
                                 _ => true,
                             }

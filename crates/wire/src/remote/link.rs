@@ -22,7 +22,7 @@ use trust::Reject;
 use super::collect::{self, Answer, Ask, Body, Collect};
 use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, PROTOCOL};
 use crate::mirror::kind;
-use crate::refusal::Refusal;
+use crate::refusal::{ErrorCode, Refusal};
 
 /// Most unanswered requests of one connection, abandoned ones included.
 const MAX_OUTSTANDING: usize = 4096;
@@ -41,6 +41,17 @@ pub(super) enum Failure {
     Bad(Reject),
     /// The server refused this request.
     Refused(Refusal),
+}
+
+impl Failure {
+    /// Whether the server is of a later bulla.
+    pub(super) fn is_unsupported(&self) -> bool {
+        match self {
+            Failure::Bad(why) => matches!(why, Reject::Unsupported { .. }),
+            Failure::Refused(refusal) => refusal.code == ErrorCode::UNSUPPORTED,
+            Failure::Closed(_) | Failure::Stalled(_) => false,
+        }
+    }
 }
 
 /// Deadlines of a connection.

@@ -7,3 +7,4 @@ mod format_example;
 mod hostile_servers;
 mod http_hostile;
 mod http_nginx;
+mod later_servers;

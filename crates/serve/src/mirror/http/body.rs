@@ -21,6 +21,7 @@ pub(super) struct Answer {
     ready: Option<Bytes>,
     file: Option<FilePart>,
     left_bytes: u64,
+    _held: Option<Held>,
     _answering: Answering,
 }
 
@@ -30,17 +31,17 @@ pub(super) struct FilePart {
     pub(super) offset: u64,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
     mirror: Arc<Mirror>,
-    _held: Held,
 }
 
 impl Answer {
-    /// A body in memory.
-    pub(super) fn bytes(bytes: Bytes, answering: Answering) -> Answer {
-        answering.begin(bytes.len() as u64);
+    /// A body in memory; `held` is what is on the account for it.
+    pub(super) fn bytes(bytes: Bytes, held: Option<Held>, answering: Answering) -> Answer {
+        answering.begin();
         Answer {
             left_bytes: bytes.len() as u64,
             ready: Some(bytes).filter(|b| !b.is_empty()),
             file: None,
+            _held: held,
             _answering: answering,
         }
     }
@@ -51,19 +52,20 @@ impl Answer {
         offset: u64,
         len_bytes: u64,
         mirror: Arc<Mirror>,
+        held: Held,
         answering: Answering,
     ) -> Answer {
-        answering.begin(len_bytes);
+        answering.begin();
         Answer {
             ready: None,
             file: Some(FilePart {
                 file,
                 offset,
                 reading: None,
-                _held: mirror.resources.hold(PIECE_BYTES),
                 mirror,
             }),
             left_bytes: len_bytes,
+            _held: Some(held),
             _answering: answering,
         }
     }

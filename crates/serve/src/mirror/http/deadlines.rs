@@ -15,12 +15,14 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::net::Counters;
-use crate::net::Limits;
+use crate::net::pace::Pace;
+use crate::net::{Counters, Limits};
 
 /// Most bytes of a response that are in memory at a time. After the body has ended, at most this many are
 /// left for the client to take.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// Longest time to find an answer or its next piece: a crowded server and a slow disk.
+const FIND: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -43,39 +45,45 @@ pub(super) enum Overdue {
 pub(super) struct ConnectionDeadlines {
     limits: Limits,
     counters: Arc<Counters>,
-    state: Mutex<(Phase, Instant)>,
+    state: Mutex<State>,
     changed: Notify,
+}
+
+struct State {
+    phase: Phase,
+    until: Instant,
+    pace: Pace,
 }
 
 impl ConnectionDeadlines {
     /// Begins with a new connection.
     pub(super) fn begin(limits: &Limits, counters: Arc<Counters>) -> ConnectionDeadlines {
         ConnectionDeadlines {
-            state: Mutex::new((Phase::Idle, Instant::now() + limits.hello_timeout)),
+            state: Mutex::new(State {
+                phase: Phase::Idle,
+                until: Instant::now() + limits.hello_timeout,
+                pace: Pace::default(),
+            }),
             limits: limits.clone(),
             counters,
             changed: Notify::new(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, (Phase, Instant)> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn enter(&self, phase: Phase, within: Duration) {
-        *self.state() = (phase, Instant::now() + within);
+        let mut state = self.state();
+        (state.phase, state.until) = (phase, Instant::now() + within);
+        drop(state);
         self.changed.notify_one();
     }
 
-    /// How long a client may take to receive this many bytes.
-    fn time_for(&self, bytes: u64) -> Duration {
-        let seconds = bytes / self.limits.min_bytes_per_second.max(1);
-        self.limits.write_timeout + Duration::from_secs(seconds)
-    }
-
-    /// A request has come; finding its answer may take until `find` has passed.
-    pub(super) fn answer(self: &Arc<Self>, find: Duration) -> Answering {
-        self.enter(Phase::Answering, find);
+    /// A request has come.
+    pub(super) fn answer(self: &Arc<Self>) -> Answering {
+        self.enter(Phase::Answering, FIND);
         Answering(Arc::clone(self))
     }
 
@@ -83,34 +91,74 @@ impl ConnectionDeadlines {
     pub(super) async fn overdue(&self) -> Overdue {
         loop {
             let changed = self.changed.notified();
-            let (phase, until) = *self.state();
+            let until = self.state().until;
             tokio::select! {
                 () = changed => {}
                 () = sleep_until(until) => {
-                    if self.state().1 <= Instant::now() {
-                        return match phase {
-                            Phase::Idle => Overdue::Idle,
-                            Phase::Asking | Phase::Answering | Phase::Taking => Overdue::TooSlow,
-                        };
+                    if let Some(overdue) = self.look() {
+                        return overdue;
                     }
                 }
             }
         }
     }
 
+    /// Which deadline has passed, if one has.
+    fn look(&self) -> Option<Overdue> {
+        let state = &mut *self.state();
+        if state.until > Instant::now() {
+            return None;
+        }
+        match state.phase {
+            Phase::Idle => Some(Overdue::Idle),
+            Phase::Answering if state.pace.is_waiting() && state.pace.keeps_up(&self.limits) => {
+                state.until = state.pace.wait(&self.limits);
+                None
+            }
+            Phase::Asking | Phase::Answering | Phase::Taking => Some(Overdue::TooSlow),
+        }
+    }
+
     fn heard(&self, bytes: usize) {
         self.counters.received_bytes.add(bytes as u64);
-        if self.state().0 == Phase::Idle {
+        if self.state().phase == Phase::Idle {
             self.enter(Phase::Asking, self.limits.request_timeout);
         }
     }
 
     fn sent(&self, bytes: usize) {
         self.counters.sent_bytes.add(bytes as u64);
+        let state = &mut *self.state();
+        let waited = state.pace.is_waiting();
+        state.pace.took(bytes);
+        if state.phase == Phase::Answering {
+            // A client that is too slow is cut off at once, any other has what it asked for to come.
+            let now = Instant::now();
+            let keeps_up = !waited || state.pace.keeps_up(&self.limits);
+            state.until = if keeps_up { now + FIND } else { now };
+            self.changed.notify_one();
+        }
+    }
+
+    fn wrote(&self, polled: &Poll<io::Result<usize>>) {
+        match polled {
+            Poll::Ready(Ok(bytes)) => self.sent(*bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.blocked(),
+        }
+    }
+
+    /// The client takes nothing for now.
+    fn blocked(&self) {
+        let state = &mut *self.state();
+        if state.phase == Phase::Answering && !state.pace.is_waiting() {
+            state.until = state.pace.wait(&self.limits);
+            self.changed.notify_one();
+        }
     }
 
     fn flushed(&self) {
-        if self.state().0 == Phase::Taking {
+        if self.state().phase == Phase::Taking {
             self.enter(Phase::Idle, self.limits.idle_timeout);
         }
     }
@@ -120,15 +168,16 @@ impl ConnectionDeadlines {
 pub(super) struct Answering(Arc<ConnectionDeadlines>);
 
 impl Answering {
-    /// The answer is found and has `len_bytes` bytes.
-    pub(super) fn begin(&self, len_bytes: u64) {
-        self.0.enter(Phase::Answering, self.0.time_for(len_bytes));
+    /// The answer is found.
+    pub(super) fn begin(&self) {
+        self.0.enter(Phase::Answering, FIND);
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let rest = self.0.time_for(PIECE_BYTES as u64);
+        let limits = &self.0.limits;
+        let rest = limits.write_timeout + limits.time_for(PIECE_BYTES);
         self.0.enter(Phase::Taking, rest);
     }
 }
@@ -162,9 +211,7 @@ impl AsyncWrite for Watched {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
-        if let Poll::Ready(Ok(bytes)) = polled {
-            self.deadlines.sent(bytes);
-        }
+        self.deadlines.wrote(&polled);
         polled
     }
 
@@ -174,9 +221,7 @@ impl AsyncWrite for Watched {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        if let Poll::Ready(Ok(bytes)) = polled {
-            self.deadlines.sent(bytes);
-        }
+        self.deadlines.wrote(&polled);
         polled
     }
 

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use super::deadlines::{ConnectionDeadlines, Overdue, Watched};
 use super::respond::respond;
 use crate::mirror::volumes::Mirror;
-use crate::net::Peer;
 use crate::net::accept::Handler;
 use crate::net::limiter::{Full, Permit};
+use crate::net::{Account, Peer};
 
 /// Most bytes of requests that wait to be parsed: headers are shorter.
 const MAX_BUFFER_BYTES: usize = 16 << 10;
@@ -44,7 +44,8 @@ impl Handler<TcpStream> for Http {
         permit: Permit,
         stop: watch::Receiver<bool>,
     ) {
-        connection(&self.mirror, stream, peer, stop).await;
+        let account = Account::new(Arc::clone(&self.mirror.resources), &permit);
+        connection(&self.mirror, &account, stream, peer, stop).await;
         drop(permit);
     }
 
@@ -55,6 +56,7 @@ impl Handler<TcpStream> for Http {
 
 async fn connection(
     mirror: &Arc<Mirror>,
+    account: &Arc<Account>,
     stream: TcpStream,
     peer: Peer,
     mut stopped: watch::Receiver<bool>,
@@ -64,7 +66,8 @@ async fn connection(
     let deadlines = Arc::new(ConnectionDeadlines::begin(limits, Arc::clone(counters)));
     let answer = service_fn(|request| {
         let (mirror, deadlines) = (Arc::clone(mirror), Arc::clone(&deadlines));
-        async move { Ok::<_, Infallible>(respond(&mirror, &deadlines, request).await) }
+        let account = Arc::clone(account);
+        async move { Ok::<_, Infallible>(respond(&mirror, &account, &deadlines, request).await) }
     });
     let io = TokioIo::new(Watched {
         stream,

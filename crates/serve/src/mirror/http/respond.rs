@@ -1,7 +1,6 @@
 //! A request and its response: GET and HEAD of the head and of immutable objects.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -16,13 +15,12 @@ use trust::statement::VolumeId;
 use wire::ObjectName;
 
 use super::body::Answer;
-use super::deadlines::{Answering, ConnectionDeadlines};
+use super::deadlines::{Answering, ConnectionDeadlines, PIECE_BYTES};
 use super::range::{Piece, piece};
 use crate::mirror::reader::RepositoryReader;
 use crate::mirror::volumes::Mirror;
+use crate::net::{Account, Held};
 
-/// Longest time to find an answer: a crowded server and a slow disk.
-const FIND: Duration = Duration::from_secs(60);
 /// For objects that never change.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 /// For objects that change.
@@ -46,10 +44,11 @@ impl Found {
 /// Answers a request. The body of a request is never read.
 pub(super) async fn respond<B>(
     mirror: &Arc<Mirror>,
+    account: &Arc<Account>,
     deadlines: &Arc<ConnectionDeadlines>,
     request: Request<B>,
 ) -> Response<Answer> {
-    let answering = deadlines.answer(FIND);
+    let answering = deadlines.answer();
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return refusal(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -70,16 +69,16 @@ pub(super) async fn respond<B>(
         ObjectName::Head => counters.head_requests.add(1),
         _ => counters.range_requests.add(1),
     }
-    if !mirror.resources.wait_for_room().await {
+    let Some(held) = account.reserve(PIECE_BYTES).await else {
         counters.net.busy.add(1);
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             &[(RETRY_AFTER, "1".to_owned())],
             answering,
         );
-    }
+    };
     match find(mirror, Arc::clone(&volume.reader), name).await {
-        Ok(Some(found)) => send(mirror, &request, name, found, answering),
+        Ok(Some(found)) => send(mirror, &request, name, (found, held), answering),
         Ok(None) => {
             counters.no_object.add(1);
             refusal(StatusCode::NOT_FOUND, &[], answering)
@@ -149,7 +148,7 @@ fn send<B>(
     mirror: &Arc<Mirror>,
     request: &Request<B>,
     name: ObjectName,
-    found: Found,
+    (found, mut held): (Found, Held),
     answering: Answering,
 ) -> Response<Answer> {
     let headers = request.headers();
@@ -166,7 +165,7 @@ fn send<B>(
         (CONTENT_TYPE, "application/octet-stream".to_owned()),
     ];
     if text(headers, IF_NONE_MATCH).is_some_and(|asked| matches_tag(asked, &tag)) {
-        let body = Answer::bytes(Bytes::new(), answering);
+        let body = Answer::bytes(Bytes::new(), None, answering);
         return response(StatusCode::NOT_MODIFIED, &about, body);
     }
     let in_range = text(headers, IF_RANGE).is_none_or(|asked| asked == tag);
@@ -185,12 +184,17 @@ fn send<B>(
     };
     about.push((CONTENT_LENGTH, count.to_string()));
     let body = match found {
-        _ if *request.method() == Method::HEAD => Answer::bytes(Bytes::new(), answering),
+        _ if *request.method() == Method::HEAD => Answer::bytes(Bytes::new(), None, answering),
         Found::Bytes(bytes) => {
+            held.resize(bytes.len());
             let end = first.saturating_add(count).min(len) as usize;
-            Answer::bytes(bytes.slice((first.min(len) as usize)..end), answering)
+            let part = bytes.slice((first.min(len) as usize)..end);
+            Answer::bytes(part, Some(held), answering)
         }
-        Found::File(file, _) => Answer::file(file, first, count, Arc::clone(mirror), answering),
+        Found::File(file, _) => {
+            held.resize(count.min(PIECE_BYTES as u64) as usize);
+            Answer::file(file, first, count, Arc::clone(mirror), held, answering)
+        }
     };
     response(status, &about, body)
 }
@@ -217,7 +221,7 @@ fn refusal(
         (CACHE_CONTROL, EACH_TIME.to_owned()),
     ];
     all.extend_from_slice(about);
-    response(status, &all, Answer::bytes(words, answering))
+    response(status, &all, Answer::bytes(words, None, answering))
 }
 
 fn response(status: StatusCode, about: &[(HeaderName, String)], body: Answer) -> Response<Answer> {
