@@ -439,16 +439,23 @@ impl Drop for Mapper {
 mod tests {
     use super::*;
 
+    /// A directory beside this program. That of temporary files is a tmpfs on some machines, which cannot
+    /// zero a range.
+    fn on_disk() -> tempfile::TempDir {
+        let program = std::env::current_exe().unwrap();
+        tempfile::tempdir_in(program.parent().unwrap()).unwrap()
+    }
+
     #[test]
     fn a_local_file_system_matches_the_model() {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = on_disk();
         let options = FsxOptions::new(11, 3000);
         run(&directory.path().join("file"), &options, |_| {}).unwrap();
     }
 
     #[test]
     fn one_wrong_byte_is_reported_with_the_seed() {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = on_disk();
         let path = directory.path().join("file");
         let flip = |number: u64| {
             if number == 200 {
