@@ -265,7 +265,7 @@ async fn malformed_node_is_blamed_on_the_publisher_and_on_no_source() {
         .map(vec![(b"a".to_vec(), child)])
         .unwrap()
         .unwrap();
-    map.handle = publisher.model.block(b"no node").unwrap();
+    map.handle = publisher.model.block(b"\0no node").unwrap();
     let content = trust::inode::Content::Directory {
         map: Some(map),
         opaque: false,
