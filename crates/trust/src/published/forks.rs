@@ -148,15 +148,21 @@ impl Forks {
     pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
         let mut forks = Forks::default();
         if d.flag()? {
-            let fork = PolicyFork::of(d.array()?, d.array()?);
-            forks.policies = Some(fork.ok_or_else(|| d.bad("a fork of one policy"))?);
+            let hashes: [[u8; 32]; 2] = [d.array()?, d.array()?];
+            if !hashes.is_sorted_by(|a, b| a < b) {
+                return Err(d.bad("policies of a fork not ascending, or one policy"));
+            }
+            forks.policies = Some(PolicyFork { hashes });
         }
         if d.flag()? {
             let version = d.u64()?;
             let one = (d.array()?, LogPoint::decode(d)?);
             let other = (d.array()?, LogPoint::decode(d)?);
-            let fork = RecordFork::of(version, one, other);
-            forks.records = Some(fork.ok_or_else(|| d.bad("a fork of one record"))?);
+            let records: [([u8; 32], LogPoint); 2] = [one, other];
+            if !records.is_sorted_by(|a, b| a.0 < b.0) {
+                return Err(d.bad("records of a fork not ascending, or one record"));
+            }
+            forks.records = Some(RecordFork { version, records });
         }
         let count = d.bounded(MAX_REFUSED as u64, "too many refused")?;
         for _ in 0..count {
@@ -256,4 +262,50 @@ fn lead<'a>(
         here.fork = PolicyFork::of(two.next()?, two.next()?);
     }
     Some(here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(bytes: &[u8]) -> Result<Forks, Reject> {
+        Forks::decode(&mut Decoder::new(bytes, "forks"))
+    }
+
+    fn encode(forks: &Forks) -> Vec<u8> {
+        let mut e = Encoder::new();
+        forks.encode(&mut e);
+        e.finish()
+    }
+
+    #[test]
+    fn fork_has_one_encoding() {
+        let log = LogPoint {
+            epoch: 0,
+            size: 3,
+            root: [7; 32],
+        };
+        let records = RecordFork::of(4, ([1; 32], log), ([2; 32], log));
+        let mut forks = Forks {
+            policies: PolicyFork::of([1; 32], [2; 32]),
+            records,
+            refused: vec![],
+        };
+        assert_eq!(decode(&encode(&forks)), Ok(forks.clone()));
+        // The same two in the other order, or one of them twice.
+        for hashes in [[[2; 32], [1; 32]], [[1; 32], [1; 32]]] {
+            let mut other = forks.clone();
+            other.policies = Some(PolicyFork { hashes });
+            assert!(decode(&encode(&other)).is_err());
+        }
+        forks.policies = None;
+        for [one, two] in [[[2; 32], [1; 32]], [[1; 32], [1; 32]]] {
+            let records = [(one, log), (two, log)];
+            forks.records = Some(RecordFork {
+                version: 4,
+                records,
+            });
+            assert!(decode(&encode(&forks)).is_err());
+        }
+    }
 }
