@@ -206,9 +206,14 @@ pub fn runtime() -> Outcome<Runtime> {
 /// Runs a future on `runtime` until it ends or Ctrl-C comes.
 pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     runtime.block_on(async {
+        // Listens before the future begins: a signal that comes while it first runs would be lost, because an
+        // earlier listener has replaced the default action.
+        let mut interrupt = signal(SignalKind::interrupt())
+            .map_err(|e| Failure::io("cannot listen for signals", &e))?;
         tokio::select! {
+            biased;
+            _ = interrupt.recv() => Err(interrupted()),
             outcome = future => outcome,
-            _ = tokio::signal::ctrl_c() => Err(interrupted()),
         }
     })
 }
