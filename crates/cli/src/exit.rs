@@ -19,7 +19,7 @@ pub enum Exit {
     Locked = 11,
     /// The key is not the key of the volume, or its passphrase is wrong.
     WrongKey = 12,
-    /// Made by a later bulla, in a form that this one does not know.
+    /// Needs a newer bulla: the form is unknown to this version.
     Unsupported = 13,
     /// Bytes differ from the signed ones.
     Integrity = 20,

@@ -42,7 +42,7 @@ pub(crate) struct Succession {
     earlier: Vec<(u64, u64, Bytes)>,
 }
 
-/// Who signs, and what must be compared first.
+/// The signing key, its clock, and this machine's memory of earlier signatures.
 pub(crate) struct Signing<'a> {
     pub key: &'a SecretKey,
     /// Gives the start of the validity.

@@ -74,7 +74,7 @@ pub enum Fault {
     },
     /// It needs a newer bulla.
     Unsupported {
-        /// What it said, with its name.
+        /// Its error message, with its name.
         cause: String,
     },
     /// It denied some of the blocks.

@@ -118,7 +118,7 @@ pub enum Reject {
 pub enum Class {
     /// No answer, or an answer that decides nothing.
     Unavailable,
-    /// Made by a later bulla, in a form that this one does not know. Nobody is to blame.
+    /// Needs a newer bulla: the form is unknown to this version. No replica is blamed.
     Unsupported,
     /// The statement is too old to be believed.
     Expired,

@@ -99,7 +99,7 @@ fn consent(
     let lines = describe(&received.request, examined).into_iter();
     for (name, value) in lines.chain(roles::lines(&examined.roles, &own)) {
         let line = format!("{name:<10} {value}");
-        // On stderr, because stdout is for the result. What is asked about is shown even with -q.
+        // On stderr, because stdout is for the result. The roles are shown even with -q.
         match asks {
             true => output::say(&format!("{}\n", text::printable_message(&line))),
             false => output.note(&line),

@@ -48,7 +48,7 @@ pub(crate) enum DiskRead {
 /// A slice of an answer.
 struct Slice {
     messages: Vec<(u8, Bytes)>,
-    /// What is still to be read.
+    /// The bytes that are not read yet.
     rest: Option<DiskRead>,
 }
 

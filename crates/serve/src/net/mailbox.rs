@@ -228,7 +228,7 @@ pub struct Completion {
     mailbox: Arc<Mailbox>,
     id: u32,
     messages: Vec<Message>,
-    /// What is on the account for the messages.
+    /// The bytes charged to the account for the messages.
     held: Option<Held>,
     ended: bool,
 }

@@ -9,5 +9,6 @@ mod golden;
 mod hostile;
 mod log;
 mod model;
+mod planted;
 mod repository;
 mod sink;

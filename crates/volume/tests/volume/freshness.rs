@@ -133,7 +133,7 @@ async fn fork_of_policies_outlasts_the_mirror_that_showed_it() {
     }
 }
 
-/// A fork stops what is new. What is read stays readable, and nobody who shows newer versions is accused.
+/// After a fork no new version is adopted. The adopted version stays readable, and replicas that show newer versions are not accused.
 #[tokio::test]
 async fn version_in_use_stays_readable_beside_a_fork_of_records() {
     let mut world = World::new();

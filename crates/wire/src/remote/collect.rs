@@ -191,7 +191,7 @@ impl Collect {
             let (before, handle) = (rest.len(), rest.first_chunk::<32>().copied());
             let record = match Record::take(&mut rest) {
                 Err(Reject::UnknownFrame(_)) => {
-                    // Nobody is to blame: a wanted block counts as denied, and is asked elsewhere.
+                    // This is no fault. A wanted block counts as denied, so another replica is asked.
                     let handle = Handle::from_bytes(handle.unwrap_or_default());
                     if !self.mark(&handle) {
                         self.pay(before - rest.len())?;

@@ -1,8 +1,6 @@
 //! Links, pipes and devices that somebody planted in a repository. Nothing outside of the repository is read or
 //! overwritten, and nothing waits. (`hostile.rs` damages the content of files.)
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! One publisher, several copies of a repository, several processes: no two records of one version are ever
 //! signed, and a copy that shows a contradiction is not built upon.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
