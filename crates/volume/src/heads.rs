@@ -265,6 +265,8 @@ impl HeadRound<'_> {
                 (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
                 // An honest replica shows statements that a remembered fork keeps from being adopted.
                 (_, Class::Fork) if why.is_unsettled_fork() => {}
+                // It need not know how the user of this machine settled a fork.
+                _ if matches!(why, Reject::Refused(_)) => {}
                 (mirror, _) => self.blame(mirror, &why),
             }
             if why.class() == Class::Unsupported {
