@@ -235,6 +235,21 @@ fn mount_takes_a_settlement_up_without_a_restart() {
 }
 
 #[test]
+fn replica_with_the_refused_record_follows_the_settlement() {
+    let world = World::new();
+    let [one, _] = world.publish_twice();
+    let (source, other) = (world.source("repo"), world.source("twin"));
+    world.reader(&["pull", &other, "replica"]).ends(0);
+    world.reader(&["pull", &source, "replica"]).ends(22);
+    world.settle("--keep", &one).ends(0);
+    let pulled = world
+        .reader(&["--json", "pull", &source, "replica"])
+        .ends(0);
+    assert_eq!(pulled.field("version"), 2);
+    assert_eq!(world.cat(&["replica"]).ends(0).out, "one\n");
+}
+
+#[test]
 fn settling_is_asked_about_at_a_terminal() {
     let world = World::new();
     let [one, two] = world.publish_twice();
