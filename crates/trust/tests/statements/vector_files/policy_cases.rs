@@ -154,6 +154,7 @@ fn rotations() -> Vec<Case> {
         ),
     ];
     cases.extend(kept_publisher());
+    cases.push(earlier_log());
     cases.extend(broken_chains());
     cases
 }
@@ -182,6 +183,23 @@ fn kept_publisher() -> Vec<Case> {
             &[(&removed, "not-signed")],
         ),
     ]
+}
+
+/// A policy began log 1, and a publisher who stays goes on in log 0.
+fn earlier_log() -> Case {
+    let mut world = World::new();
+    let first = world.publish(1);
+    let before = world.clone();
+    let policy = Successor {
+        log_epoch: 1,
+        ..world.successor(Some(&first))
+    };
+    world.rotate(&policy, &[1]);
+    let second = world.publish(2);
+    let first = with_policies(&world, &first);
+    let back = with_policies(&world, &before.head_of(&before.record(3), &[2]));
+    let floor = adopted(&world.floor(), &[&first, &second]);
+    Case::new("newer-record-in-an-earlier-log", &floor, &[(&back, "fork")])
 }
 
 fn broken_chains() -> Vec<Case> {
