@@ -1,0 +1,271 @@
+"""What a reader believes (docs/formats/verification.md, sections 3 to 8), in the order of that page."""
+
+import base64
+from dataclasses import dataclass, field
+from typing import Optional
+
+from . import history
+from .encoding import Reader, Refused, malformed, text, unsupported
+from .note import Note
+from .statements import NEVER, POLICY, ROOT, TIMESTAMP, Log, enough, log, signed
+
+AHEAD = 600  # seconds that a start may lie in the future
+
+
+@dataclass
+class Adopted:
+    version: int
+    record: bytes
+    log: Log
+    root: Optional[bytes] = None
+
+
+@dataclass
+class Floor:
+    """What one reader knows about one volume. An empty one is a reader's first."""
+
+    volume: bytes
+    newest_start: int = 0
+    policies: list = field(default_factory=list)
+    adopted: Optional[Adopted] = None
+    policy_fork: Optional[tuple] = None
+    record_fork: Optional[tuple] = None
+    refused: tuple = ()
+
+
+@dataclass
+class Judged:
+    """A head that may be believed. If `grown` is a log, it must be shown to begin the log after the record."""
+
+    policies: list
+    log: Log
+    subtrees: list
+    until: int
+    now: int
+    grown: Optional[Log]
+
+
+def not_signed(why):
+    return Refused("not-signed", why)
+
+
+def check_purpose(statement, volume, purpose):
+    if statement.volume != volume:
+        raise Refused("wrong-volume", "a statement of another volume")
+    if statement.purpose != purpose:
+        raise malformed(f"a statement of purpose {statement.purpose} instead of {purpose}")
+
+
+# Section 3.
+
+
+def check_chain(policies, volume):
+    """The rules of a chain by itself."""
+    if not 1 <= len(policies) <= 256:
+        raise malformed(f"{len(policies)} policies")
+    genesis = policies[0]
+    if genesis.hash != volume:
+        raise Refused("wrong-volume", f"this is {text('vol', genesis.hash)}")
+    check_purpose(genesis, bytes(32), POLICY)
+    if genesis.number != 0:
+        raise malformed("the first policy is no genesis")
+    genesis.require(genesis.owners, "owners")
+    for before, policy in zip(policies, policies[1:]):
+        check_successor(before, policy, volume)
+
+
+def check_successor(before, policy, volume):
+    check_purpose(policy, volume, POLICY)
+    if policy.number == 0 or policy.number != before.number + 1:
+        raise malformed(f"policy {policy.number} follows policy {before.number}")
+    if policy.previous != before.hash:
+        raise malformed(f"policy {policy.number} follows another one")
+    if before.revoked:
+        raise malformed("a policy follows a revocation")
+    if before.last and not policy.last:
+        raise malformed(f"policy {policy.number} names no last record any more")
+    if policy.epoch - before.epoch not in (0, 1):
+        raise malformed(f"epoch {policy.epoch} follows epoch {before.epoch}")
+    policy.require(before.owners, "owners of the policy before")
+    policy.require(policy.owners, "owners")
+
+
+def join_chains(offered, floor):
+    """The longer one of the offered and the known chain, where none contradicts the other."""
+    if any(policy.hash in floor.refused for policy in offered):
+        raise not_signed("a policy that the user refused")
+    known = floor.policies
+    for place, (ours, theirs) in enumerate(zip(known, offered)):
+        if ours.hash != theirs.hash:
+            if theirs.revoked and not ours.revoked:
+                raise not_signed("a revocation in the place of a known policy")
+            newest = place == len(known) - 1
+            raise Refused("fork" if newest else "stray-policy", f"two policies with the number {ours.number}")
+    return offered if len(offered) > len(known) else known
+
+
+# Sections 4 to 7.
+
+
+def judge(head, floor, wall, least_policy=0, grace=0, pinned=None):
+    """Judges one head. `pinned` is a version and a record hash, or None."""
+    check_chain(head.policies, floor.volume)
+    chain = join_chains(head.policies, floor)
+    newest = chain[-1]
+    if newest.number < least_policy:
+        raise Refused("rollback", f"policy {newest.number} is older than policy {least_policy}")
+    if newest.revoked:
+        raise Refused("revoked", "the owners ended this volume" + recommended(newest))
+    subtrees = check_record(head, chain, floor.volume)
+    after = Log(head.record.log.epoch, head.record.log.size + 1, history.fold(subtrees))
+    if pinned:
+        if pinned != (head.record.version, head.record.hash):
+            raise Refused("not-pinned", "another record than the pinned one")
+        return Judged(chain, after, subtrees, NEVER, wall, None)
+    if head.record.hash in floor.refused:
+        raise not_signed("a record that the user refused")
+    grown = check_floor(head, chain, floor)
+    check_timestamp(head, chain)
+    check_witnesses(head, newest, floor.volume, after)
+    until, now = check_time(head, chain, floor, wall, grace)
+    return Judged(chain, after, subtrees, until, now, grown)
+
+
+def recommended(policy):
+    return f" and recommend {text('vol', policy.successor)}" if policy.successor else ""
+
+
+def check_record(head, chain, volume):
+    """Section 4. Returns the perfect subtrees of the log after the record."""
+    record = head.record
+    check_purpose(record, volume, ROOT)
+    number, hash = record.policy
+    policy = chain[number] if number < len(chain) else None
+    if policy is None or policy.hash != hash:
+        raise not_signed("the record names a policy that is not in the chain")
+    if record.log.epoch != policy.epoch:
+        raise not_signed(f"the record's log is of epoch {record.log.epoch} and its policy's of {policy.epoch}")
+    record.require(policy.publishers, "publishers")
+    if record.duration > policy.record_maximum:
+        raise not_signed("the record lasts longer than its policy permits")
+    if head.log_size != record.log.size or history.fold(head.frontier) != record.log.root:
+        raise malformed("the frontier is not that of the record's log")
+    if record.log.size == NEVER:
+        raise malformed("the record's log is full")
+    return history.append(head.frontier, history.leaf(record.data))
+
+
+def floor_under(chain, floor):
+    """Section 5: the adopted record that holds under a chain."""
+    adopted = floor.adopted
+    for policy in chain[len(floor.policies) :]:
+        if policy.last and (adopted is None or policy.last[0] >= adopted.version or policy.lowers):
+            adopted = Adopted(*policy.last)
+    return adopted
+
+
+def check_floor(head, chain, floor):
+    """Section 5. Returns the log that must begin the record's, if the record is newer than the adopted one."""
+    record, adopted = head.record, floor_under(chain, floor)
+    if adopted and record.version < adopted.version:
+        raise Refused("rollback", f"version {record.version} is older than version {adopted.version}")
+    known = len(head.policies) < len(chain)
+    either(known, lambda: counts(record, chain), lambda: counts(record, head.policies))
+    if adopted is None:
+        return None
+    if record.version == adopted.version:
+        if record.hash != adopted.record:
+            raise Refused("fork", f"two records of version {record.version}")
+        return None
+    if floor.record_fork:
+        raise Refused("fork", "a fork of records is not settled")
+    if adopted.log.epoch > record.log.epoch or (
+        adopted.log.epoch == record.log.epoch and adopted.log.size > record.log.size
+    ):
+        raise Refused("fork", "the record's log is older than the adopted one")
+    return adopted.log if adopted.log.epoch == record.log.epoch else None
+
+
+def either(known, now, then):
+    """Runs the check `now`. Where it fails, the head shows fewer policies than are known and the check `then` under
+    the head's own policies is good, the head is only old."""
+    try:
+        now()
+    except Refused as error:
+        if not known:
+            raise
+        try:
+            then()
+        except Refused:
+            raise error from None
+        raise Refused("superseded", f"good under older policies only: {error}") from error
+
+
+def counts(record, chain):
+    newest, (number, _) = chain[-1], record.policy
+    if number == newest.number or (newest.last and newest.last[1] == record.hash):
+        return
+    for policy in chain[number + 1 :]:
+        if policy.last and policy.last[1] != record.hash and (policy.lowers or policy.last[0] == record.version):
+            raise not_signed(f"policy {policy.number} discards this record")
+    record.require(newest.publishers, "publishers of the newest policy")
+
+
+def check_timestamp(head, chain):
+    """Section 6."""
+    known = len(head.policies) < len(chain)
+    either(known, lambda: timestamp_under(head, chain[-1]), lambda: timestamp_under(head, head.policies[-1]))
+
+
+def timestamp_under(head, newest):
+    stamp = head.timestamp
+    if not newest.timestamps.keys:
+        return
+    if stamp is None:
+        raise not_signed("there is no timestamp")
+    check_purpose(stamp, head.record.volume, TIMESTAMP)
+    if stamp.record != head.record.hash or stamp.policy != (newest.number, newest.hash):
+        raise not_signed("the timestamp is one of another record or policy")
+    if not 0 <= stamp.until - stamp.issued <= newest.timestamp_maximum:
+        raise not_signed("the timestamp lasts longer than its policy permits")
+    stamp.require(newest.timestamps, "timestamp keys")
+
+
+def check_witnesses(head, newest, volume, after):
+    if newest.witnesses.needed == 0:
+        return
+    if not head.checkpoint:
+        raise not_signed("there is no checkpoint")
+    note = Note(head.checkpoint)
+    root = base64.b64encode(after.root).decode()
+    if not note.begins(f"bulla/{text('vol', volume)}/{after.epoch}\n{after.size}\n{root}\n"):
+        raise not_signed("the checkpoint is one of another log")
+    enough(len(note.witnesses(newest.witnesses.usable())), newest.witnesses, "witnesses")
+
+
+def check_time(head, chain, floor, wall, grace):
+    """Section 7. Returns until when the head may be believed, and the reader's time."""
+    record, newest = head.record, chain[-1]
+    newest_start = floor.newest_start
+    if any(policy.lowers for policy in chain[len(floor.policies) :]):
+        newest_start = min(newest_start, wall + AHEAD)
+    now = max(wall, newest_start)
+    stamp = head.timestamp if newest.timestamps.keys else None
+    if record.start > now + AHEAD or (stamp and stamp.issued > now + AHEAD):
+        raise Refused("not-yet-valid", f"valid from {record.start} on, and now is {now}")
+    until = min(record.start + record.duration, record.start + newest.record_maximum, NEVER)
+    if stamp:
+        until = min(until, stamp.until)
+    until = min(until + grace, newest.not_after, NEVER)
+    if now >= until:
+        raise Refused("expired", f"valid until {until}, and now is {now}")
+    return until, now
+
+
+# Section 8.
+
+
+def check_growth(judged, tile):
+    """Shows from tiles that the adopted log begins the one with the record in it."""
+    if judged.grown is not None:
+        history.begins(judged.grown, judged.log.size, judged.subtrees, tile)
