@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn vectors() {
-        let table: [(&str, Vec<u8>, &[i64]); 8] = [
+        let table: [(&str, Vec<u8>, &[i64]); 12] = [
             ("empty", vec![], &[]),
             ("one byte", vec![0], &[1]),
             ("65536 of noise", vector_bytes(1, 65536), &[65536]),
@@ -346,11 +346,53 @@ mod tests {
                 .concat(),
                 VECTOR_HOLE,
             ),
+            (
+                "noise, too few zeros, noise",
+                [
+                    vector_bytes(1, 100_000),
+                    vec![0; 65_535],
+                    vector_bytes(2, 100_000),
+                ]
+                .concat(),
+                &[68111, 140_093, 57331],
+            ),
+            ("a cut at the last byte", vector_bytes(3, 79525), &[79525]),
+            ("one byte more", vector_bytes(3, 79526), &[79524, 2]),
+            (
+                "no cut",
+                vec![1; 600_001],
+                &[262_144, 262_144, 75713],
+            ),
         ];
         for (name, content, expected) in table {
             assert_eq!(layout(&content), expected, "{name}");
         }
     }
+
+    /// The document, and the table that it points to.
+    const DOCUMENT: &str = include_str!("../../../docs/formats/chunking.md");
+    const GEAR: &str = include_str!("../../../docs/formats/vectors/gear.txt");
+
+    #[test]
+    fn documents_have_the_gear_table_and_the_masks() {
+        let lines = GEAR.lines().filter(|line| !line.starts_with('#'));
+        let table: Vec<u64> = lines
+            .map(|line| u64::from_str_radix(line, 16).unwrap())
+            .collect();
+        // The hash of one byte after the shortest chunk is that byte's entry.
+        let entry = |byte: u8| {
+            let mut source = [0; 65];
+            source[64] = byte;
+            cut(&source, 64, 256, 1024, 0, 0, 0, 0).0
+        };
+        let used: Vec<u64> = (0..=255).map(entry).collect();
+        assert_eq!(table, used);
+        let (strict, loose) = select_masks(NORMAL_CHUNK_BYTES, Normalization::Level1);
+        for line in [format!("STRICT = {strict:#018x}"), format!("LOOSE  = {loose:#018x}")] {
+            assert!(DOCUMENT.contains(&line), "{line}");
+        }
+    }
+
     const VECTOR_200000: &[i64] = &[68111, 88961, 19937, 22991];
     const VECTOR_MIB: &[i64] = &[
         68111, 88961, 19937, 23178, 60810, 72805, 81036, 62029, 71927, 87073, 168876, 25634, 75142,
