@@ -6,8 +6,9 @@ import os
 import sys
 import time
 
-from bulla_reference import blocks, history, inode, judge, path_proof, repository, statements, vectors
+from bulla_reference import blocks, history, judge, path_proof, repository, statements, vectors
 from bulla_reference.encoding import Refused, from_text, malformed, refusing, text, unavailable
+from bulla_reference.floor import Floor
 from bulla_reference.volume import Tree
 
 
@@ -19,7 +20,7 @@ class Volume:
         if not self.repository.statements:
             raise unavailable("no version was published here yet")
         self.head = statements.head(self.repository.statements)
-        self.judged = judge.judge(self.head, judge.Floor(volume), now)
+        self.judged = judge.judge(self.head, Floor(volume), now)
         judge.check_growth(self.judged, self.tile)
         genesis = self.judged.policies[0]
         self.blocks = blocks.Blocks(genesis.iv, self.repository.frame)

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from .encoding import malformed
+from .encoding import Refused
 
 
 def leaf(data):
@@ -76,14 +76,14 @@ def begins(old, new, subtrees, tile):
     while rest:
         # `rest` leaves lie under the subtree (size, hash), which begins at leaf `start`.
         if rest > size or size == 1:
-            raise malformed("the older log is longer than the newer one")
+            raise Refused("fork", "the older log is longer than the newer one")
         level = (size.bit_length() - 2) // 8
         unit = 256**level
         index, first = divmod(start // unit, 256)
         count = size // unit
         hashes = tile(level, index, first + count)[first : first + count]
         if len(hashes) != count or perfect(hashes) != hash:
-            raise malformed("a tile of the log does not come to the root above it")
+            raise Refused("bad-history", "a tile of the log does not come to the root above it")
         # Halve what is known, and keep each left half that the older log has whole.
         while rest and len(hashes) > 1:
             half = len(hashes) // 2
@@ -95,4 +95,4 @@ def begins(old, new, subtrees, tile):
                 hashes = hashes[:half]
         hash = hashes[0]
     if fold(ours) != old.root:
-        raise malformed(f"the log of {old.size} leaves does not begin the log of {new} leaves")
+        raise Refused("fork", f"the log of {old.size} leaves does not begin the log of {new} leaves")

@@ -1,36 +1,16 @@
 """What a reader believes (docs/formats/verification.md, sections 3 to 8), in the order of that page."""
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 from . import history
-from .encoding import Reader, Refused, malformed, text, unsupported
+from .encoding import Refused, malformed, text
+from .floor import Adopted
 from .note import Note
-from .statements import NEVER, POLICY, ROOT, TIMESTAMP, Log, enough, log, signed
+from .statements import NEVER, POLICY, ROOT, TIMESTAMP, Log, enough
 
 AHEAD = 600  # seconds that a start may lie in the future
-
-
-@dataclass
-class Adopted:
-    version: int
-    record: bytes
-    log: Log
-    root: Optional[bytes] = None
-
-
-@dataclass
-class Floor:
-    """What one reader knows about one volume. An empty one is a reader's first."""
-
-    volume: bytes
-    newest_start: int = 0
-    policies: list = field(default_factory=list)
-    adopted: Optional[Adopted] = None
-    policy_fork: Optional[tuple] = None
-    record_fork: Optional[tuple] = None
-    refused: tuple = ()
 
 
 @dataclass

@@ -53,3 +53,8 @@ def cosignature(line):
     if len(blob) != 76 or base64.b64encode(blob).decode() != parts[2]:
         return None, None, None, None
     return parts[1], blob[:4], blob[4:12], blob[12:]
+
+
+def line(name, blob):
+    """A line that signs a note."""
+    return f"\u2014 {name} {base64.b64encode(blob).decode()}"

@@ -2,7 +2,8 @@
 
 from . import blocks, inode, statements
 from .encoding import Reader, Refused, malformed, not_found, unsupported
-from .judge import Floor, judge
+from .floor import Floor
+from .judge import judge
 from .note import Note
 from .volume import Tree
 

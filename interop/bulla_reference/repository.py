@@ -13,6 +13,10 @@ PAGE, PER_PAGE, ENTRY, IDX_TAIL = 4096, 93, 44, 64
 FEATURE = re.compile(r"[a-z0-9-]{1,32}\Z")
 
 
+def damaged(why):
+    return Refused("damaged", why)
+
+
 class Repository:
     def __init__(self, path):
         self.path, self.index, self.segments = path, {}, {}
@@ -37,19 +41,19 @@ class Repository:
         except FileNotFoundError as error:
             raise unavailable(f"{name} is not there") from error
         except OSError as error:
-            raise malformed(f"{name}: {error.strerror}") from error
+            raise damaged(f"{name}: {error.strerror}") from error
         finally:
             os.close(at)
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise malformed(f"{name} is no regular file")
+            raise damaged(f"{name} is no regular file")
         return file
 
     def read(self, name, largest):
         with self.open(name) as file:
             data = file.read(largest + 1)
         if len(data) > largest:
-            raise malformed(f"{name} has more than {largest} bytes")
+            raise damaged(f"{name} has more than {largest} bytes")
         return data
 
     # The file `bulla` and the head.
@@ -129,7 +133,7 @@ class Repository:
             raise unavailable(f"block {handle.hex()} is not there")
         segment, offset, length = self.index[handle]
         if not 42 <= length <= 36 + blocks.LARGEST + 6:
-            raise Refused("damaged", f"the index tells of a record of {length} bytes")
+            raise damaged(f"the index tells of a record of {length} bytes")
         if segment not in self.segments:
             self.segments[segment] = self.open(f"segments/{segment}.seg")
         with refusing("damaged", f"segments/{segment}.seg at {offset}"):
