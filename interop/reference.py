@@ -20,7 +20,7 @@ class Volume:
         if not self.repository.statements:
             raise unavailable("no version was published here yet")
         self.head = statements.head(self.repository.statements)
-        self.judged = judge.judge(self.head, Floor(volume), now)
+        self.judged = judge.judge(self.head, Floor(volume), judge.Reader(now))
         judge.check_growth(self.judged, self.tile)
         genesis = self.judged.policies[0]
         self.blocks = blocks.Blocks(genesis.iv, self.repository.frame)
@@ -36,9 +36,7 @@ class Volume:
             data = self.repository.read(whole, 256 * 32)
         except Refused:
             data = self.repository.read(name, 256 * 32)
-        if len(data) % 32 or len(data) < 32 * count:
-            raise Refused("bad-history", f"{whole} has {len(data)} bytes")
-        return [data[i : i + 32] for i in range(0, 32 * count, 32)]
+        return history.tile_hashes(data, count)
 
     def check_log(self):
         """Tiles and leaves of the record's log: each is part of it, and each record's log begins it. Returns how many

@@ -3,7 +3,7 @@
 import blake3
 import zstandard
 
-from .encoding import Reader, Refused, malformed
+from .encoding import Reader, Refused
 
 LARGEST = 1 << 20
 KINDS = {"data": 1, "array": 2, "map": 3, "inode": 4}
@@ -70,11 +70,9 @@ def open_record(record):
     """Claimed handle and frame of a record."""
     reader = Reader(record)
     handle, length = reader.take(32), reader.u32()
-    if not 6 <= length <= LARGEST + 6:
-        raise malformed(f"a frame of {length} bytes")
-    frame = reader.take(length)
-    reader.end()
-    return handle, frame
+    if not 6 <= length <= LARGEST + 6 or length != reader.left():
+        raise refuse_frame(f"a frame of {length} bytes")
+    return handle, reader.take(length)
 
 
 class Blocks:

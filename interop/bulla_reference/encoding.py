@@ -123,6 +123,10 @@ def varint(value):
     return bytes(out)
 
 
+def number(value, length=8):
+    return value.to_bytes(length, "little")
+
+
 def byte_string(data):
     return varint(len(data)) + data
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .blocks import digest
-from .encoding import Reader, ascending, malformed, unsupported
+from .encoding import Reader, ascending, malformed, number, unsupported, varint
 from .statements import POLICY, Log, log, signed
 
 
@@ -27,6 +27,22 @@ class Floor:
     policy_fork: Optional[tuple] = None  # two policy hashes
     record_fork: Optional[tuple] = None  # version, then (record hash, Log) twice
     refused: tuple = ()
+
+
+    def encode(self):
+        """The bytes that a reader stores."""
+        out = bytes(2) + self.volume + number(self.newest_start) + varint(len(self.policies))
+        out += b"".join(policy.signed for policy in self.policies) + bytes([self.adopted is not None])
+        if self.adopted:
+            out += number(self.adopted.version) + self.adopted.record + self.adopted.log.encode()
+            out += bytes([self.adopted.root is not None]) + (self.adopted.root or b"")
+        out += bytes([self.policy_fork is not None]) + b"".join(self.policy_fork or ())
+        out += bytes([self.record_fork is not None])
+        if self.record_fork:
+            version, *branches = self.record_fork
+            out += number(version) + b"".join(hash + log.encode() for hash, log in branches)
+        out += varint(len(self.refused)) + b"".join(self.refused)
+        return out + digest(out)
 
 
 def floor(data):

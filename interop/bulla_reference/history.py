@@ -64,9 +64,18 @@ def tiles(leaves):
     return made
 
 
+def tile_hashes(data, count):
+    """The first `count` hashes of a tile, which may have more."""
+    if len(data) % 32 or not 32 * count <= len(data) <= 256 * 32:
+        raise Refused("bad-history", f"a tile of {len(data)} bytes instead of {32 * count}")
+    return [data[i : i + 32] for i in range(0, 32 * count, 32)]
+
+
 def begins(old, new, subtrees, tile):
     """Shows that a log of `old.size` leaves begins the one of `new` leaves with these perfect subtrees, from tiles:
     `tile(level, index, count)` gives the first `count` hashes of a tile. Raises if it does not."""
+    if old.size > new:
+        raise Refused("fork", "the older log is longer than the newer one")
     ours, rest, start = [], old.size, 0
     for size, hash in subtrees:
         if size > rest:
@@ -75,8 +84,6 @@ def begins(old, new, subtrees, tile):
         rest, start = rest - size, start + size
     while rest:
         # `rest` leaves lie under the subtree (size, hash), which begins at leaf `start`.
-        if rest > size or size == 1:
-            raise Refused("fork", "the older log is longer than the newer one")
         level = (size.bit_length() - 2) // 8
         unit = 256**level
         index, first = divmod(start // unit, 256)

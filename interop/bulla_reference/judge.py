@@ -1,6 +1,5 @@
 """What a reader believes (docs/formats/verification.md, sections 3 to 8), in the order of that page."""
 
-import base64
 from dataclasses import dataclass
 from typing import Optional
 
@@ -8,20 +7,21 @@ from . import history
 from .encoding import Refused, malformed, text
 from .floor import Adopted
 from .note import Note
-from .statements import NEVER, POLICY, ROOT, TIMESTAMP, Log, enough
+from .statements import NEVER, POLICY, ROOT, TIMESTAMP, Head, Log
 
 AHEAD = 600  # seconds that a start may lie in the future
 
 
 @dataclass
 class Judged:
-    """A head that may be believed. If `grown` is a log, it must be shown to begin the log after the record."""
+    """A head that may be believed. If `grown` is a log, it must still be shown to begin the record's LOG."""
 
+    head: Head
     policies: list
     log: Log
     subtrees: list
     until: int
-    now: int
+    stale: bool  # believed only because of a grace
     grown: Optional[Log]
 
 
@@ -81,34 +81,54 @@ def join_chains(offered, floor):
                 raise not_signed("a revocation in the place of a known policy")
             newest = place == len(known) - 1
             raise Refused("fork" if newest else "stray-policy", f"two policies with the number {ours.number}")
+    if len(offered) > len(known) and floor.policy_fork:
+        raise Refused("fork", "a policy beyond a fork that is not settled")
     return offered if len(offered) > len(known) else known
 
 
 # Sections 4 to 7.
 
 
-def judge(head, floor, wall, least_policy=0, grace=0, pinned=None):
-    """Judges one head. `pinned` is a version and a record hash, or None."""
+@dataclass
+class Reader:
+    """Who reads: the clocks, and what the user demands."""
+
+    wall: int
+    kept: int = 0  # a later time that this reader has seen
+    grace: int = 0
+    pinned: Optional[tuple] = None  # version and record hash
+    policy_pin: Optional[bytes] = None
+    least_policy: int = 0
+
+
+def judge(head, floor, reader):
+    """Judges one head."""
     check_chain(head.policies, floor.volume)
     chain = join_chains(head.policies, floor)
-    newest = chain[-1]
-    if newest.number < least_policy:
-        raise Refused("rollback", f"policy {newest.number} is older than policy {least_policy}")
-    if newest.revoked:
-        raise Refused("revoked", "the owners ended this volume" + recommended(newest))
+    check_newest(chain, reader)
     subtrees = check_record(head, chain, floor.volume)
-    after = Log(head.record.log.epoch, head.record.log.size + 1, history.fold(subtrees))
-    if pinned:
-        if pinned != (head.record.version, head.record.hash):
+    after = head.log_after()
+    if reader.pinned:
+        if reader.pinned != (head.record.version, head.record.hash):
             raise Refused("not-pinned", "another record than the pinned one")
-        return Judged(chain, after, subtrees, NEVER, wall, None)
+        return Judged(head, chain, after, subtrees, NEVER, False, None)
     if head.record.hash in floor.refused:
         raise not_signed("a record that the user refused")
     grown = check_floor(head, chain, floor)
     check_timestamp(head, chain)
-    check_witnesses(head, newest, floor.volume, after)
-    until, now = check_time(head, chain, floor, wall, grace)
-    return Judged(chain, after, subtrees, until, now, grown)
+    check_witnesses(head, chain[-1], floor.volume, after)
+    until, stale = check_time(head, chain, floor, reader)
+    return Judged(head, chain, after, subtrees, until, stale, grown)
+
+
+def check_newest(chain, reader):
+    newest = chain[-1]
+    if reader.policy_pin and all(policy.hash != reader.policy_pin for policy in chain):
+        raise Refused("not-pinned", "the chain does not have the pinned policy")
+    if newest.number < reader.least_policy:
+        raise Refused("rollback", f"policy {newest.number} is older than policy {reader.least_policy}")
+    if newest.revoked:
+        raise Refused("revoked", "the owners ended this volume" + recommended(newest))
 
 
 def recommended(policy):
@@ -140,7 +160,8 @@ def floor_under(chain, floor):
     adopted = floor.adopted
     for policy in chain[len(floor.policies) :]:
         if policy.last and (adopted is None or policy.last[0] >= adopted.version or policy.lowers):
-            adopted = Adopted(*policy.last)
+            root = adopted.root if adopted and adopted.record == policy.last[1] else None
+            adopted = Adopted(*policy.last, root)
     return adopted
 
 
@@ -152,18 +173,39 @@ def check_floor(head, chain, floor):
     known = len(head.policies) < len(chain)
     either(known, lambda: counts(record, chain), lambda: counts(record, head.policies))
     if adopted is None:
+        check_forks(floor)
         return None
     if record.version == adopted.version:
         if record.hash != adopted.record:
             raise Refused("fork", f"two records of version {record.version}")
         return None
-    if floor.record_fork:
-        raise Refused("fork", "a fork of records is not settled")
-    if adopted.log.epoch > record.log.epoch or (
-        adopted.log.epoch == record.log.epoch and adopted.log.size > record.log.size
-    ):
-        raise Refused("fork", "the record's log is older than the adopted one")
-    return adopted.log if adopted.log.epoch == record.log.epoch else None
+    grown = adopted.log if adopted.log.epoch == record.log.epoch else None
+    if adopted.log.epoch > record.log.epoch:
+        raise Refused("fork", "the record's log is of an older epoch than the adopted one")
+    if grown:
+        grown = unproved(grown, record.log.size, head.frontier)
+    check_forks(floor)
+    return grown
+
+
+def unproved(old, new, subtrees):
+    """The log `old`, or None if it evidently begins the log of `new` leaves. Refuses it where it evidently does not."""
+    try:
+        history.begins(old, new, subtrees, no_tile)
+    except Refused as error:
+        if error.verdict == "unproved":
+            return old
+        raise
+    return None
+
+
+def no_tile(level, index, count):
+    raise Refused("unproved", f"tile {level}.{index} is wanted")
+
+
+def check_forks(floor):
+    if floor.record_fork or floor.policy_fork:
+        raise Refused("fork", "a fork is not settled")
 
 
 def either(known, now, then):
@@ -216,36 +258,36 @@ def check_witnesses(head, newest, volume, after):
         return
     if not head.checkpoint:
         raise not_signed("there is no checkpoint")
-    note = Note(head.checkpoint)
-    root = base64.b64encode(after.root).decode()
-    if not note.begins(f"bulla/{text('vol', volume)}/{after.epoch}\n{after.size}\n{root}\n"):
-        raise not_signed("the checkpoint is one of another log")
-    enough(len(note.witnesses(newest.witnesses.usable())), newest.witnesses, "witnesses")
+    Note(head.checkpoint).check(volume, after, newest.witnesses)
 
 
-def check_time(head, chain, floor, wall, grace):
-    """Section 7. Returns until when the head may be believed, and the reader's time."""
-    record, newest = head.record, chain[-1]
-    newest_start = floor.newest_start
+def newest_start(chain, floor, wall):
+    """The newest start that holds under a chain: a policy that is new to the reader may lower it."""
     if any(policy.lowers for policy in chain[len(floor.policies) :]):
-        newest_start = min(newest_start, wall + AHEAD)
-    now = max(wall, newest_start)
+        return min(floor.newest_start, wall + AHEAD)
+    return floor.newest_start
+
+
+def check_time(head, chain, floor, reader):
+    """Section 7. Returns until when the head may be believed, and whether that takes a grace."""
+    record, newest = head.record, chain[-1]
+    now = max(reader.wall, reader.kept, newest_start(chain, floor, reader.wall))
     stamp = head.timestamp if newest.timestamps.keys else None
     if record.start > now + AHEAD or (stamp and stamp.issued > now + AHEAD):
         raise Refused("not-yet-valid", f"valid from {record.start} on, and now is {now}")
     until = min(record.start + record.duration, record.start + newest.record_maximum, NEVER)
     if stamp:
         until = min(until, stamp.until)
-    until = min(until + grace, newest.not_after, NEVER)
-    if now >= until:
-        raise Refused("expired", f"valid until {until}, and now is {now}")
-    return until, now
+    late = min(until + reader.grace, newest.not_after, NEVER)
+    if now >= late:
+        raise Refused("expired", f"valid until {late}, and now is {now}")
+    return late, now >= until
 
 
 # Section 8.
 
 
 def check_growth(judged, tile):
-    """Shows from tiles that the adopted log begins the one with the record in it."""
+    """Shows from tiles that the adopted log begins the record's."""
     if judged.grown is not None:
-        history.begins(judged.grown, judged.log.size, judged.subtrees, tile)
+        history.begins(judged.grown, judged.head.record.log.size, judged.head.frontier, tile)

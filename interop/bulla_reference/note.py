@@ -5,7 +5,8 @@ import binascii
 import hashlib
 
 from . import ed25519
-from .encoding import malformed
+from .encoding import Refused, malformed, text
+from .statements import enough
 
 WITNESS = 4  # the algorithm of cosignature/v1 in key ids
 
@@ -18,6 +19,8 @@ class Note:
     """The three lines that are signed, and the lines that sign them."""
 
     def __init__(self, data):
+        if len(data) > 16384:
+            raise malformed(f"a checkpoint of {len(data)} bytes")
         try:
             self.whole = data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -25,8 +28,12 @@ class Note:
         self.text, _, self.signatures = self.whole.partition("\n\n")
         self.text += "\n"
 
-    def begins(self, text):
-        return self.whole.startswith(text + "\n") and self.text == text
+    def check(self, volume, log, role):
+        """Requires that enough witnesses have signed that this is the log."""
+        root = base64.b64encode(log.root).decode()
+        if not self.whole.startswith(f"bulla/{text('vol', volume)}/{log.epoch}\n{log.size}\n{root}\n\n"):
+            raise Refused("not-signed", "the checkpoint is one of another log")
+        enough(len(self.witnesses(role.usable())), role, "witnesses")
 
     def witnesses(self, keys):
         """Which of the keys have cosigned the text. Lines of anything else are passed over."""

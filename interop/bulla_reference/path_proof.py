@@ -3,6 +3,7 @@
 from . import blocks, inode, statements
 from .encoding import Reader, Refused, malformed, not_found, unsupported
 from .floor import Floor
+from .judge import Reader as Asker
 from .judge import judge
 from .note import Note
 from .volume import Tree
@@ -46,7 +47,7 @@ def check(proof, volume, path, now, least_policy=0):
     reader.end()
     if about != path:
         raise malformed(f"the proof is about {about!r}")
-    judge(head, Floor(volume), now, least_policy)
+    judge(head, Floor(volume), Asker(now, least_policy=least_policy))
     check_surplus(head)
     on_the_way = InOrder(head.policies[0].iv, plaintexts)
     missing = None

@@ -5,9 +5,9 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Optional
 
-from . import ed25519
-from .blocks import derive
-from .encoding import Reader, Refused, ascending, malformed, unsupported
+from . import ed25519, history
+from .blocks import derive, digest
+from .encoding import Reader, Refused, ascending, malformed, number, unsupported
 
 POLICY, ROOT, TIMESTAMP = 1, 2, 3
 NAMES = {POLICY: "policy", ROOT: "root", TIMESTAMP: "timestamp"}
@@ -20,6 +20,9 @@ class Log:
     epoch: int
     size: int
     root: bytes
+
+    def encode(self):
+        return number(self.epoch) + number(self.size) + self.root
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Statement:
     volume: bytes
     hash: bytes = b""
     signatures: list = field(default_factory=list)  # of ((algorithm, key), signature)
+    signed: bytes = b""  # the signed statement as it was read
 
     def __post_init__(self):
         self.hash = derive(f"bulla 0 statement {NAMES[self.purpose]}", self.data)
@@ -230,7 +234,8 @@ def signed(reader):
             raise malformed("an Ed25519 key or signature of another length")
         made.signatures.append((signer, signature))
     ascending([signer for signer, _ in made.signatures], "the keys of signatures")
-    if reader.at - start > 262144:
+    made.signed = reader.data[start : reader.at]
+    if len(made.signed) > 262144:
         raise malformed("a signed statement of more than 262,144 bytes")
     return made
 
@@ -244,6 +249,11 @@ class Head:
     frontier: list  # of (size, root of a perfect subtree), largest first
     log_size: int
 
+    def log_after(self):
+        """The log with the record in it."""
+        subtrees = history.append(self.frontier, history.leaf(self.record.data))
+        return Log(self.record.log.epoch, self.log_size + 1, history.fold(subtrees))
+
 
 def head(data):
     if len(data) > 1 << 20:
@@ -251,7 +261,7 @@ def head(data):
     reader = Reader(data)
     if reader.u16() != 0 or reader.u16() != 0:
         raise unsupported("a head of another format or with incompatible flags")
-    policies = [signed(reader) for _ in range(reader.varint(256, 1))]
+    policies = [signed(reader) for _ in range(reader.varint(256))]
     record = signed(reader)
     timestamp = signed(reader) if reader.flag() else None
     checkpoint = reader.bytes(16384)
@@ -264,3 +274,20 @@ def frontier(reader):
     size = reader.varint()
     bits = [1 << bit for bit in reversed(range(64)) if size >> bit & 1]
     return size, [(bit, reader.take(32)) for bit in bits]
+
+
+def request(data):
+    """Base and root record of a request (statements.md, Request); only its form."""
+    if len(data) > (1 << 20) + 262208:
+        raise malformed("a request of more than 1 MiB and 262,208 bytes")
+    reader = Reader(data)
+    if reader.take(8) != b"bullareq":
+        raise malformed("no request")
+    if reader.u16() != 0 or reader.u16() != 0:
+        raise unsupported("a request of another format or with incompatible flags")
+    base = head(reader.bytes(1 << 20)) if reader.flag() else signed(reader)
+    record = signed(reader)
+    if reader.take(32) != digest(data[:-32]):
+        raise malformed("the checksum of a request is wrong")
+    reader.end()
+    return base, record

@@ -10,7 +10,7 @@ MapRoot = namedtuple("MapRoot", "handle height entries salt")
 # What a parent says about a node of a map: keys lie in [low, high); None means no bound.
 MapNode = namedtuple("MapNode", "handle level entries low high")
 NODE, ENTRY, KEY = 65536, 4096, 1024
-HOLE = 255
+HOLE, LONGEST = 255, 2**63 - 1
 
 
 def node_head(reader, level):
@@ -25,9 +25,9 @@ def node_head(reader, level):
 
 
 def array_root(reader):
-    length, height = reader.varint(2**63 - 1, 1), reader.u8()
-    if height > 16 and height != HOLE:
-        raise malformed(f"an array of height {height}")
+    length, height = reader.varint(LONGEST, 1), reader.u8()
+    if (height > 16 and height != HOLE) or (height == 0 and length > LARGEST):
+        raise malformed(f"an array of height {height} and {length} bytes")
     return ArrayRoot(length, height, None if height == HOLE else reader.take(32))
 
 
@@ -44,7 +44,8 @@ def array_children(node, level, length):
             raise malformed("a hole above level 1, or beside a hole")
         children.append((size, None if hole else reader.take(32)))
     reader.end()
-    if sum(size for size, _ in children) != length:
+    total = sum(size for size, _ in children)
+    if total > LONGEST or total != length:
         raise malformed("an array node has another length than its parent says")
     return children
 

@@ -4,8 +4,8 @@ import os
 import re
 import tempfile
 
-from . import blocks, ed25519, floor, history, inode, judge, note, path_proof, publisher, repository, statements, trees
-from .encoding import Reader, Refused, byte_string, from_text, text, varint
+from . import blocks, ed25519, floor, history, inode, judge, note, path_proof, publisher, repository, statements, trees, verdicts
+from .encoding import Reader, Refused, byte_string, from_text, number, text, varint
 
 IV = bytes(range(32))
 NOW = 1_800_000_000
@@ -223,10 +223,6 @@ def role(seed):
     return b"\1\1\1\x20" + ed25519.sign(seed, b"")[0]
 
 
-def number(value, length=8):
-    return value.to_bytes(length, "little")
-
-
 def written(volume, log_after, record_hash):
     """Genesis, record, timestamp and successor as the page describes them."""
     week, begin = 604800, bytes(2)
@@ -268,7 +264,7 @@ def signed_statements(vectors):
 
 def judged(vectors, data, known, volume):
     """The head of the page, judged by readers at different times."""
-    head, empty = statements.head(data), floor.Floor(volume)
+    head, empty, later = statements.head(data), floor.Floor(volume), floor.Floor(volume, NOW + 604800)
     for what, now, wanted in (
         ("in time", NOW, "good"),
         ("ten minutes early", NOW - 600, "good"),
@@ -276,12 +272,12 @@ def judged(vectors, data, known, volume):
         ("the last second", NOW + 604799, "good"),
         ("too late", NOW + 604800, "expired"),
     ):
-        vectors.refused(what, wanted, lambda: judge.judge(head, empty, now))
-    vectors.refused("adopted", "good", lambda: judge.judge(head, floor.floor(known), NOW))
-    vectors.refused("a floor's time", "expired", lambda: judge.judge(head, floor.Floor(volume, NOW + 604800), NOW))
+        vectors.refused(what, wanted, lambda: judge.judge(head, empty, judge.Reader(now)))
+    vectors.refused("adopted", "good", lambda: judge.judge(head, floor.floor(known), judge.Reader(NOW)))
+    vectors.refused("a floor's time", "expired", lambda: judge.judge(head, later, judge.Reader(NOW)))
     for place in range(0, len(data), 5):
         changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-        vectors.refused_somehow(f"byte {place} of a head changed", lambda: judge.judge(statements.head(changed), empty, NOW))
+        vectors.refused_somehow(f"byte {place} of a head changed", lambda: judge.judge(statements.head(changed), empty, judge.Reader(NOW)))
 
 
 def log_tiles(vectors):
@@ -372,6 +368,14 @@ def repositories(vectors):
         vectors.equal("blocks", read, [("data", b"who closes the clay\n"), ("map", b"may carry it\n")])
 
 
+def judgements(vectors):
+    verdicts.judgements(vectors, lines(vectors, "judgements.txt"))
+
+
+def refusals(vectors):
+    verdicts.structures(vectors, lines(vectors, "refused.txt"))
+
+
 PARTS = (
     encodings,
     inodes,
@@ -384,4 +388,6 @@ PARTS = (
     checkpoints,
     proofs,
     repositories,
+    judgements,
+    refusals,
 )
