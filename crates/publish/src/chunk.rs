@@ -358,11 +358,7 @@ mod tests {
             ),
             ("a cut at the last byte", vector_bytes(3, 79525), &[79525]),
             ("one byte more", vector_bytes(3, 79526), &[79524, 2]),
-            (
-                "no cut",
-                vec![1; 600_001],
-                &[262_144, 262_144, 75713],
-            ),
+            ("no cut", vec![1; 600_001], &[262_144, 262_144, 75713]),
         ];
         for (name, content, expected) in table {
             assert_eq!(layout(&content), expected, "{name}");
@@ -388,7 +384,10 @@ mod tests {
         let used: Vec<u64> = (0..=255).map(entry).collect();
         assert_eq!(table, used);
         let (strict, loose) = select_masks(NORMAL_CHUNK_BYTES, Normalization::Level1);
-        for line in [format!("STRICT = {strict:#018x}"), format!("LOOSE  = {loose:#018x}")] {
+        for line in [
+            format!("STRICT = {strict:#018x}"),
+            format!("LOOSE  = {loose:#018x}"),
+        ] {
             assert!(DOCUMENT.contains(&line), "{line}");
         }
     }

@@ -186,8 +186,8 @@ pub(crate) fn grown(
     before: &Frontier,
 ) -> Result<Option<Prefix>, Reject> {
     // The record's epoch is that of its policy. Only a policy that this reader has verified since then can
-    // have begun another log.
-    if log.epoch != older.epoch {
+    // have begun a later log. An earlier one cannot contain the older record.
+    if log.epoch > older.epoch {
         return Ok(None);
     }
     let prefix = Prefix::new(*older, log.epoch, before, log.size.saturating_add(1))?;

@@ -150,7 +150,8 @@ fn cosigned<'a>(
         return Err(Reject::NotSigned("the checkpoint is of another log"));
     };
     let mut signed: Vec<Cosignature<'_>> = Vec::new();
-    for line in lines.lines().take(MAX_SIGNATURE_LINES) {
+    // A line ends with a newline alone (C2SP signed-note).
+    for line in lines.split('\n').take(MAX_SIGNATURE_LINES) {
         if let Some(found) = cosignature(line, &expected, witnesses)
             && !signed.iter().any(|before| before.witness == found.witness)
         {

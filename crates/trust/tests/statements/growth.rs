@@ -3,8 +3,10 @@
 use trust::Reject;
 use trust::error::Class;
 use trust::head::Head;
-use trust::judge::Offer;
+use trust::judge::{Offer, Terms};
+use trust::policy::Successor;
 use trust::prefix::Prefix;
+use trust::signatures::Signatures;
 
 use crate::world::*;
 
@@ -98,6 +100,34 @@ fn history_rewritten_in_skipped_versions_is_a_fork() {
     other.publish(2);
     let fork = judge(&floor, &other.publish(3)).unwrap_err();
     assert_eq!(fork.class(), Class::Fork);
+}
+
+/// A policy begins log 1. Its publisher, who was one before too, goes on in log 0 under the policy before.
+#[test]
+fn newer_record_in_an_earlier_log_is_a_fork() {
+    let (mut world, heads) = published(1);
+    let before = world.clone();
+    let policy = Successor {
+        log_epoch: 1,
+        ..world.successor(Some(&heads[0]))
+    };
+    world.rotate(&policy, &[1]);
+    let first = with_policies(&world, &heads[0]);
+    let second = world.publish(2);
+    let back = before.head_of(&before.record(3), &[2]);
+    let back = with_policies(&world, &back);
+    let floor = adopted(&world.floor(), &[&first, &second]);
+    let fork = judge(&floor, &back).unwrap_err();
+    assert_eq!(fork.class(), Class::Fork);
+    let heads = [second, back];
+    let judged = learned(&world.floor(), &first).judge_all(
+        &heads,
+        &Terms::strict(NOW),
+        &mut Signatures::default(),
+    );
+    for offer in judged.offers {
+        assert_eq!(offer.unwrap_err().class(), Class::Fork);
+    }
 }
 
 #[test]

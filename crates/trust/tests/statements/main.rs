@@ -17,6 +17,7 @@ mod policy_attacks;
 mod request_attacks;
 mod rotation_attacks;
 mod signature_attacks;
+mod vector_files;
 mod vectors;
 mod verdict_attacks;
 mod world;

@@ -245,6 +245,7 @@ fn cosignature_with_another_name_or_changed_bytes_is_ignored() {
         refused(format!("{text}\n{lines}"), few);
     }
     refused(note.replace("==\n", "\n"), few);
+    refused(note.replace("==\n", "==\r\n"), few);
     refused(note.replace("\n\n", "\n"), "of another log");
     refused(note.replacen('1', "2", 1), "of another log");
     refused(note.repeat(60), "too long");
