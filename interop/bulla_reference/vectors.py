@@ -259,6 +259,10 @@ def signed_statements(vectors):
     vectors.equal("floor", blocks.digest(known).hex(), values["floor.blake3"])
     request = b"bullareq" + bytes(5) + signed(genesis) + signed(record)
     vectors.equal("request", blocks.digest(request + blocks.digest(request)).hex(), values["request.blake3"])
+    after = number(0) + number(2) + unhex(values["log.after"])
+    second = record[:39] + number(2) + record[47:63] + b"\2" * 32 + record[95:167] + after + b"\0\0"
+    later = b"bullareq" + bytes(4) + b"\1" + byte_string(head) + signed(second, PUBLISHER)
+    vectors.equal("later", blocks.digest(later + blocks.digest(later)).hex(), values["later.blake3"])
     judged(vectors, head, known, volume)
 
 
