@@ -7,7 +7,7 @@ import sys
 import time
 
 from bulla_reference import blocks, history, judge, path_proof, repository, statements, vectors
-from bulla_reference.encoding import Refused, from_text, malformed, refusing, text, unavailable
+from bulla_reference.encoding import Reader, Refused, from_text, malformed, refusing, text, unavailable
 from bulla_reference.floor import Floor
 from bulla_reference.volume import Tree
 
@@ -61,11 +61,11 @@ class Volume:
                 raise
             return 0
         with refusing("bad-history", name):
-            reader = statements.Reader(data)
+            if history.leaf(Reader(data).bytes(131072)) != hashes[number]:
+                raise malformed("this leaf is not the one of the log")
+            reader = Reader(data)
             leaf = statements.signed(reader)
             reader.end()
-            if history.leaf(leaf.data) != hashes[number]:
-                raise malformed("this leaf is not the one of the log")
             if leaf.purpose == statements.ROOT:
                 if leaf.log.size != number or leaf.log.epoch != self.judged.log.epoch:
                     raise malformed("a record that names another place in the log than its own")

@@ -3,13 +3,12 @@
 import contextlib
 
 CLASSES = {
-    "integrity": "malformed wrong-volume not-signed stray-policy bad-history wrong-block wrong-kind bad-frame bad-tree "
-    "damaged",
+    "integrity": "malformed wrong-volume not-signed stray-policy bad-history wrong-block wrong-kind bad-frame bad-tree",
     "rollback": "rollback",
     "fork": "fork",
     "expired": "superseded expired not-yet-valid revoked",
     "unsupported": "unsupported",
-    "unavailable": "unknown-frame unproved not-pinned unavailable",
+    "unavailable": "unknown-frame unproved not-pinned damaged unavailable",
     "not-found": "not-found",
 }
 CLASS = {verdict: name for name, verdicts in CLASSES.items() for verdict in verdicts.split()}
@@ -46,12 +45,12 @@ def not_found(why):
 
 
 @contextlib.contextmanager
-def refusing(verdict, where=""):
+def refusing(verdict, where="", instead_of=("malformed",)):
     """What is malformed inside gets another verdict: who is at fault depends on where the bytes came from."""
     try:
         yield
     except Refused as error:
-        found = verdict if error.verdict == "malformed" else error.verdict
+        found = verdict if error.verdict in instead_of else error.verdict
         raise Refused(found, f"{where}: {error}" if where else str(error)) from error
 
 

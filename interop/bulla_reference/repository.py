@@ -136,7 +136,7 @@ class Repository:
             raise damaged(f"the index tells of a record of {length} bytes")
         if segment not in self.segments:
             self.segments[segment] = self.open(f"segments/{segment}.seg")
-        with refusing("damaged", f"segments/{segment}.seg at {offset}"):
+        with refusing("damaged", f"segments/{segment}.seg at {offset}", ("malformed", "bad-frame")):
             claimed, frame = blocks.open_record(os.pread(self.segments[segment].fileno(), length, offset))
             if claimed != handle:
                 raise malformed(f"the index leads from {handle.hex()} to the record of {claimed.hex()}")
@@ -147,7 +147,7 @@ class Repository:
         total = 0
         for segment in sorted({place[0] for place in self.index.values()}):
             name = f"segments/{segment}.seg"
-            with self.open(name) as file, refusing("damaged", name):
+            with self.open(name) as file, refusing("damaged"):
                 total += check_segment(file, name, keys)
         return total
 

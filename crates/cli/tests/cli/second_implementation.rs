@@ -61,7 +61,10 @@ fn every_kind() -> (Home, String) {
 fn attributes(tree: &Path) {
     for (name, value) in [("user.few", "1"), ("user.many", &"x".repeat(3000))] {
         let args = ["-n", name, "-v", value, "large"];
-        let set = Command::new("setfattr").args(args).current_dir(tree).output();
+        let set = Command::new("setfattr")
+            .args(args)
+            .current_dir(tree)
+            .output();
         if !set.expect("setfattr").status.success() {
             skipped("extended attributes", "the file system has none");
         }
@@ -77,7 +80,8 @@ fn now() -> u64 {
 #[test]
 fn second_implementation_reads_what_the_binary_publishes() {
     let (home, volume) = every_kind();
-    home.run(&["pull", &home.source(&volume, "repo"), "replica"]).ends(0);
+    home.run(&["pull", &home.source(&volume, "repo"), "replica"])
+        .ends(0);
     let known = home.run(&["--json", "verify", &home.source(&volume, "repo")]);
     let known = known.ends(0);
     let totals = format!(
@@ -98,7 +102,15 @@ fn second_implementation_reads_what_the_binary_publishes() {
         let extract = ["extract", repo.to_str().unwrap(), &volume, path];
         second(&extract).output().unwrap()
     };
-    for path in ["a", "large", "sub/large", "text", "holes", "many/299", "sub/empty"] {
+    for path in [
+        "a",
+        "large",
+        "sub/large",
+        "text",
+        "holes",
+        "many/299",
+        "sub/empty",
+    ] {
         let output = extract(path);
         let content = fs::read(home.path("tree").join(path)).unwrap();
         assert!(output.stdout == content, "{path}: {}", Ran::of(output).err);
@@ -134,7 +146,9 @@ fn largest(repo: &Path, directory: &str) -> PathBuf {
     let files = fs::read_dir(repo.join(directory)).unwrap();
     let files = files.map(|file| file.unwrap().path());
     let files = files.filter(|path| path.is_file());
-    files.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
+    files
+        .max_by_key(|path| path.metadata().unwrap().len())
+        .unwrap()
 }
 
 /// Changes one bit in the middle of a file.
@@ -155,14 +169,47 @@ fn second_implementation_refuses_changed_repositories() {
         what(&changed);
         verify(&changed, &volume, now())
     };
-    refused(&change(&|repo| flip(&largest(repo, "segments"))), 20, "wrong-block");
-    refused(&change(&|repo| flip(&largest(repo, "index"))), 20, "damaged");
-    refused(&change(&|repo| flip(&repo.join("head"))), 20, "damaged");
-    refused(&change(&|repo| flip(&repo.join("log/0/1"))), 20, "bad-history");
-    refused(&change(&|repo| flip(&largest(repo, "log/0/tiles"))), 20, "bad-history");
-    refused(&change(&|repo| link_outside(&largest(repo, "segments"))), 20, "damaged");
-    refused(&change(&|repo| File::create(repo.join("bulla")).unwrap().write_all(b"").unwrap()), 20, "damaged");
-    refused(&change(&|repo| fs::remove_file(largest(repo, "segments")).unwrap()), 30, "unavailable");
+    refused(
+        &change(&|repo| flip(&largest(repo, "segments"))),
+        20,
+        "wrong-block",
+    );
+    refused(
+        &change(&|repo| flip(&largest(repo, "index"))),
+        30,
+        "damaged",
+    );
+    refused(&change(&|repo| flip(&repo.join("head"))), 30, "damaged");
+    refused(
+        &change(&|repo| flip(&repo.join("log/0/1"))),
+        20,
+        "bad-history",
+    );
+    refused(
+        &change(&|repo| flip(&largest(repo, "log/0/tiles"))),
+        20,
+        "bad-history",
+    );
+    refused(
+        &change(&|repo| link_outside(&largest(repo, "segments"))),
+        30,
+        "damaged",
+    );
+    refused(
+        &change(&|repo| {
+            File::create(repo.join("bulla"))
+                .unwrap()
+                .write_all(b"")
+                .unwrap()
+        }),
+        30,
+        "damaged",
+    );
+    refused(
+        &change(&|repo| fs::remove_file(largest(repo, "segments")).unwrap()),
+        30,
+        "unavailable",
+    );
     let repo = home.path("repo");
     refused(&verify(&repo, &volume, now() + 8 * 86_400), 24, "expired");
     refused(&verify(&repo, &volume, now() - 86_400), 24, "not-yet-valid");
