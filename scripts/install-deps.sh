@@ -1,14 +1,13 @@
 #!/bin/sh
-# Installs the Debian packages that the build, the tests and the demo need and that are missing, and the Python
-# packages of the second implementation, in the user's cache directory. Changes nothing if all are installed.
-# Needs root or sudo only if a Debian package is missing.
+# Installs the Debian packages that the build, the tests and the demo need and that are missing.
+# Changes nothing if all are installed. Needs root or sudo only if something is missing.
 set -eu
 
 # cc, g++: zstd's C code and libFuzzer. fuse3: fusermount3, for mounts by ordinary users.
 # attr: extended attributes in tests and demo. faketime: wrong clocks in tests. util-linux: setpriv.
 # nginx-light: tests of repositories behind a web server. iproute2: tests with simulated networks.
-# fio, sqlite3: tests of programs that write to mounts. python3, python3-venv: the second implementation (interop/).
-packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils fio sqlite3 python3 python3-venv"
+# fio, sqlite3: tests of programs that write to mounts. python3-zstandard: the second implementation (interop/).
+packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils fio sqlite3 python3 python3-zstandard"
 
 missing=""
 if command -v dpkg-query >/dev/null 2>&1; then
@@ -18,13 +17,14 @@ if command -v dpkg-query >/dev/null 2>&1; then
         fi
     done
 else
-    for program in cc c++ make git fusermount3 setfattr faketime rsync nginx ip fio sqlite3 python3; do
+    for program in cc c++ make git fusermount3 setfattr faketime rsync nginx ip fio sqlite3; do
         command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
     done
+    python3 -c 'import zstandard' 2>/dev/null || missing="$missing python3-zstandard"
     if [ -n "$missing" ]; then
         echo "error: missing:$missing" >&2
         echo "cause: this is not a Debian system, so this script cannot install them" >&2
-        echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2, rsync, fio, sqlite3 and Python 3.11 or newer, then try again" >&2
+        echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2, rsync, fio, sqlite3 and Python with zstandard, then try again" >&2
         exit 1
     fi
 fi
@@ -46,9 +46,6 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086 # a list of words
     $as_root apt-get install -q -y --no-install-recommends $missing >&2
 fi
-
-# Nothing but the tests of the second implementation needs these, and they say so when they fail.
-"$(dirname "$0")/interop.sh" install || echo "warning: the tests of the second implementation will fail" >&2
 
 if ! command -v cargo >/dev/null 2>&1; then
     if [ -x "$HOME/.cargo/bin/cargo" ]; then

@@ -1,25 +1,13 @@
 """Handles, frames and records (docs/formats/blocks.md)."""
 
-import blake3
 import zstandard
 
-from .encoding import Reader, Refused
+from .blake3 import derive, keyed
+from .encoding import Reader, Refused, malformed, refusing
 
 LARGEST = 1 << 20
 KINDS = {"data": 1, "array": 2, "map": 3, "inode": 4}
 ZSTD_MAGIC = bytes.fromhex("28b52ffd")
-
-
-def digest(data):
-    return blake3.blake3(data).digest()
-
-
-def derive(context, material):
-    return blake3.blake3(material, derive_key_context=context).digest()
-
-
-def keyed(key, data):
-    return blake3.blake3(data, key=key).digest()
 
 
 def block_keys(iv):
@@ -52,18 +40,39 @@ def unframe(frame, wanted=None):
 
 def _inflate(payload, length):
     """Exactly one zstd frame with its content size and without a dictionary."""
-    if payload[:4] != ZSTD_MAGIC:
-        raise refuse_frame("a compressed payload that is no zstd frame")
+    if frame_size(payload, length) != len(payload):
+        raise refuse_frame("a payload that does not end with its zstd frame")
     try:
-        head = zstandard.get_frame_parameters(payload)
-        if head.content_size != length or head.dict_id != 0:
-            raise refuse_frame("a zstd frame that states no content size, a wrong one, or a dictionary")
-        plaintext = zstandard.ZstdDecompressor().decompress(payload, max_output_size=length, allow_extra_data=False)
+        plaintext = zstandard.ZstdDecompressor().decompress(payload, max_output_size=length)
     except zstandard.ZstdError as error:
         raise refuse_frame(f"a payload that zstd refuses: {error}") from error
     if len(plaintext) != length:
         raise refuse_frame(f"a payload that decodes to {len(plaintext)} bytes instead of {length}")
     return plaintext
+
+
+def frame_size(payload, length):
+    """How many bytes the zstd frame at the start of the payload takes (RFC 8878, 3.1.1). It must state `length`."""
+    with refusing("bad-frame", "zstd"):
+        reader = Reader(payload)
+        if reader.take(4) != ZSTD_MAGIC:
+            raise malformed("no frame")
+        descriptor = reader.u8()
+        single, checked = descriptor >> 5 & 1, descriptor >> 2 & 1
+        window = 0 if single else 1
+        reader.take(window)
+        dictionary = reader.fixed((0, 1, 2, 4)[descriptor & 3])
+        field = (single, 2, 4, 8)[descriptor >> 6]
+        size = reader.fixed(field) + (256 if field == 2 else 0)
+        if field == 0 or size != length or dictionary != 0:
+            raise malformed("no content size, a wrong one, or a dictionary")
+        last = False
+        while not last:
+            header = reader.fixed(3)
+            last, kind, size = header & 1, header >> 1 & 3, header >> 3
+            reader.take(1 if kind == 1 else size)  # kind 1: one byte that is repeated
+        reader.take(4 * checked)
+        return reader.at
 
 
 def open_record(record):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Optional
 
-from .blocks import digest
+from .blake3 import hash as digest
 from .encoding import Reader, ascending, malformed, number, unsupported, varint
 from .statements import POLICY, Log, log, signed
 

@@ -1,6 +1,6 @@
 """Proofs for paths (docs/formats/path-proof.md): that a path is in a volume, or that it is not, without a network."""
 
-from . import blocks, inode, statements
+from . import blake3, blocks, inode, statements
 from .encoding import Reader, Refused, malformed, not_found, unsupported
 from .floor import Floor
 from .judge import Reader as Asker
@@ -20,7 +20,7 @@ class InOrder(blocks.Blocks):
         if not self.waiting:
             raise malformed("the proof ends before the path does")
         plaintext = self.waiting.pop(0)
-        if blocks.keyed(self.keys[kind], plaintext) != handle:
+        if blake3.keyed(self.keys[kind], plaintext) != handle:
             raise Refused("wrong-block", f"the proof has another block than {handle.hex()}")
         return plaintext
 

@@ -4,7 +4,7 @@ vectors do."""
 import hashlib
 import re
 
-from .blocks import derive, keyed
+from .blake3 import derive, keyed
 from .encoding import byte_string, varint
 
 LEAST, NORMAL, GREATEST = 16384, 65536, 262144

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 
-from . import blocks
+from . import blake3, blocks
 from .encoding import Reader, Refused, ascending, malformed, refusing, unavailable, unsupported
 
 PAGE, PER_PAGE, ENTRY, IDX_TAIL = 4096, 93, 44, 64
@@ -186,7 +186,7 @@ def check_frame(handle, frame, keys, name):
         if error.verdict == "unknown-frame":
             return  # of a later bulla: passed over
         raise
-    if blocks.keyed(keys[kind], plaintext) != handle:
+    if blake3.keyed(keys[kind], plaintext) != handle:
         raise Refused("wrong-block", f"{name}: block {handle.hex()} has another hash")
 
 
@@ -205,5 +205,5 @@ def magic(reader, word, name):
 
 
 def checksum(stated, data, name, length=32):
-    if blocks.digest(data)[:length] != stated:
+    if blake3.hash(data)[:length] != stated:
         raise malformed(f"the checksum of {name} is wrong")

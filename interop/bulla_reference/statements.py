@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from . import ed25519, history
-from .blocks import derive, digest
+from .blake3 import derive
+from .blake3 import hash as digest
 from .encoding import Reader, Refused, ascending, malformed, number, unsupported
 
 POLICY, ROOT, TIMESTAMP = 1, 2, 3
