@@ -16,7 +16,7 @@ class Volume:
     """The newest version in a repository, judged."""
 
     def __init__(self, path, volume, now):
-        self.repository = repository.Repository(path)
+        self.volume, self.repository = volume, repository.Repository(path)
         if not self.repository.statements:
             raise unavailable("no version was published here yet")
         self.head = statements.head(self.repository.statements)
@@ -66,6 +66,7 @@ class Volume:
             reader = Reader(data)
             leaf = statements.signed(reader)
             reader.end()
+            judge.check_earlier(leaf, self.judged, self.volume)
             if leaf.purpose == statements.ROOT:
                 if leaf.log.size != number or leaf.log.epoch != self.judged.log.epoch:
                     raise malformed("a record that names another place in the log than its own")

@@ -1,4 +1,4 @@
-"""What a reader believes (docs/formats/verification.md, sections 3 to 8), in the order of that page."""
+"""What a reader believes of one head (docs/formats/verification.md, sections 3 to 8 and 15)."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -106,7 +106,8 @@ def judge(head, floor, reader):
     check_chain(head.policies, floor.volume)
     chain = join_chains(head.policies, floor)
     check_newest(chain, reader)
-    subtrees = check_record(head, chain, floor.volume)
+    check_record(head.record, chain, floor.volume)
+    subtrees = check_frontier(head)
     after = head.log_after()
     if reader.pinned:
         if reader.pinned != (head.record.version, head.record.hash):
@@ -135,9 +136,8 @@ def recommended(policy):
     return f" and recommend {text('vol', policy.successor)}" if policy.successor else ""
 
 
-def check_record(head, chain, volume):
-    """Section 4. Returns the perfect subtrees of the log after the record."""
-    record = head.record
+def check_record(record, chain, volume):
+    """Section 4, but for the frontier."""
     check_purpose(record, volume, ROOT)
     number, hash = record.policy
     policy = chain[number] if number < len(chain) else None
@@ -148,6 +148,11 @@ def check_record(head, chain, volume):
     record.require(policy.publishers, "publishers")
     if record.duration > policy.record_maximum:
         raise not_signed("the record lasts longer than its policy permits")
+
+
+def check_frontier(head):
+    """The end of section 4. Returns the perfect subtrees of the log after the record."""
+    record = head.record
     if head.log_size != record.log.size or history.fold(head.frontier) != record.log.root:
         raise malformed("the frontier is not that of the record's log")
     if record.log.size == NEVER:
@@ -282,6 +287,17 @@ def check_time(head, chain, floor, reader):
     if now >= late:
         raise Refused("expired", f"valid until {late}, and now is {now}")
     return late, now >= until
+
+
+def check_earlier(leaf, judged, volume):
+    """Section 15: a leaf of the log that the judged head names. Its place in the log is not checked here."""
+    if leaf.purpose == POLICY:
+        if all(policy.hash != leaf.hash for policy in judged.policies):
+            raise not_signed("a policy that is not in the chain")
+    else:
+        check_record(leaf, judged.policies, volume)
+        if leaf.hash != judged.head.record.hash and leaf.version >= judged.head.record.version:
+            raise not_signed(f"an earlier record of version {leaf.version}")
 
 
 # Section 8.

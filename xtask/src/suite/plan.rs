@@ -107,7 +107,7 @@ fn name(executable: &Executable) -> String {
 }
 
 /// The names of all tests in a binary.
-fn list(executable: &Executable) -> Result<Vec<String>> {
+pub fn list(executable: &Executable) -> Result<Vec<String>> {
     let out = Command::new(&executable.path)
         .args(["--list", "--format=terse"])
         .current_dir(&executable.directory)

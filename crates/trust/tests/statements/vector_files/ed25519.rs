@@ -47,10 +47,16 @@ fn scalar(name: &str) -> Scalar {
     Scalar::from_bytes_mod_order_wide(&Sha512::digest(name).into())
 }
 
-fn challenge(r: &[u8; 32], key: &[u8; 32], message: &[u8]) -> Scalar {
+/// SHA-512 of R, key and message, and the same modulo L.
+fn hashed(r: &[u8; 32], key: &[u8; 32], message: &[u8]) -> ([u8; 64], Scalar) {
     let hash = Sha512::new();
     let hash = hash.chain_update(r).chain_update(key).chain_update(message);
-    Scalar::from_bytes_mod_order_wide(&hash.finalize().into())
+    let hash = hash.finalize().into();
+    (hash, Scalar::from_bytes_mod_order_wide(&hash))
+}
+
+fn challenge(r: &[u8; 32], key: &[u8; 32], message: &[u8]) -> Scalar {
+    hashed(r, key, message).1
 }
 
 fn joined(r: [u8; 32], s: [u8; 32]) -> [u8; 64] {
@@ -65,20 +71,20 @@ fn is_mixed(point: &EdwardsPoint) -> bool {
 }
 
 /// A signature with key `a·B + key_part` and nonce point `r·B + nonce_part`, over the first of the messages
-/// `NAME 0`, `NAME 1`, … that `fits` by the challenge.
+/// `NAME 0`, `NAME 1`, … that `fits` by the hash and by the challenge, both modulo 8.
 fn case(
     name: &'static str,
     key_part: EdwardsPoint,
     nonce_part: EdwardsPoint,
-    fits: impl Fn(&Scalar) -> bool,
+    fits: impl Fn(u8, u8) -> bool,
 ) -> Case {
     let (a, r) = (scalar("key"), scalar(name));
     let key = (B * a + key_part).compress().to_bytes();
     let nonce = (B * r + nonce_part).compress().to_bytes();
     for number in 0.. {
         let message = format!("{name} {number}").into_bytes();
-        let k = challenge(&nonce, &key, &message);
-        if fits(&k) {
+        let (hash, k) = hashed(&nonce, &key, &message);
+        if fits(hash[0] % 8, k.as_bytes()[0] % 8) {
             let signature = joined(nonce, (r + k * a).to_bytes());
             return Case {
                 name,
@@ -100,20 +106,19 @@ fn nothing() -> EdwardsPoint {
     EIGHT_TORSION[0]
 }
 
-/// The point's part of small order vanishes when it is multiplied by `k`.
-fn vanishes(k: &Scalar) -> bool {
-    k.as_bytes()[0].is_multiple_of(8)
-}
-
 fn good() -> Vec<Case> {
-    let plain = case("plain", nothing(), nothing(), |_| true);
-    let mixed_key = case("key-of-mixed-order", torsion(), nothing(), vanishes);
+    // The part of small order of k·A vanishes where k is a multiple of 8.
+    let plain = case("plain", nothing(), nothing(), |_, _| true);
+    let mixed_key = case("key-of-mixed-order", torsion(), nothing(), |hash, k| {
+        hash != 0 && k == 0
+    });
     assert!(is_mixed(&(B * scalar("key") + torsion())));
     // R = r·B − k·T, so that S·B − k·A = R without the cofactor.
     let minus = |k: u8| EIGHT_TORSION[usize::from((8 - k) % 8)];
-    let one = |k: &Scalar| k.as_bytes()[0] % 8 == 1;
-    let mixed_both = case("key-and-r-of-mixed-order", torsion(), minus(1), one);
-    let mut empty = case("empty-message", nothing(), nothing(), |_| true);
+    let mixed_both = case("key-and-r-of-mixed-order", torsion(), minus(1), |_, k| {
+        k == 1
+    });
+    let mut empty = case("empty-message", nothing(), nothing(), |_, _| true);
     empty.message.clear();
     let nonce: [u8; 32] = empty.signature[..32].try_into().unwrap();
     let k = challenge(&nonce, &empty.key, b"");
@@ -123,7 +128,6 @@ fn good() -> Vec<Case> {
 }
 
 fn bad() -> Vec<Case> {
-    let any = |_: &Scalar| true;
     let zero = [0; 32];
     let neutral = {
         let mut bytes = zero;
@@ -159,21 +163,29 @@ fn bad() -> Vec<Case> {
             "only-with-cofactor-key-of-mixed-order",
             torsion(),
             nothing(),
-            |k| !vanishes(k),
+            |hash, k| hash != 0 && k != 0,
         ),
         case(
             "only-with-cofactor-r-of-mixed-order",
             nothing(),
             torsion(),
-            any,
+            |_, _| true,
         ),
         case(
             "only-with-cofactor-both-of-mixed-order",
             torsion(),
             torsion(),
-            |k| k.as_bytes()[0] % 8 != 7,
+            |_, k| k != 7,
         ),
     ];
+    // Good for whoever multiplies by the hash as it is, and not by the hash modulo L.
+    let unreduced = |hash: u8, k: u8| hash == 0 && k != 0;
+    cases.push(case(
+        "only-with-k-not-reduced",
+        torsion(),
+        nothing(),
+        unreduced,
+    ));
     cases.extend(second_encodings(honest));
     cases.extend(changed());
     cases
@@ -236,7 +248,7 @@ fn second_encodings(honest: [u8; 32]) -> Vec<Case> {
 /// Good signatures of which something was changed.
 fn changed() -> Vec<Case> {
     let change = |name, with: &dyn Fn(&mut Case)| {
-        let mut case = case(name, nothing(), nothing(), |_| true);
+        let mut case = case(name, nothing(), nothing(), |_, _| true);
         with(&mut case);
         case
     };

@@ -248,6 +248,10 @@ fn policies(lines: &mut Lines) {
         &patch(&genesis, name, &[0xff]),
     );
     add("successor", "good", &plain);
+    for (tag, name) in [(1, "orderer"), (3, "checkpointers"), (5, "authority")] {
+        let extended = [&plain[..plain.len() - 1], &[1, tag, 1, 0]].concat();
+        add(&format!("policy-with-{name}"), "unsupported", &extended);
+    }
     let parts = plain.len() - 1 - 88 - 1;
     add("part-32", "unsupported", &patch(&plain, parts, &[33]));
     add(

@@ -1,0 +1,163 @@
+//! The table `xtask/mutations.toml`: which checks are removed, and which test must notice it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::cargo::Executable;
+use crate::suite::plan;
+
+/// The whole table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// The rows, in the order of the file.
+    pub mutation: Vec<Mutation>,
+}
+
+/// One check to remove.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mutation {
+    /// Name of the check, as `block-hash`.
+    pub name: String,
+    /// The file with the check.
+    pub file: String,
+    /// The exact text, which must occur once.
+    pub find: String,
+    /// The replacement.
+    pub replace: String,
+    /// The package whose test must fail.
+    pub package: String,
+    /// `lib`, or the name of an integration test.
+    pub target: String,
+    /// The full name of the test.
+    pub test: String,
+    /// Whether the short run (CI) includes it.
+    #[serde(default)]
+    pub ci: bool,
+}
+
+impl Mutation {
+    /// The text of the file without the check.
+    pub fn apply(&self, text: &str) -> Result<String> {
+        let times = text.matches(&self.find).count();
+        ensure!(
+            times == 1,
+            "{}: the text to replace occurs {times} times in {}",
+            self.name,
+            self.file
+        );
+        Ok(text.replacen(&self.find, &self.replace, 1))
+    }
+}
+
+impl Table {
+    /// Reads the table of the tree at `root`.
+    pub fn read(root: &Path) -> Result<Table> {
+        let text = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
+        toml::from_str(&text).context("reading xtask/mutations.toml")
+    }
+
+    /// Refuses rows whose test is in none of these binaries. The short run tries few rows, so a renamed test
+    /// would otherwise remain unnoticed until somebody tries them all.
+    pub fn check_tests(&self, built: &[Executable]) -> Result<()> {
+        let mut tests: BTreeMap<(String, &str), BTreeSet<String>> = BTreeMap::new();
+        for executable in built {
+            let target = match executable.kind.as_str() {
+                "test" => executable.target.as_str(),
+                kind => kind,
+            };
+            let of = tests.entry((package(executable)?, target)).or_default();
+            of.extend(plan::list(executable)?);
+        }
+        for row in &self.mutation {
+            let of = tests.get(&(row.package.clone(), row.target.as_str()));
+            ensure!(
+                of.is_some_and(|names| names.contains(&row.test)),
+                "xtask/mutations.toml: {}: {} has no test {} in {}",
+                row.name,
+                row.package,
+                row.test,
+                row.target
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The name of the package of a binary, from its manifest.
+fn package(executable: &Executable) -> Result<String> {
+    let text = std::fs::read_to_string(executable.directory.join("Cargo.toml"))?;
+    let manifest: toml::Table = text.parse()?;
+    let name = manifest.get("package").and_then(|it| it.get("name"));
+    let name = name.and_then(toml::Value::as_str);
+    Ok(name
+        .context("a manifest without a package name")?
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mutation_fits_its_text_exactly_once() {
+        let root = crate::workspace_root();
+        let table = Table::read(&root).unwrap();
+        let mut names = BTreeSet::new();
+        for mutation in &table.mutation {
+            let source = std::fs::read_to_string(root.join(&mutation.file)).unwrap();
+            let mutated = mutation.apply(&source).unwrap();
+            assert_ne!(mutated, source, "{} changes nothing", mutation.name);
+            assert!(names.insert(&mutation.name), "{} twice", mutation.name);
+        }
+        assert!(table.mutation.iter().any(|m| m.ci), "CI runs none");
+    }
+
+    fn row(test: &str) -> Mutation {
+        Mutation {
+            name: "x".into(),
+            file: "x".into(),
+            find: "a".into(),
+            replace: "b".into(),
+            package: "xtask".into(),
+            target: "bin".into(),
+            test: test.into(),
+            ci: false,
+        }
+    }
+
+    #[test]
+    fn text_that_occurs_twice_is_refused() {
+        let mutation = row("x");
+        assert!(mutation.apply("aa").is_err());
+        assert!(mutation.apply("c").is_err());
+        assert_eq!(mutation.apply("ca").unwrap(), "cb");
+    }
+
+    #[test]
+    fn row_without_a_test_is_refused() {
+        let own = Executable {
+            directory: crate::workspace_root().join("xtask"),
+            target: "xtask".into(),
+            kind: "bin".into(),
+            is_test: true,
+            path: std::env::current_exe().unwrap(),
+        };
+        let check = |row: Mutation| {
+            let mutation = vec![row];
+            Table { mutation }.check_tests(std::slice::from_ref(&own))
+        };
+        let name = "mutate::rows::tests::row_without_a_test_is_refused";
+        check(row(name)).unwrap();
+        assert!(check(row("mutate::rows::tests::gone")).is_err());
+        let elsewhere = Mutation {
+            target: "lib".into(),
+            ..row(name)
+        };
+        assert!(check(elsewhere).is_err());
+    }
+}
