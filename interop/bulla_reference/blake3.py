@@ -36,8 +36,8 @@ def compress(chaining, words, counter, length, flags, lanes):
     mask = one * 0xFFFFFFFF
     state = [*chaining, *(one * word for word in IV[:4]), counter, 0, one * length, one * flags]
     for _ in range(7):
-        for place, (i, j, k, l) in enumerate(MIXED):
-            a, b, c, d = state[i], state[j], state[k], state[l]
+        for place, (i, j, k, m) in enumerate(MIXED):
+            a, b, c, d = state[i], state[j], state[k], state[m]
             a = (a + b + words[2 * place]) & mask
             d ^= a
             d = (d >> 16 | d << 16) & mask
@@ -50,7 +50,7 @@ def compress(chaining, words, counter, length, flags, lanes):
             c = (c + d) & mask
             b ^= c
             b = (b >> 7 | b << 25) & mask
-            state[i], state[j], state[k], state[l] = a, b, c, d
+            state[i], state[j], state[k], state[m] = a, b, c, d
         words = [words[i] for i in PERMUTATION]
     return [state[i] ^ state[i + 8] for i in range(8)]
 

@@ -1,6 +1,7 @@
 """Ed25519 (RFC 8032), verified strictly (docs/formats/statements.md): the key and R are canonical and not of small
 order, S is canonical, and the equation holds without a cofactor. Slow and simple. It signs only for test vectors."""
 
+import functools
 import hashlib
 
 P = 2**255 - 19
@@ -60,6 +61,7 @@ def is_small(point):
     return x == 0 and y == z
 
 
+@functools.lru_cache(1024)
 def is_key(data):
     point = decompress(data)
     return point is not None and not is_small(point)
@@ -72,6 +74,7 @@ def hash_to_scalar(*parts):
 BASE = decompress((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
 
 
+@functools.lru_cache(1024)
 def verify(key, message, signature):
     if len(signature) != 64 or not is_key(key):
         return False

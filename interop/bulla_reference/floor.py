@@ -28,7 +28,6 @@ class Floor:
     record_fork: Optional[tuple] = None  # version, then (record hash, Log) twice
     refused: tuple = ()
 
-
     def encode(self):
         """The bytes that a reader stores."""
         out = bytes(2) + self.volume + number(self.newest_start) + varint(len(self.policies))

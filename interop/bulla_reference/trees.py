@@ -154,5 +154,3 @@ def lookup(blocks, root, key):
         if key < found[0][0]:
             return None
         need = [child for first, child in found if first <= key][-1]
-
-

@@ -1,10 +1,26 @@
 """Runs the vectors of docs/formats: each value in the documents is computed anew and compared."""
 
+import functools
 import os
 import re
 import tempfile
 
-from . import blake3, blocks, ed25519, floor, history, inode, judge, note, path_proof, publisher, repository, statements, trees, verdicts
+from . import (
+    blake3,
+    blocks,
+    ed25519,
+    floor,
+    history,
+    inode,
+    judge,
+    note,
+    path_proof,
+    publisher,
+    repository,
+    statements,
+    trees,
+    verdicts,
+)
 from .encoding import Reader, Refused, byte_string, from_text, number, text, varint
 
 IV = bytes(range(32))
@@ -24,18 +40,18 @@ class Vectors:
             raise Refused("malformed", f"vector {what}: {found!r} instead of {wanted!r}")
         self.count += 1
 
-    def refused(self, what, wanted, check):
+    def refused(self, what, wanted, check, *arguments):
         """Requires that a check ends with the given verdict."""
         try:
-            check()
+            check(*arguments)
             found = "good"
         except Refused as error:
             found = error.verdict
         self.equal(what, found, wanted)
 
-    def refused_somehow(self, what, check):
+    def refused_somehow(self, what, check, *arguments):
         try:
-            check()
+            check(*arguments)
         except Refused:
             self.count += 1
         else:
@@ -248,7 +264,9 @@ def signed_statements(vectors):
         vectors.equal(f"{name}.hash", statements.statement(data).hash.hex(), values[f"{name}.hash"])
     vectors.equal("volume", text("vol", volume), values["volume"])
     for name, seed in (("genesis", OWNER), ("record", PUBLISHER)):
-        vectors.equal(f"{name}.signature", signature(seed, unhex(values[name]))[-64:].hex(), values[f"{name}.signature"])
+        vectors.equal(
+            f"{name}.signature", signature(seed, unhex(values[name]))[-64:].hex(), values[f"{name}.signature"]
+        )
     made = signed(genesis, OWNER), signed(record, PUBLISHER)
     vectors.equal("record.signed", blake3.hash(made[1]).hex(), values["record.signed"])
     head = bytes(4) + b"\1" + made[0] + made[1] + bytes(2) + b"\1" + history.leaf(genesis)
@@ -276,12 +294,16 @@ def judged(vectors, data, known, volume):
         ("the last second", NOW + 604799, "good"),
         ("too late", NOW + 604800, "expired"),
     ):
-        vectors.refused(what, wanted, lambda: judge.judge(head, empty, judge.Reader(now)))
-    vectors.refused("adopted", "good", lambda: judge.judge(head, floor.floor(known), judge.Reader(NOW)))
-    vectors.refused("a floor's time", "expired", lambda: judge.judge(head, later, judge.Reader(NOW)))
+        vectors.refused(what, wanted, judge.judge, head, empty, judge.Reader(now))
+    vectors.refused("adopted", "good", judge.judge, head, floor.floor(known), judge.Reader(NOW))
+    vectors.refused("a floor's time", "expired", judge.judge, head, later, judge.Reader(NOW))
     for place in range(0, len(data), 5):
         changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-        vectors.refused_somehow(f"byte {place} of a head changed", lambda: judge.judge(statements.head(changed), empty, judge.Reader(NOW)))
+        vectors.refused_somehow(f"byte {place} of a head changed", judge_bytes, changed, empty, judge.Reader(NOW))
+
+
+def judge_bytes(data, known, reader):
+    return judge.judge(statements.head(data), known, reader)
 
 
 def log_tiles(vectors):
@@ -293,14 +315,17 @@ def log_tiles(vectors):
     tiles = history.tiles(leaves)
     vectors.equal("tile.1.0.2", b"".join(tiles[1, 0]).hex(), values["tile.1.0.2"])
     for new in (1, 2, 3, 255, 256, 257, 511, 512, 513, 600):
-        subtrees = history.frontier(leaves[:new])
+        subtrees, made = history.frontier(leaves[:new]), history.tiles(leaves[:new])
+        tile = functools.partial(tile_of, made)
         for old in sorted({0, 1, 2, 3, 100, 255, 256, 257, 300, 512, 513, new - 1, new} & set(range(new + 1))):
             log = statements.Log(0, old, history.fold(history.frontier(leaves[:old])))
-            made = history.tiles(leaves[:new])
-            history.begins(log, new, subtrees, lambda level, index, count: made[level, index][:count])
+            vectors.refused(f"{old} to {new}", "good", history.begins, log, new, subtrees, tile)
             wrong = statements.Log(0, old, bytes(32))
-            tile = lambda level, index, count: made[level, index][:count]  # noqa: E731
-            vectors.refused(f"{old} to {new}", "fork", lambda: history.begins(wrong, new, subtrees, tile))
+            vectors.refused(f"{old} to {new}", "fork", history.begins, wrong, new, subtrees, tile)
+
+
+def tile_of(made, level, index, count):
+    return made[level, index][:count]
 
 
 def checkpoints(vectors):
@@ -321,12 +346,12 @@ def proofs(vectors):
     page, values = vectors.page("path-proof.md"), named(vectors)
     proof, volume = unhex(code(page, "## Vector")[0]), unhex(values["genesis.hash"])
     check = path_proof.check
-    vectors.refused("proof", "not-found", lambda: check(proof, volume, b"seal", NOW))
-    vectors.refused("another path", "malformed", lambda: check(proof, volume, b"sea", NOW))
-    vectors.refused("too late", "expired", lambda: check(proof, volume, b"seal", NOW + 604800))
-    vectors.refused("too early", "not-yet-valid", lambda: check(proof, volume, b"seal", NOW - 601))
-    vectors.refused("another policy", "rollback", lambda: check(proof, volume, b"seal", NOW, 1))
-    vectors.refused("another volume", "wrong-volume", lambda: check(proof, bytes(32), b"seal", NOW))
+    vectors.refused("proof", "not-found", check, proof, volume, b"seal", NOW)
+    vectors.refused("another path", "malformed", check, proof, volume, b"sea", NOW)
+    vectors.refused("too late", "expired", check, proof, volume, b"seal", NOW + 604800)
+    vectors.refused("too early", "not-yet-valid", check, proof, volume, b"seal", NOW - 601)
+    vectors.refused("another policy", "rollback", check, proof, volume, b"seal", NOW, 1)
+    vectors.refused("another volume", "wrong-volume", check, proof, bytes(32), b"seal", NOW)
     for place in range(0, len(proof), 5):
         changed = proof[:place] + bytes([proof[place] ^ 1]) + proof[place + 1 :]
         vectors.equal(f"byte {place} changed", believed(changed, volume), False)

@@ -106,7 +106,7 @@ def structures(vectors, records):
     for structure, verdict, *rest in records:
         if structure in CHECKS:
             name, data, given = rest[0], spelled(rest[1]), (rest[2].split(",") if len(rest) > 2 else [])
-            vectors.refused(f"{structure} {name}", verdict, lambda: CHECKS[structure](context, data, *given))
+            vectors.refused(f"{structure} {name}", verdict, CHECKS[structure], context, data, *given)
 
 
 def whole(decode):
@@ -157,7 +157,10 @@ def check_note(context, data, size, root, quorum):
 
 
 def check_tile(context, data, size, root, newer):
-    old, (new, subtrees) = statements.Log(0, int(size), bytes.fromhex(root)), statements.frontier(Reader(spelled(newer)))
+    old, (new, subtrees) = (
+        statements.Log(0, int(size), bytes.fromhex(root)),
+        statements.frontier(Reader(spelled(newer))),
+    )
     history.begins(old, new, subtrees, lambda level, index, count: history.tile_hashes(data, count))
 
 

@@ -44,7 +44,7 @@ fn every_kind() -> (Home, String) {
         fs::write(tree.join(format!("many/{i:03}")), noise(i, i as usize)).unwrap();
     }
     fs::create_dir(tree.join("none")).unwrap();
-    fs::write(tree.join("large"), noise(2, 6_000_000)).unwrap();
+    fs::write(tree.join("large"), noise(2, 2_000_000)).unwrap();
     fs::write(tree.join("text"), "compresses\n".repeat(100_000)).unwrap();
     fs::hard_link(tree.join("large"), tree.join("sub/large")).unwrap();
     let holes = File::create(tree.join("holes")).unwrap();
