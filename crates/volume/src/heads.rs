@@ -263,8 +263,9 @@ impl HeadRound<'_> {
                 // A replica that lags still has old blocks. If all heads have expired, none lags.
                 (Some(mirror), Class::Rollback) => self.mirrors.set_behind(mirror, true),
                 (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
-                // An honest replica shows statements that a remembered fork keeps from being adopted.
-                (_, Class::Fork) if why.is_unsettled_fork() => {}
+                // The signers made both statements. An honest replica shows one of them, or what a remembered
+                // fork keeps from being adopted.
+                (_, Class::Fork) => {}
                 (mirror, _) => self.blame(mirror, &why),
             }
             if why.class() == Class::Unsupported {

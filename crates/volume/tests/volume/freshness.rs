@@ -166,6 +166,25 @@ async fn version_in_use_stays_readable_beside_a_fork_of_records() {
     assert_eq!(read(&volume, "small").await.unwrap(), noise(2, 1000));
 }
 
+/// The signers made both records. Neither mirror is proved to lie.
+#[tokio::test]
+async fn mirrors_that_show_a_fork_are_not_set_aside() {
+    let mut world = World::new();
+    let first = world.head.clone();
+    let (left, right) = (world.liar(Lie::None), world.liar(Lie::None));
+    let volume = world.open(vec![left.clone(), right.clone()]).await.unwrap();
+    let one = next(&mut world, 58);
+    world.model.fork(Some(&first)).unwrap();
+    let other = next(&mut world, 59);
+    left.tell(Lie::Head(one));
+    right.tell(Lie::Head(other));
+    let error = volume.refresh().await.unwrap_err();
+    assert_eq!(error.class(), Some(Class::Fork), "{error}");
+    for mirror in volume.mirrors().status() {
+        assert_eq!(mirror.set_aside, None, "{}", mirror.place);
+    }
+}
+
 #[tokio::test]
 async fn two_records_of_one_version_are_a_fork() {
     let mut world = World::new();

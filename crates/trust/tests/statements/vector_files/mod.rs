@@ -25,8 +25,10 @@ use trust::Reject;
 /// A run of one byte that is at least this long is written as `HH*N`.
 const RUN_BYTES: usize = 64;
 
-/// Names of the files, and what makes their text.
-const FILES: [(&str, fn() -> String); 3] = [
+/// A file, and what makes its text.
+type File = (&'static str, fn() -> String);
+
+const FILES: [File; 3] = [
     ("ed25519.txt", ed25519::text),
     ("refused.txt", refused::text),
     ("judgements.txt", judgements::text),

@@ -39,7 +39,7 @@ fn policy_forks() -> Vec<Case> {
             .floor
     };
     let forked = judge(&floor, &[on_a.clone(), on_b.clone()]);
-    let tip = judge(&knows_a, &[on_b.clone()]);
+    let tip = judge(&knows_a, std::slice::from_ref(&on_b));
     let chosen = forked.settle(&a.newest().1).unwrap();
     let two = world.publish(2);
     vec![
