@@ -77,10 +77,10 @@ def _tags(reader, inode):
     before = 0
     while reader.left():
         tag = reader.u8()
-        if tag > 5 or tag == 0:
-            raise unsupported(f"an inode with tag {tag}")
         if tag <= before or (tag == 5 and before == 4):
             raise malformed("the tags of an inode do not ascend, or attributes lie in two places")
+        if tag > 5:
+            raise unsupported(f"an inode with tag {tag}")
         before = tag
         if tag == 1:
             inode.links = reader.varint(2**32 - 1, 2)

@@ -152,9 +152,9 @@ def _extensions(reader):
         tag = reader.varint()
         if tag <= before:
             raise malformed("the tags of extensions do not ascend strictly")
+        reader.bytes(131072)
         if tag % 2:
             raise unsupported(f"a statement with extension {tag}")
-        reader.bytes(131072)
         before = tag
     reader.end()
 
