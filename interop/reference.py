@@ -41,16 +41,14 @@ class Volume:
     def check_log(self):
         """Tiles and leaves of the record's log: each is part of it, and each record's log begins it. Returns how many
         leaves are there; a pruned repository need not have them all."""
-        log, below = self.judged.log, []
-        for level, index, count in history.tile_names(log.size):
-            hashes = self.tile(level, index, count)
-            if level == 0:
-                below += hashes
-            elif history.tiles(below)[(level, index)] != hashes:
-                raise Refused("bad-history", f"tile {level}.{index} is not made of those below it")
-        if history.fold(history.frontier(below)) != log.root:
+        log = self.judged.log
+        found = {(level, index): self.tile(level, index, count) for level, index, count in history.tile_names(log.size)}
+        leaves = [hash for (level, _), hashes in found.items() if level == 0 for hash in hashes]
+        if history.fold(history.frontier(leaves)) != log.root:
             raise Refused("bad-history", "the tiles do not come to the root of the log")
-        return sum(self.check_leaf(below, number) for number in range(log.size))
+        if history.tiles(leaves) != found:
+            raise Refused("bad-history", "a tile is not made of those below it")
+        return sum(self.check_leaf(leaves, number) for number in range(log.size))
 
     def check_leaf(self, hashes, number):
         name = f"log/{self.judged.log.epoch}/{number}"
