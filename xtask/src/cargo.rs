@@ -42,6 +42,20 @@ pub struct Executable {
     pub path: PathBuf,
 }
 
+impl Executable {
+    /// The names of all tests in it.
+    pub fn tests(&self) -> Result<Vec<String>> {
+        let out = Command::new(&self.path)
+            .args(["--list", "--format=terse"])
+            .current_dir(&self.directory)
+            .output()
+            .with_context(|| format!("running {}", self.path.display()))?;
+        let text = String::from_utf8(out.stdout)?;
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.map(str::to_owned).collect())
+    }
+}
+
 #[derive(Deserialize)]
 struct Message {
     reason: String,

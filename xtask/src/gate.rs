@@ -77,6 +77,7 @@ pub fn ci(root: &Path, args: &[String]) -> Result<()> {
         suite::build(root, Which::All)
     });
     let ran = built.and_then(|built| {
+        mutate::rows::Table::read(root)?.check_tests(&built)?;
         let run = || suite::run_built(root, Which::All, &built);
         let (counted, outcome) = gate.step("running tests", run)?;
         sum = counted;

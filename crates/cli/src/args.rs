@@ -1,6 +1,7 @@
 //! The command line, as clap derives it. Names of commands and flags are a contract with scripts
 //! (docs/cli.md). The doc comments are the help texts and the manual.
 
+mod forks;
 mod places;
 mod publishing;
 mod reading;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
+pub use forks::*;
 pub use places::*;
 pub use publishing::*;
 pub use reading::*;
@@ -25,7 +27,7 @@ pub use reading::*;
 #[command(name = "bulla", version, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 failed, 2 usage, 3 partial, 10 not found, 11 locked, \
-    12 wrong key, 20 integrity, 21 rollback, 22 fork, 24 expired, 30 unavailable, 31 mount, \
+    12 wrong key, 13 unsupported, 20 integrity, 21 rollback, 22 fork, 24 expired, 30 unavailable, 31 mount, \
     130 interrupted. `bulla man` prints the manual."
 )]
 pub struct Cli {
@@ -79,6 +81,9 @@ pub enum Command {
     Sign(Sign),
     /// Extend the validity of the newest version
     Renew(Renew),
+    /// Show and settle forks: signed statements that contradict each other
+    #[command(subcommand)]
+    Fork(ForkCommand),
     /// Serve repositories over the network
     Serve(Serve),
     /// Create or update a replica of a volume
@@ -150,6 +155,8 @@ impl Command {
             Command::Publish(_) => "publish",
             Command::Sign(_) => "sign",
             Command::Renew(_) => "renew",
+            Command::Fork(ForkCommand::Show(_)) => "fork show",
+            Command::Fork(ForkCommand::Settle(_)) => "fork settle",
             Command::Log(_) => "log",
             Command::Diff(_) => "diff",
             Command::Serve(_) => "serve",

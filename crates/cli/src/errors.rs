@@ -15,6 +15,7 @@ use store::StoreError;
 use trust::Reject;
 use volume::VolumeError;
 use volume::extract::ExtractError;
+use volume::forks::ForkError;
 use wire::LocationError;
 
 use crate::failure::{Failure, Kind, io_kind};
@@ -28,11 +29,14 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         | Reject::Malformed { .. }
         | Reject::BadHistory(_) => Kind::Integrity,
         Reject::BadTree { .. } => Kind::Malformed,
-        Reject::NotSigned(_) | Reject::StrayPolicy(_) => Kind::NotSigned,
+        Reject::NotSigned(_) => Kind::NotSigned,
+        Reject::StrayPolicy(_) => Kind::StrayPolicy,
         Reject::WrongVolume => Kind::WrongVolume,
         Reject::Rollback { .. } => Kind::Rollback,
         Reject::Fork(_) => Kind::Fork,
-        Reject::Expired { .. } | Reject::Superseded(_) => Kind::Expired,
+        Reject::Expired { .. } => Kind::Expired,
+        Reject::Superseded(_) => Kind::Superseded,
+        Reject::Refused(_) => Kind::Refused,
         Reject::NotYetValid { .. } => Kind::NotYetValid,
         Reject::Revoked { .. } => Kind::Revoked,
         Reject::NotPinned(_) => Kind::NotPinned,
@@ -84,6 +88,15 @@ fn state_kind(error: &StateError) -> Kind {
         StateError::Failed { .. } => Kind::State,
         StateError::Locked { .. } => Kind::StateLocked,
         StateError::Stalled { .. } => Kind::StateStalled,
+    }
+}
+
+fn fork_kind(error: &ForkError) -> Kind {
+    match error {
+        ForkError::Unknown => Kind::NoFork,
+        ForkError::Changed => Kind::OtherFork,
+        ForkError::Refused(_) => Kind::Unsettled,
+        ForkError::State(error) => state_kind(error),
     }
 }
 
@@ -226,6 +239,7 @@ failures! {
     ReadError => read_kind;
     VolumeError => volume_kind;
     StateError => state_kind;
+    ForkError => fork_kind;
     LocationError => location_kind;
     KeyError => key_kind;
     PublishError => publish_kind;
@@ -247,6 +261,14 @@ mod tests {
         vec![
             Reject::WrongBlock,
             Reject::BadFrame("x"),
+            Reject::UnknownFrame("x"),
+            Reject::BadHistory("x"),
+            Reject::Superseded("x"),
+            Reject::StrayPolicy("x"),
+            Reject::Refused("x"),
+            Reject::NotPinned("x"),
+            Reject::Unproved,
+            Reject::Revoked { successor: None },
             Reject::BadTree {
                 what: "x",
                 why: "y",
@@ -285,6 +307,21 @@ mod tests {
             };
             assert_eq!(Failure::from(error).exit(), exit);
         }
+    }
+
+    #[test]
+    fn old_statement_and_stray_policy_accuse_no_publisher() {
+        for reject in [
+            Reject::Superseded("x"),
+            Reject::StrayPolicy("x"),
+            Reject::Refused("x"),
+        ] {
+            let hint = reject_kind(&reject).hint();
+            assert_ne!(hint, Kind::NotSigned.hint(), "{reject}");
+            assert!(!hint.contains("did not sign"), "{hint}");
+        }
+        let fork = reject_kind(&Reject::Fork("x")).hint();
+        assert!(fork.contains("bulla fork show"), "{fork}");
     }
 
     #[test]

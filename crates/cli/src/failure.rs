@@ -142,7 +142,21 @@ kinds! {
     /// The version is older than one already seen.
     Rollback => Rollback, "the location serves an older version than this machine has seen; use another LOCATION. If the publisher went back on purpose, ask for a new version with a higher number";
     /// Two statements that contradict each other.
-    Fork => Fork, "the publisher's key has signed two versions that contradict each other, and may be stolen. Stop, and ask the publisher; the evidence is in the state directory";
+    Fork => Fork, "keys of this volume have signed two statements that contradict each other, and may be stolen. Nothing new is adopted until this is settled: `bulla fork show VOLUME` shows both and where the evidence is; ask the publisher over a channel that you trust";
+    /// No fork is remembered that has this policy or record.
+    NoFork => NotFound, "`bulla fork show VOLUME` lists the forks that this machine remembers; a settled one is not among them";
+    /// Another fork stands than the one that was shown.
+    OtherFork => Failed, "another bulla has learned something about this volume meanwhile; look again with `bulla fork show VOLUME`";
+    /// The floor cannot hold another refusal.
+    Unsettled => Failed, "this machine has refused too many policies and records of this volume already; ask its owners for a policy that settles the fork";
+    /// This machine has never seen the volume.
+    NeverSeen => NotFound, "check the volume id, and read the volume once (`bulla ls SOURCE`); forks are remembered by the machine and user that saw them (setting `state-dir`)";
+    /// The user refused this side of a fork.
+    Refused => Unavailable, "a fork was settled on this machine (`bulla fork settle`), and the locations show only the side that was refused; use a LOCATION that has the other one";
+    /// The statement is under a policy that has a successor.
+    Superseded => Expired, "the owners have replaced the policy of this version: it is old, and nobody lied. Use another LOCATION, because this one is behind, or ask the publisher for a version under the new policy";
+    /// A policy beside one that has a successor.
+    StrayPolicy => Integrity, "the location shows a policy beside those that count, which keys of earlier owners can sign at any time. It changes nothing here and is kept as evidence; read from another LOCATION, and tell the owners of the volume";
     /// The version has expired.
     Expired => Expired, "try another LOCATION, check this machine's clock, or ask the publisher to renew the version (each is valid for a limited time)";
     /// The validity begins in the future.

@@ -8,10 +8,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use trust::algorithm::UnknownKey;
 use trust::key::PublicKey;
 use trust::policy::{Roles, Threshold};
 
-use crate::units;
+use crate::{text, units};
 
 /// A role that a policy gives to keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +23,18 @@ pub enum Role {
     Publishers,
     /// They sign timestamps.
     Timestamps,
+    /// They sign checkpoints of the log. Without such keys, the publishers do.
+    Log,
     /// They cosign the log.
     Witnesses,
 }
 
 impl Role {
-    const ALL: [Role; 4] = [
+    const ALL: [Role; 5] = [
         Role::Owners,
         Role::Publishers,
         Role::Timestamps,
+        Role::Log,
         Role::Witnesses,
     ];
 
@@ -39,6 +43,7 @@ impl Role {
             Role::Owners => "owners",
             Role::Publishers => "publishers",
             Role::Timestamps => "timestamps",
+            Role::Log => "log",
             Role::Witnesses => "witnesses",
         }
     }
@@ -48,6 +53,7 @@ impl Role {
             Role::Owners => &roles.owners,
             Role::Publishers => &roles.publishers,
             Role::Timestamps => &roles.timestamps,
+            Role::Log => &roles.log,
             Role::Witnesses => &roles.witnesses,
         }
     }
@@ -68,7 +74,7 @@ impl FromStr for Expected {
             .split_once('=')
             .ok_or("write ROLE=KEY or ROLE=K/KEY,KEY,...")?;
         let role = Role::ALL.into_iter().find(|r| r.name() == role);
-        let role = role.ok_or("the roles are owners, publishers, timestamps and witnesses")?;
+        let role = role.ok_or("the roles are owners, publishers, timestamps, log and witnesses")?;
         if keys == "none" {
             let keys = Threshold::none();
             return Ok(Expected { role, keys });
@@ -106,26 +112,50 @@ pub fn are_expected(roles: &Roles, own: PublicKey, expected: &[Expected]) -> boo
     })
 }
 
-/// The lines that show the roles: each role with its threshold, and each key.
+/// The lines that show the roles: each role with its threshold, and each key. `own` is marked.
 pub fn lines(roles: &Roles, own: &PublicKey) -> Vec<(&'static str, String)> {
+    lines_marking(roles, Some(own))
+}
+
+/// The same without a key of one's own.
+pub fn plain_lines(roles: &Roles) -> Vec<(&'static str, String)> {
+    lines_marking(roles, None)
+}
+
+fn lines_marking(roles: &Roles, own: Option<&PublicKey>) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for role in Role::ALL {
         let keys = role.of(roles);
-        let mut first = format!("{} of {} must sign", keys.needed(), keys.keys().len());
+        let all = keys.keys().len() + keys.unknown().len();
+        let mut first = format!("{} of {all} must sign", keys.needed());
         if keys.is_empty() {
             first = "none".to_owned();
         }
-        if role == Role::Timestamps && !keys.is_empty() {
-            let most = units::span(Duration::from_secs(roles.timestamp_max));
+        let most = match role {
+            Role::Publishers => roles.record_max,
+            Role::Timestamps => roles.timestamp_max,
+            _ => 0,
+        };
+        if most > 0 && !keys.is_empty() {
+            let most = units::span(Duration::from_secs(most));
             first.push_str(&format!(", for {most} at most"));
         }
         lines.push((role.name(), first));
         for key in keys.keys() {
-            let whose = if key == own { " (this key)" } else { "" };
+            let whose = if own == Some(key) { " (this key)" } else { "" };
             lines.push(("", format!("{key}{whose}")));
+        }
+        for key in keys.unknown() {
+            lines.push(("", unknown(key)));
         }
     }
     lines
+}
+
+/// A key that only a later bulla can use.
+fn unknown(key: &UnknownKey) -> String {
+    let name = text::base64(key.bytes());
+    format!("algorithm {} (unknown here): {name}", key.algorithm())
 }
 
 /// The same for JSON.
@@ -134,7 +164,8 @@ pub fn fields(roles: &Roles) -> Value {
     for role in Role::ALL {
         let keys = role.of(roles);
         let names: Vec<String> = keys.keys().iter().map(PublicKey::to_string).collect();
-        let value = json!({"needed": keys.needed(), "keys": names});
+        let unknown: Vec<String> = keys.unknown().iter().map(unknown).collect();
+        let value = json!({"needed": keys.needed(), "keys": names, "unknown": unknown});
         all.insert(role.name().to_owned(), value);
     }
     Value::Object(all)
@@ -147,6 +178,40 @@ mod tests {
 
     fn key(number: u8) -> PublicKey {
         SecretKey::from_seed(&[number; 32]).public()
+    }
+
+    /// This key, and one that only a later bulla can use.
+    fn with_unknown(known: PublicKey) -> Threshold {
+        let later = UnknownKey::new(9, b"later".as_slice().into()).unwrap();
+        Threshold::with_unknown(1, vec![known], vec![later]).unwrap()
+    }
+
+    #[test]
+    fn every_key_of_every_role_is_shown() {
+        let roles = Roles {
+            owners: Threshold::single(key(1)),
+            publishers: with_unknown(key(2)),
+            record_max: 3600,
+            timestamps: Threshold::single(key(3)),
+            timestamp_max: 60,
+            log: Threshold::single(key(4)),
+            witnesses: Threshold::single(key(5)),
+        };
+        let shown = lines(&roles, &key(1)).into_iter();
+        let shown: Vec<String> = shown.map(|(name, line)| format!("{name} {line}")).collect();
+        let shown = shown.join("\n");
+        let json = fields(&roles).to_string();
+        for number in 1..=5 {
+            let key = key(number).to_string();
+            assert!(shown.contains(&key) && json.contains(&key), "{shown}");
+        }
+        let later = text::base64(b"later");
+        assert!(shown.contains(&later) && json.contains(&later), "{shown}");
+        assert!(
+            shown.contains("1 of 2 must sign, for 1h at most"),
+            "{shown}"
+        );
+        assert!(shown.contains("log 1 of 1 must sign"), "{shown}");
     }
 
     fn expected(text: &str) -> Expected {
@@ -172,6 +237,8 @@ mod tests {
             hostile(&|r| r.publishers = Threshold::single(key(2))),
             hostile(&|r| r.timestamps = Threshold::single(own)),
             hostile(&|r| r.witnesses = Threshold::single(own)),
+            hostile(&|r| r.log = Threshold::single(key(2))),
+            hostile(&|r| r.publishers = with_unknown(key(1))),
         ];
         for roles in &others {
             assert!(!are_expected(roles, own, &[]), "{roles:?}");

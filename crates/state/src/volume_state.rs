@@ -155,6 +155,16 @@ impl VolumeState {
         Err(refusal.unwrap_or_else(|error| error).into())
     }
 
+    /// Whether this machine remembers anything about the volume. Nothing is created.
+    pub fn is_known(&self) -> bool {
+        self.directory.join("floor").exists()
+    }
+
+    /// The directory with the evidence of forks and rollbacks; it may not exist.
+    pub fn evidence_directory(&self) -> PathBuf {
+        self.directory.join("evidence")
+    }
+
     fn lock_path(&self) -> PathBuf {
         self.directory.join("lock")
     }

@@ -71,6 +71,9 @@ pub enum Reject {
     /// make one at any time. It stops no reader.
     #[error("a policy beside those that count: {0}")]
     StrayPolicy(&'static str),
+    /// The user of this machine settled a fork in favour of the other side. Whoever shows this one need not be lying.
+    #[error("refused on this machine: {0}")]
+    Refused(&'static str),
     /// The statement's validity has ended.
     #[error("expired at {until} (unix seconds), now is {now}")]
     Expired {
@@ -161,7 +164,10 @@ impl Reject {
             | Reject::NotYetValid { .. }
             | Reject::Superseded(_)
             | Reject::Revoked { .. } => Class::Expired,
-            Reject::NotPinned(_) | Reject::Unproved | Reject::UnknownFrame(_) => Class::Unavailable,
+            Reject::NotPinned(_)
+            | Reject::Refused(_)
+            | Reject::Unproved
+            | Reject::UnknownFrame(_) => Class::Unavailable,
             Reject::Unsupported { .. } => Class::Unsupported,
             Reject::WrongBlock
             | Reject::WrongKind { .. }

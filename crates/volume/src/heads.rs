@@ -266,6 +266,8 @@ impl HeadRound<'_> {
                 // The signers made both statements. An honest replica shows one of them, or what a remembered
                 // fork keeps from being adopted.
                 (_, Class::Fork) => {}
+                // It need not know how the user of this machine settled a fork.
+                _ if matches!(why, Reject::Refused(_)) => {}
                 (mirror, _) => self.blame(mirror, &why),
             }
             if why.class() == Class::Unsupported {

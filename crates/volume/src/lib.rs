@@ -33,6 +33,7 @@
 //! | `search` | the newest version whose root can be fetched |
 //! | `offline` | opening a volume while no replica answers |
 //! | [`history`], [`difference`] | earlier versions, and how two versions differ |
+//! | [`forks`] | the forks that this machine remembers, and how the user settles them |
 //! | [`extract`], [`verify`] | walks over a whole volume |
 //! | [`error`] | what can go wrong |
 
@@ -40,6 +41,7 @@ mod consistency;
 pub mod difference;
 pub mod error;
 pub mod extract;
+pub mod forks;
 pub mod heads;
 pub mod history;
 mod offline;

@@ -288,8 +288,8 @@ impl Volume {
         snapshot
     }
 
-    /// Ends the version in use if the policies that are now known do not allow it: the owners revoked the
-    /// volume, or continued from another record (rules 3 and 5).
+    /// Ends the version in use if the floor does not allow it any more: the owners revoked the volume, or continued
+    /// from another record (rules 3 and 5), or the user refused it or its policy when a fork was settled.
     async fn end_if_withdrawn(
         &self,
         round: &HeadRound<'_>,
@@ -297,10 +297,11 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let floor = round.floor(deadline).await?;
         let old = self.snapshot();
-        if floor
+        let is_newer = floor
             .policy()
-            .is_none_or(|(number, _)| number <= old.policy())
-        {
+            .is_some_and(|(number, _)| number > old.policy());
+        let mut named = [old.record_hash(), &old.record().policy_hash].into_iter();
+        if !is_newer && !named.any(|hash| floor.forks().is_refused(hash)) {
             return Ok(());
         }
         let allowed = floor.still_allows(old.signed(), &mut round.signatures());

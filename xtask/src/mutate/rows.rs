@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::cargo::Executable;
-use crate::suite::plan;
 
 /// The whole table.
 #[derive(Debug, Deserialize)]
@@ -71,7 +70,7 @@ impl Table {
                 kind => kind,
             };
             let of = tests.entry((package(executable)?, target)).or_default();
-            of.extend(plan::list(executable)?);
+            of.extend(executable.tests()?);
         }
         for row in &self.mutation {
             let of = tests.get(&(row.package.clone(), row.target.as_str()));

@@ -9,14 +9,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 mod job;
-pub mod plan;
+mod plan;
 mod schedule;
 mod sum;
 
 pub use sum::Sum;
 
 use crate::cargo::{self, Executable};
-use crate::mutate::rows;
 use job::{Job, Outcome};
 
 /// Number of test binaries that run at a time. They mostly wait for disks, sockets and deadlines, so this is
@@ -93,7 +92,6 @@ pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum
     let table = plan::Table::parse(&text).context("reading xtask/tests.toml")?;
     let mut jobs = table.jobs(built, &logs, limit, which == Which::All)?;
     if which == Which::All {
-        rows::Table::read(root)?.check_tests(built)?;
         jobs.push(documentation(root, &logs, limit));
     }
     let outcomes = schedule::run(jobs, LANES, |outcome| eprint!("{}", outcome.report()));

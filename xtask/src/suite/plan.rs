@@ -2,10 +2,9 @@
 //! long each process takes. A row that fits no binary or no test is an error.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 use super::job::Job;
@@ -63,7 +62,7 @@ impl Table {
             let rows = || self.run.iter().filter(|row| row.binary == name);
             let parts: Vec<&str> = rows().filter_map(|row| row.tests.as_deref()).collect();
             if !parts.is_empty() {
-                check_parts(&name, &parts, &list(executable)?)?;
+                check_parts(&name, &parts, &executable.tests()?)?;
             }
             let rest = rows().find(|row| row.tests.is_none());
             let job = |name: String, args: Vec<String>, row: Option<&Row>| Job {
@@ -106,18 +105,6 @@ fn name(executable: &Executable) -> String {
     format!("{}/{target}", package.to_string_lossy())
 }
 
-/// The names of all tests in a binary.
-pub fn list(executable: &Executable) -> Result<Vec<String>> {
-    let out = Command::new(&executable.path)
-        .args(["--list", "--format=terse"])
-        .current_dir(&executable.directory)
-        .output()
-        .with_context(|| format!("running {}", executable.path.display()))?;
-    let text = String::from_utf8(out.stdout)?;
-    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
-    Ok(names.map(str::to_owned).collect())
-}
-
 /// The harness finds a filter anywhere in a name. Each test must run exactly once, so a filter may match only
 /// at the beginning of names.
 fn check_parts(binary: &str, parts: &[&str], tests: &[String]) -> Result<()> {
@@ -137,6 +124,8 @@ fn check_parts(binary: &str, parts: &[&str], tests: &[String]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     fn executable(package: &str, target: &str, kind: &str) -> Executable {

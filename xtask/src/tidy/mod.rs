@@ -12,6 +12,7 @@ mod licences;
 mod metadata;
 mod modules;
 mod picture;
+mod promises;
 mod sources;
 mod unused;
 
@@ -54,6 +55,7 @@ pub fn run(root: &Path) -> Result<()> {
         findings.extend(sources::check(name, text, &long));
         if name.ends_with(".md") {
             findings.extend(docs::check(root, name, text));
+            findings.extend(promises::check(root, name, text));
         }
     }
     findings.extend(modules::check(&texts, &modules::Known::read(root))?);

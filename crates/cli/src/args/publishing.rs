@@ -161,7 +161,7 @@ pub struct Sign {
     /// How long the version is valid from now on [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
-    /// Refuse a policy that gives ROLE (owners, publishers, timestamps, witnesses) to other keys, or lets
+    /// Refuse a policy that gives ROLE (owners, publishers, timestamps, log, witnesses) to other keys, or lets
     /// fewer of them sign: ROLE=KEY, ROLE=K/KEY,KEY,... or ROLE=none (repeatable)
     #[arg(long, value_name = "ROLE=KEYS", value_parser = parse_expected)]
     pub expect: Vec<Expected>,

@@ -328,19 +328,16 @@ fn state(state_dir: &Path) -> Vec<Finding> {
         return check.or_well("");
     }
     let volumes = known_volumes(state_dir);
-    for (id, directory) in &volumes {
-        let floor = floor(state_dir, id);
-        if let Err(error) = floor {
-            let hint = match error.is_locked() {
-                true => Kind::StateLocked.hint(),
-                false => {
-                    "restore it from a backup. If you know that no attacker damaged it, you can remove the \
-                     file; bulla then forgets which versions it has seen"
-                }
-            };
-            check.problem(format!("the floor of {id} cannot be read: {error}"), hint);
+    for (id, _) in &volumes {
+        match floor(state_dir, id) {
+            Err(error) => unreadable_floor(id, &error, &mut check),
+            Ok(floor) if floor.forks().stand() => check.problem(
+                format!("a fork of {id} is not settled, so no new version is adopted"),
+                format!("`bulla fork show {id}` shows both sides and where the evidence is"),
+            ),
+            Ok(_) => {}
         }
-        let evidence = directory.join("evidence");
+        let evidence = VolumeState::at(state_dir, id).evidence_directory();
         let kept = fs::read_dir(&evidence).map_or(0, Iterator::count);
         if kept > 0 {
             check.note(
@@ -355,6 +352,17 @@ fn state(state_dir: &Path) -> Vec<Finding> {
         state_dir.display(),
         units::count(volumes.len() as u64, "volume", "volumes")
     ))
+}
+
+fn unreadable_floor(id: &VolumeId, error: &StateError, check: &mut Check) {
+    let hint = match error.is_locked() {
+        true => Kind::StateLocked.hint(),
+        false => {
+            "restore it from a backup. If you know that no attacker damaged it, you can remove the \
+             file; bulla then forgets which versions it has seen"
+        }
+    };
+    check.problem(format!("the floor of {id} cannot be read: {error}"), hint);
 }
 
 /// The floor of a volume. A process that keeps it locked is itself a finding.

@@ -1,6 +1,6 @@
 //! One module per command, and the dispatch to them.
 
-use crate::args::{Cli, Command, ConfigCommand, KeyCommand};
+use crate::args::{Cli, Command, ConfigCommand, ForkCommand, KeyCommand};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
@@ -9,6 +9,7 @@ mod cat;
 mod config;
 mod doctor;
 mod extract;
+mod fork;
 mod key;
 mod log;
 mod ls;
@@ -34,6 +35,8 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Publish(args) => publish::run(args, global, config, output),
         Command::Sign(args) => sign::sign(args, global, config, output),
         Command::Renew(args) => renew::run(args, global, config, output),
+        Command::Fork(ForkCommand::Show(args)) => fork::show(args, config, output),
+        Command::Fork(ForkCommand::Settle(args)) => fork::settle(args, global, config, output),
         Command::Log(args) => log::log(args, config, output),
         Command::Diff(args) => log::diff(args, config, output),
         Command::Serve(args) => serve::run(args, config, output),

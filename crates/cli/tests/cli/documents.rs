@@ -196,6 +196,11 @@ fn the_command_lines_about_keys_run() {
 }
 
 #[test]
+fn the_command_lines_about_forks_run() {
+    run("docs/operations/forks.md", 3);
+}
+
+#[test]
 fn the_command_lines_about_signing_offline_run() {
     run("docs/operations/offline-signing.md", 6);
 }

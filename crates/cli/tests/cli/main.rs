@@ -13,6 +13,7 @@ mod crowd;
 mod doctor;
 mod documents;
 mod foreign_roles;
+mod forks;
 mod fstab;
 mod keys;
 mod metrics;

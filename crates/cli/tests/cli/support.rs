@@ -1,7 +1,7 @@
 //! What the tests of the real binary share: a home directory for each test, runs with exit code and output,
 //! servers and mounts that are ended on drop.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -254,6 +254,33 @@ pub fn copy(from: &Path, to: &Path) {
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+/// Runs a command at a terminal of script(1) where somebody types `answer`. Returns what the screen shows, with `code N`
+/// at its end. `None` without script(1).
+pub fn at_terminal(command: &Command, answer: &str) -> Option<String> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+    let inside = format!("{}; echo code $?", words.join(" "));
+    let mut script = Command::new("script");
+    script.args(["-qec", &inside, "/dev/null"]);
+    for (name, value) in command.get_envs() {
+        script.env(name, value.unwrap_or_default());
+    }
+    let started = script
+        .current_dir(command.get_current_dir().unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = started.ok()?;
+    let mut keyboard = child.stdin.take().unwrap();
+    keyboard.write_all(answer.as_bytes()).unwrap();
+    let mut shown = String::new();
+    let mut screen = child.stdout.take().unwrap();
+    screen.read_to_string(&mut shown).unwrap();
+    drop(keyboard);
+    child.wait().unwrap();
+    Some(shown)
 }
 
 /// The segments of a repository.

@@ -9,9 +9,7 @@ use crate::error::{Reject, UNSETTLED};
 use crate::handle::{Handle, InodeBlock};
 use crate::history::LogPoint;
 use crate::history::prefix::Prefix;
-use crate::published::forks::{
-    self, Agreed, Forks, PolicyFork, RecordFork, TWO_POLICIES, TWO_RECORDS,
-};
+use crate::published::forks::{self, Agreed, Forks, PolicyFork, TWO_POLICIES, TWO_RECORDS};
 use crate::published::head::{Head, MAX_HEAD_BYTES};
 use crate::published::offer::Offer;
 use crate::published::standing::{check_counts, signed_record};
@@ -199,8 +197,10 @@ impl Floor {
     /// Whether a record that was adopted before may still be shown under the policies known now.
     ///
     /// # Errors
-    /// [`Reject::Revoked`]; [`Reject::NotSigned`] for a record that the newest policy does not let count (rule 3).
+    /// [`Reject::Revoked`]; [`Reject::Refused`]; [`Reject::NotSigned`] for a record that the newest policy does not
+    /// let count (rule 3), or whose policy was given up when the user settled a fork.
     pub fn still_allows(&self, signed: &Signed, signatures: &mut Signatures) -> Result<(), Reject> {
+        self.check_refused(&signed.hash())?;
         let chain = Chain::verify(self.volume, &self.policies, signatures)?;
         check_revoked(&chain)?;
         let record = signed_record(signed, &chain, signatures)?;
@@ -277,7 +277,7 @@ impl Floor {
         let chain = Chain::verify(self.volume, &head.policies, signatures)?;
         let mut hashes = head.policies.iter().map(Signed::hash);
         if hashes.any(|hash| self.forks.is_refused(&hash)) {
-            return Err(Reject::NotSigned("a policy that the user refused"));
+            return Err(Reject::Refused("a policy that the user refused"));
         }
         Ok(chain)
     }
@@ -285,7 +285,7 @@ impl Floor {
     /// Refuses a record that the user refused.
     pub(crate) fn check_refused(&self, record_hash: &[u8; 32]) -> Result<(), Reject> {
         match self.forks.is_refused(record_hash) {
-            true => Err(Reject::NotSigned("a record that the user refused")),
+            true => Err(Reject::Refused("a record that the user refused")),
             false => Ok(()),
         }
     }
@@ -320,35 +320,27 @@ impl Floor {
     /// # Errors
     /// [`Reject::NotPinned`] when no fork contains `keep`; [`Reject::Malformed`] after too many refusals.
     pub fn settle(&self, keep: &[u8; 32]) -> Result<Floor, Reject> {
+        let rival = self.forks.rival(keep);
+        let rival = rival.ok_or(Reject::NotPinned("no fork has it"))?;
         let mut floor = self.clone();
-        if let Some(other) = self.forks.policies().and_then(|fork| fork.other(keep)) {
-            floor.forks.refuse(other)?;
-            floor.forks.policies = None;
-            floor.policies.retain(|policy| policy.hash() != other);
+        floor.forks.refuse(rival)?;
+        let is_side = |fork: &PolicyFork| fork.other(keep).is_some();
+        if floor.forks.policies.take_if(|fork| is_side(fork)).is_some() {
+            floor.policies.retain(|policy| policy.hash() != rival);
             return Ok(floor);
         }
-        let fork = self.forks.records().cloned();
-        let kept = |fork: &RecordFork| fork.records.iter().any(|(hash, _)| hash == keep);
-        let fork = fork
-            .filter(kept)
-            .ok_or(Reject::NotPinned("no fork has it"))?;
-        for (hash, _) in fork.records.iter().filter(|(hash, _)| hash != keep) {
-            floor.forks.refuse(*hash)?;
-            let gives_up = floor
-                .adopted
-                .as_ref()
-                .is_some_and(|a| a.record_hash == *hash);
-            let log = fork.records.iter().find(|(hash, _)| hash == keep);
-            if let (true, Some((_, log))) = (gives_up, log) {
-                floor.adopted = Some(Adopted {
-                    version: fork.version,
-                    record_hash: *keep,
-                    root: None,
-                    log: *log,
-                });
-            }
+        let fork = floor.forks.records.take();
+        let log = fork.as_ref().and_then(|fork| fork.log_of(keep));
+        if let (Some(fork), Some(log), Some(adopted)) = (&fork, log, &floor.adopted)
+            && adopted.record_hash == rival
+        {
+            floor.adopted = Some(Adopted {
+                version: fork.version,
+                record_hash: *keep,
+                root: None,
+                log,
+            });
         }
-        floor.forks.records = None;
         Ok(floor)
     }
 

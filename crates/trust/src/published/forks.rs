@@ -74,6 +74,22 @@ impl RecordFork {
         };
         (one.0 != other.0).then_some(RecordFork { version, records })
     }
+
+    pub(crate) fn other(&self, hash: &[u8; 32]) -> Option<[u8; 32]> {
+        let [(one, _), (other, _)] = self.records;
+        match (one == *hash, other == *hash) {
+            (true, _) => Some(other),
+            (_, true) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The log with this record as its last leaf.
+    pub(crate) fn log_of(&self, hash: &[u8; 32]) -> Option<LogPoint> {
+        let mut records = self.records.iter();
+        let (_, log) = records.find(|(record, _)| record == hash)?;
+        Some(*log)
+    }
 }
 
 impl Forks {
@@ -92,7 +108,19 @@ impl Forks {
         self.policies.is_some() || self.records.is_some()
     }
 
-    pub(crate) fn is_refused(&self, hash: &[u8; 32]) -> bool {
+    /// The policy or record that contradicts this one in a fork that is not settled.
+    pub fn rival(&self, hash: &[u8; 32]) -> Option<[u8; 32]> {
+        let policies = self.policies.as_ref().and_then(|fork| fork.other(hash));
+        policies.or_else(|| self.records.as_ref()?.other(hash))
+    }
+
+    /// The policies and records that the user refused, ascending.
+    pub fn refused(&self) -> &[[u8; 32]] {
+        &self.refused
+    }
+
+    /// Whether the user refused the policy or record with this hash.
+    pub fn is_refused(&self, hash: &[u8; 32]) -> bool {
         self.refused.binary_search(hash).is_ok()
     }
 

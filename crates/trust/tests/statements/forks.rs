@@ -259,7 +259,13 @@ fn user_settles_a_fork_of_records_in_so_many_words() {
     assert_eq!(other.adopted().unwrap().record_hash, two.record.hash());
     assert!(judge(&other, &two).is_ok());
     refused_as(judge(&other, &one), "the user refused");
+    // A reader that shows the refused record stops to do so.
+    let mut signatures = Signatures::default();
+    assert!(floor.still_allows(&one.record, &mut signatures).is_ok());
+    let shown = other.still_allows(&one.record, &mut signatures);
+    assert!(matches!(shown, Err(Reject::Refused(_))), "{shown:?}");
     refused_as(floor.settle(&[1; 32]), "no fork has it");
+    refused_as(kept.settle(&one.record.hash()), "no fork has it");
 }
 
 #[test]
@@ -273,10 +279,39 @@ fn user_settles_a_fork_of_policies_in_so_many_words() {
         let keeps = floor.settle(&newest_hash(&b)).unwrap();
         let verdict = round(&keeps, &[&on_a, &on_b]);
         let why = verdict.offers[0].as_ref().unwrap_err();
-        assert!(matches!(why, Reject::NotSigned(_)), "{why}");
+        assert!(matches!(why, Reject::Refused(_)), "{why}");
         assert!(verdict.offers[1].is_ok());
         assert_eq!(verdict.floor.policy().unwrap().1, newest_hash(&b));
     }
+}
+
+#[test]
+fn version_under_a_refused_policy_stays_the_floor_until_the_owners_go_back() {
+    let Forked {
+        world,
+        head,
+        mut a,
+        b,
+    } = forked();
+    let second = a.publish(2);
+    let known = adopted(&world.floor(), &[&head, &second]);
+    let on_b = with_policies(&b, &head);
+    let forked = round(&known, &[&on_b]).floor;
+    let floor = forked.settle(&newest_hash(&b)).unwrap();
+    let mut signatures = Signatures::default();
+    assert!(floor.still_allows(&head.record, &mut signatures).is_ok());
+    let under_a = floor.still_allows(&second.record, &mut signatures);
+    assert!(matches!(under_a, Err(Reject::NotSigned(_))), "{under_a:?}");
+    let older = judge(&floor, &on_b).unwrap_err();
+    assert_eq!(older.class(), Class::Rollback);
+    let mut back = b.clone();
+    let lower = Successor {
+        lower: true,
+        ..b.successor(Some(&head))
+    };
+    back.rotate(&lower, &[1]);
+    let back = with_policies(&back, &head);
+    assert!(round(&floor, &[&back]).offers[0].is_ok());
 }
 
 /// Heads of every sort: branches of policies that go on, settle or end, records that contradict each other, a

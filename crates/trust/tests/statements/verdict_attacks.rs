@@ -24,6 +24,14 @@ fn classes(verdict: &Verdict) -> Vec<Option<Class>> {
     verdict.offers.iter().map(class).collect()
 }
 
+/// Both heads are evidence: they are refused for the contradiction itself, and not only because a fork stands.
+fn are_two_records(verdict: &Verdict, heads: [usize; 2]) {
+    for at in heads {
+        let why = verdict.offers[at].as_ref().unwrap_err();
+        assert_eq!(why.to_string(), "fork: two records of one version");
+    }
+}
+
 #[test]
 fn honest_mirrors_of_different_age_agree() {
     let mut world = World::new();
@@ -86,6 +94,7 @@ fn two_records_of_an_unadopted_version_are_a_fork() {
     let verdict = judge_all(&world.floor(), &[&one, &bad, &twin]);
     let (fork, integrity) = (Some(Class::Fork), Some(Class::Integrity));
     assert_eq!(classes(&verdict), [fork, integrity, fork]);
+    are_two_records(&verdict, [0, 2]);
 }
 
 #[test]
@@ -98,7 +107,7 @@ fn two_records_of_a_version_one_after_the_other_are_a_fork() {
     };
     let again = world.head_of(&again, &[2]);
     let verdict = judge_all(&world.floor(), &[&one, &again]);
-    assert_eq!(classes(&verdict), [Some(Class::Fork); 2]);
+    are_two_records(&verdict, [0, 1]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod ahead;
 mod caching;
 mod consistency;
 mod extracting;
+mod forks;
 mod freshness;
 mod graces;
 mod honest;

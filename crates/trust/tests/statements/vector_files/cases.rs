@@ -330,7 +330,7 @@ fn versions() -> Vec<Case> {
         Case::new(
             "the-users-choice",
             &refuses_twin,
-            &[(&two, "good"), (&twin, "not-signed")],
+            &[(&two, "good"), (&twin, "refused")],
         ),
         Case::new(
             "log-without-the-adopted-record",

@@ -104,6 +104,7 @@ fn verdict<T>(result: &Result<T, Reject>) -> &'static str {
         Reject::BadHistory(_) => "bad-history",
         Reject::Unproved => "unproved",
         Reject::NotPinned(_) => "not-pinned",
+        Reject::Refused(_) => "refused",
         Reject::Unsupported { .. } => "unsupported",
     }
 }

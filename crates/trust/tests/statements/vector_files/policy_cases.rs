@@ -86,7 +86,7 @@ fn policy_forks() -> Vec<Case> {
         Case::new(
             "the-users-choice-of-policies",
             &chosen,
-            &[(&on_a, "good"), (&on_b, "not-signed")],
+            &[(&on_a, "good"), (&on_b, "refused")],
         ),
     ]
 }
