@@ -73,7 +73,7 @@ def check_successor(before, policy, volume):
 def join_chains(offered, floor):
     """The longer one of the offered and the known chain, where none contradicts the other."""
     if any(policy.hash in floor.refused for policy in offered):
-        raise not_signed("a policy that the user refused")
+        raise Refused("refused", "a policy that the user refused")
     known = floor.policies
     for place, (ours, theirs) in enumerate(zip(known, offered)):
         if ours.hash != theirs.hash:
@@ -114,7 +114,7 @@ def judge(head, floor, reader):
             raise Refused("not-pinned", "another record than the pinned one")
         return Judged(head, chain, after, subtrees, NEVER, False, None)
     if head.record.hash in floor.refused:
-        raise not_signed("a record that the user refused")
+        raise Refused("refused", "a record that the user refused")
     grown = check_floor(head, chain, floor)
     check_timestamp(head, chain)
     check_witnesses(head, chain[-1], floor.volume, after)
