@@ -131,6 +131,19 @@ fn key_and_tree_can_be_on_two_machines() {
 }
 
 #[test]
+fn older_version_is_not_installed_by_a_machine_that_remembers_nothing() {
+    let two = Machines::new();
+    two.version("r1");
+    two.write(b'2');
+    two.version("r2");
+    let install = ["--json", "publish", "--install", "r1.signed", "repo"];
+    let mut elsewhere = two.tree.command(&install);
+    elsewhere.env("BULLA_STATE_DIR", two.tree.path("no-state"));
+    let refused = Ran::of(elsewhere.output().unwrap()).ends(21);
+    assert_eq!(refused.field("error")["kind"], "rollback");
+}
+
+#[test]
 fn signer_refuses_to_make_a_fork() {
     let two = Machines::new();
     two.version("r1");
