@@ -5,10 +5,13 @@
 use bulla_fuzz::{hasher, plant};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use trust::Handle;
 use trust::array::ArrayRoot;
-use trust::inode::{Content, Entry, FileContent, Inode, Mtime, Owner, Xattrs, check_name};
+use trust::inode::{
+    Content, Entry, Extension, FileContent, Inode, MAX_BLOCK_INLINE_BYTES, MAX_EXTENSIONS,
+    MAX_INLINE_BYTES, MAX_INODE_BYTES, Mtime, Owner, Xattrs, check_name,
+};
 use trust::map::{MAX_ENTRY_BYTES, MapRoot};
+use trust::{Handle, Reject};
 
 fn seeds() -> Vec<Vec<u8>> {
     let array = ArrayRoot {
@@ -25,6 +28,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let contents = [
         Content::Regular(FileContent::Empty),
         Content::Regular(FileContent::Inline(Bytes::from_static(b"inline"))),
+        Content::Regular(FileContent::Inline(Bytes::from_static(&[7; 300]))),
         Content::Regular(FileContent::Array(array)),
         Content::Directory {
             map: None,
@@ -62,7 +66,14 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.push(full.encode());
     full.xattrs = Xattrs::Stored(array);
     seeds.push(full.encode());
+    let extension = |tag, value: &'static [u8]| Extension {
+        tag,
+        value: value.into(),
+    };
+    full.extensions = vec![extension(0x80, b"later"), extension(0xff, b"")];
+    seeds.push(full.encode());
     seeds.push(Entry::Block(Handle::from_bytes([2; 32])).encode());
+    seeds.push([&[0xf0, 1][..], &[5; 32], &[0; 12]].concat());
     seeds
 }
 
@@ -71,12 +82,29 @@ fuzz_target!(init: plant(seeds()), |data: &[u8]| {
         assert_eq!(inode.encode(), data);
         assert_eq!(inode.size, inode.content.size());
         assert!(inode.links > 0 && inode.mode <= 0o7777 && inode.mtime.nanos < 1_000_000_000);
+        assert!(data.len() <= MAX_INODE_BYTES && inode.extensions.len() <= MAX_EXTENSIONS);
         let (value, block) = Entry::place(b"name", &inode, &hasher());
         assert!(value.len() <= MAX_ENTRY_BYTES);
         assert_eq!(block.is_none(), value == data);
+        match Entry::decode(&value) {
+            Ok(Entry::Inode(again)) => assert_eq!(again, inode),
+            Ok(Entry::Block(_)) => assert!(block.is_some()),
+            Err(why) => panic!("a placed entry is refused: {why}"),
+        }
+        if let Content::Regular(FileContent::Inline(bytes)) = &inode.content {
+            assert!((1..=MAX_BLOCK_INLINE_BYTES).contains(&bytes.len()));
+            assert_eq!(Entry::decode(data).is_ok(), bytes.len() <= MAX_INLINE_BYTES);
+        }
     }
     if let Ok(entry) = Entry::decode(data) {
         assert_eq!(entry.encode(), data);
+        if let Entry::Inode(inode) = entry {
+            assert_eq!(Inode::decode(data), Ok(inode));
+        }
+    }
+    if (0xf0..=0xfe).contains(&data.first().copied().unwrap_or_default()) {
+        let refused = Entry::decode(data);
+        assert!(matches!(refused, Err(Reject::Unsupported { .. })));
     }
     if check_name(data).is_ok() {
         assert!((1..=255).contains(&data.len()));

@@ -7,6 +7,9 @@
 //! that it was written for, because only that version proves that the blocks are in the repository. It is
 //! written and read as a stream, in the order of the walk. Losing or damaging it costs time only.
 //!
+//! Entries are taken over as they are. So a build that writes inodes differently (a new extension) also changes
+//! the magic number: otherwise a root would depend on which build filled the cache.
+//!
 //! ```text
 //! magic [16] | nonce [32] | volume [32] | record hash [32] | options u8 | check [16]
 //! frames: length u32 | check [16] | items: 1 path  or  2 name stamp linked value

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use store::collect::{Collected, Mark, Marks};
 use store::disk::Disk;
-use store::{Repository, StoreError, Writer, names};
+use store::{BlockStore, Repository, StoreError, Writer, names};
 use trust::chain::Chain;
 use trust::head::Head;
 use trust::history::Frontier;
@@ -294,7 +294,13 @@ impl Marking<'_> {
     }
 
     fn malformed(&self, refused: &Refused) -> PruneError {
-        self.unsure(&refused.to_string())
+        match &refused.why {
+            Reject::Unsupported { what, why } => PruneError::Store(StoreError::Unsupported {
+                place: self.repository.place().to_owned(),
+                why: format!("{what}, {why}"),
+            }),
+            _ => self.unsure(&refused.to_string()),
+        }
     }
 
     fn unsure(&self, what: &str) -> PruneError {

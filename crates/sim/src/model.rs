@@ -183,6 +183,26 @@ impl Model {
         Ok(inode(0o755, Content::Directory { map, opaque: false }))
     }
 
+    /// The inode of a directory with these names, in order, and any bytes as their entries.
+    ///
+    /// # Errors
+    /// When the names are not in order, or an entry is too long.
+    pub fn directory_of_values(&mut self, entries: &[(&[u8], Vec<u8>)]) -> Result<Inode, Reject> {
+        let mut nodes = Vec::new();
+        let hasher = self.hasher.clone();
+        let mut builder = map::Builder::new(&hasher, [0; 16], |_, bytes: &Bytes| {
+            nodes.push(bytes.clone());
+        });
+        for (name, value) in entries {
+            builder.push(name, value)?;
+        }
+        let map = builder.finish()?;
+        for node in nodes {
+            self.block::<MapNode>(&node)?;
+        }
+        Ok(inode(0o755, Content::Directory { map, opaque: false }))
+    }
+
     /// Signs `root` as the next version and gives back its head.
     ///
     /// # Errors

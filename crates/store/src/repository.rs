@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use trust::inode::Inode;
 use trust::reach::{Found, Wanted};
 use trust::tiles::TileName;
-use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, array, map};
+use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, Reject, array, map};
 
 use crate::blocking::Blocking;
 use crate::disk::{Disk, Local, Patience, io_error, replace_file};
@@ -233,7 +233,8 @@ impl Repository {
     ///
     /// # Errors
     /// As [`Repository::read_verified`]. [`StoreError::WrongBlock`] also for a block that matches its handle
-    /// but is not a valid node (`Reject::is_publishers_fault`).
+    /// but is not a valid node (`Reject::is_publishers_fault`); [`StoreError::Unsupported`] for a node of a later
+    /// bulla, which is not damaged.
     pub fn read_wanted(&self, wanted: &Wanted, hasher: &Hasher) -> Result<Found, StoreError> {
         let found = match wanted {
             Wanted::Data { handle, .. } => {
@@ -250,10 +251,17 @@ impl Repository {
                 Inode::from_block(&self.read_verified(handle, hasher)?).map(Found::Inode)
             }
         };
-        found.map_err(|why| StoreError::WrongBlock {
-            place: self.place().to_owned(),
-            handle: wanted.handle(),
-            why,
+        let place = self.place().to_owned();
+        found.map_err(|why| match why {
+            Reject::Unsupported { what, why } => StoreError::Unsupported {
+                place,
+                why: format!("{what}, {why}"),
+            },
+            why => StoreError::WrongBlock {
+                place,
+                handle: wanted.handle(),
+                why,
+            },
         })
     }
 

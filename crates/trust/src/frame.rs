@@ -309,6 +309,50 @@ mod tests {
     }
 
     #[test]
+    fn frame_of_a_reserved_kind_or_codec_is_unknown_and_not_damaged() {
+        let parse = |kind: u8, codec: u8| {
+            let bytes = [kind, codec, 5, 0, 0, 0, b'b', b'u', b'l', b'l', b'a'];
+            Frame::parse(Bytes::copy_from_slice(&bytes))
+        };
+        for kind in (0..=u8::MAX).filter(|byte| Kind::from_byte(*byte).is_none()) {
+            let refused = parse(kind, RAW).unwrap_err();
+            assert!(matches!(refused, Reject::UnknownFrame(_)), "kind {kind}");
+        }
+        for codec in 2..=u8::MAX {
+            let refused = parse(Kind::Data as u8, codec).unwrap_err();
+            assert!(matches!(refused, Reject::UnknownFrame(_)), "codec {codec}");
+            assert_eq!(refused.class(), crate::error::Class::Unavailable);
+        }
+        assert_eq!(Kind::ALL.map(|kind| kind as u8), [1, 2, 3, 4]);
+    }
+
+    /// The table of docs/formats/blocks.md, read from the page itself.
+    #[test]
+    fn refused_frames_of_the_page_are_refused_with_their_verdict() {
+        let page = include_str!("../../../docs/formats/blocks.md");
+        let mut rows = 0;
+        for line in page.lines() {
+            let cells: Vec<&str> = line.split(" | ").collect();
+            let [frame, verdict @ ("damaged" | "unknown"), rule] = cells.as_slice() else {
+                continue;
+            };
+            let hex = frame.trim_matches(['|', ' ', '`']);
+            let digits = (0..hex.len()).step_by(2);
+            let bytes: Vec<u8> = digits
+                .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+                .collect();
+            let refused = Frame::parse(bytes.into()).and_then(|frame| frame.unpack());
+            let fits = match *verdict {
+                "damaged" => matches!(refused, Err(Reject::BadFrame(_))),
+                _ => matches!(refused, Err(Reject::UnknownFrame(_))),
+            };
+            assert!(fits, "{rule}: {refused:?}");
+            rows += 1;
+        }
+        assert_eq!(rows, 12);
+    }
+
+    #[test]
     fn zstd_bomb_is_bounded_by_the_stated_length() {
         let mut bomb = vec![0u8; 2 << 20];
         let n = zstd_safe::compress(&mut bomb[..], &vec![0u8; 1 << 24], 1).unwrap();

@@ -150,16 +150,17 @@ impl<K: BlockKind> fmt::Debug for Block<K> {
     }
 }
 
-/// The hash function of one volume: `iv` expanded to a key per kind.
+/// The hash function of one volume: `iv` expanded to a key per kind, and one for hard-link sets.
 #[derive(Clone)]
 pub struct Hasher {
     keys: [[u8; 32]; 4],
+    link_set: [u8; 32],
 }
 
 impl Hasher {
     /// The hash function under this `iv` (32 random bytes in the volume's genesis policy).
     pub fn new(iv: &[u8; 32]) -> Self {
-        let key = |kind: &str| blake3::derive_key(kind, iv);
+        let key = |context: &str| blake3::derive_key(context, iv);
         Hasher {
             keys: [
                 key("bulla 0 block data"),
@@ -167,6 +168,7 @@ impl Hasher {
                 key("bulla 0 block map"),
                 key("bulla 0 block inode"),
             ],
+            link_set: key("bulla 0 hard-link set"),
         }
     }
 
@@ -183,6 +185,14 @@ impl Hasher {
     /// The handle of a plaintext whose kind is known at run time only (read-around, caches).
     pub fn name(&self, kind: Kind, plaintext: &[u8]) -> Handle<Any> {
         Handle::from_bytes(*blake3::keyed_hash(self.key(kind), plaintext).as_bytes())
+    }
+
+    /// The identity of the hard-link set whose first path is `first_path`. No block's handle, because the key
+    /// is another one.
+    pub(crate) fn link_group(&self, first_path: &[u8]) -> [u8; 16] {
+        let hash = blake3::keyed_hash(&self.link_set, first_path);
+        let [half @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *hash.as_bytes();
+        half
     }
 
     /// The handle of a plaintext.

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use sim::model::inode;
 use trust::array::Extent;
-use trust::inode::{Content, FileContent, Mtime};
+use trust::inode::{Content, Extension, FileContent, Inode, Mtime};
 
 use crate::fixture::{World, noise, symlink};
 
@@ -172,4 +172,41 @@ async fn all_stat_calls_give_the_same_attributes() {
         rustix::fs::lstat(m.path("link")).unwrap().st_ino,
         stat.st_ino
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_extensions_change_nothing_in_the_mount() {
+    let mut world = World::new();
+    let later = |mut inode: Inode| {
+        let value = "later".into();
+        inode.extensions.push(Extension { tag: 0x80, value });
+        inode
+    };
+    let (file, plain) = (world.file(&noise(4, 9000)), world.file(b"plain"));
+    let apart = Content::Regular(FileContent::Inline(noise(5, 4096).into()));
+    let inside = later(world.file(b"inside"));
+    let dir = world.directory(vec![("inside", inside)]);
+    let entries = vec![
+        ("apart", inode(0o644, apart)),
+        ("dir", later(dir)),
+        ("file", later(file)),
+        ("plain", plain),
+    ];
+    world.publish(entries, 3600);
+    let m = world.mount().await;
+    let names = |path: &str| {
+        let names = fs::read_dir(m.path(path)).unwrap();
+        let mut names: Vec<String> = names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(""), ["apart", "dir", "file", "plain"]);
+    assert_eq!(names("dir"), ["inside"]);
+    assert_eq!(m.read("file"), noise(4, 9000));
+    assert_eq!(m.read("dir/inside"), b"inside");
+    assert_eq!(m.read("apart"), noise(5, 4096));
+    assert_eq!(fs::metadata(m.path("apart")).unwrap().len(), 4096);
+    assert_eq!(fs::metadata(m.path("file")).unwrap().mode(), 0o100_644);
 }

@@ -21,12 +21,11 @@ pub enum DecodedBlock {
 impl DecodedBlock {
     /// Memory that its payload takes, bytes.
     pub(super) fn payload_bytes(&self) -> u64 {
-        const INODE_BYTES: u64 = 1024;
         match self {
             DecodedBlock::Data(block) => block.bytes().len() as u64,
             DecodedBlock::Array(node) => node.weight_bytes() as u64,
             DecodedBlock::Map(node) => node.weight_bytes() as u64,
-            DecodedBlock::Inode(_) => INODE_BYTES,
+            DecodedBlock::Inode(inode) => inode.weight_bytes() as u64,
         }
     }
 }

@@ -214,6 +214,7 @@ impl<'a> Walk<'a> {
                 Err(StoreError::WrongBlock { why, .. }) if why.is_publishers_fault() => {
                     return Err(ReadError::of_signed(why).into());
                 }
+                Err(error @ StoreError::Unsupported { .. }) => return Err(error.into()),
                 Err(error) => {
                     tracing::warn!(%error, "fetched again");
                     self.damaged.insert(handle);

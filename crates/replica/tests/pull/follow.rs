@@ -7,9 +7,13 @@ use reader::ReadError;
 use replica::note::{ReplicaNote, Scope};
 use replica::pull::PullError;
 use sim::liar::{Liar, Lie};
+use sim::model::of_kind;
 use sim::random::Random;
+use sim::time::now;
 use store::{BlockStore, Replica, StoreError, Writer};
-use trust::Handle;
+use trust::error::Class;
+use trust::inode::{Entry, Extension};
+use trust::{Handle, InodeBlock, Kind};
 use volume::VolumeError;
 
 use crate::world::{Follower, Publisher};
@@ -408,4 +412,70 @@ async fn a_missing_path_is_not_blamed_on_a_source() {
         ),
         "{error}"
     );
+}
+
+/// A pull copies extensions, and takes over a version in which only an extension changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extensions_of_a_later_bulla_are_pulled() {
+    let mut publisher = Publisher::new(31);
+    let follower = Follower::new();
+    for value in ["one", "two"] {
+        let mut file = publisher.model.file(&[3; 9000], 8192).unwrap();
+        file.extensions.push(Extension {
+            tag: 0x80,
+            value: value.into(),
+        });
+        let root = publisher.model.directory(vec![(b"file".to_vec(), file)]);
+        let head = publisher.model.publish(&root.unwrap(), now(), 3600);
+        publisher.head = head.unwrap();
+        publisher.commit();
+        let sources = [publisher.source()];
+        let pulled = follower.pull(&publisher, &sources).await.unwrap();
+        assert_eq!(pulled.version, publisher.versions);
+        assert!(pulled.blocks > 0, "the root differs");
+        assert_eq!(follower.proved(&publisher, "").await, publisher.versions);
+        let root = publisher.root();
+        assert!(follower.repository().contains(&root).unwrap());
+    }
+}
+
+/// An entry that this version does not know is the publisher's, so no source is blamed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn version_of_a_later_bulla_is_unsupported_at_each_pull() {
+    let mut publisher = Publisher::new(32);
+    let mut critical = publisher.model.file(b"x", 8192).unwrap().encode();
+    critical.push(0x7f);
+    let apart = publisher.model.block::<InodeBlock>(&critical).unwrap();
+    for later in [Entry::Block(apart).encode(), vec![0xf0; 46]] {
+        let entries: [(&[u8], Vec<u8>); 1] = [(b"later", later)];
+        let root = publisher.model.directory_of_values(&entries).unwrap();
+        publisher.head = publisher.model.publish(&root, now(), 3600).unwrap();
+        publisher.commit();
+        let follower = Follower::new();
+        for _ in 0..2 {
+            let sources = [publisher.source()];
+            let refused = follower.pull(&publisher, &sources).await.unwrap_err();
+            let unsupported = matches!(
+                &refused,
+                PullError::Volume(VolumeError::Read(ReadError::Unsupported { .. }))
+            );
+            assert!(unsupported, "{refused}");
+        }
+        // A later bulla wrote the block here. It is not damaged.
+        let repository = follower.repository();
+        let mut writer = Writer::begin(&repository).unwrap();
+        for record in of_kind(&publisher.model.records, Kind::Inode) {
+            writer.append(record).unwrap();
+        }
+        writer.checkpoint().unwrap();
+        drop(writer);
+        let sources = [publisher.source()];
+        let refused = follower.pull(&publisher, &sources).await.unwrap_err();
+        let unsupported = match &refused {
+            PullError::Store(error) => matches!(error, StoreError::Unsupported { .. }),
+            PullError::Volume(error) => error.class() == Some(Class::Unsupported),
+            _ => false,
+        };
+        assert!(unsupported, "{refused}");
+    }
 }

@@ -11,10 +11,11 @@ use sim::disk::CrashDisk;
 use sim::random::noise;
 use sim::time::now;
 use store::disk::Disk;
-use store::{Repository, Writer};
+use store::{Repository, StoreError, Writer};
 use trust::InodeBlock;
 use trust::head::Head;
 use trust::history::Frontier;
+use trust::inode::Entry;
 use trust::roles::Roles;
 use trust::root::RootRecord;
 
@@ -435,4 +436,24 @@ async fn a_replica_keeps_the_configured_number_of_versions() {
     let pruned = collect(&partial.disk, &options(1)).unwrap();
     assert_eq!(pruned.kept, [6]);
     assert_eq!(partial.proved(&publisher, "a").await, 6);
+}
+
+/// The newest version has an entry of a later form: what it reaches is not known.
+#[test]
+fn version_of_a_later_bulla_is_not_called_damaged_and_nothing_is_collected() {
+    let mut publisher = history(9, 4);
+    let mut critical = publisher.model.file(b"x", 8192).unwrap().encode();
+    critical.push(0x7f);
+    let apart = publisher.model.block::<InodeBlock>(&critical).unwrap();
+    for later in [critical, Entry::Block(apart).encode(), vec![0xf0; 46]] {
+        let entries: [(&[u8], Vec<u8>); 1] = [(b"later", later)];
+        let root = publisher.model.directory_of_values(&entries).unwrap();
+        publisher.head = publisher.model.publish(&root, now(), 3600).unwrap();
+        publisher.commit();
+        let before = publisher.disk.files();
+        let refused = collect(&publisher.disk, &options(1)).unwrap_err();
+        let newer = matches!(&refused, PruneError::Store(StoreError::Unsupported { .. }));
+        assert!(newer, "{refused}");
+        assert_eq!(publisher.disk.files(), before);
+    }
 }

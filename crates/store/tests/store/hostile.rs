@@ -12,6 +12,7 @@ use store::blocking::Blocking;
 use store::conformance::{compressible, hasher, record};
 use store::read::verify_region;
 use store::{BlockStore, Repository, StoreError, Writer};
+use trust::frame::Packer;
 use trust::reach::{Found, Wanted};
 use trust::{Data, Frame, Handle, Hasher, Kind, MapNode, Record, Reject};
 
@@ -271,13 +272,17 @@ fn read_wanted_decodes_the_block_or_names_the_party_at_fault() {
     let dir = tempfile::tempdir().unwrap();
     let repo = Repository::create(dir.path()).unwrap();
     let data = record(Kind::Data, 1, 500);
-    let no_node = record(Kind::Map, 2, 500);
+    let node = |bytes: &[u8]| Record {
+        handle: hasher().name(Kind::Map, bytes),
+        frame: Packer::new().pack(Kind::Map, bytes).unwrap(),
+    };
+    let (no_node, later) = (node(&[0; 9]), node(&[9; 9]));
     let lie = Record {
         handle: record(Kind::Map, 3, 500).handle,
         frame: no_node.frame.clone(),
     };
     let mut writer = Writer::begin(&repo).unwrap();
-    for r in [&data, &no_node, &lie] {
+    for r in [&data, &no_node, &later, &lie] {
         assert!(writer.append(r).unwrap());
     }
     writer.commit(b"statements").unwrap();
@@ -290,15 +295,20 @@ fn read_wanted_decodes_the_block_or_names_the_party_at_fault() {
     };
     let found = repo.read_wanted(&wanted, &hasher()).unwrap();
     assert!(matches!(found, Found::Data { len: 500 }), "{found:?}");
-    let fault = |r: &Record| {
+    let read = |r: &Record| {
         let wanted = Wanted::Map(Handle::from_bytes(*r.handle.as_bytes()));
-        match repo.read_wanted(&wanted, &hasher()) {
-            Err(StoreError::WrongBlock { handle, why, .. }) if handle == r.handle => why,
-            other => panic!("{other:?}"),
-        }
+        repo.read_wanted(&wanted, &hasher())
+    };
+    let fault = |r: &Record| match read(r) {
+        Err(StoreError::WrongBlock { handle, why, .. }) if handle == r.handle => why,
+        other => panic!("{other:?}"),
     };
     assert!(fault(&no_node).is_publishers_fault());
     assert!(!fault(&lie).is_publishers_fault());
+    // A node of a later bulla is not damaged.
+    let newer = read(&later);
+    let unsupported = matches!(newer, Err(StoreError::Unsupported { .. }));
+    assert!(unsupported, "{newer:?}");
 }
 
 #[test]

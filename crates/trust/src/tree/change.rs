@@ -54,7 +54,7 @@ pub fn alike(old: &Inode, new: &Inode) -> bool {
 mod tests {
     use super::*;
     use crate::handle::Handle;
-    use crate::tree::inode::{FileContent, Mtime};
+    use crate::tree::inode::{Extension, FileContent, Mtime};
     use crate::tree::map::MapRoot;
 
     fn directory(mode: u16, entries: u64, opaque: bool) -> Inode {
@@ -74,6 +74,18 @@ mod tests {
         assert!(alike(&plain, &directory(0o755, 0, false)));
         assert!(!alike(&plain, &directory(0o700, 1, false)));
         assert!(!alike(&plain, &directory(0o755, 1, true)));
+    }
+
+    #[test]
+    fn directories_are_not_alike_when_an_extension_differs() {
+        let plain = directory(0o755, 1, false);
+        let mut extended = directory(0o755, 1, false);
+        extended.extensions.push(Extension {
+            tag: 0x80,
+            value: "later".into(),
+        });
+        assert!(!alike(&plain, &extended));
+        assert!(alike(&extended, &extended.clone()));
     }
 
     #[test]

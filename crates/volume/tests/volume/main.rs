@@ -11,6 +11,7 @@ mod forks;
 mod freshness;
 mod graces;
 mod honest;
+mod later;
 mod lies;
 mod locked;
 mod mirrors;

@@ -78,6 +78,15 @@ pub fn decode_xattrs(bytes: &[u8]) -> Result<Vec<(Bytes, Bytes)>, Reject> {
     Ok(list)
 }
 
+/// Memory that a list takes, bytes.
+pub(super) fn weight_bytes(list: &[(Bytes, Bytes)]) -> usize {
+    list.iter().fold(0, |sum, (name, value)| {
+        sum.saturating_add(size_of::<(Bytes, Bytes)>())
+            .saturating_add(name.len())
+            .saturating_add(value.len())
+    })
+}
+
 pub(super) fn decode_inline(d: &mut Decoder<'_>) -> Result<Xattrs, Reject> {
     Ok(Xattrs::Inline(decode_xattrs(
         d.bytes(MAX_INLINE_XATTR_BYTES)?,
