@@ -7,6 +7,7 @@ from .encoding import Reader, malformed, unsupported
 from .trees import ArrayRoot, MapRoot, array_root, map_root
 
 LARGEST = 8192
+IN_ENTRY, IN_BLOCK = 256, 4096  # bytes of content that an inode itself may hold
 FILE, DIRECTORY, LINK = "file", "directory", "symbolic link"
 OTHERS = {0x04: "named pipe", 0x05: "socket", 0x06: "character device", 0x07: "block device"}
 
@@ -34,26 +35,27 @@ class Inode:
         return self.map.entries if self.map else len(self.data)
 
 
-def decode(data):
-    if len(data) > LARGEST:
-        raise malformed(f"an inode of {len(data)} bytes")
+def decode(data, most=IN_BLOCK):
+    """An inode that lies in a block, or where `most` is IN_ENTRY, in an entry of a directory."""
     reader = Reader(data)
     version = reader.u8()
     if version != 0:
         raise unsupported(f"an inode of format {version}")
+    if len(data) > LARGEST:
+        raise malformed(f"an inode of {len(data)} bytes")
     number, mode = reader.u8(), reader.u16()
     if mode > 0o7777:
         raise malformed(f"a mode of {mode:o}")
     zigzag = reader.varint()
     inode = Inode(FILE, mode, (zigzag >> 1) ^ -(zigzag & 1), reader.varint(999_999_999))
-    _content(reader, number, inode)
+    _content(reader, number, inode, most)
     _tags(reader, inode)
     return inode
 
 
-def _content(reader, number, inode):
+def _content(reader, number, inode, most):
     if number == 0x11:
-        inode.data = reader.bytes(256, 1)
+        inode.data = reader.bytes(most, 1)
     elif number == 0x21:
         inode.array = array_root(reader)
         if inode.array.length <= 256:
@@ -74,12 +76,12 @@ def _content(reader, number, inode):
 
 
 def _tags(reader, inode):
-    before = 0
+    before, extensions, start = 0, 0, None
     while reader.left():
-        tag = reader.u8()
+        at, tag = reader.at, reader.u8()
         if tag <= before or (tag == 5 and before == 4):
             raise malformed("the tags of an inode do not ascend, or attributes lie in two places")
-        if tag > 5:
+        if 5 < tag < 0x80:
             raise unsupported(f"an inode with tag {tag}")
         before = tag
         if tag == 1:
@@ -92,6 +94,13 @@ def _tags(reader, inode):
             inode.owner = reader.varint(2**32 - 1), reader.varint(2**32 - 1)
         elif tag == 4:
             inode.xattrs = xattr_list(reader.bytes(1024))
+        elif tag >= 0x80:
+            # An extension, which a reader may ignore. All of them together are bounded.
+            start = at if start is None else start
+            extensions += 1
+            reader.bytes(LARGEST)
+            if extensions > 16 or reader.at - start > 2048:
+                raise malformed("too many extensions")
         else:
             inode.xattr_array = array_root(reader)
             if not 1025 <= inode.xattr_array.length <= 1 << 20:
@@ -117,8 +126,11 @@ def is_name(name):
 
 def entry(value):
     """What a directory says about a name: an inode, or the handle of its block."""
-    if value[:1] == b"\xff":
-        if len(value) != 33:
-            raise malformed("the handle of an inode does not have 32 bytes")
-        return None, value[1:]
-    return decode(value), None
+    form = Reader(value).u8()
+    if form not in (0, 0xFF):
+        raise unsupported(f"an entry of form {form:#04x}")
+    if form == 0:
+        return decode(value, IN_ENTRY), None
+    if len(value) != 33:
+        raise malformed("the handle of an inode does not have 32 bytes")
+    return None, value[1:]

@@ -97,6 +97,9 @@ def encodings(vectors):
     record = re.search(r"stored raw:\n\n +([0-9a-f]+)", page).group(1)
     handle, frame = blocks.open_record(unhex(record))
     vectors.equal("record", blocks.Blocks(IV, {handle: frame}.get).read("data", handle), b"bulla")
+    for frame, verdict, rule in table(page, "Frames that no reader takes"):
+        wanted = {"damaged": "bad-frame", "unknown": "unknown-frame"}[verdict]
+        vectors.refused(f"frame: {rule}", wanted, blocks.unframe, unhex(frame))
     empty = re.search(r"`(blk1[^`]*)`", page).group(1)
     vectors.equal("text", text("blk", blake3.keyed(keys["data"], b"")), empty)
     vectors.equal("text", from_text("blk", empty), blake3.keyed(keys["data"], b""))
@@ -105,6 +108,7 @@ def encodings(vectors):
 def inodes(vectors):
     page = vectors.page("inode.md")
     wanted = {
+        "empty file, 0644, extensions": ("file", 0o644, 0, 0, 0),
         "empty file": ("file", 0o644, 1_700_000_000, 123_456_789, 0),
         "file of": ("file", 0o644, 1_700_000_000, 123_456_789, 1_000_000),
         "file bulla": ("file", 0o644, 1_700_000_000, 123_456_789, 5),
@@ -124,8 +128,18 @@ def inodes(vectors):
         if "device" in what:
             vectors.equal(what, found.device, (1, 3))
     path, group = re.search(r"link group of `(.*?)` under.*?`([0-9a-f]{32})`", page).groups()
-    key = blocks.block_keys(IV)["inode"]
-    vectors.equal("link group", blake3.keyed(key, b"\xfe" + path.encode())[:16].hex(), group)
+    key = blake3.derive("bulla 0 hard-link set", IV)
+    vectors.equal("link group", blake3.keyed(key, path.encode())[:16].hex(), group)
+    decoders = {"entry": inode.entry, "block": inode.decode}
+    for where, data, verdict, rule in table(page, "### What must be refused"):
+        vectors.refused(f"inode: {rule}", verdict, decoders[where], runs(data))
+    for where, data, rule in table(page, "These are at the bounds"):
+        vectors.refused(f"inode: {rule}", "good", decoders[where], runs(data))
+
+
+def runs(word):
+    """Bytes in hexadecimal digits, with `(61 * 257)` for 257 bytes 0x61."""
+    return unhex(re.sub(r"\((..) \* (\d+)\)", lambda run: run[1] * int(run[2]), word))
 
 
 def array_trees(vectors):
