@@ -299,6 +299,8 @@ enum Files {
     Junk,
     /// The same without end.
     Endless,
+    /// Records of a kind that this program does not know, without end. It passes them over.
+    UnknownKind,
     /// The segments hold the right handles over wrong content.
     Swapped,
     /// Requests for ranges are not answered.
@@ -332,7 +334,14 @@ impl Lying {
                 .collect(),
             _ => model.records,
         };
-        records.iter().for_each(|record| record.put(&mut junk));
+        for record in &records {
+            let at = junk.len();
+            record.put(&mut junk);
+            if let Files::UnknownKind = files {
+                // The kind follows the handle and the length.
+                junk[at + 36] = 0x7f;
+            }
+        }
         Lying {
             honest: publisher.repository.clone(),
             junk: junk.freeze(),
@@ -387,15 +396,21 @@ impl Objects for Lying {
                     given.fetch_add(len_bytes as u64, Ordering::Relaxed);
                     Ok(Some(vec![7; len_bytes].into()))
                 }
-                (Files::Endless, ObjectName::Segment(_)) => {
+                (Files::Endless | Files::UnknownKind, ObjectName::Segment(_)) => {
                     let given = &self.given;
                     given.fetch_add(len_bytes as u64, Ordering::Relaxed);
+                    // In large pieces: byte by byte takes so long that the pull stops for the time, not for the bytes.
                     let (header, records) = self.junk.split_at(16);
-                    let at = |i: u64| match header.get(i as usize) {
-                        Some(byte) => *byte,
-                        None => records[(i as usize - 16) % records.len()],
-                    };
-                    let bytes: Vec<u8> = (offset..offset + len_bytes as u64).map(at).collect();
+                    let (mut bytes, mut at) = (Vec::with_capacity(len_bytes), offset as usize);
+                    while bytes.len() < len_bytes {
+                        let rest = match header.get(at..) {
+                            Some(rest) if !rest.is_empty() => rest,
+                            _ => &records[(at - header.len()) % records.len()..],
+                        };
+                        let rest = &rest[..rest.len().min(len_bytes - bytes.len())];
+                        bytes.extend_from_slice(rest);
+                        at += rest.len();
+                    }
                     Ok(Some(bytes.into()))
                 }
                 (Files::Junk | Files::Swapped, ObjectName::Segment(_)) => {
@@ -417,6 +432,7 @@ async fn wrong_files_cost_only_time() {
         Files::NoiseSegments,
         Files::Junk,
         Files::Endless,
+        Files::UnknownKind,
         Files::Swapped,
         Files::Stall,
     ] {
