@@ -65,14 +65,14 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
 }
 
-/// A connection; dropping it ends its tasks.
+/// A connection; dropping it ends its tasks. The socket is closed as soon as the connection is over, also
+/// while the link is kept for the reason.
 pub(super) struct Link {
     shared: Arc<Shared>,
     tasks: [AbortHandle; 2],
 }
 
 struct Shared {
-    write: OwnedWriteHalf,
     out: Mutex<Out>,
     wake_writer: Notify,
     slots: Mutex<Slots>,
@@ -84,6 +84,8 @@ struct Shared {
 
 /// Requests that wait to be sent.
 struct Out {
+    /// `None` when the connection is over.
+    write: Option<Arc<OwnedWriteHalf>>,
     buffer: BytesMut,
     /// The writing task is writing, so no caller may.
     busy: bool,
@@ -126,9 +128,10 @@ impl Link {
     /// Starts both tasks on a new connection. Call it within a runtime.
     pub(super) fn start(stream: TcpStream, patience: Patience) -> Link {
         let (read, write) = stream.into_split();
+        let write = Arc::new(write);
         let shared = Arc::new(Shared {
-            write,
             out: Mutex::new(Out {
+                write: Some(Arc::clone(&write)),
                 buffer: BytesMut::from(&HELLO[..]),
                 busy: false,
             }),
@@ -142,17 +145,18 @@ impl Link {
             moved_ms: AtomicU64::new(0),
             answered: AtomicBool::new(false),
         });
-        let reader = tokio::spawn(run_reader(Arc::clone(&shared), read, patience));
-        let writer = tokio::spawn(run_writer(Arc::clone(&shared)));
+        let writer = tokio::spawn(run_writer(Arc::clone(&shared), write)).abort_handle();
+        let last_word = LastWord(Arc::clone(&shared), writer.clone());
+        let reader = tokio::spawn(run_reader(last_word, read, patience)).abort_handle();
         Link {
             shared,
-            tasks: [reader.abort_handle(), writer.abort_handle()],
+            tasks: [reader, writer],
         }
     }
 
     /// Why the connection is over, if it is.
     pub(super) fn dead(&self) -> Option<Failure> {
-        lock(&self.shared.slots).dead.clone()
+        self.shared.dead()
     }
 
     /// Whether the server has ever answered on this connection.
@@ -226,18 +230,22 @@ impl Shared {
     /// Queues bytes. A single request goes straight to the socket, which saves a task switch; the
     /// writing task sends all others that have gathered in one call.
     fn send(&self, alone: bool, put: impl FnOnce(&mut BytesMut)) {
-        let mut out = lock(&self.out);
+        let mut locked = lock(&self.out);
+        let out = &mut *locked;
+        let Some(write) = &out.write else {
+            return;
+        };
         put(&mut out.buffer);
         if alone && !out.busy {
             while !out.buffer.is_empty() {
-                match self.write.try_write(&out.buffer) {
+                match write.try_write(&out.buffer) {
                     Ok(n) if n > 0 => out.buffer.advance(n),
                     _ => break,
                 }
             }
         }
         let left = !out.buffer.is_empty();
-        drop(out);
+        drop(locked);
         if left {
             self.wake_writer.notify_one();
         }
@@ -259,11 +267,15 @@ impl Shared {
                 let _ = send.send(Err(failure.clone()));
             }
         }
+        {
+            let mut out = lock(&self.out);
+            (out.write, out.buffer) = (None, BytesMut::new());
+        }
         self.wake_writer.notify_one();
     }
 
-    fn is_dead(&self) -> bool {
-        lock(&self.slots).dead.is_some()
+    fn dead(&self) -> Option<Failure> {
+        lock(&self.slots).dead.clone()
     }
 
     /// Checks the deadlines; says why the connection must end.
@@ -289,7 +301,7 @@ impl Shared {
     }
 }
 
-async fn run_writer(shared: Arc<Shared>) {
+async fn run_writer(shared: Arc<Shared>, write: Arc<OwnedWriteHalf>) {
     let mut mine = BytesMut::new();
     loop {
         {
@@ -299,15 +311,15 @@ async fn run_writer(shared: Arc<Shared>) {
         }
         if mine.is_empty() {
             shared.wake_writer.notified().await;
-            if shared.is_dead() {
+            if shared.dead().is_some() {
                 return;
             }
             continue;
         }
         while !mine.is_empty() {
             // A shared half has no `AsyncWrite`, so wait for readiness and try.
-            let wrote = match shared.write.writable().await {
-                Ok(()) => shared.write.try_write(&mine),
+            let wrote = match write.writable().await {
+                Ok(()) => write.try_write(&mine),
                 Err(e) => Err(e),
             };
             match wrote {
@@ -322,18 +334,19 @@ async fn run_writer(shared: Arc<Shared>) {
     }
 }
 
-/// Ends the connection for all callers when the reading task ends, for whatever reason.
-struct LastWord(Arc<Shared>);
+/// Ends the connection for all callers, and the writing task, when the reading task ends, for whatever reason.
+struct LastWord(Arc<Shared>, AbortHandle);
 
 impl Drop for LastWord {
     fn drop(&mut self) {
         self.0
             .die(Failure::Closed("the connection was given up".into()));
+        // It may wait for a server that receives nothing, and holds one half of the socket.
+        self.1.abort();
     }
 }
 
-async fn run_reader(shared: Arc<Shared>, read: OwnedReadHalf, patience: Patience) {
-    let last_word = LastWord(shared);
+async fn run_reader(last_word: LastWord, read: OwnedReadHalf, patience: Patience) {
     let every = (patience.stall / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
     let mut clock = tokio::time::interval(every);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -348,6 +361,10 @@ async fn run_reader(shared: Arc<Shared>, read: OwnedReadHalf, patience: Patience
         tokio::select! {
             step = reader.step() => if let Err(failure) = step { break failure },
             _ = clock.tick() => if let Some(failure) = reader.shared.overdue(&patience) { break failure },
+        }
+        // A caller, an error about the whole connection, or the writing task has ended it.
+        if let Some(failure) = reader.shared.dead() {
+            break failure;
         }
     };
     last_word.0.die(failure);

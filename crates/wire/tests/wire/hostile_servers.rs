@@ -19,9 +19,9 @@ use wire::mirror::{NO_VOLUME, Request, kind};
 use wire::refusal::{ErrorCode, put_error};
 use wire::{RemoteOptions, RemoteStore};
 
-const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([1; 32]);
+pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([1; 32]);
 
-fn options() -> RemoteOptions {
+pub fn options() -> RemoteOptions {
     RemoteOptions {
         connect_timeout: Duration::from_millis(500),
         stall: Duration::from_millis(300),
@@ -39,7 +39,7 @@ fn record(n: u8, len: usize) -> Record {
     }
 }
 
-fn message(kind: u8, id: u32, body: &[u8]) -> Vec<u8> {
+pub fn message(kind: u8, id: u32, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let body_bytes = body.len();
     Header {
@@ -60,7 +60,7 @@ fn records(id: u32, records: &[Record]) -> Vec<u8> {
 
 /// A server that runs `behave` for every connection. Gives a store that speaks to it, and the number of
 /// connections.
-async fn server<F, B>(behave: B) -> (RemoteStore, Arc<AtomicU32>)
+pub async fn server<F, B>(behave: B) -> (RemoteStore, Arc<AtomicU32>)
 where
     F: Future<Output = ()> + Send + 'static,
     B: Fn(TcpStream) -> F + Send + 'static,
@@ -79,7 +79,7 @@ where
 }
 
 /// Reads the client's next request.
-async fn request(stream: &mut TcpStream, buffer: &mut BytesMut) -> (u32, Request) {
+pub async fn request(stream: &mut TcpStream, buffer: &mut BytesMut) -> (u32, Request) {
     loop {
         if let Some((header, body)) = take(buffer, MAX_REQUEST_BYTES).unwrap() {
             return (header.id, Request::decode(header.kind, &body).unwrap());
@@ -91,7 +91,7 @@ async fn request(stream: &mut TcpStream, buffer: &mut BytesMut) -> (u32, Request
     }
 }
 
-async fn greet(stream: &mut TcpStream) {
+pub async fn greet(stream: &mut TcpStream) {
     let mut hello = [0; 8];
     stream.read_exact(&mut hello).await.unwrap();
     stream.write_all(&HELLO).await.unwrap();
@@ -115,7 +115,7 @@ async fn answers(answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static) -> Re
     server(behave).await.0
 }
 
-async fn get(store: &RemoteStore, around: usize) -> Result<Vec<Record>, StoreError> {
+pub async fn get(store: &RemoteStore, around: usize) -> Result<Vec<Record>, StoreError> {
     let want = [Handle::from_bytes([1; 32]), Handle::from_bytes([2; 32])];
     let call = store.get_many(&want, around);
     let within = Duration::from_secs(2);
@@ -262,8 +262,6 @@ async fn an_endless_answer_is_cut_at_its_bound() {
     let began = Instant::now();
     assert!(is_bad(get(&store, 100_000).await));
     assert!(began.elapsed() < Duration::from_secs(1));
-    // The next call drops the connection, and the server cannot send any more.
-    assert!(store.head().await.is_err());
     let is_cut = || is_cut.load(Ordering::Relaxed);
     eventually("the connection is closed", is_cut).await;
 }

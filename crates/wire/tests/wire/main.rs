@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
+mod closing;
 mod format_example;
 mod hostile_servers;
 mod http_hostile;
