@@ -16,7 +16,7 @@ use volume::volume::Demands;
 use volume::{Fetch, Snapshot, VolumeError};
 
 use crate::fuse::Notifier;
-use crate::published::nodes::{Node, Nodes};
+use crate::published::nodes::Node;
 use crate::published::operations::Core;
 
 /// The clock is read at least this often, because it may jump (after a suspend, or when it is set).
@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const SECOND_CALL: Duration = Duration::from_secs(1);
 /// Shortest pause.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// Directories of a new version that are fetched before it is adopted.
+/// Directories of a new version that are fetched before it is adopted: the open ones, then those used last.
 const MAX_FETCHED_AHEAD: usize = 64;
 
 /// The task that keeps one mount fresh.
@@ -225,9 +225,8 @@ impl Demands for InUse<'_> {
         snapshot: &'a Snapshot,
         deadline: Instant,
     ) -> BoxFuture<'a, Result<(), VolumeError>> {
-        let mut paths = paths_of_directories(&self.0.nodes);
-        paths.sort_by_key(Vec::len);
-        paths.truncate(MAX_FETCHED_AHEAD);
+        let directories = self.0.directories_in_use(MAX_FETCHED_AHEAD);
+        let paths: Vec<Path> = directories.into_iter().map(path_of).collect();
         Box::pin(async move {
             let how = Fetch::Until(deadline);
             let fetches = paths
@@ -238,28 +237,24 @@ impl Demands for InUse<'_> {
     }
 }
 
-type Path = Vec<Box<[u8]>>;
+/// The nodes on the way from the root, which is left out.
+type Path = Vec<Arc<Node>>;
 
-fn paths_of_directories(nodes: &Nodes) -> Vec<Path> {
-    let path = |node: Arc<Node>| {
-        let mut path: Path = Vec::new();
-        let mut at = Some(&node);
-        while let Some(node) = at {
-            if node.parent().is_some() {
-                path.push(node.name().into());
-            }
-            at = node.parent();
-        }
-        path.reverse();
-        path
-    };
-    nodes.directories().into_iter().map(path).collect()
+fn path_of(directory: Arc<Node>) -> Path {
+    let mut path = Vec::new();
+    let mut at = directory;
+    while let Some(parent) = at.parent().cloned() {
+        path.push(at);
+        at = parent;
+    }
+    path.reverse();
+    path
 }
 
 async fn fetch_directory(snapshot: &Snapshot, path: &Path, how: Fetch) -> Result<(), VolumeError> {
     let mut at = snapshot.root().clone();
-    for name in path {
-        match snapshot.lookup(&at, name, how).await? {
+    for node in path {
+        match snapshot.lookup(&at, node.name(), how).await? {
             Some(inode) if inode.kind() == trust::inode::FileKind::Directory => {
                 at = Arc::new(inode);
             }

@@ -7,8 +7,10 @@
 //! update, after the kernel forgot it, and in the next mount; two live identities never share one. An entry
 //! leaves the table when the kernel forgets the number.
 
+use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -37,7 +39,24 @@ pub struct Node {
 enum NodeKind {
     /// Anything but a directory. The inode may change, its content does not.
     File(Mutex<Arc<Inode>>),
-    Directory(Mutex<Binding>, Mutex<BTreeSet<Bytes>>),
+    Directory {
+        binding: Mutex<Binding>,
+        /// Names that were looked up in an opaque directory.
+        seen: Mutex<BTreeSet<Bytes>>,
+        /// When it was used last, counted by the table.
+        used: AtomicU64,
+    },
+}
+
+impl NodeKind {
+    fn directory(serial: u64, inode: Arc<Inode>) -> NodeKind {
+        let inode = Some(inode);
+        NodeKind::Directory {
+            binding: Mutex::new(Binding { serial, inode }),
+            seen: Mutex::default(),
+            used: AtomicU64::new(0),
+        }
+    }
 }
 
 /// The directory at a path in one version.
@@ -69,7 +88,7 @@ impl Node {
     pub fn file(&self) -> Option<Arc<Inode>> {
         match &self.kind {
             NodeKind::File(inode) => Some(lock(inode).clone()),
-            NodeKind::Directory(..) => None,
+            NodeKind::Directory { .. } => None,
         }
     }
 
@@ -77,13 +96,13 @@ impl Node {
     pub fn binding(&self) -> Option<Binding> {
         match &self.kind {
             NodeKind::File(_) => None,
-            NodeKind::Directory(binding, _) => Some(lock(binding).clone()),
+            NodeKind::Directory { binding, .. } => Some(lock(binding).clone()),
         }
     }
 
     /// Binds the directory that version `serial` has at this path, unless a later version was bound.
     pub fn bind(&self, serial: u64, inode: Option<Arc<Inode>>) {
-        if let NodeKind::Directory(binding, _) = &self.kind {
+        if let NodeKind::Directory { binding, .. } = &self.kind {
             let mut binding = lock(binding);
             if binding.serial <= serial {
                 *binding = Binding { serial, inode };
@@ -93,7 +112,7 @@ impl Node {
 
     /// Remembers that `name` was looked up in an opaque directory.
     pub fn saw(&self, name: &Bytes) {
-        if let NodeKind::Directory(_, seen) = &self.kind {
+        if let NodeKind::Directory { seen, .. } = &self.kind {
             let mut seen = lock(seen);
             if seen.len() < MAX_SEEN_NAMES {
                 seen.insert(name.clone());
@@ -105,7 +124,7 @@ impl Node {
     pub fn seen(&self) -> Vec<Bytes> {
         match &self.kind {
             NodeKind::File(_) => Vec::new(),
-            NodeKind::Directory(_, seen) => lock(seen).iter().cloned().collect(),
+            NodeKind::Directory { seen, .. } => lock(seen).iter().cloned().collect(),
         }
     }
 
@@ -132,6 +151,8 @@ pub struct Nodes {
     key: [u8; 32],
     root: Arc<Node>,
     shards: Vec<Mutex<HashMap<u64, Slot>>>,
+    /// Counts the uses of directories.
+    uses: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -144,21 +165,18 @@ struct Slot {
 impl Nodes {
     /// An empty table for the volume whose id is `key`, with `root` as the root of version `serial`.
     pub fn new(key: [u8; 32], root: Arc<Inode>, serial: u64) -> Self {
-        let binding = Binding {
-            serial,
-            inode: Some(root),
-        };
         let root = Node {
             number: ROOT,
             identity: [0; 32],
             parent: None,
             name: Box::default(),
-            kind: NodeKind::Directory(Mutex::new(binding), Mutex::default()),
+            kind: NodeKind::directory(serial, root),
         };
         Nodes {
             key,
             root: Arc::new(root),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            uses: AtomicU64::new(0),
         }
     }
 
@@ -201,7 +219,7 @@ impl Nodes {
                     drop(shard);
                     match &node.kind {
                         NodeKind::File(old) => *lock(old) = inode,
-                        NodeKind::Directory(..) => node.bind(serial, Some(inode)),
+                        NodeKind::Directory { .. } => node.bind(serial, Some(inode)),
                     }
                     return node;
                 }
@@ -233,11 +251,44 @@ impl Nodes {
             let directories = shard.values().map(|slot| &slot.node);
             found.extend(
                 directories
-                    .filter(|n| matches!(n.kind, NodeKind::Directory(..)))
+                    .filter(|n| matches!(n.kind, NodeKind::Directory { .. }))
                     .cloned(),
             );
         }
         found
+    }
+
+    /// Notes that a directory is used now, for [`Nodes::in_use`].
+    pub fn note_use(&self, node: &Node) {
+        if let NodeKind::Directory { used, .. } = &node.kind {
+            let now = self.uses.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            used.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// The `most` directories that matter most to the user: those in `open` (by number) before the others, and then
+    /// those that were used last. Never more memory than for `most`.
+    pub fn in_use(&self, open: &HashSet<u64>, most: usize) -> Vec<Arc<Node>> {
+        let mut first: BTreeMap<_, Arc<Node>> = BTreeMap::new();
+        let mut offer = |node: &Arc<Node>| {
+            let NodeKind::Directory { used, .. } = &node.kind else {
+                return;
+            };
+            let used = used.load(Ordering::Relaxed);
+            let rank = Reverse((open.contains(&node.number), used, node.number));
+            let is_better = first.last_key_value().is_none_or(|(last, _)| rank < *last);
+            if is_better || first.len() < most {
+                first.insert(rank, node.clone());
+            }
+            if first.len() > most {
+                first.pop_last();
+            }
+        };
+        offer(&self.root);
+        for shard in &self.shards {
+            lock(shard).values().for_each(|slot| offer(&slot.node));
+        }
+        first.into_values().collect()
     }
 
     /// How many numbers the kernel holds, without the root.
@@ -285,13 +336,7 @@ fn node(
     serial: u64,
 ) -> Arc<Node> {
     let kind = match inode.kind() {
-        FileKind::Directory => {
-            let binding = Binding {
-                serial,
-                inode: Some(inode),
-            };
-            NodeKind::Directory(Mutex::new(binding), Mutex::default())
-        }
+        FileKind::Directory => NodeKind::directory(serial, inode),
         _ => NodeKind::File(Mutex::new(inode)),
     };
     Arc::new(Node {
@@ -443,6 +488,39 @@ mod tests {
         );
         nodes.forget(ROOT, 99);
         assert!(nodes.get(ROOT).is_some());
+    }
+
+    #[test]
+    fn open_directories_come_first_then_those_used_last() {
+        let (nodes, root) = nodes();
+        let names: Vec<String> = (0..100).map(|i| format!("d{i}")).collect();
+        let entered = names
+            .iter()
+            .map(|name| nodes.enter(&root, name.as_bytes(), directory(), 1));
+        let all: Vec<Arc<Node>> = entered.collect();
+        let deep = nodes.enter(&all[3], b"deep", directory(), 1);
+        nodes.enter(&root, b"file", file("x"), 1);
+        nodes.note_use(&deep);
+        nodes.note_use(&all[7]);
+        let in_use = |open: &[&Arc<Node>], most| -> Vec<u64> {
+            let open = open.iter().map(|node| node.number()).collect();
+            nodes
+                .in_use(&open, most)
+                .iter()
+                .map(|node| node.number())
+                .collect()
+        };
+        let numbers =
+            |nodes: &[&Arc<Node>]| -> Vec<u64> { nodes.iter().map(|n| n.number()).collect() };
+        assert_eq!(in_use(&[], 2), numbers(&[&all[7], &deep]));
+        assert_eq!(in_use(&[&all[50]], 3), numbers(&[&all[50], &all[7], &deep]));
+        assert_eq!(in_use(&[&all[50], &deep], 2), numbers(&[&deep, &all[50]]));
+        assert_eq!(in_use(&[], 0), [0u64; 0]);
+        assert_eq!(
+            in_use(&[], 1000).len(),
+            102,
+            "all directories, with the root"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! under `Fetch::Cached`, where it never waits; if something is not cached, it starts the operation
 //! again with a deadline. Nothing here changes state before the last wait, so that is harmless.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -130,6 +130,7 @@ impl Core {
         if node.file().is_some() {
             return Err(Error::NotADirectory.into());
         }
+        self.nodes.note_use(node);
         let mut unbound = Vec::new();
         let mut at = node.clone();
         let mut inode = loop {
@@ -227,10 +228,11 @@ impl Core {
         len: usize,
         how: Fetch,
     ) -> Result<Vec<Bytes>, Failure> {
-        let inode = self
-            .node(number)?
-            .file()
-            .ok_or(Failure::Plain(Error::IsADirectory))?;
+        let node = self.node(number)?;
+        let inode = node.file().ok_or(Failure::Plain(Error::IsADirectory))?;
+        if let Some(directory) = node.parent() {
+            self.nodes.note_use(directory);
+        }
         if !matches!(inode.content, Content::Regular(_)) {
             return Err(Error::InvalidArgument.into());
         }
@@ -327,6 +329,16 @@ impl Core {
     pub fn close_directory(&self, handle: u64) {
         let closed = self.opened().remove(&handle);
         drop(closed);
+    }
+
+    /// At most `most` directories: open ones first, then those in which files were looked up or read last.
+    pub fn directories_in_use(&self, most: usize) -> Vec<Arc<Node>> {
+        let open: HashSet<u64> = self
+            .opened()
+            .values()
+            .map(|open| open.node.number())
+            .collect();
+        self.nodes.in_use(&open, most)
     }
 
     fn opened(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<OpenDirectory>>> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
+use trust::inode::Content;
 
 use crate::fixture::{TestMount, World, errno, is_mounted, noise, quick, wait_until};
 
@@ -154,4 +155,67 @@ async fn a_new_version_that_is_withheld_does_not_replace_the_old() {
     m.wait_for_refreshes(2);
     assert_eq!(m.mounted().version(), 1);
     assert!(fs::metadata(m.path("many/n00001")).is_ok());
+}
+
+/// A version with a directory in use that no replica gives is not adopted, however many other directories the kernel
+/// knows, and however deep that one is.
+#[tokio::test(flavor = "multi_thread")]
+async fn version_that_lacks_a_deep_directory_in_use_is_not_adopted() {
+    const DEEP: &str = "a/b/c/deep";
+    const SHALLOW: usize = 100;
+    for stays_open in [false, true] {
+        let mut world = World::new();
+        let tree = |world: &mut World, content: &[u8]| {
+            let file = world.file(content);
+            let deep = world.directory(vec![("f", file.clone()), ("only here", file.clone())]);
+            let below = ["deep", "c", "b"].iter().fold(deep.clone(), |below, name| {
+                world.directory(vec![(*name, below)])
+            });
+            let shallow = world.directory(vec![("f", file)]);
+            let names: Vec<String> = (0..SHALLOW).map(|i| format!("s{i:03}")).collect();
+            let mut entries: Vec<_> = names
+                .iter()
+                .map(|n| (n.as_str(), shallow.clone()))
+                .collect();
+            entries.push(("a", below));
+            (world.directory(entries), deep)
+        };
+        let (root, _) = tree(&mut world, b"old");
+        world.publish_root(&root, 3600);
+        let m = world.mount().await;
+        let look_around =
+            || (0..SHALLOW).for_each(|i| assert_eq!(m.read(&format!("s{i:03}/f")), b"old"));
+        let open = match stays_open {
+            true => {
+                let open = fs::read_dir(m.path(DEEP)).unwrap();
+                look_around();
+                Some(open)
+            }
+            false => {
+                look_around();
+                assert_eq!(m.read(&format!("{DEEP}/f")), b"old");
+                None
+            }
+        };
+
+        let sent = world.model.records.len();
+        let (root, deep) = tree(&mut world, b"new");
+        let head = world.model.publish(&root, world.now(), 3600).unwrap();
+        let Content::Directory { map: Some(map), .. } = &deep.content else {
+            panic!("the directory has no block of its own");
+        };
+        let withheld = map.handle.any();
+        let new = &world.model.records[sent..];
+        let (withheld, given): (Vec<_>, Vec<_>) = new.iter().partition(|r| r.handle == withheld);
+        assert_eq!(withheld.len(), 1);
+        for record in given {
+            world.store.insert(record.clone());
+        }
+        world.store.set_head(head);
+        m.wait_for_refreshes(2);
+        assert_eq!(m.mounted().version(), 1, "open: {stays_open}");
+        world.store.insert(withheld[0].clone());
+        m.wait_for(2);
+        drop(open);
+    }
 }
