@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`volume_state`] | the floor of one volume and the files beside it; every change under a lock, fsynced |
+//! | `evidence` | evidence of forks and rollbacks, within quotas |
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
 //! | [`keyfile`] | a secret key on disk, plain or under a passphrase |
 //! | [`clock`] | the wall clock: the system's or an injected one, and one that never runs backwards |
@@ -18,6 +19,7 @@
 mod blocking;
 pub mod clock;
 pub mod error;
+mod evidence;
 pub mod journal;
 pub mod keyfile;
 mod lock;

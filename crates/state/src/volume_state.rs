@@ -2,7 +2,7 @@
 //!
 //! One small directory per volume. It holds the floor, the head that a reader adopted last, the head that a
 //! publisher on this machine signed last with the last leaves of its log, and evidence of forks and
-//! rollbacks. A file is replaced as a whole: write, fsync, rename, fsync. All processes of the user take one
+//! rollbacks (`evidence`). A file is replaced as a whole: write, fsync, rename, fsync. All processes of the user take one
 //! lock.
 //!
 //! This is state, not a cache: without the floor the reader forgets which versions it has seen. Only the
@@ -18,15 +18,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trust::floor::{Floor, MAX_FLOOR_BYTES};
 use trust::statement::{MAX_SIGNED_BYTES, VolumeId};
-use trust::{Hasher, Kind};
 
 use crate::blocking::{self, AbandonOnDrop, Claim};
 use crate::error::{StateError, failed, stalled};
 use crate::lock::{self, LockFile};
 use crate::private;
-
-/// Pieces of evidence kept per volume. The oldest matter most, so later ones are dropped.
-const MAX_EVIDENCE: usize = 64;
 
 /// Number of leaves that a publisher keeps. A repository that was restored from a backup, or whose disk was
 /// full, may lack that many versions. Beyond that, its log has a gap that cannot be filled.
@@ -48,7 +44,7 @@ pub struct VolumeState {
 #[derive(Debug)]
 pub struct LockedState {
     volume: VolumeId,
-    directory: PathBuf,
+    pub(crate) directory: PathBuf,
     _lock: LockFile,
 }
 
@@ -68,6 +64,7 @@ pub fn default_directory() -> PathBuf {
 }
 
 const LEAVES: &str = "leaves";
+pub(crate) const EVIDENCE: &str = "evidence";
 
 fn leaf_name(epoch: u64, index: u64) -> String {
     format!("{LEAVES}/{epoch}.{index}")
@@ -162,7 +159,7 @@ impl VolumeState {
 
     /// The directory with the evidence of forks and rollbacks; it may not exist.
     pub fn evidence_directory(&self) -> PathBuf {
-        self.directory.join("evidence")
+        self.directory.join(EVIDENCE)
     }
 
     fn lock_path(&self) -> PathBuf {
@@ -187,7 +184,7 @@ impl VolumeState {
         for directory in self.directory.ancestors().take(2) {
             private::tighten(directory)?;
         }
-        for name in ["floor", "signed", "adopted", "evidence", LEAVES] {
+        for name in ["floor", "signed", "adopted", EVIDENCE, LEAVES] {
             private::tighten(&self.directory.join(name))?;
         }
         self.is_prepared.store(true, Ordering::Release);
@@ -357,37 +354,7 @@ impl LockedState {
         (first..until).filter_map(read).collect()
     }
 
-    /// Keeps a head that contradicts the version adopted last, together with that version's head. Both are
-    /// signed, so together they prove the contradiction to people who have neither.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn keep_contradiction(&self, head: &[u8]) -> Result<(), StateError> {
-        if let Ok(Some(adopted)) = self.adopted_head() {
-            self.keep_evidence(&adopted)?;
-        }
-        self.keep_evidence(head)
-    }
-
-    /// Keeps a piece of evidence (a head that is a fork or a rollback) for people to look at.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn keep_evidence(&self, bytes: &[u8]) -> Result<(), StateError> {
-        // Any fixed key works: the name only prevents that a piece is kept twice.
-        let name = Hasher::new(&[0; 32]).name(Kind::Data, bytes).to_string();
-        let directory = self.directory.join("evidence");
-        private::create_directory(&directory)?;
-        let kept = fs::read_dir(&directory)
-            .map_err(|e| failed(&directory, e))?
-            .count();
-        if kept >= MAX_EVIDENCE || directory.join(&name).exists() {
-            return Ok(());
-        }
-        self.replace(&format!("evidence/{name}"), bytes)
-    }
-
-    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let path = self.directory.join(name);
         let mut temporary = path.clone().into_os_string();
         temporary.push(".new");

@@ -25,6 +25,7 @@
 //! | [`floor`], [`forks`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log, and checkpoints signed by witnesses | RFC 6962, C2SP |
 //! | [`tiles`], [`prefix`] | the log's inner hashes, and the proof that it only grew | C2SP, `docs/decisions/0015` |
+//! | [`evidence`] | what refused heads prove, for people | |
 //! | [`earlier`] | replaced records, read from the log | |
 //! | [`path_proof`] | proof that a path is in a volume or is not, for a reader without a network | design `trees.md`, *Proofs* |
 //! | [`request`] | a version sent to a machine that holds the key, and the signed answer | design `publish.md`, *Publishing* |
@@ -48,8 +49,8 @@ pub mod volume_id;
 
 pub use history::{prefix, tiles};
 pub use published::{
-    checkpoint, earlier, floor, forks, head, judge, offer, path_proof, request, root, timestamp,
-    verdict,
+    checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, request, root,
+    timestamp, verdict,
 };
 pub use statement::{algorithm, chain, policy, roles, signatures};
 pub use tree::{array, change, inode, map};

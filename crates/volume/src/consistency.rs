@@ -13,12 +13,16 @@ use futures_util::future::try_join_all;
 use store::object::ObjectName;
 use store::{Objects, Replica, StoreError};
 use trust::error::Class;
+use trust::evidence::{Evidence, EvidenceClass};
+use trust::floor::Floor;
+use trust::head::Head;
 use trust::judge::Offer;
 use trust::prefix::Prefix;
 use trust::tiles::MAX_TILE_BYTES;
 
 use crate::error::VolumeError;
 use crate::heads::HeadRound;
+use crate::kept::{self, lock};
 
 impl HeadRound<'_> {
     /// Proves that the log of `offer` contains the log of the floor, unless it plainly does. `head` is
@@ -66,17 +70,8 @@ impl HeadRound<'_> {
             };
             if why.class() == Class::Fork {
                 tracing::error!(replica = %place, %why, "the publisher signed two histories");
-                let (floor, head) = (floor.encode(), head.clone());
-                let keep = self.update(deadline, move |locked| {
-                    // The two together prove the fork to anybody.
-                    locked.keep_evidence(&floor)?;
-                    locked.keep_contradiction(&head)?;
-                    for tile in &tiles {
-                        locked.keep_evidence(tile)?;
-                    }
-                    Ok(())
-                });
-                keep.await?;
+                self.keep_proof(floor, offer.record_hash, head.clone(), tiles, deadline)
+                    .await?;
             }
             return Err(VolumeError::Statement { place, why });
         }
@@ -84,6 +79,34 @@ impl HeadRound<'_> {
             "the proof that the log only grew",
             causes.join("; "),
         ))
+    }
+
+    /// Keeps what proves to anybody that a record's log is a fork: the floor, the head with that record, the adopted
+    /// head, and the tiles.
+    async fn keep_proof(
+        &self,
+        floor: Floor,
+        record_hash: [u8; 32],
+        head: Bytes,
+        tiles: Vec<Bytes>,
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
+        let signatures = self.signatures.clone();
+        self.update(deadline, move |locked| {
+            let mut signatures = lock(&signatures);
+            locked.keep_evidence(&Evidence::part(&record_hash, "floor", floor.encode()))?;
+            let head = Head::decode(&head).ok();
+            let head = head.and_then(|head| {
+                floor.head_as_evidence(EvidenceClass::Fork, &head, &mut signatures)
+            });
+            kept::keep_evidence(locked, &floor, head.as_slice(), &mut signatures)?;
+            for (at, tile) in tiles.iter().enumerate() {
+                let part = format!("tile-{at}");
+                locked.keep_evidence(&Evidence::part(&record_hash, &part, tile.to_vec()))?;
+            }
+            Ok(())
+        })
+        .await
     }
 }
 

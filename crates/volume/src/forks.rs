@@ -143,9 +143,13 @@ pub fn remembered(state: &VolumeState, deadline: Instant) -> Result<Remembered, 
         witness.look_at(&head.policies, Some(&head.record), None);
     }
     for piece in &pieces {
-        let head = read(&piece.path).and_then(|bytes| Head::decode(&bytes).ok());
-        if let Some(head) = head {
+        let Some(bytes) = read(&piece.path) else {
+            continue;
+        };
+        if let Ok(head) = Head::decode(&bytes) {
             witness.look_at(&head.policies, Some(&head.record), Some(piece));
+        } else if let Ok(policy) = Signed::from_bytes(&bytes) {
+            witness.look_at(&after_known(&floor, policy), None, Some(piece));
         }
     }
     Ok(Remembered {
@@ -245,6 +249,14 @@ impl Witness<'_> {
             }
         }
     }
+}
+
+/// The policies that are known before this one, and it.
+fn after_known(floor: &Floor, policy: Signed) -> Vec<Signed> {
+    let number = policy.statement().read::<Policy>(floor.volume());
+    let number = number.map_or(0, |policy| policy.number() as usize);
+    let known = floor.policies().iter().take(number).cloned();
+    known.chain([policy]).collect()
 }
 
 /// The policy with this hash, and the owners who signed it.

@@ -5,7 +5,7 @@
 //! below the floor) → [`HeadRound::prove_log`] (`consistency`) → [`HeadRound::adopt`].
 
 use std::cmp::Reverse;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use trust::judge::{Freshness, Offer, Terms};
 use trust::signatures::Signatures;
 
 use crate::error::{VolumeError, gravest, is_evidence, is_old};
+use crate::kept::{self, lock};
 
 /// Time for access to the state when the replicas have used up the deadline. A write takes milliseconds,
 /// unless the disk or the holder of the lock hangs.
@@ -213,15 +214,17 @@ impl HeadRound<'_> {
         let signatures = self.signatures.clone();
         self.update(deadline, move |locked| {
             let before = locked.load()?;
-            let verdict = before.judge_all(&heads, &terms, &mut lock(&signatures));
+            let mut signatures = lock(&signatures);
+            let verdict = before.judge_all(&heads, &terms, &mut signatures);
             let judged = || fetched.iter().zip(&verdict.offers);
             let nobody = !judged().any(|(told, offer)| told.mirror.is_some() && offer.is_ok());
-            for (told, offer) in judged() {
+            for ((told, offer), head) in judged().zip(&heads) {
                 if let Err(why) = offer
                     && told.mirror.is_some()
                     && is_evidence(why, nobody)
                 {
-                    locked.keep_contradiction(&told.bytes)?;
+                    let evidence = verdict.floor.evidence(head, why, &mut signatures);
+                    kept::keep_evidence(locked, &verdict.floor, &evidence, &mut signatures)?;
                 }
             }
             if verdict.floor != before {
@@ -326,8 +329,9 @@ impl HeadRound<'_> {
         }
     }
 
-    /// Stores a version as adopted. Its head is kept too: for a start without any replica, and as
-    /// evidence if another head contradicts it. A failure to keep the head is only logged.
+    /// Stores a version as adopted. Its head is kept too, unless a better one about the same record is: for a
+    /// start without any replica, and as evidence if another head contradicts it. A failure to keep the head
+    /// is only logged.
     ///
     /// # Errors
     /// [`VolumeError::Statement`] when another process has adopted something newer meanwhile;
@@ -338,7 +342,7 @@ impl HeadRound<'_> {
         head: Option<Bytes>,
         deadline: Instant,
     ) -> Result<(), VolumeError> {
-        let offer = offer.clone();
+        let (offer, terms, signatures) = (offer.clone(), self.terms(), self.signatures.clone());
         self.update(deadline, move |locked| {
             let floor = locked.load()?;
             let adopted = adopted(&floor, &offer)?;
@@ -346,7 +350,7 @@ impl HeadRound<'_> {
                 locked.store(&adopted)?;
             }
             if let Some(head) = &head
-                && let Err(error) = locked.keep_adopted_head(head)
+                && let Err(error) = kept::keep(locked, &adopted, head, &terms, &signatures)
             {
                 tracing::warn!(%error, "cannot keep the adopted head");
             }
@@ -367,7 +371,8 @@ impl HeadRound<'_> {
         adopted(&self.floor(deadline).await?, offer).map(drop)
     }
 
-    /// Keeps the head of the version in use, unless another process has adopted another version.
+    /// Keeps the head of the version in use, unless another process has adopted another version or a better
+    /// head is kept.
     ///
     /// # Errors
     /// [`VolumeError::State`].
@@ -377,13 +382,14 @@ impl HeadRound<'_> {
         record_hash: [u8; 32],
         deadline: Instant,
     ) -> Result<(), VolumeError> {
+        let (terms, signatures) = (self.terms(), self.signatures.clone());
         self.update(deadline, move |locked| {
             let floor = locked.load()?;
             if floor
                 .adopted()
                 .is_some_and(|it| it.record_hash == record_hash)
             {
-                locked.keep_adopted_head(&head)?;
+                kept::keep(locked, &floor, &head, &terms, &signatures)?;
             }
             Ok(())
         })
@@ -429,10 +435,6 @@ fn reduced(offer: &Offer, head: Head, bytes: Bytes) -> (Head, Bytes) {
         Some((Ok(bytes), head)) => (head, bytes.into()),
         _ => (head, bytes),
     }
-}
-
-fn lock(signatures: &Mutex<Signatures>) -> MutexGuard<'_, Signatures> {
-    signatures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn adopted(floor: &Floor, offer: &Offer) -> Result<Floor, VolumeError> {

@@ -29,6 +29,7 @@
 //! | [`options`] | how a volume is opened and read |
 //! | `snapshot` | one version: [`Snapshot`] |
 //! | [`heads`] | one round of heads: fetch, verify, adopt |
+//! | [`kept`] | the head that is kept of the version in use, and evidence |
 //! | `consistency` | the proof that the log of a new head contains the log of the floor |
 //! | `search` | the newest version whose root can be fetched |
 //! | `offline` | opening a volume while no replica answers |
@@ -44,6 +45,7 @@ pub mod extract;
 pub mod forks;
 pub mod heads;
 pub mod history;
+pub mod kept;
 mod offline;
 pub mod options;
 mod search;

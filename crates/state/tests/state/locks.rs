@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use sim::holder::StoppedHolder;
 use state::{LockedState, StateError, VolumeState};
 use tempfile::TempDir;
+use trust::evidence::Evidence;
 use trust::statement::VolumeId;
 
 fn id(n: u8) -> VolumeId {
@@ -205,7 +206,8 @@ fn state_that_was_open_is_closed_to_other_users() {
         locked.keep_adopted_head(b"head").unwrap();
         locked.keep_signed(b"head").unwrap();
         locked.keep_leaf(0, 3, b"leaf").unwrap();
-        locked.keep_evidence(b"evidence").unwrap();
+        let evidence = Evidence::part(&[3; 32], "floor", b"evidence".to_vec());
+        locked.keep_evidence(&evidence).unwrap();
     };
     let directories = || {
         let below = [directory.join("leaves"), directory.join("evidence")];

@@ -3,6 +3,7 @@
 
 pub mod checkpoint;
 pub mod earlier;
+pub mod evidence;
 pub mod floor;
 pub mod forks;
 pub mod head;

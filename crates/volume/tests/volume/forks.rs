@@ -182,3 +182,31 @@ async fn unsigned_evidence_is_not_believed() {
     let mut sides = forged.forks[0].sides.iter();
     assert!(sides.all(|side| side.shown.is_none() && side.evidence.is_empty()));
 }
+
+/// Evidence of policies is the policies themselves, without the heads that showed them.
+#[tokio::test]
+async fn both_policies_of_a_fork_are_shown_from_evidence() {
+    let forked = Forked::new();
+    let model = &forked.world.model;
+    let succeed = |last: &Bytes| model.succeed(last, last, false).unwrap();
+    let heads = [succeed(&forked.first), succeed(&forked.seconds[0])];
+    let policy = |head: &Bytes| Head::decode(head).unwrap().policies[1].hash();
+    let hashes = heads.each_ref().map(policy);
+    let replicas = heads.map(|head| forked.world.liar(Lie::Head(head)) as Arc<dyn Replica>);
+    let seen = forked.world.open(replicas.to_vec()).await;
+    assert_eq!(seen.unwrap_err().class(), Some(Class::Fork));
+    let remembered = forked.remembered();
+    assert_eq!(remembered.forks[0].number, 1);
+    for side in &remembered.forks[0].sides {
+        assert!(hashes.contains(&side.hash));
+        assert_eq!(side.evidence.len(), 1);
+        assert_eq!(side.shown.as_ref().unwrap().signers.len(), 1);
+        // Without a signature it shows nothing.
+        let mut bytes = std::fs::read(&side.evidence[0]).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&side.evidence[0], bytes).unwrap();
+    }
+    let forged = forked.remembered();
+    let mut sides = forged.forks[0].sides.iter();
+    assert!(sides.all(|side| side.shown.is_none() && side.evidence.is_empty()));
+}

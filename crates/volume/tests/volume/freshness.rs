@@ -13,9 +13,10 @@ use trust::judge::Freshness;
 use volume::volume::{Candidate, Demands};
 use volume::{Refreshed, Snapshot, Volume, VolumeError, VolumeOptions};
 
+use crate::evidence::evidence;
 use crate::world::{World, noise, now, read, tree};
 
-fn next(world: &mut World, seed: u64) -> Bytes {
+pub fn next(world: &mut World, seed: u64) -> Bytes {
     let file = world.model.file(&noise(seed, 5000), 4096).unwrap();
     let root = world
         .model
@@ -36,7 +37,7 @@ async fn contradicted(world: &World, one: Bytes, other: Bytes) -> Option<Class> 
 }
 
 /// The directory in which the reader remembers the volume.
-fn kept(world: &World) -> std::path::PathBuf {
+pub fn kept(world: &World) -> std::path::PathBuf {
     let volumes = world.state.path().join("volumes");
     volumes.join(world.model.id().to_string())
 }
@@ -77,10 +78,7 @@ async fn an_update_is_adopted_as_a_whole_and_never_taken_back() {
     // Another process of the same user has the same floor, and the evidence is kept: both heads.
     let again = world.open(vec![world.liar(Lie::Head(old.clone()))]).await;
     assert_eq!(again.unwrap_err().class(), Some(Class::Rollback));
-    let evidence = std::fs::read_dir(kept(&world).join("evidence")).unwrap();
-    let heads: Vec<_> = evidence
-        .map(|file| std::fs::read(file.unwrap().path()).unwrap())
-        .collect();
+    let heads: Vec<_> = evidence(&world).into_iter().map(|(_, head)| head).collect();
     assert_eq!(heads.len(), 2);
     assert!(heads.contains(&old.to_vec()), "the older one");
     assert!(heads.contains(&world.head.to_vec()), "the newer one");
@@ -148,10 +146,6 @@ async fn version_in_use_stays_readable_beside_a_fork_of_records() {
         Some(Class::Fork)
     );
     assert_eq!(floor(&world).forks().records().unwrap().version, 2);
-    let evidence = |world: &World| {
-        let directory = std::fs::read_dir(kept(world).join("evidence"));
-        directory.unwrap().count()
-    };
     let pieces = evidence(&world);
     let later = next(&mut world, 60);
     for head in [one, other, later] {

@@ -6,6 +6,7 @@
 mod ahead;
 mod caching;
 mod consistency;
+mod evidence;
 mod extracting;
 mod forks;
 mod freshness;

@@ -11,6 +11,11 @@ use sim::model::Model;
 use store::cache::{CacheLimits, DiskCache};
 use store::{BlockStore, BoxFuture, MemoryStore, Replica, StoreError};
 use trust::error::Class;
+use trust::head::Head;
+use trust::key::SecretKey;
+use trust::policy::Successor;
+use trust::roles::{Roles, Threshold};
+use trust::timestamp::Timestamp;
 use trust::{Handle, Record};
 use volume::{Volume, VolumeError, VolumeOptions};
 
@@ -178,11 +183,103 @@ async fn a_kept_head_hides_no_rollback_and_no_fork() {
     let class = refused(&world, world.liar(Lie::Head(other)), cache.path()).await;
     assert_eq!(class, Some(Class::Fork));
     let evidence = std::fs::read_dir(state(&world, "evidence")).unwrap();
-    // With the head that both contradict.
-    assert_eq!(evidence.count(), 3);
+    // The old head and the other one, each with the head that it contradicts.
+    assert_eq!(evidence.count(), 4);
     // Without a replica that contradicts it, the kept head is used.
     let alone = open(&world, vec![Arc::new(Dead)], cache.path()).await;
     assert!(alone.unwrap().is_offline());
+}
+
+/// Policy 1 of the world's volume, which demands timestamps.
+fn with_timestamps(world: &World) -> Head {
+    let key = SecretKey::from_seed(&[7; 32]);
+    let mut head = Head::decode(&world.head).unwrap();
+    let policy = Successor {
+        number: 1,
+        previous: head.policies[0].hash(),
+        not_after: u64::MAX,
+        log_epoch: 0,
+        roles: Roles {
+            timestamps: Threshold::single(key.public()),
+            timestamp_max: 10_000,
+            ..Roles::single(key.public())
+        },
+        last: None,
+        lower: false,
+        revoked: None,
+        refused: Vec::new(),
+    };
+    head.policies
+        .push(policy.statement(world.model.id()).sign(&[&key]));
+    head
+}
+
+/// The head under a timestamp that is valid for so many seconds.
+fn stamped(world: &World, head: &Head, seconds: u64) -> Bytes {
+    let newest = head.policies.last().unwrap();
+    let timestamp = Timestamp {
+        record_hash: head.record.hash(),
+        policy_number: head.policies.len() as u64 - 1,
+        policy_hash: newest.hash(),
+        issued: now(),
+        until: now() + seconds,
+    };
+    let timestamp = timestamp.statement(world.model.id());
+    let timestamp = timestamp.sign(&[&SecretKey::from_seed(&[7; 32])]);
+    let head = Head {
+        timestamp: Some(timestamp),
+        ..head.clone()
+    };
+    head.encode().unwrap().into()
+}
+
+#[tokio::test]
+async fn start_with_a_shorter_timestamp_does_not_replace_the_kept_head() {
+    let world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    let head = with_timestamps(&world);
+    let kept = || std::fs::read(state(&world, "adopted")).unwrap();
+    for (seconds, longest) in [(1000, 1000), (500, 1000), (2000, 2000), (1999, 2000)] {
+        let shown = world.liar(Lie::Head(stamped(&world, &head, seconds)));
+        fill(&world, shown, cache.path(), "small").await;
+        let kept = Head::decode(&kept()).unwrap().timestamp.unwrap();
+        let kept: Timestamp = kept.statement().read(world.model.id()).unwrap();
+        assert!(kept.until.abs_diff(now() + longest) < 100, "{seconds}");
+    }
+}
+
+#[tokio::test]
+async fn kept_head_has_all_policies_that_the_reader_knows() {
+    let world = World::new();
+    let cache = tempfile::tempdir().unwrap();
+    let lagging = world.head.clone();
+    let newest = world.model.succeed(&lagging, &lagging, false).unwrap();
+    let kept = || std::fs::read(state(&world, "adopted")).unwrap();
+    fill(
+        &world,
+        world.liar(Lie::Head(newest.clone())),
+        cache.path(),
+        "small",
+    )
+    .await;
+    fill(
+        &world,
+        world.liar(Lie::Head(lagging.clone())),
+        cache.path(),
+        "small",
+    )
+    .await;
+    assert_eq!(kept(), newest);
+    // Also when nothing was kept.
+    std::fs::remove_file(state(&world, "adopted")).unwrap();
+    fill(
+        &world,
+        world.liar(Lie::Head(lagging)),
+        cache.path(),
+        "small",
+    )
+    .await;
+    assert_eq!(kept(), newest);
 }
 
 #[tokio::test]
