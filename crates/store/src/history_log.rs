@@ -5,6 +5,7 @@
 //! that was signed.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use bytes::Bytes;
 use trust::history::{LogPoint, leaf_hash};
@@ -27,6 +28,8 @@ pub(crate) struct LogAppend {
     /// Epoch, index, signed statement.
     leaves: Vec<(u64, u64, Vec<u8>)>,
     tiles: Vec<(u64, TileName, Vec<u8>)>,
+    /// Epoch and indexes of the leaves that were written last, without a gap.
+    written: (u64, Range<u64>),
 }
 
 impl LogAppend {
@@ -56,7 +59,8 @@ impl LogAppend {
     pub fn put_tiles(&mut self, disk: &dyn Disk, after: &LogPoint) -> bool {
         let new = |index: u64| {
             let leaf = |(e, i, _): &(u64, u64, Vec<u8>)| (*e, *i) == (after.epoch, index);
-            self.leaves.iter().any(leaf)
+            let (epoch, written) = &self.written;
+            (*epoch == after.epoch && written.contains(&index)) || self.leaves.iter().any(leaf)
         };
         let mut start = after.size;
         while let Some(index) = start.checked_sub(1).filter(|index| new(*index)) {
@@ -81,6 +85,13 @@ impl LogAppend {
 
     /// Writes leaves and tiles durably under their names.
     pub fn write(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
+        for (epoch, index, _) in &self.leaves {
+            let (of, written) = &mut self.written;
+            if (*of, written.end) != (*epoch, *index) {
+                (*of, *written) = (*epoch, *index..*index);
+            }
+            written.end = index.saturating_add(1);
+        }
         let leaves = std::mem::take(&mut self.leaves).into_iter();
         let leaf = |(epoch, index, bytes)| {
             let dir = format!("{}/{epoch}", names::LOG_DIR);
@@ -106,6 +117,25 @@ impl LogAppend {
             disk.sync_dir(dir).map_err(|e| io_error(disk, dir, e))?;
         }
         Ok(())
+    }
+
+    /// Removes written leaves.
+    pub fn remove(
+        &mut self,
+        disk: &dyn Disk,
+        epoch: u64,
+        indexes: &[u64],
+    ) -> Result<(), StoreError> {
+        self.written = Default::default();
+        for index in indexes {
+            let name = names::log_leaf(epoch, *index);
+            disk.remove(&name).map_err(|e| io_error(disk, &name, e))?;
+        }
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let dir = format!("{}/{epoch}", names::LOG_DIR);
+        disk.sync_dir(&dir).map_err(|e| io_error(disk, &dir, e))
     }
 
     /// The tiles that are new in the log at `after`, which had `start` leaves before; `None` when the

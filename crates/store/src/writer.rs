@@ -430,6 +430,25 @@ impl Writer {
         self.log.put_leaf(&*self.disk, epoch, index, leaf)
     }
 
+    /// Makes the added leaves durable now, before the commit that needs them. A replica copies thousands, and
+    /// holds only some of them.
+    ///
+    /// # Errors
+    /// As [`Writer::commit`].
+    pub fn flush_log(&mut self) -> Result<(), StoreError> {
+        self.usable()?;
+        self.guard(|w| w.log.write(&*w.disk))
+    }
+
+    /// Removes leaves that [`Writer::flush_log`] wrote and that turned out not to be the log's.
+    ///
+    /// # Errors
+    /// As [`Writer::commit`].
+    pub fn remove_log(&mut self, epoch: u64, indexes: &[u64]) -> Result<(), StoreError> {
+        self.usable()?;
+        self.guard(|w| w.log.remove(&*w.disk, epoch, indexes))
+    }
+
     /// Computes the tiles of the log at `after` from the added leaves and the stored ones, to be
     /// written with the next commit. Returns false when a leaf is missing or the root differs; then
     /// the repository only lacks the proof that its log grew.

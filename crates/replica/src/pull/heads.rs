@@ -14,6 +14,7 @@ use trust::judge::Offer;
 
 use volume::error::{VolumeError, gravest};
 use volume::heads::{Fetched, HeadRound, VerifiedHead};
+use volume::kept;
 
 /// How long the other heads are waited for once one has come. Longer than a reader waits, because no user
 /// waits for a pull, and the newest version is worth two more seconds.
@@ -99,13 +100,9 @@ pub(crate) async fn verify(
 /// The head with all policies under which it was judged, so that the replica's readers get all of them.
 fn complete(verified: VerifiedHead) -> Result<(Head, Bytes, Offer), Reject> {
     let offer = verified.offer;
-    let Some((mut head, mut bytes)) = verified.head else {
+    let Some((head, bytes)) = verified.head else {
         return Err(Reject::NotPinned("a record without its head"));
     };
-    let known = offer.chain.signed();
-    if head.policies.len() < known.len() {
-        head.policies = known.to_vec();
-        bytes = head.encode()?.into();
-    }
+    let (head, bytes) = kept::with_policies(head, bytes, offer.chain.signed())?;
     Ok((head, bytes, offer))
 }

@@ -2,6 +2,9 @@
 //! record names. Each must have valid signatures (which no log covers), and all must hash into the log that
 //! the record names (RFC 6962). If a source has no log, or another one, or does not answer, the replica
 //! lacks a part of the log, and the rest of the pull goes on.
+//!
+//! Each record in the log names the log before it, so it proves the leaves that came before. They are written in
+//! windows, each as soon as it is proved: memory stays bounded, and a pull that is interrupted loses at most one.
 
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use futures_util::stream;
 use store::names;
 use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
-use store::{Objects, Repository};
+use store::{Objects, Repository, StoreError, Writer};
 use trust::Reject;
 use trust::earlier::{self, Leaf};
 use trust::history::{Frontier, LogPoint};
@@ -25,57 +28,92 @@ use super::sources::Sources;
 
 /// Most leaves that one pull fetches.
 const MAX_LEAVES: u64 = 1 << 17;
-/// Most bytes of leaves that one pull holds.
-const MAX_HELD_BYTES: usize = 256 << 20;
+/// Leaves, and bytes of leaves, that are held until they are written. More are held only before a record proves
+/// them: a chain has at most 256 policies.
+const WINDOW_LEAVES: usize = 256;
+const WINDOW_BYTES: usize = 4 << 20;
 /// Requests under way at a time.
 const REQUESTS: usize = 64;
 
-/// Leaves to be written: epoch, index, bytes.
-pub(crate) type Leaves = Vec<(u64, u64, Bytes)>;
+/// Why the log is not copied from a source.
+enum Failed {
+    /// The source does not give a leaf, or not the volume's.
+    Source(Reject),
+    /// The leaves are not those that the record names; and whether some of them were here before.
+    Another { reused: bool },
+    /// The replica's own repository failed.
+    Store(StoreError),
+}
 
-/// The leaves that the replica lacks for the log of `offered`, the last being the record itself; and
-/// whether the log is complete with them. A source may take `patience` for each.
+impl From<Reject> for Failed {
+    fn from(why: Reject) -> Failed {
+        Failed::Source(why)
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Failed {
+        Failed::Store(error)
+    }
+}
+
+/// Writes the leaves that the replica lacks before the record of `offered`. Returns whether the log is complete up
+/// to that record. A source may take `patience` for each leaf.
+///
+/// # Errors
+/// Those of the repository.
 pub(crate) async fn carry(
     sources: &Sources,
-    repository: &Repository,
+    writer: &mut Writer,
     here: Option<&Here>,
     offered: &Offered,
     patience: Duration,
-) -> (Leaves, bool) {
+) -> Result<bool, StoreError> {
     let log = offered.offer.record.log;
-    let own = Bytes::from(offered.head.record.to_bytes());
-    let own = (log.epoch, log.size, own);
-    let start = start(repository, here, &log);
+    let repository = writer.repository().clone();
+    let start = start(&repository, here, &log);
     if start.size() == log.size && start.root() == log.root {
-        return (vec![own], true);
+        return Ok(true);
     }
     if log.size.saturating_sub(start.size()) > MAX_LEAVES {
         tracing::warn!(leaves = log.size, "the log is too long to be copied");
-        return (vec![own], false);
+        return Ok(false);
     }
     for place in sources.order() {
         let Some(objects) = place.replica.objects() else {
             continue;
         };
-        let fetch = Fetch {
-            sources,
-            objects,
-            repository,
-            epoch: log.epoch,
-            patience,
-        };
-        match fetch.between(start.clone(), &offered.offer).await {
-            Ok(mut leaves) => {
-                leaves.push(own);
-                return (leaves, true);
-            }
-            Err(why) => {
-                let replica = place.replica.place();
-                tracing::warn!(replica, %why, "cannot copy the log from this source");
-            }
+        // A leaf that an interrupted pull wrote may be of another branch: then all are fetched.
+        for reuses in [true, false] {
+            let fetch = Fetch {
+                sources,
+                objects,
+                repository: &repository,
+                epoch: log.epoch,
+                patience,
+                reuses,
+            };
+            let mut written = Vec::new();
+            let copied = fetch.between(start.clone(), &offered.offer, writer, &mut written);
+            let why = match copied.await {
+                Ok(()) => return Ok(true),
+                Err(Failed::Store(error)) => return Err(error),
+                Err(Failed::Source(why)) => why,
+                Err(Failed::Another { reused }) => {
+                    // Signed by the publisher, but on another branch.
+                    writer.remove_log(log.epoch, &written)?;
+                    if reused {
+                        continue;
+                    }
+                    missing("its leaves are not those that the record names")
+                }
+            };
+            let replica = place.replica.place();
+            tracing::warn!(replica, %why, "cannot copy the log from this source");
+            break;
         }
     }
-    (vec![own], false)
+    Ok(false)
 }
 
 /// The part of this log that the replica has for certain: all leaves before the record of its head, if
@@ -107,41 +145,87 @@ struct Fetch<'a> {
     repository: &'a Repository,
     epoch: u64,
     patience: Duration,
+    /// Whether leaves that are here are used.
+    reuses: bool,
+}
+
+/// Fetched leaves that are not written yet.
+#[derive(Default)]
+struct Window {
+    leaves: Vec<(u64, Bytes)>,
+    bytes: usize,
+}
+
+impl Window {
+    fn hold(&mut self, index: u64, leaf: Bytes) {
+        self.bytes = self.bytes.saturating_add(leaf.len());
+        self.leaves.push((index, leaf));
+    }
+
+    fn is_full(&self) -> bool {
+        self.leaves.len() >= WINDOW_LEAVES || self.bytes >= WINDOW_BYTES
+    }
+
+    /// Writes the leaves, which were proved, and adds their indexes to `written`.
+    fn write(
+        &mut self,
+        epoch: u64,
+        writer: &mut Writer,
+        written: &mut Vec<u64>,
+    ) -> Result<(), StoreError> {
+        for (index, leaf) in std::mem::take(self).leaves {
+            writer.put_log_leaf(epoch, index, &leaf)?;
+            written.push(index);
+        }
+        writer.flush_log()
+    }
 }
 
 impl Fetch<'_> {
-    async fn between(&self, mut frontier: Frontier, offer: &Offer) -> Result<Leaves, Reject> {
+    async fn between(
+        &self,
+        mut frontier: Frontier,
+        offer: &Offer,
+        writer: &mut Writer,
+        written: &mut Vec<u64>,
+    ) -> Result<(), Failed> {
         let log = &offer.record.log;
         let first = frontier.size();
         let requests = self.sources.limit.requests(REQUESTS);
         let leaves = (first..log.size).map(|index| self.leaf(index));
         let mut answers = stream::iter(leaves).buffered(requests);
         let mut signatures = Signatures::default();
-        let (mut leaves, mut held_bytes) = (Vec::new(), 0usize);
+        let (mut window, mut reused) = (Window::default(), false);
         while let Some(answer) = answers.next().await {
             let (index, leaf, fetched) = answer?;
             let signed = Signed::from_bytes(&leaf)?;
-            frontier.push(signed.statement().bytes())?;
+            reused |= !fetched;
             if fetched {
-                Leaf::read(&signed, &offer.chain, &mut signatures)?;
-                let leaf = Bytes::from(earlier::reduced(&signed, &offer.chain)?.to_bytes());
-                held_bytes = held_bytes.saturating_add(leaf.len());
-                if held_bytes > MAX_HELD_BYTES {
-                    return Err(missing("its leaves are too long to be carried along"));
+                let read = Leaf::read(&signed, &offer.chain, &mut signatures)?;
+                if let Leaf::Record { record, .. } = read {
+                    if record.log != frontier.point(self.epoch) {
+                        return Err(Failed::Another { reused });
+                    }
+                    if window.is_full() {
+                        window.write(self.epoch, writer, written)?;
+                    }
                 }
-                leaves.push((self.epoch, index, leaf));
+                let leaf = earlier::reduced(&signed, &offer.chain)?;
+                window.hold(index, leaf.to_bytes().into());
             }
+            frontier.push(signed.statement().bytes())?;
         }
         if frontier.root() != log.root {
-            return Err(missing("its leaves are not those that the record names"));
+            return Err(Failed::Another { reused });
         }
-        Ok(leaves)
+        Ok(window.write(self.epoch, writer, written)?)
     }
 
     /// A leaf, and whether it was fetched.
     async fn leaf(&self, index: u64) -> Result<(u64, Bytes, bool), Reject> {
         let epoch = self.epoch;
-        if let Ok(Some(leaf)) = self.repository.log_leaf(epoch, index)
+        if self.reuses
+            && let Ok(Some(leaf)) = self.repository.log_leaf(epoch, index)
             && Signed::from_bytes(&leaf).is_ok()
         {
             return Ok((index, leaf, false));

@@ -48,6 +48,7 @@ use sources::Sources;
 use state::{Clock, StateError, VolumeState};
 use volume::error::{VolumeError, gravest, is_fork};
 use volume::heads::HeadRound;
+use volume::kept::Kept;
 use volume::verify::Tally;
 use walk::Walk;
 
@@ -385,11 +386,13 @@ impl Pull<'_> {
         let repository = self.writer.repository().clone();
         // Half of the deadline for one source that stalls leaves time to ask others.
         let patience = self.options.deadline / 2;
-        let (prefetched, (leaves, log_whole)) = join(
+        let here = self.here.as_ref();
+        let (prefetched, log_whole) = join(
             prefetch(&sources, offered, &repository, self.options, patience),
-            history::carry(&sources, &repository, self.here.as_ref(), offered, patience),
+            history::carry(&sources, &mut self.writer, here, offered, patience),
         )
         .await;
+        let log_whole = log_whole?;
         let base = proved.filter(|base| covers(base, scope));
         let base = self.here.as_ref().filter(|_| base.is_some());
         let base = base.map(|here| here.record.root);
@@ -406,9 +409,8 @@ impl Pull<'_> {
         let note = note.unwrap_or_default();
         note.with(offered.offer.record_hash, scope.clone(), stands)
             .store(&mut self.writer)?;
-        for (epoch, index, leaf) in leaves {
-            self.writer.put_log_leaf(epoch, index, &leaf)?;
-        }
+        let (log, own) = (offered.offer.record.log, offered.head.record.to_bytes());
+        self.writer.put_log_leaf(log.epoch, log.size, &own)?;
         if log_whole {
             self.writer.tile_log(&offered.offer.log_after);
         }
@@ -473,17 +475,14 @@ impl Pull<'_> {
         })
     }
 
-    /// Whether `offered` replaces the repository's head. For the same record it must have at least as many
-    /// policies and as long a validity: a source that lags takes nothing away.
+    /// Whether `offered` replaces the repository's head.
     fn replaces(&self, offered: &Offered) -> bool {
-        match self.here_for(offered) {
-            None => true,
-            Some(here) => {
-                offered.bytes != self.writer.statements()
-                    && offered.head.policies.len() >= here.head.policies.len()
-                    && offered.offer.valid_until >= self.own_until
-            }
-        }
+        let Some(here) = &self.here else {
+            return true;
+        };
+        let kept = Kept::new(&here.head, self.own_until);
+        offered.bytes != self.writer.statements()
+            && kept.gives_way_to(&Kept::new(&offered.head, offered.offer.valid_until))
     }
 
     /// The version of the replica's head, if it is the offered one.

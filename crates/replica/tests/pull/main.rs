@@ -5,6 +5,7 @@
 
 mod crashes;
 mod follow;
+mod history;
 mod lies;
 mod policies;
 mod prune;

@@ -129,7 +129,7 @@ impl Publisher {
     }
 }
 
-fn directory(model: &mut Model, files: &[(&str, &[u8])]) -> Inode {
+pub fn directory(model: &mut Model, files: &[(&str, &[u8])]) -> Inode {
     let mut below: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
     let mut entries: Vec<(Vec<u8>, Inode)> = Vec::new();
     for (path, content) in files {
