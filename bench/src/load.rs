@@ -34,6 +34,13 @@ pub struct Step {
     least_bytes: usize,
 }
 
+impl Step {
+    /// Bytes of the blocks or the head in its answer.
+    pub fn bytes(&self) -> usize {
+        self.least_bytes
+    }
+}
+
 /// Records the requests of these calls. Each call is made once and must be answered completely.
 pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
     let store = place.connect();

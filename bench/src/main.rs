@@ -13,6 +13,7 @@ mod field;
 mod figure;
 mod figures;
 mod gate;
+mod hostile;
 mod load;
 mod memory;
 mod metric;
@@ -48,7 +49,7 @@ struct Arguments {
     /// The binary under test [default: `bulla` beside this program].
     #[arg(long, global = true)]
     bulla: Option<PathBuf>,
-    /// An older build of bulla that takes part in figures 1 to 12 and 15.
+    /// An older build of bulla that takes part in figures 1 to 12, 15 and 16.
     #[arg(long, global = true, value_name = "PATH")]
     before: Option<PathBuf>,
     /// Sizes and rounds; quick ones show that every part works, but measure nothing.

@@ -30,6 +30,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Longest file that is read at once.
 const WHOLE_BYTES: usize = 16 << 20;
 
+/// What is read at once of a longer file.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// One request of a reader.
 #[derive(Debug, Clone)]
 pub enum Call {
@@ -155,6 +158,32 @@ impl Place {
                 .with_context(|| format!("reading {shown}"))?;
         }
         Ok(recorder.calls())
+    }
+
+    /// The requests of a reader with empty caches until it has read a file from its beginning to its end.
+    ///
+    /// # Errors
+    /// When the reader fails, or the file is not there.
+    pub async fn record_file(&self, path: &str, state: &Path) -> Result<Vec<Call>> {
+        let recorder = Arc::new(Recorder {
+            inner: self.connect(),
+            max_around_bytes: usize::MAX,
+            calls: Mutex::default(),
+        });
+        let volume = self.open(recorder.clone(), state, None).await?;
+        let snapshot = volume.snapshot();
+        let how = || Fetch::Until(volume.deadline());
+        let inode = snapshot.resolve(path.as_bytes(), how()).await?;
+        let inode = inode.with_context(|| format!("the volume has no {path}"))?;
+        let mut offset = 0;
+        loop {
+            let pieces = snapshot.read(&inode, offset, PIECE_BYTES, how()).await?;
+            let length: usize = pieces.iter().map(Bytes::len).sum();
+            if length == 0 {
+                return Ok(recorder.calls());
+            }
+            offset += length as u64;
+        }
     }
 
     /// The head and one block over a new connection.
@@ -349,7 +378,7 @@ impl Replica for Recorder {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::load::{self, Clients};
     use serve::mirror::{Options, Server};
@@ -360,11 +389,11 @@ mod tests {
     use tokio::task::JoinHandle;
 
     /// A volume with `one`, `a/b/c/one` and `big` on a server in this process.
-    struct Served {
-        dir: tempfile::TempDir,
-        place: Place,
+    pub(crate) struct Served {
+        pub(crate) dir: tempfile::TempDir,
+        pub(crate) place: Place,
         model: Model,
-        server: JoinHandle<()>,
+        pub(crate) server: JoinHandle<()>,
         _stop: oneshot::Sender<()>,
     }
 
@@ -381,14 +410,14 @@ mod tests {
             .unwrap()
     }
 
-    fn objects(model: &mut Model) -> trust::inode::Inode {
+    pub(crate) fn objects(model: &mut Model) -> trust::inode::Inode {
         let entries = (0..9_u8)
             .map(|n| (vec![b'0' + n], model.file(&[n + 1; 8192], 65_536).unwrap()))
             .collect();
         model.directory(entries).unwrap()
     }
 
-    async fn served(make: fn(&mut Model) -> trust::inode::Inode) -> Served {
+    pub(crate) async fn served(make: fn(&mut Model) -> trust::inode::Inode) -> Served {
         let dir = tempfile::tempdir().unwrap();
         let mut model = Model::new(7).unwrap();
         let root = make(&mut model);

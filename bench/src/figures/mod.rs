@@ -2,6 +2,7 @@
 //!
 //! The numbers are those of `docs/benchmarks.md`, which describes each figure.
 
+mod beside;
 mod blocks;
 mod clients;
 mod compile;
@@ -39,4 +40,5 @@ pub const ALL: &[Figure] = &[
     growth::FIGURE,
     recovery::FIGURE,
     start::CACHED,
+    beside::FIGURE,
 ];
