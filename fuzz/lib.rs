@@ -7,9 +7,9 @@ use bytes::{Bytes, BytesMut};
 use trust::frame::Packer;
 use trust::head::{Head, first_log};
 use trust::key::SecretKey;
-use trust::policy::{Genesis, Roles, Threshold};
+use trust::policy::{Genesis, Policy, Roles, Successor, Threshold};
 use trust::root::{RootRecord, Totals};
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 use trust::timestamp::Timestamp;
 use trust::{Handle, Hasher, InodeBlock, Kind, Record, checkpoint, map};
 
@@ -76,6 +76,30 @@ pub fn honest_head() -> (VolumeId, Head, trust::history::LogPoint) {
     head_of(Handle::from_bytes([5; 32]))
 }
 
+/// The volume of [`honest_head`] and its first 20 policies, which keep all roles.
+pub fn rotated_policies() -> (VolumeId, Vec<Signed>) {
+    let (volume, head, _) = honest_head();
+    let mut policies = head.policies;
+    let Ok(Policy::Genesis(genesis)) = policies[0].statement().read(VolumeId::UNBORN) else {
+        unreachable!("a genesis policy");
+    };
+    for number in 1..20 {
+        let successor = Successor {
+            number,
+            previous: policies[number as usize - 1].hash(),
+            not_after: u64::MAX,
+            log_epoch: 0,
+            roles: genesis.roles.clone(),
+            last: None,
+            lower: false,
+            revoked: None,
+            refused: Vec::new(),
+        };
+        policies.push(successor.statement(volume).sign(&[&key(1)]));
+    }
+    (volume, policies)
+}
+
 /// The hash function of the volume of [`honest_head`].
 pub fn volume_hasher() -> Hasher {
     Hasher::new(&[9; 32])
@@ -137,6 +161,7 @@ pub fn head_of(root: Handle<InodeBlock>) -> (VolumeId, Head, trust::history::Log
         timestamp: Some(timestamp.statement(volume).sign(&[&key(3)])),
         checkpoint: Some(format!("{text}\n{line}").into()),
         frontier,
+        later_log: None,
     };
     (volume, head, after)
 }

@@ -20,12 +20,20 @@ class Volume:
         if not self.repository.statements:
             raise unavailable("no version was published here yet")
         self.head = statements.head(self.repository.statements)
+        self.head.complete([self.policy(number) for number in range(1, self.head.begins())])
         self.judged = judge.judge(self.head, Floor(volume), judge.Reader(now))
         judge.check_growth(self.judged, self.tile)
         genesis = self.judged.policies[0]
         self.blocks = blocks.Blocks(genesis.iv, self.repository.frame)
         with refusing("bad-tree"):
             self.tree = Tree(self.blocks, self.head.record.root)
+
+    def policy(self, number):
+        """A policy that the head does not carry."""
+        reader = Reader(self.repository.read(f"policies/{number}", 262144))
+        policy = statements.signed(reader)
+        reader.end()
+        return policy
 
     def tile(self, level, index, count):
         """The first `count` hashes of a tile. Only the whole tile, or the longest one, must be there."""

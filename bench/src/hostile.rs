@@ -196,6 +196,7 @@ impl Shared {
         Request::Head {
             volume,
             around_bytes: 0,
+            known: None,
             toward,
         }
         .put(1, &mut head);

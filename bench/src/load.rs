@@ -61,6 +61,7 @@ pub async fn script(place: &Place, calls: &[Call]) -> Result<Rc<[Step]>> {
                 let request = Request::Head {
                     volume,
                     around_bytes: RemoteOptions::default().head_around_bytes,
+                    known: None,
                     toward: toward.clone(),
                 };
                 add(&request, least_bytes);
@@ -108,6 +109,7 @@ impl Clients {
         let head = Request::Head {
             volume: place.volume,
             around_bytes: 0,
+            known: None,
             toward: Vec::new(),
         };
         head.put(REQUEST, &mut message);

@@ -77,7 +77,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 
 fn seeds() -> Vec<Vec<u8>> {
     let prove = |path: &&str| {
-        let mut prover = Prover::new(&WORLD.head, WORLD.volume, path.as_bytes()).expect("a head");
+        let mut prover =
+            Prover::new(&WORLD.head, &[], WORLD.volume, path.as_bytes()).expect("a head");
         while let Some(wanted) = prover.wants() {
             let block = WORLD.blocks[&wanted.handle()].clone();
             prover.supply(block).expect("the right block");

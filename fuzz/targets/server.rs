@@ -74,6 +74,7 @@ fn seeds() -> Vec<Vec<u8>> {
     Request::Head {
         volume,
         around_bytes: 4096,
+        known: None,
         toward: b"a/b".to_vec(),
     }
     .put(1, &mut out);
@@ -132,6 +133,7 @@ async fn visit(data: &[u8]) {
     Request::Head {
         volume: served().volume,
         around_bytes: 0,
+        known: None,
         toward: Vec::new(),
     }
     .put(1, &mut honest);

@@ -18,6 +18,7 @@ fn seeds() -> Vec<Vec<u8>> {
         Request::Head {
             volume,
             around_bytes: 4096,
+            known: None,
             toward: b"a/long name".to_vec(),
         },
         Request::Data {

@@ -8,7 +8,7 @@ CLASSES = {
     "fork": "fork",
     "expired": "superseded expired not-yet-valid revoked",
     "unsupported": "unsupported",
-    "unavailable": "refused unknown-frame unproved not-pinned damaged unavailable",
+    "unavailable": "refused unknown-frame unproved policies-missing not-pinned damaged unavailable",
     "not-found": "not-found",
 }
 CLASS = {verdict: name for name, verdicts in CLASSES.items() for verdict in verdicts.split()}

@@ -52,7 +52,7 @@ def floor(data):
     if reader.u16() != 0:
         raise unsupported("a floor of another format")
     made = Floor(reader.take(32), reader.u64())
-    made.policies = [signed(reader) for _ in range(reader.varint(256))]
+    made.policies = [signed(reader) for _ in range(reader.varint(8))]
     if any(policy.purpose != POLICY for policy in made.policies):
         raise malformed("a floor with a statement that is no policy")
     if reader.flag():

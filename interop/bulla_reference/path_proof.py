@@ -4,7 +4,7 @@ from . import blake3, blocks, inode, statements
 from .encoding import Reader, Refused, malformed, not_found, unsupported
 from .floor import Floor
 from .judge import Reader as Asker
-from .judge import judge
+from .judge import judge, oldest_carried
 from .note import Note
 from .volume import Tree
 
@@ -43,8 +43,12 @@ def check(proof, volume, path, now, least_policy=0):
     about = reader.bytes(256 * 256)
     parts = names(about)
     head = statements.head(reader.bytes(1 << 20))
+    older = [statements.signed(reader) for _ in range(reader.varint(65536))]
     plaintexts = [reader.bytes(65536) for _ in range(reader.varint(reader.left()))]
     reader.end()
+    if len(older) != head.begins() - 1:
+        raise malformed("not the policies between the genesis and the others of the head")
+    head.complete(older)
     if about != path:
         raise malformed(f"the proof is about {about!r}")
     judge(head, Floor(volume), Asker(now, least_policy=least_policy))
@@ -70,7 +74,8 @@ def check_surplus(head):
     for policy in head.policies:
         only(policy, policy.owners, *([before.owners] if before else []))
         before = policy
-    only(head.record, head.policies[head.record.policy[0]].publishers, newest.publishers)
+    if head.record.policy[0] >= oldest_carried(head.policies):
+        only(head.record, head.policies[head.record.policy[0]].publishers, newest.publishers)
     if head.timestamp:
         if not newest.timestamps.keys:
             raise malformed("a timestamp that nobody asked for")

@@ -249,6 +249,15 @@ class Head:
     checkpoint: bytes
     frontier: list  # of (size, root of a perfect subtree), largest first
     log_size: int
+    later_log: Optional[tuple] = None
+
+    def begins(self):
+        """The number of the first policy after the genesis; 1 without one."""
+        return self.policies[1].number if len(self.policies) > 1 and self.policies[1].purpose == POLICY else 1
+
+    def complete(self, older):
+        """Puts the policies that the head does not carry between the genesis and the others."""
+        self.policies[1:1] = older
 
     def log_after(self):
         """The log with the record in it."""
@@ -262,13 +271,14 @@ def head(data):
     reader = Reader(data)
     if reader.u16() != 0 or reader.u16() != 0:
         raise unsupported("a head of another format or with incompatible flags")
-    policies = [signed(reader) for _ in range(reader.varint(256))]
+    policies = [signed(reader) for _ in range(reader.varint(8))]
     record = signed(reader)
     timestamp = signed(reader) if reader.flag() else None
     checkpoint = reader.bytes(16384)
     size, subtrees = frontier(reader)
+    later_log = frontier(reader) if reader.flag() else None
     reader.end()
-    return Head(policies, record, timestamp, checkpoint, subtrees, size)
+    return Head(policies, record, timestamp, checkpoint, subtrees, size, later_log)
 
 
 def frontier(reader):

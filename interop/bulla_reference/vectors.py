@@ -283,7 +283,7 @@ def signed_statements(vectors):
         )
     made = signed(genesis, OWNER), signed(record, PUBLISHER)
     vectors.equal("record.signed", blake3.hash(made[1]).hex(), values["record.signed"])
-    head = bytes(4) + b"\1" + made[0] + made[1] + bytes(2) + b"\1" + history.leaf(genesis)
+    head = bytes(4) + b"\1" + made[0] + made[1] + bytes(2) + b"\1" + history.leaf(genesis) + b"\0"
     vectors.equal("head", blake3.hash(head).hex(), values["head.blake3"])
     known = bytes(2) + volume + number(NOW) + b"\1" + made[0] + b"\1" + number(1) + record_hash
     known += number(0) + number(2) + unhex(values["log.after"]) + b"\1" + b"\1" * 32 + bytes(3)

@@ -40,7 +40,9 @@ pub fn reject_kind(reject: &Reject) -> Kind {
         Reject::NotYetValid { .. } => Kind::NotYetValid,
         Reject::Revoked { .. } => Kind::Revoked,
         Reject::NotPinned(_) => Kind::NotPinned,
-        Reject::Unproved | Reject::UnknownFrame(_) => Kind::Unavailable,
+        Reject::Unproved | Reject::PoliciesMissing { .. } | Reject::UnknownFrame(_) => {
+            Kind::Unavailable
+        }
         Reject::Unsupported { .. } => Kind::Newer,
     }
 }

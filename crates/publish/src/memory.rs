@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use state::{LockedState, VolumeState};
 use store::writer::{Committed, Writer};
+use trust::head::Head;
 use trust::history::LogPoint;
 use trust::request::Request;
 use trust::signatures::Signatures;
@@ -72,13 +73,14 @@ impl Memory {
         }
     }
 
-    /// Makes a signed version the repository's newest, in the order that survives a crash: the log, this
-    /// memory, the head.
+    /// Makes a signed version the repository's newest, in the order that survives a crash: policies and the log,
+    /// this memory, the head.
     pub(crate) fn show(
         &self,
         writer: &mut Writer,
         head: &NextHead,
     ) -> Result<Committed, PublishError> {
+        writer.put_policies(&Head::decode(&head.bytes)?)?;
         for (epoch, index, leaf) in &head.leaves {
             writer.put_log_leaf(*epoch, *index, leaf)?;
             if let Some(state) = &self.0 {

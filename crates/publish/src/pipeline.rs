@@ -231,7 +231,8 @@ fn write(
         committed_bytes: 0,
     };
     let statements = writing.writer.statements().clone();
-    let succession = succession(&statements, repository, signer, options)?;
+    let place = (repository, Some(opened));
+    let succession = succession(&statements, place, signer, options)?;
     let publication = Publication {
         input,
         top,
@@ -309,7 +310,8 @@ fn rehearse(
         Err(e) => return Err(e.into()),
     };
     let statements = repository.as_ref().map(Repository::statements);
-    let succession = succession(&statements.unwrap_or_default(), path, signer, options)?;
+    let statements = statements.unwrap_or_default();
+    let succession = succession(&statements, (path, repository.as_ref()), signer, options)?;
     let mut counting = Counting {
         repository: repository.clone(),
         new: HashSet::new(),
@@ -335,7 +337,7 @@ fn rehearse(
 
 pub(crate) fn succession(
     statements: &[u8],
-    path: &Path,
+    (path, opened): (&Path, Option<&Repository>),
     signer: Signer<'_>,
     options: &PublishOptions,
 ) -> Result<Succession, PublishError> {
@@ -343,11 +345,12 @@ pub(crate) fn succession(
         Signer::Key(key) => Some(key.public()),
         Signer::Later(publisher) => publisher,
     };
-    let succession = if statements.is_empty() {
-        let publisher = public.ok_or(PublishError::NoPublisher)?;
-        Succession::begin(&options.name, publisher, options.valid.as_secs())?
-    } else {
-        Succession::follow(statements, path)?
+    let succession = match opened.filter(|_| !statements.is_empty()) {
+        Some(opened) => Succession::follow(statements, opened)?,
+        None => {
+            let publisher = public.ok_or(PublishError::NoPublisher)?;
+            Succession::begin(&options.name, publisher, options.valid.as_secs())?
+        }
     };
     let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
     let succession = succession.go_on_from(&memory, path)?;

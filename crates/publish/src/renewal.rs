@@ -10,7 +10,6 @@ use std::path::Path;
 use store::repository::Repository;
 use store::writer::Writer;
 use trust::Reject;
-use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::{Freshness, Terms};
 use trust::key::SecretKey;
@@ -70,7 +69,7 @@ pub fn renew(
             path: repository.to_owned(),
         });
     }
-    let shown = Succession::follow(&statements, repository)?;
+    let shown = Succession::follow(&statements, &opened)?;
     let (shows, shown_hash) = (shown.version, shown.base_hash());
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
     let signing = Signing {
@@ -123,7 +122,7 @@ fn beside_memory(
     let Some(signed) = memory.last()? else {
         return Ok(succession);
     };
-    let last = Succession::follow(&signed, repository)?;
+    let last = Succession::of_own(&signed, repository)?;
     if last.volume != succession.volume || last.version <= succession.version {
         return succession.go_on_from(memory, repository);
     }
@@ -161,7 +160,7 @@ fn stamp(
         ..Terms::strict(record.start)
     };
     let mut signatures = Signatures::default();
-    let floor = Floor::new(volume);
+    let floor = writer.repository().floor(&head, &mut signatures)?;
     let offer = floor.judge(&head, &terms, &mut signatures).map_err(bad)?;
     let newest = offer.chain.newest();
     let issued = signing.clock.now();

@@ -185,7 +185,7 @@ pub fn sign(
     check_validity(&examined.roles, seconds)?;
     request.sign(examined, start, seconds, key)?;
     let head = request.head(examined);
-    let offer = judge(examined.volume, &head, start).map_err(|why| match why {
+    let offer = judge(&Floor::trusting(&head)?, &head, start).map_err(|why| match why {
         Reject::NotSigned(_) => PublishError::Impossible(
             "the policy of this volume asks for more signatures than one key's",
         ),
@@ -251,8 +251,8 @@ fn signed_already(
     }))
 }
 
-fn judge(volume: VolumeId, head: &Head, now: u64) -> Result<Offer, Reject> {
-    Floor::new(volume).judge(head, &Terms::strict(now), &mut Signatures::default())
+fn judge(known: &Floor, head: &Head, now: u64) -> Result<Offer, Reject> {
+    known.judge(head, &Terms::strict(now), &mut Signatures::default())
 }
 
 /// A version that was installed.
@@ -295,7 +295,9 @@ pub fn install(
         });
     }
     let head = request.head(&examined);
-    let offer = judge(examined.volume, &head, options.clock.now()).map_err(bad)?;
+    let opened = Repository::open(repository)?;
+    let known = opened.floor(&head, &mut Signatures::default())?;
+    let offer = judge(&known, &head, options.clock.now()).map_err(bad)?;
     let mut installed = Installed {
         volume: examined.volume,
         version: offer.record.version,
@@ -303,7 +305,6 @@ pub fn install(
         valid_until: offer.valid_until,
         again: false,
     };
-    let opened = Repository::open(repository)?;
     let mut writer = Writer::begin(&opened)?;
     let statements = writer.statements().clone();
     let mut next = NextHead::of(&request)?;
@@ -328,7 +329,7 @@ pub fn install(
     check_next(&request, &examined, shown.as_ref()).map_err(not_next)?;
     let base = shown
         .as_ref()
-        .map(|_| Succession::follow(&statements, repository));
+        .map(|_| Succession::follow(&statements, &opened));
     let base = base.transpose()?.and_then(|succession| succession.previous);
     let missing = closure::missing(
         &opened,

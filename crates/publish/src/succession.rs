@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use state::Clock;
+use store::Repository;
 use trust::floor::Floor;
 use trust::handle::InodeBlock;
 use trust::head::{Head, first_log};
@@ -86,8 +87,23 @@ impl Succession {
         })
     }
 
-    /// The successor of the head of the repository at `path`.
-    pub(crate) fn follow(head: &[u8], path: &Path) -> Result<Succession, PublishError> {
+    /// The successor of the head of a repository.
+    pub(crate) fn follow(head: &[u8], repository: &Repository) -> Result<Succession, PublishError> {
+        let path = repository.disk_shared().path("");
+        let known = |head: &Head| Ok(repository.floor(head, &mut Signatures::default())?);
+        Succession::after(head, &path, known)
+    }
+
+    /// The successor of a head that this machine signed. Its policies were verified then.
+    pub(crate) fn of_own(head: &[u8], path: &Path) -> Result<Succession, PublishError> {
+        Succession::after(head, path, |head| Ok(Floor::trusting(head)?))
+    }
+
+    fn after(
+        head: &[u8],
+        path: &Path,
+        known: impl FnOnce(&Head) -> Result<Floor, PublishError>,
+    ) -> Result<Succession, PublishError> {
         let bad = |why| PublishError::BadHead {
             path: path.to_owned(),
             why,
@@ -106,7 +122,7 @@ impl Succession {
             },
             ..Terms::strict(claimed.start)
         };
-        let offer = Floor::new(volume)
+        let offer = known(&head)?
             .judge(&head, &terms, &mut Signatures::default())
             .map_err(bad)?;
         let version = offer.record.version.checked_add(1);
@@ -172,7 +188,7 @@ impl Succession {
             return Ok(self);
         };
         let signed = &signed;
-        let last = Succession::follow(signed, path)?;
+        let last = Succession::of_own(signed, path)?;
         if last.volume != self.volume || last.version < self.version {
             return Ok(self);
         }

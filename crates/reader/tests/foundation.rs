@@ -89,6 +89,7 @@ impl Keys {
             timestamp: None,
             checkpoint: None,
             frontier,
+            later_log: None,
         }
     }
 }

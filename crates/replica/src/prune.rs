@@ -16,7 +16,7 @@ use std::time::Duration;
 use store::collect::{Collected, Mark, Marks};
 use store::disk::Disk;
 use store::{BlockStore, Repository, StoreError, Writer, names};
-use trust::chain::Chain;
+use trust::chain::{Chain, Link};
 use trust::head::Head;
 use trust::history::Frontier;
 use trust::reach::{Found, Reach, Refused, Wanted};
@@ -125,8 +125,9 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
         what: format!("its head: {why}"),
     };
     let head = Head::decode(writer.statements()).map_err(unsure)?;
-    let volume = head.volume().map_err(unsure)?;
-    let chain = Chain::verify(volume, &head.policies, &mut Signatures::default());
+    let mut signatures = Signatures::default();
+    let known = repository.floor(&head, &mut signatures)?;
+    let chain = known.known_chain(&head, &mut signatures);
     let chain = chain.map_err(unsure)?;
     let hasher = chain.hasher();
     let versions = versions(&repository, &head, &chain)?;
@@ -190,7 +191,7 @@ fn versions(
         listed => listed.map_err(|e| unsure(e.to_string())),
     };
     let stands = head.record.hash();
-    let line = line(&newest, chain);
+    let line = line(repository, &newest, chain)?;
     let mut versions = vec![version(&newest, stands, true)];
     let mut frontier = Frontier::new();
     for epoch in list(names::LOG_DIR)? {
@@ -230,16 +231,32 @@ fn versions(
 
 /// How many leaves of each log the head's record continues. A policy that begins the next log says how
 /// many leaves of the previous one count. If several policies name a log, the newest one decides.
-fn line(newest: &RootRecord, chain: &Chain) -> HashMap<u64, u64> {
+fn line(
+    repository: &Repository,
+    newest: &RootRecord,
+    chain: &Chain,
+) -> Result<HashMap<u64, u64>, PruneError> {
     let mut line = HashMap::from([(newest.log.epoch, newest.log.size)]);
-    for number in (0..=chain.newest().number()).rev() {
-        if let Some((policy, _)) = chain.get(number)
-            && let Some(last) = policy.last()
-        {
+    let logs = chain.newest().log_epoch().saturating_add(1);
+    for number in (0..chain.len()).rev() {
+        if line.len() as u64 == logs {
+            break;
+        }
+        let link = match chain.link(number) {
+            Some(link) => Some(link.clone()),
+            None => {
+                let policy = repository.policy(number)?.unwrap_or_default();
+                let policy = Signed::from_bytes(&policy);
+                policy
+                    .and_then(|policy| Link::read(chain.volume(), &policy))
+                    .ok()
+            }
+        };
+        if let Some(last) = link.as_ref().and_then(|link| link.policy.last()) {
             line.entry(last.log.epoch).or_insert(last.log.size);
         }
     }
-    line
+    Ok(line)
 }
 
 fn version(record: &RootRecord, record_hash: [u8; 32], in_line: bool) -> Version {

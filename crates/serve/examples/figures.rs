@@ -294,6 +294,7 @@ async fn new_connections(address: SocketAddr, count: u64) -> u64 {
                     Request::Head {
                         volume: VOLUME,
                         around_bytes: 0,
+                        known: None,
                         toward: Vec::new(),
                     }
                     .put(1, &mut out);

@@ -47,8 +47,27 @@ pub enum Lie {
     FlipHead(usize),
     /// Cuts the head to this many bytes.
     CutHead(usize),
+    /// Changes the policies among its files. Everything else is honest.
+    Policies(PolicyLie),
     /// Sends a frame that unpacks to more than it says.
     Bomb,
+}
+
+/// What a [`Liar`] does wrong when it is asked for a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyLie {
+    /// Denies one.
+    Missing(u64),
+    /// Sends these bytes in the place of one.
+    Other(u64, Bytes),
+    /// Sends each second one in the place of the one before, and the other way round.
+    Swapped,
+    /// Sends these bytes whatever the number.
+    Endless(Bytes),
+    /// Answers each question after this long.
+    Slow(Duration),
+    /// Sends these bytes in the place of its head, and no policies.
+    NoneUnder(Bytes),
 }
 
 /// A replica that tells one lie.
@@ -177,7 +196,7 @@ impl<R: Replica> Replica for Liar<R> {
                     place: self.place.clone(),
                 }),
                 Lie::LaterProtocol => Err(self.later()),
-                Lie::Head(head) => Ok(head),
+                Lie::Head(head) | Lie::Policies(PolicyLie::NoneUnder(head)) => Ok(head),
                 Lie::Slow(time) => {
                     tokio::time::sleep(time).await;
                     self.honest.head().await
@@ -204,7 +223,7 @@ impl<R: Replica> Replica for Liar<R> {
     }
 }
 
-/// Of the files, only the log's tiles are served, so that readers request blocks by handle.
+/// Of the files, only policies and the log's tiles are served, so that readers request blocks by handle.
 impl<R: Replica> Objects for Liar<R> {
     fn range(
         &self,
@@ -215,7 +234,24 @@ impl<R: Replica> Objects for Liar<R> {
         Box::pin(async move {
             match (self.lie(), name, self.honest.objects()) {
                 (Lie::Stall, ..) => std::future::pending().await,
-                (_, ObjectName::Tile { .. }, Some(objects)) => {
+                (Lie::Policies(lie), ObjectName::Policy(number), Some(objects)) => {
+                    let number = match lie {
+                        PolicyLie::Missing(gone) if gone == number => return Ok(None),
+                        PolicyLie::NoneUnder(_) => return Ok(None),
+                        PolicyLie::Other(at, bytes) if at == number => return Ok(Some(bytes)),
+                        PolicyLie::Endless(bytes) => return Ok(Some(bytes)),
+                        PolicyLie::Slow(time) => {
+                            tokio::time::sleep(time).await;
+                            number
+                        }
+                        PolicyLie::Swapped => number ^ 1,
+                        PolicyLie::Missing(_) | PolicyLie::Other(..) => number,
+                    };
+                    let name = ObjectName::Policy(number);
+                    objects.range(name, offset, len_bytes).await
+                }
+                (Lie::Policies(_), ObjectName::Log { .. }, Some(objects))
+                | (_, ObjectName::Tile { .. } | ObjectName::Policy(_), Some(objects)) => {
                     objects.range(name, offset, len_bytes).await
                 }
                 _ => Ok(None),

@@ -23,13 +23,14 @@ use trust::{BlockKind, Handle, Hasher, InodeBlock, Kind, MapNode, Record, Reject
 pub struct Model {
     key: SecretKey,
     genesis: Genesis,
-    genesis_signed: Signed,
     hasher: Hasher,
     packer: Packer,
     last: Option<Head>,
     /// The statements of the log.
     leaves: Vec<Bytes>,
     version: u64,
+    /// Every policy so far, genesis first.
+    pub policies: Vec<Signed>,
     /// The totals of every directory made so far.
     held: HashMap<Handle<MapNode>, Held>,
     /// Every record made so far, in order.
@@ -48,7 +49,6 @@ impl Model {
         let genesis_signed = genesis.statement().sign(&[&key]);
         let leaf = genesis_signed.statement().bytes().clone();
         Ok(Model {
-            genesis_signed,
             hasher: genesis.hasher(),
             key,
             genesis,
@@ -56,6 +56,7 @@ impl Model {
             last: None,
             leaves: vec![leaf],
             version: 0,
+            policies: vec![genesis_signed.clone()],
             held: HashMap::new(),
             records: Vec::new(),
         })
@@ -235,9 +236,15 @@ impl Model {
         spoil: impl FnOnce(&mut RootRecord),
     ) -> Result<Bytes, Reject> {
         let (log, frontier) = match &self.last {
-            None => first_log(&self.genesis_signed)?,
+            None => first_log(&self.policies[0])?,
             Some(head) => head.next_log(self.id())?,
         };
+        let policies = match &self.last {
+            None => self.policies[..1].to_vec(),
+            Some(head) => head.policies.clone(),
+        };
+        let (number, newest) = self.newest_policy();
+        let policy_hash = newest.hash();
         self.version += 1;
         let mut record = RootRecord {
             version: self.version,
@@ -245,22 +252,70 @@ impl Model {
             duration,
             root,
             totals: Totals::default(),
-            policy_number: 0,
-            policy_hash: self.genesis_signed.hash(),
+            policy_number: number,
+            policy_hash,
             log,
             mirrors: Vec::new(),
         };
         spoil(&mut record);
         let head = Head {
-            policies: vec![self.genesis_signed.clone()],
+            policies,
             record: record.statement(self.id()).sign(&[&self.key]),
             timestamp: None,
             checkpoint: None,
             frontier,
+            later_log: None,
         };
         let bytes = head.encode()?;
         self.leaves.truncate(head.frontier.size() as usize);
         self.leaves.push(head.record.statement().bytes().clone());
+        self.last = Some(head);
+        Ok(bytes.into())
+    }
+
+    fn newest_policy(&self) -> (u64, &Signed) {
+        match &self.last {
+            Some(head) => (
+                head.newest_policy(),
+                &self.policies[head.newest_policy() as usize],
+            ),
+            None => (0, &self.policies[0]),
+        }
+    }
+
+    /// The next policy, with the same key for all roles; `spoil` may change it before it is signed. Returns the head
+    /// of the last version under it.
+    ///
+    /// # Errors
+    /// [`Reject::NotPinned`] before the first version; none for honest arguments.
+    pub fn rotate(&mut self, spoil: impl FnOnce(&mut Successor)) -> Result<Bytes, Reject> {
+        let (number, newest) = self.newest_policy();
+        let previous = newest.hash();
+        let none = Reject::NotPinned("nothing is published");
+        let last = self.last.as_ref().ok_or(none)?;
+        let record: RootRecord = last.record.statement().read(self.id())?;
+        let mut successor = Successor {
+            number: number + 1,
+            previous,
+            not_after: u64::MAX,
+            log_epoch: 0,
+            roles: Roles::single(self.key.public()),
+            last: Some(Last {
+                version: record.version,
+                record_hash: last.record.hash(),
+                log: last.next_log(self.id())?.0,
+            }),
+            lower: false,
+            revoked: None,
+            refused: Vec::new(),
+        };
+        spoil(&mut successor);
+        let signed = successor.statement(self.id()).sign(&[&self.key]);
+        let head = last.rotated(signed.clone())?;
+        let bytes = head.encode()?;
+        self.leaves.push(signed.statement().bytes().clone());
+        self.policies.truncate(number as usize + 1);
+        self.policies.push(signed);
         self.last = Some(head);
         Ok(bytes.into())
     }
@@ -275,7 +330,7 @@ impl Model {
         let record: RootRecord = last.record.statement().read(self.id())?;
         let successor = Successor {
             number: 1,
-            previous: self.genesis_signed.hash(),
+            previous: self.policies[0].hash(),
             not_after: u64::MAX,
             log_epoch: 0,
             roles: Roles::single(self.key.public()),

@@ -12,7 +12,7 @@ use trust::history::{LogPoint, leaf_hash};
 use trust::statement::Signed;
 use trust::tiles::{Edge, MAX_TILE_BYTES, TileName};
 
-use crate::disk::{Disk, damaged, io_error, read_whole, write_aside};
+use crate::disk::{Disk, damaged, io_error, read_file, write_aside};
 use crate::error::StoreError;
 use crate::names;
 
@@ -184,16 +184,6 @@ pub(crate) fn tile(
     tile: TileName,
 ) -> Result<Option<Bytes>, StoreError> {
     read_file(disk, &names::log_tile(epoch, tile), MAX_TILE_BYTES)
-}
-
-fn read_file(disk: &dyn Disk, name: &str, max_bytes: usize) -> Result<Option<Bytes>, StoreError> {
-    match read_whole(disk, name, max_bytes) {
-        Ok(bytes) => Ok(Some(bytes.into())),
-        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Ok(None)
-        }
-        Err(e) => Err(e),
-    }
 }
 
 /// The last tiles of the log at `size`. If a full tile has replaced a partial one, the beginning of the full

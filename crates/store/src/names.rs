@@ -20,6 +20,8 @@ pub const INDEX_DIR: &str = "index";
 pub const SEGMENT_DIR: &str = "segments";
 /// Directory of log leaves and tiles.
 pub const LOG_DIR: &str = "log";
+/// Directory of policies.
+pub const POLICY_DIR: &str = "policies";
 /// Suffix of files that are being written. After a crash such a file is a leftover.
 pub const TEMPORARY: &str = ".tmp";
 /// Suffix of index runs.
@@ -78,6 +80,11 @@ impl FileId {
     pub fn index_temporary(&self) -> String {
         format!("{INDEX_DIR}/{self}{TEMPORARY}")
     }
+}
+
+/// The file of a policy.
+pub fn policy(number: u64) -> String {
+    format!("{POLICY_DIR}/{number}")
 }
 
 /// The file of a log leaf.

@@ -30,6 +30,8 @@ pub enum ObjectName {
     Segment(ObjectId),
     /// An index run.
     Index(ObjectId),
+    /// The policy with this number: a signed statement.
+    Policy(u64),
     /// A leaf of the history log.
     Log {
         /// Log epoch.
@@ -72,6 +74,7 @@ impl fmt::Display for ObjectName {
             ObjectName::Head => f.write_str(names::HEAD_FILE),
             ObjectName::Segment(id) => f.write_str(&FileId(*id).segment()),
             ObjectName::Index(id) => f.write_str(&FileId(*id).index()),
+            ObjectName::Policy(number) => f.write_str(&names::policy(*number)),
             ObjectName::Log { epoch, index } => f.write_str(&names::log_leaf(*epoch, *index)),
             ObjectName::Tile { epoch, tile } => f.write_str(&names::log_tile(*epoch, *tile)),
         }
@@ -94,6 +97,8 @@ impl FromStr for ObjectName {
             Some(ObjectName::Segment(id))
         } else if let Some(id) = inner(names::INDEX_DIR, names::INDEX_ENDING) {
             Some(ObjectName::Index(id))
+        } else if let Some(number) = text.strip_prefix("policies/") {
+            number.parse().ok().map(ObjectName::Policy)
         } else {
             text.strip_prefix("log/").and_then(|rest| {
                 let (epoch, of) = rest.split_once('/')?;
@@ -126,6 +131,8 @@ mod tests {
             "head".to_owned(),
             format!("segments/{id}.seg"),
             format!("index/{id}.idx"),
+            "policies/0".to_owned(),
+            format!("policies/{}", u64::MAX),
             "log/0/0".to_owned(),
             format!("log/{}/{}", u64::MAX, u64::MAX),
             "log/0/tiles/0.0".to_owned(),
@@ -142,6 +149,15 @@ mod tests {
             "../head",
             "segments/../head",
             "segments/",
+            "policies",
+            "policies/",
+            "policies/01",
+            "policies/+1",
+            "policies/1/",
+            "policies/-1",
+            "policies/18446744073709551616",
+            "policies/../head",
+            "policies/0.tmp",
             "log/1",
             "log/01/1",
             "log/+1/1",

@@ -9,8 +9,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
+use trust::floor::Floor;
+use trust::head::Head;
 use trust::inode::Inode;
 use trust::reach::{Found, Wanted};
+use trust::signatures::Signatures;
 use trust::tiles::TileName;
 use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, Reject, array, map};
 
@@ -22,6 +25,7 @@ use crate::index::run::Lookup;
 use crate::names;
 use crate::notes::{self, Note};
 use crate::object::ObjectName;
+use crate::policies;
 use crate::read::{self, Answer, Reading, RegionSink};
 use crate::view::{OpenSegments, View, read_head};
 use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError, format};
@@ -284,6 +288,23 @@ impl Repository {
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub fn log_leaf(&self, epoch: u64, index: u64) -> Result<Option<Bytes>, StoreError> {
         history_log::leaf(self.disk(), epoch, index)
+    }
+
+    /// Reads a policy, if it exists. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn policy(&self, number: u64) -> Result<Option<Bytes>, StoreError> {
+        policies::read(self.disk(), number)
+    }
+
+    /// The floor of a reader that was shown the genesis and the policies between it and the others of `head`, in
+    /// their order. With it `head` can be judged. Blocks; reads one policy after the other.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] for a policy that is missing or is not the next one; [`StoreError::Io`].
+    pub fn floor(&self, head: &Head, signatures: &mut Signatures) -> Result<Floor, StoreError> {
+        policies::floor(self.disk(), head, signatures)
     }
 
     /// Reads a tile of the history log, if it exists. Blocks.

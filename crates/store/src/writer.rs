@@ -31,6 +31,7 @@ use crate::index::pending::Pending;
 use crate::index::run::Run;
 use crate::names::{self, FileId};
 use crate::notes::{self, Note};
+use crate::policies;
 use crate::repository::Repository;
 use crate::segment::{SegmentWriter, Written};
 use crate::view::View;
@@ -57,6 +58,8 @@ pub struct Writer {
     syncing: VecDeque<Syncing>,
     unnamed: Vec<FileId>,
     log: LogAppend,
+    /// Whether policies were written since the last commit.
+    has_policies: bool,
     bytes: u64,
     segment_bytes: u64,
     prepared: Option<Prepared>,
@@ -117,6 +120,7 @@ impl Writer {
             syncing: VecDeque::new(),
             unnamed: Vec::new(),
             log: LogAppend::default(),
+            has_policies: false,
             bytes: 0,
             segment_bytes: 0,
             prepared: None,
@@ -324,6 +328,9 @@ impl Writer {
             None => self.prepare_blocks()?,
         };
         self.log.write(&*self.disk)?;
+        if std::mem::take(&mut self.has_policies) {
+            self.sync_dir(names::POLICY_DIR)?;
+        }
         let head = Head {
             runs,
             retired,
@@ -428,6 +435,26 @@ impl Writer {
     /// [`StoreError::Damaged`] when it is longer than [`crate::repository::MAX_LEAF_BYTES`].
     pub fn put_log_leaf(&mut self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StoreError> {
         self.log.put_leaf(&*self.disk, epoch, index, leaf)
+    }
+
+    /// Writes a policy, unless the same one is there. It is durable after the next commit.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when it is longer than a signed statement can be; [`StoreError::Io`].
+    pub fn put_policy(&mut self, number: u64, policy: &[u8]) -> Result<(), StoreError> {
+        self.has_policies |= policies::write(&*self.disk, number, policy)?;
+        Ok(())
+    }
+
+    /// [`Writer::put_policy`] for all policies of a head.
+    ///
+    /// # Errors
+    /// As [`Writer::put_policy`].
+    pub fn put_policies(&mut self, head: &trust::head::Head) -> Result<(), StoreError> {
+        for (number, policy) in head.numbered() {
+            self.put_policy(number, &policy.to_bytes())?;
+        }
+        Ok(())
     }
 
     /// Makes the added leaves durable now, before the commit that needs them. A replica copies thousands, and

@@ -99,6 +99,15 @@ pub enum Reject {
     /// A proof about the volume's log does not hold.
     #[error("history: {0}")]
     BadHistory(&'static str),
+    /// The statement's policies do not connect with those that the reader knows, and no replica has shown the
+    /// policies between.
+    #[error("no replica has shown the policies from {from} to {}", until.saturating_sub(1))]
+    PoliciesMissing {
+        /// Number of the first that is missing.
+        from: u64,
+        /// Number after the last that is missing.
+        until: u64,
+    },
     /// No replica has shown yet that the record's log contains the log that this reader knows.
     #[error("no replica has shown that the newer log contains the log that this reader knows")]
     Unproved,
@@ -167,6 +176,7 @@ impl Reject {
             Reject::NotPinned(_)
             | Reject::Refused(_)
             | Reject::Unproved
+            | Reject::PoliciesMissing { .. }
             | Reject::UnknownFrame(_) => Class::Unavailable,
             Reject::Unsupported { .. } => Class::Unsupported,
             Reject::WrongBlock

@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn prove(model: &Model, head: &Head, path: &[u8]) -> Vec<u8> {
-        let mut prover = Prover::new(head, model.id(), path).unwrap();
+        let mut prover = Prover::new(head, &[], model.id(), path).unwrap();
         while let Some(wanted) = prover.wants() {
             let handle = wanted.handle();
             let record = model.records.iter().find(|r| r.handle == handle);

@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 
 use state::{StateError, VolumeState};
 use trust::Reject;
-use trust::chain::Chain;
+use trust::chain::{Chain, Link};
 use trust::earlier::Leaf;
 use trust::floor::Floor;
 use trust::head::{Head, MAX_HEAD_BYTES};
@@ -194,14 +194,15 @@ fn unsettled(floor: &Floor) -> Vec<Fork> {
     };
     let mut forks = Vec::new();
     if let Some(fork) = floor.forks().policies() {
-        let known = |hash: [u8; 32]| floor.policies().iter().position(|p| p.hash() == hash);
-        let tip = fork.hashes.into_iter().find_map(known);
+        let newest = floor.policy();
+        let is_known = |hash: [u8; 32]| newest.is_some_and(|(_, newest)| newest == hash);
+        let number = newest.map_or(0, |(number, _)| number);
         // Both follow the newest policy that is known, unless one of them is that policy.
-        let number = tip.unwrap_or(floor.policies().len());
+        let after = !fork.hashes.into_iter().any(is_known);
         forks.push(Fork {
             sort: Sort::Policies,
-            number: number as u64,
-            sides: fork.hashes.map(|hash| side(hash, known(hash).is_some())),
+            number: number.saturating_add(u64::from(after)),
+            sides: fork.hashes.map(|hash| side(hash, is_known(hash))),
         });
     }
     if let Some(fork) = floor.forks().records() {
@@ -227,7 +228,9 @@ struct Witness<'a> {
 impl Witness<'_> {
     /// Notes what these policies and this record show, if they are signed as they must be.
     fn look_at(&mut self, policies: &[Signed], record: Option<&Signed>, piece: Option<&Piece>) {
-        let chain = Chain::verify(self.floor.volume(), policies, &mut self.signatures);
+        let known = self.floor.chain(&mut self.signatures).ok().flatten();
+        let volume = self.floor.volume();
+        let chain = Chain::shown(volume, policies, known.as_ref(), &mut self.signatures);
         let Ok(chain) = chain else {
             return;
         };
@@ -253,18 +256,22 @@ impl Witness<'_> {
 
 /// The policies that are known before this one, and it.
 fn after_known(floor: &Floor, policy: Signed) -> Vec<Signed> {
-    let number = policy.statement().read::<Policy>(floor.volume());
-    let number = number.map_or(0, |policy| policy.number() as usize);
-    let known = floor.policies().iter().take(number).cloned();
-    known.chain([policy]).collect()
+    let number = |signed: &Signed| {
+        let link = Link::read(floor.volume(), signed);
+        link.map_or(0, |link| link.policy.number())
+    };
+    let known = floor.policies().iter();
+    let known = known
+        .filter(|known| number(known) < number(&policy))
+        .cloned();
+    known.chain([policy.clone()]).collect()
 }
 
 /// The policy with this hash, and the owners who signed it.
 fn policy_of(chain: &Chain, hash: &[u8; 32]) -> Option<Shown> {
-    let numbered = (0u64..).zip(chain.signed());
-    let (number, signed) = numbered.into_iter().find(|(_, it)| it.hash() == *hash)?;
-    let (policy, _) = chain.get(number)?;
-    let before = number.checked_sub(1).and_then(|number| chain.get(number));
+    let Link { policy, signed, .. } = chain.find(hash)?;
+    let before = policy.number().checked_sub(1);
+    let before = before.and_then(|number| chain.get(number));
     let owners = |policy: &Policy| policy.roles().owners.keys().to_vec();
     let mut signers = owners(policy);
     for owner in before.map_or_else(Vec::new, |(policy, _)| owners(policy)) {
@@ -281,7 +288,9 @@ fn policy_of(chain: &Chain, hash: &[u8; 32]) -> Option<Shown> {
 
 /// The record, and the publishers who signed it.
 fn record_of(chain: &Chain, signed: &Signed, signatures: &mut Signatures) -> Option<Shown> {
-    match Leaf::read(signed, chain, signatures).ok()? {
+    let volume = chain.volume();
+    let policy = chain.link(Leaf::policy_number(signed, volume).ok()?)?;
+    match Leaf::read(signed, volume, policy, signatures).ok()? {
         Leaf::Record {
             record, signers, ..
         } => Some(Shown {

@@ -87,10 +87,9 @@ impl VerifiedHead {
         self.head.as_ref().map(|(_, bytes)| bytes)
     }
 
-    fn policies(&self) -> usize {
-        self.head
-            .as_ref()
-            .map_or(0, |(head, _)| head.policies.len())
+    fn policies(&self) -> u64 {
+        let head = self.head.as_ref();
+        head.map_or(0, |(head, _)| head.newest_policy())
     }
 }
 
@@ -176,7 +175,12 @@ impl HeadRound<'_> {
                 }
             }
         }
-        let judgement = self.judge(fetched, decoded, deadline).await?;
+        let mirrors = fetched.iter().map(|told| told.mirror);
+        let heads: Vec<_> = mirrors.zip(&decoded).collect();
+        let pinned = matches!(self.freshness, Freshness::Pinned { .. });
+        let known = self.learn_policies(&heads, !pinned, deadline).await?;
+        let known = pinned.then_some(known);
+        let judgement = self.judge(fetched, decoded, known, deadline).await?;
         let mut verified = self.sort_out(judgement, &mut errors);
         verified.sort_by_key(|j| {
             let version = Reverse(j.offer.record.version);
@@ -195,11 +199,13 @@ impl HeadRound<'_> {
         Ok((verified, errors.collect()))
     }
 
-    /// Judges heads under the lock of the floor; stores their policies, the newest start, and evidence.
+    /// Judges heads under the lock of the floor; stores their policies, the newest start, and evidence. A pinned
+    /// reader judges by the floor `pinned` instead and stores nothing.
     async fn judge(
         &self,
         fetched: Vec<FetchedHead>,
         heads: Vec<Head>,
+        pinned: Option<Floor>,
         deadline: Instant,
     ) -> Result<Judgement, VolumeError> {
         if heads.is_empty() {
@@ -213,7 +219,10 @@ impl HeadRound<'_> {
         let terms = self.terms();
         let signatures = self.signatures.clone();
         self.update(deadline, move |locked| {
-            let before = locked.load()?;
+            let before = match pinned {
+                Some(floor) => floor,
+                None => locked.load()?,
+            };
             let mut signatures = lock(&signatures);
             let verdict = before.judge_all(&heads, &terms, &mut signatures);
             let judged = || fetched.iter().zip(&verdict.offers);
@@ -266,6 +275,8 @@ impl HeadRound<'_> {
                 // A replica that lags still has old blocks. If all heads have expired, none lags.
                 (Some(mirror), Class::Rollback) => self.mirrors.set_behind(mirror, true),
                 (Some(mirror), Class::Expired) => self.mirrors.set_behind(mirror, !nobody),
+                // The policies between may be at another replica, or come in the next round.
+                _ if matches!(why, Reject::PoliciesMissing { .. }) => {}
                 // The signers made both statements. An honest replica shows one of them, or what a remembered
                 // fork keeps from being adopted.
                 (_, Class::Fork) => {}
@@ -318,7 +329,7 @@ impl HeadRound<'_> {
         }
     }
 
-    fn blame(&self, mirror: Option<usize>, why: &Reject) {
+    pub(crate) fn blame(&self, mirror: Option<usize>, why: &Reject) {
         let words = format!("head: {why}");
         match mirror {
             Some(mirror) if why.class() == Class::Unsupported => {

@@ -14,6 +14,7 @@ use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
 use store::{Objects, Replica};
 use trust::Reject;
+use trust::chain::Link;
 use trust::earlier::Leaf;
 use trust::floor::Floor;
 use trust::head::Head;
@@ -30,6 +31,10 @@ use crate::heads::{HeadRound, VerifiedHead};
 use crate::search::Search;
 use crate::snapshot::Snapshot;
 use crate::volume::Volume;
+
+mod policies;
+
+use policies::Policies;
 
 /// Leaves that are asked for at once.
 const LEAVES_AT_ONCE: usize = 64;
@@ -80,6 +85,7 @@ pub struct History {
     offer: Offer,
     now: u64,
     signatures: Mutex<Signatures>,
+    policies: Mutex<Policies>,
 }
 
 impl std::fmt::Debug for History {
@@ -98,11 +104,10 @@ impl History {
     fn begin(
         mirror: usize,
         replica: Arc<dyn Replica>,
-        head: &[u8],
+        head: Head,
         floor: Floor,
         now: u64,
     ) -> Result<History, Reject> {
-        let head = Head::decode(head)?;
         let claimed: RootRecord = head.record.statement().read(floor.volume())?;
         let terms = Terms {
             freshness: Freshness::Pinned {
@@ -121,6 +126,7 @@ impl History {
             offer,
             now,
             signatures: Mutex::new(signatures),
+            policies: Mutex::default(),
         })
     }
 
@@ -170,7 +176,7 @@ impl History {
     }
 
     /// The logs of the volume that the head names, newest first, each with its final frontier.
-    fn logs(&self) -> Vec<(LogPoint, Option<Frontier>)> {
+    async fn logs(&self) -> Result<Vec<(LogPoint, Option<Frontier>)>, VolumeError> {
         let mut logs = Vec::new();
         let after = self.head.next_log(self.volume());
         let current = self.offer.record.log.epoch;
@@ -178,17 +184,26 @@ impl History {
             Ok((point, frontier)) if point.epoch == current => logs.push((point, Some(frontier))),
             _ => logs.push((self.offer.log_after, None)),
         }
-        for number in (1..=self.offer.record.policy_number).rev() {
-            let Some((policy, _)) = self.offer.chain.get(number) else {
-                continue;
+        let mut numbers = (0..=self.offer.record.policy_number).rev();
+        let mut later: Option<Arc<Link>> = None;
+        // Before the policies of the first log there is no other.
+        while later
+            .as_ref()
+            .map_or(current, |later| later.policy.log_epoch())
+            > 0
+            && let Some(number) = numbers.next()
+        {
+            let Some(link) = self.link(number).await? else {
+                break;
             };
-            let before = self.offer.chain.get(number.saturating_sub(1));
-            let begins = before.is_some_and(|(before, _)| before.log_epoch() < policy.log_epoch());
-            if let (true, Some(last)) = (begins, policy.last()) {
+            if let Some(later) = later.replace(link.clone())
+                && link.policy.log_epoch() < later.policy.log_epoch()
+                && let Some(last) = later.policy.last()
+            {
                 logs.push((last.log, None));
             }
         }
-        logs
+        Ok(logs)
     }
 
     /// Entries of the log, newest first, at most `max`, each with how far it is proved.
@@ -197,7 +212,7 @@ impl History {
     /// [`VolumeError`] when the replica does not answer in time.
     pub async fn list(&self, max: usize, deadline: Instant) -> Result<Vec<Entry>, VolumeError> {
         let mut out: Vec<Entry> = Vec::new();
-        for (log, frontier) in self.logs() {
+        for (log, frontier) in self.logs().await? {
             let parts: Vec<(u64, u64, [u8; 32])> = match &frontier {
                 Some(frontier) => frontier.subtrees().collect(),
                 None => vec![(0, log.size, log.root)],
@@ -238,7 +253,7 @@ impl History {
             let kept = match answer {
                 Ok(Some(signed)) => {
                     whole &= replay.push(signed.statement().bytes()).is_ok();
-                    match Leaf::read(&signed, &self.offer.chain, &mut self.signatures()) {
+                    match self.read(&signed).await? {
                         Ok(leaf) => Kept::Leaf(leaf),
                         Err(why) => Kept::Refused(why),
                     }
@@ -276,7 +291,7 @@ impl History {
         if version == self.offer.record.version {
             return Ok(Some(self.head.record.clone()));
         }
-        for (log, _) in self.logs() {
+        for (log, _) in self.logs().await? {
             let (mut low, mut high) = (0, log.size);
             while low < high {
                 let middle = low + (high - low) / 2;
@@ -304,8 +319,7 @@ impl History {
                 Ok(None) | Err(VolumeError::Read(ReadError::Integrity { .. })) => continue,
                 Err(error) => return Err(error),
             };
-            let leaf = Leaf::read(&signed, &self.offer.chain, &mut self.signatures());
-            if let Ok(Leaf::Record { record, .. }) = leaf {
+            if let Ok(Leaf::Record { record, .. }) = self.read(&signed).await? {
                 return Ok(Some((at, record.version, signed)));
             }
         }
@@ -317,7 +331,7 @@ impl History {
     /// # Errors
     /// [`VolumeError`] when the place does not answer.
     pub async fn previous(&self) -> Result<Option<u64>, VolumeError> {
-        for (i, (log, _)) in self.logs().into_iter().enumerate() {
+        for (i, (log, _)) in self.logs().await?.into_iter().enumerate() {
             // The log point in the newest record does not include that record.
             let end = if i == 0 {
                 self.offer.record.log.size
@@ -334,17 +348,25 @@ impl History {
     }
 
     /// Judges a record that [`History::find`] gave.
-    fn judge(&self, signed: &Signed, freshness: Freshness) -> Result<Offer, Reject> {
+    async fn judge(&self, signed: &Signed, freshness: Freshness) -> Result<Offer, VolumeError> {
         if signed.hash() == self.offer.record_hash {
             return Ok(self.offer.clone());
         }
+        let refused = |why| VolumeError::Statement {
+            place: self.place().to_owned(),
+            why,
+        };
+        let number = Leaf::policy_number(signed, self.volume()).map_err(refused)?;
+        let unknown = || refused(Reject::NotSigned("root record, under an unknown policy"));
+        let policy = self.link(number).await?.ok_or_else(unknown)?;
         let terms = Terms {
             freshness,
             ..Terms::strict(self.now)
         };
         let mut signatures = self.signatures();
         self.floor
-            .judge_earlier(&self.head, signed, &terms, &mut signatures)
+            .judge_earlier(&self.head, signed, &policy, &terms, &mut signatures)
+            .map_err(refused)
     }
 }
 
@@ -360,20 +382,34 @@ impl HeadRound<'_> {
         if fetched.heads.is_empty() {
             return Ok((histories, errors));
         }
+        let mut heads = Vec::new();
+        for told in fetched.heads {
+            match Head::decode(&told.bytes) {
+                Ok(head) => heads.push((told, head)),
+                Err(why) => {
+                    let place = told.place;
+                    errors.push(VolumeError::Statement { place, why });
+                }
+            }
+        }
         // The floor is only read: reading history does not move it.
-        let floor = self.floor(deadline).await?;
+        let shown: Vec<_> = heads
+            .iter()
+            .map(|(told, head)| (told.mirror, head))
+            .collect();
+        let floor = self.learn_policies(&shown, false, deadline).await?;
         let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
-        for head in fetched.heads {
-            let Some((mirror, replica)) = head
+        for (told, head) in heads {
+            let Some((mirror, replica)) = told
                 .mirror
                 .and_then(|mirror| Some((mirror, replicas.get(mirror)?.clone())))
             else {
                 continue;
             };
-            match History::begin(mirror, replica, &head.bytes, floor.clone(), self.now) {
+            match History::begin(mirror, replica, head, floor.clone(), self.now) {
                 Ok(history) => histories.push(history),
                 Err(why) => {
-                    let place = head.place;
+                    let place = told.place;
                     errors.push(VolumeError::Statement { place, why });
                 }
             }
@@ -403,7 +439,7 @@ impl Search<'_> {
             let found = find.unwrap_or_else(|_| Err(history.too_slow()));
             let why = match found {
                 Ok(Some(signed)) if signed.hash() == record_hash => {
-                    match history.judge(&signed, freshness) {
+                    match history.judge(&signed, freshness).await {
                         Ok(offer) => {
                             judged.push(VerifiedHead {
                                 mirror: Some(history.mirror),
@@ -413,7 +449,10 @@ impl Search<'_> {
                             });
                             continue;
                         }
-                        Err(why) => why,
+                        Err(error) => {
+                            errors.push(error);
+                            continue;
+                        }
                     }
                 }
                 Ok(Some(_)) => Reject::NotPinned("another record of that version"),
@@ -483,10 +522,8 @@ impl Volume {
                 }
             };
             let judged = history.judge(&signed, Freshness::Strict);
-            let offer = judged.map_err(|why| VolumeError::Statement {
-                place: history.place().to_owned(),
-                why,
-            })?;
+            let judged = tokio::time::timeout_at(until.into(), judged).await;
+            let offer = judged.unwrap_or_else(|_| Err(history.too_slow()))?;
             let prefetcher = current.prefetcher().clone();
             let how = Fetch::Until(deadline);
             let snapshot = Snapshot::open(prefetcher, &offer, how).await?;

@@ -24,8 +24,8 @@ use crate::error::VolumeError;
 pub struct Kept {
     /// The hash of its record.
     pub record_hash: [u8; 32],
-    /// How many policies the volume has, as far as it shows.
-    pub policies: usize,
+    /// Number of the newest policy that it shows.
+    pub policies: u64,
     /// Until when it may be believed, unix seconds; 0 if it may not.
     pub valid_until: u64,
 }
@@ -35,7 +35,7 @@ impl Kept {
     pub fn new(head: &Head, valid_until: u64) -> Kept {
         Kept {
             record_hash: head.record.hash(),
-            policies: head.policies.len(),
+            policies: head.newest_policy(),
             valid_until,
         }
     }
@@ -59,10 +59,11 @@ pub fn with_policies(
     bytes: Bytes,
     known: &[Signed],
 ) -> Result<(Head, Bytes), Reject> {
-    if head.policies.len() >= known.len() {
-        return Ok((head, bytes));
-    }
+    let newest = head.newest_policy();
     head.policies = known.to_vec();
+    if newest >= head.newest_policy() {
+        return Head::decode(&bytes).map(|head| (head, bytes));
+    }
     let bytes = head.encode()?.into();
     Ok((head, bytes))
 }

@@ -29,6 +29,7 @@
 //! | [`options`] | how a volume is opened and read |
 //! | `snapshot` | one version: [`Snapshot`] |
 //! | [`heads`] | one round of heads: fetch, verify, adopt |
+//! | `policies` | fetches the policies that heads rely on and do not carry |
 //! | [`kept`] | the head that is kept of the version in use, and evidence |
 //! | `consistency` | the proof that the log of a new head contains the log of the floor |
 //! | `search` | the newest version whose root can be fetched |
@@ -48,6 +49,7 @@ pub mod history;
 pub mod kept;
 mod offline;
 pub mod options;
+mod policies;
 mod search;
 mod snapshot;
 pub mod verify;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use trust::array::{ArrayRoot, Child, Extent};
+use trust::chain::MAX_POLICIES;
 use trust::inode::{Content, FileContent, Inode, Xattrs};
 use trust::root::Totals;
 use trust::{ArrayNode, Data, Handle, MapNode, Reject};
@@ -96,6 +97,19 @@ impl Report {
     }
 }
 
+/// Verifies the policies that each replica keeps beside its head, as a newcomer would.
+async fn policies(volume: &Volume, report: &mut Report) {
+    let Ok(histories) = volume.histories().await else {
+        return;
+    };
+    for history in histories {
+        let verified = history.verify_policies(volume.deadline()).await;
+        if let Err(VolumeError::Read(why)) = verified {
+            report.damaged(Bytes::new(), why);
+        }
+    }
+}
+
 /// Proves everything below `path` (which is `top`) in `snapshot`. For the whole volume (no path), also
 /// proves that the totals are the signed ones.
 ///
@@ -126,6 +140,9 @@ pub async fn verify(
     while walk.settle_one().await {}
     let mut report = walk.report;
     report.totals.bytes = report.totals.bytes.saturating_add(walk.linked_bytes);
+    if path.is_empty() && snapshot.policy() >= MAX_POLICIES as u64 {
+        policies(volume, &mut report).await;
+    }
     // Damaged parts are not walked, so with damage the totals differ anyway.
     let whole = path.is_empty() && report.damage_count == 0;
     if whole && report.totals != snapshot.record().totals {

@@ -54,7 +54,7 @@ pub const MAX_PATH_BYTES: usize = 4096;
 /// Largest body of a request of this type, bytes; `None` for a type that is not a request.
 pub const fn max_body_bytes(kind: u8) -> Option<usize> {
     match kind {
-        kind::GET_HEAD => Some(32 + 4 + MAX_PATH_BYTES),
+        kind::GET_HEAD => Some(32 + 4 + 32 + MAX_PATH_BYTES),
         kind::GET_DATA => Some(32 + 4 + 32 * MAX_HANDLES),
         kind::GET_RANGE => Some(32 + 8 + 4 + MAX_NAME_BYTES),
         _ => None,
@@ -70,6 +70,9 @@ pub enum Request {
         volume: VolumeId,
         /// The server may add records that the head leads to, up to this many bytes.
         around_bytes: usize,
+        /// Name of the head that the reader has ([`head_name`]). If it is still the newest, the server says only
+        /// that.
+        known: Option<[u8; 32]>,
         /// The path that the reader opens next, so that the server can send the records on it.
         /// Empty without a hint.
         toward: Vec<u8>,
@@ -112,11 +115,13 @@ impl Request {
             Request::Head {
                 volume,
                 around_bytes,
+                known,
                 toward,
             } => {
-                Header::new(kind::GET_HEAD, id, 32 + 4 + toward.len()).put(out);
+                Header::new(kind::GET_HEAD, id, 32 + 4 + 32 + toward.len()).put(out);
                 out.put_slice(volume.as_bytes());
                 out.put_u32_le((*around_bytes).min(MAX_AROUND_BYTES) as u32);
+                out.put_slice(&known.unwrap_or_default());
                 out.put_slice(toward);
             }
             Request::Data {
@@ -150,6 +155,7 @@ impl Request {
             kind::GET_HEAD => {
                 let volume = VolumeId::from_bytes(d.array()?);
                 let around_bytes = decode_around(&mut d)?;
+                let known: [u8; 32] = d.array()?;
                 if d.remaining() > MAX_PATH_BYTES {
                     return Err(d.bad("path too long"));
                 }
@@ -158,6 +164,7 @@ impl Request {
                 Request::Head {
                     volume,
                     around_bytes,
+                    known: (known != [0; 32]).then_some(known),
                     toward: toward.to_vec(),
                 }
             }
@@ -185,6 +192,11 @@ impl Request {
         d.finish()?;
         Ok(request)
     }
+}
+
+/// The name of a head in a *get head* request: BLAKE3 of its bytes.
+pub fn head_name(head: &[u8]) -> [u8; 32] {
+    *blake3::hash(head).as_bytes()
 }
 
 /// Appends a *get data* message without building a [`Request`] first.
@@ -262,6 +274,7 @@ mod tests {
                 |(volume, around_bytes, toward)| Request::Head {
                     volume,
                     around_bytes,
+                    known: None,
                     toward,
                 }
             ),
@@ -337,7 +350,7 @@ mod tests {
     #[test]
     fn path_hint_is_names_separated_by_slashes() {
         let head = |path: &[u8]| {
-            let body = [&[0; 36], path].concat();
+            let body = [&[0; 68], path].concat();
             Request::decode(kind::GET_HEAD, &body)
         };
         let long = [b'x'; 255];

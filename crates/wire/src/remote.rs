@@ -11,7 +11,6 @@ mod link;
 mod pushed;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,8 @@ use trust::{Frame, Handle, Record, Reject};
 
 use crate::frame::MAX_ANSWER_BYTES;
 use crate::mirror::{
-    MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, check_path, put_get_data,
+    MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, check_path, head_name,
+    put_get_data,
 };
 use crate::object::ObjectName;
 use crate::refusal::{ErrorCode, Refusal};
@@ -89,8 +89,8 @@ pub struct RemoteStore {
     units: usize,
     state: Mutex<State>,
     pushed: PushedRecords,
-    /// A head has come, so the caller knows the tree.
-    has_head: AtomicBool,
+    /// The head that came last: the caller knows its tree.
+    head: Mutex<Option<Bytes>>,
     /// The current attempt to connect; it goes on when the caller that began it is gone.
     dial: tokio::sync::Mutex<Option<JoinHandle<Result<Link, String>>>>,
 }
@@ -116,7 +116,7 @@ impl RemoteStore {
             units,
             state: Mutex::new(State::default()),
             pushed: PushedRecords::default(),
-            has_head: AtomicBool::new(false),
+            head: Mutex::default(),
             dial: tokio::sync::Mutex::new(None),
         }
     }
@@ -143,7 +143,7 @@ impl RemoteStore {
         let units = len_bytes.div_ceil(MAX_RECORD_BYTES).max(1);
         match self.call(units, ask, |id, out| request.put(id, out)).await {
             Ok(Answer::Bytes(bytes)) => Ok(Some(bytes)),
-            Ok(Answer::Records(_) | Answer::Head(..)) => Ok(None),
+            Ok(Answer::Records(_) | Answer::Head(..) | Answer::Unchanged) => Ok(None),
             Err(Failure::Refused(Refusal {
                 code: NO_OBJECT, ..
             })) => Ok(None),
@@ -165,7 +165,7 @@ impl RemoteStore {
         let put = |id, out: &mut BytesMut| put_get_data(out, id, &self.volume, around_bytes, want);
         match self.call(units, ask, put).await {
             Ok(Answer::Records(records)) => Ok(records),
-            Ok(Answer::Bytes(_) | Answer::Head(..)) => Ok(Vec::new()),
+            Ok(Answer::Bytes(_) | Answer::Head(..) | Answer::Unchanged) => Ok(Vec::new()),
             Err(failure) => Err(self.error(failure)),
         }
     }
@@ -380,10 +380,9 @@ impl RemoteStore {
 
 impl Replica for RemoteStore {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
-        let around_bytes = if self.has_head.load(Ordering::Relaxed) {
-            0
-        } else {
-            self.options.head_around_bytes.min(MAX_PUSHED_BYTES)
+        let around_bytes = match self.known_head() {
+            Some(_) => 0,
+            None => self.options.head_around_bytes.min(MAX_PUSHED_BYTES),
         };
         self.head_and(around_bytes, Vec::new())
     }
@@ -403,26 +402,40 @@ impl Replica for RemoteStore {
 }
 
 impl RemoteStore {
-    /// Asks for the head and for up to `around_bytes` of records that it leads to.
+    fn known_head(&self) -> Option<Bytes> {
+        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        head.clone()
+    }
+
+    /// Asks for the head, if it is another one than the one that came last, and for up to `around_bytes` of records that it leads to.
     fn head_and(
         &self,
         around_bytes: usize,
         toward: Vec<u8>,
     ) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async move {
+            // A caller that names a path wants the records on the way, whatever head it has.
+            let known = self.known_head().filter(|_| toward.is_empty());
             let request = Request::Head {
                 volume: self.volume,
                 around_bytes,
+                known: known.as_deref().map(head_name),
                 toward,
             };
             let units = (MAX_ANSWER_BYTES + around_bytes).div_ceil(MAX_RECORD_BYTES);
-            let ask = Ask::Head { around_bytes };
+            let knows = known.is_some();
+            let ask = Ask::Head {
+                around_bytes,
+                knows,
+            };
             match self.call(units, ask, |id, out| request.put(id, out)).await {
                 Ok(Answer::Head(head, records)) => {
-                    self.has_head.store(true, Ordering::Relaxed);
+                    let mut last = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+                    *last = Some(head.clone());
                     self.pushed.replace(records);
                     Ok(head)
                 }
+                Ok(Answer::Unchanged) => Ok(known.unwrap_or_default()),
                 Ok(Answer::Bytes(_) | Answer::Records(_)) => Ok(Bytes::new()),
                 Err(failure) => Err(self.error(failure)),
             }

@@ -24,6 +24,7 @@ mod offline;
 mod packages;
 mod refused;
 mod replicas;
+mod rotation;
 mod second_implementation;
 mod services;
 mod signals;

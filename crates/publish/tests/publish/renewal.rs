@@ -80,6 +80,7 @@ fn volume_from(repo: &Path, versions: u64, start: u64) -> VolumeId {
             timestamp: None,
             checkpoint: None,
             frontier: frontier.clone(),
+            later_log: None,
         };
         writer.commit(&head.encode().unwrap()).unwrap();
         (log, frontier) = head.next_log(genesis.volume_id()).unwrap();

@@ -97,12 +97,11 @@ pub(crate) async fn verify(
     Ok((offered, errors))
 }
 
-/// The head with all policies under which it was judged, so that the replica's readers get all of them.
+/// The head, which carries the newest policies by which it was judged.
 fn complete(verified: VerifiedHead) -> Result<(Head, Bytes, Offer), Reject> {
     let offer = verified.offer;
-    let Some((head, bytes)) = verified.head else {
-        return Err(Reject::NotPinned("a record without its head"));
-    };
-    let (head, bytes) = kept::with_policies(head, bytes, offer.chain.signed())?;
+    let head = verified.head;
+    let (head, bytes) = head.ok_or(Reject::NotPinned("a record without its head"))?;
+    let (head, bytes) = kept::with_policies(head, bytes, &offer.chain.signed())?;
     Ok((head, bytes, offer))
 }

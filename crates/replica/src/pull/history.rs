@@ -16,6 +16,7 @@ use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
 use store::{Objects, Repository, StoreError, Writer};
 use trust::Reject;
+use trust::chain::Link;
 use trust::earlier::{self, Leaf};
 use trust::history::{Frontier, LogPoint};
 use trust::judge::Offer;
@@ -201,7 +202,8 @@ impl Fetch<'_> {
             let signed = Signed::from_bytes(&leaf)?;
             reused |= !fetched;
             if fetched {
-                let read = Leaf::read(&signed, &offer.chain, &mut signatures)?;
+                let policy = self.policy(&signed, offer)?;
+                let read = Leaf::read(&signed, offer.chain.volume(), &policy, &mut signatures)?;
                 if let Leaf::Record { record, .. } = read {
                     if record.log != frontier.point(self.epoch) {
                         return Err(Failed::Another { reused });
@@ -210,7 +212,7 @@ impl Fetch<'_> {
                         window.write(self.epoch, writer, written)?;
                     }
                 }
-                let leaf = earlier::reduced(&signed, &offer.chain)?;
+                let leaf = earlier::reduced(&signed, &policy);
                 window.hold(index, leaf.to_bytes().into());
             }
             frontier.push(signed.statement().bytes())?;
@@ -219,6 +221,18 @@ impl Fetch<'_> {
             return Err(Failed::Another { reused });
         }
         Ok(window.write(self.epoch, writer, written)?)
+    }
+
+    /// The policy by which a leaf is read: of the chain, or of the repository, which has the older ones already.
+    fn policy(&self, leaf: &Signed, offer: &Offer) -> Result<Link, Reject> {
+        let volume = offer.chain.volume();
+        let number = Leaf::policy_number(leaf, volume)?;
+        if let Some(link) = offer.chain.link(number) {
+            return Ok(link.clone());
+        }
+        let policy = self.repository.policy(number).ok().flatten();
+        let policy = policy.ok_or_else(|| missing("a policy of a leaf is missing"))?;
+        Link::read(volume, &Signed::from_bytes(&policy)?)
     }
 
     /// A leaf, and whether it was fetched.

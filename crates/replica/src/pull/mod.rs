@@ -17,6 +17,7 @@
 mod heads;
 mod history;
 mod limit;
+mod policies;
 mod prefetch;
 mod sources;
 mod walk;
@@ -376,6 +377,8 @@ impl Pull<'_> {
         if same && !self.options.paranoid {
             return self.renew(offered).await;
         }
+        // Before the log, whose leaves are read by them.
+        self.carry_policies(offered).await?;
         let sources = Arc::new(Sources::new(
             offered.offer.chain.hasher(),
             self.replicas,
@@ -466,6 +469,7 @@ impl Pull<'_> {
     /// The replica has the version already; its statement may be valid for longer now.
     async fn renew(&mut self, offered: &Offered) -> Result<Pulled, PullError> {
         if self.replaces(offered) {
+            self.carry_policies(offered).await?;
             self.commit(offered).await?;
         }
         Ok(Pulled {
@@ -473,6 +477,14 @@ impl Pull<'_> {
             log_whole: true,
             ..self.told(offered)
         })
+    }
+
+    /// Copies the policies on which the head of `offered` relies.
+    async fn carry_policies(&mut self, offered: &Offered) -> Result<(), PullError> {
+        // Half of the deadline for one source that stalls leaves time to ask others.
+        let patience = self.options.deadline / 2;
+        let here = self.here.as_ref().filter(|_| !self.options.paranoid);
+        policies::carry(self.replicas, &mut self.writer, here, offered, patience).await
     }
 
     /// Whether `offered` replaces the repository's head.

@@ -173,3 +173,156 @@ async fn a_shorter_timestamp_does_not_replace_a_longer_one() {
     assert_eq!(follower.repository().statements(), longest);
     assert_eq!(pulled.valid_until, began + 3000);
 }
+
+/// The publisher after this many rotations, and a version under the newest policy.
+fn rotated_often(seed: u64, count: usize) -> Publisher {
+    let mut publisher = Publisher::new(seed);
+    for _ in 0..count {
+        publisher.head = publisher.model.rotate(|_| {}).unwrap();
+    }
+    publisher.edit();
+    publisher.publish();
+    publisher
+}
+
+/// A replica that has time to verify hundreds of policies in a debug build.
+fn patient() -> Follower {
+    let mut follower = Follower::new();
+    follower.options.deadline = std::time::Duration::from_secs(20);
+    follower
+}
+
+fn policies_of(repository: &store::Repository) -> Vec<Option<Bytes>> {
+    let newest = Head::decode(&repository.statements())
+        .unwrap()
+        .newest_policy();
+    (0..=newest)
+        .map(|number| repository.policy(number).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_of_a_volume_with_300_policies_has_all_of_them_and_serves_newcomers() {
+    let mut publisher = rotated_often(83, 300);
+    let follower = patient();
+    let pulled = follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert_eq!((pulled.version, pulled.log_whole), (2, true));
+    let all = policies_of(&publisher.repository);
+    assert_eq!(all.len(), 301);
+    assert!(all.iter().all(Option::is_some));
+    assert_eq!(policies_of(&follower.repository()), all);
+    // It goes on, and a newcomer follows it.
+    for _ in 0..20 {
+        publisher.head = publisher.model.rotate(|_| {}).unwrap();
+    }
+    publisher.edit();
+    publisher.publish();
+    follower
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    assert_eq!(policies_of(&follower.repository()).len(), 321);
+    let newcomer = patient();
+    let source: [Arc<dyn Replica>; 1] = [Arc::new(follower.repository())];
+    assert_eq!(newcomer.pull(&publisher, &source).await.unwrap().version, 3);
+    assert_eq!(
+        policies_of(&newcomer.repository()),
+        policies_of(&publisher.repository)
+    );
+    // Pruning keeps them.
+    let options = replica::prune::PruneOptions::default();
+    replica::prune::prune(newcomer.disk.clone(), &options).unwrap();
+    assert_eq!(
+        policies_of(&newcomer.repository()),
+        policies_of(&publisher.repository)
+    );
+    assert_eq!(newcomer.proved(&publisher, "").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_does_not_move_its_head_without_the_policies_below_it() {
+    use sim::liar::PolicyLie;
+    let publisher = rotated_often(84, 30);
+    // Its reader knows all policies from elsewhere, so that only copying fails.
+    let knowing = patient();
+    knowing
+        .pull(&publisher, &[publisher.source()])
+        .await
+        .unwrap();
+    let follower = knowing.reborn(sim::disk::CrashDisk::new());
+    let other = publisher.repository.policy(9).unwrap().unwrap();
+    let lying = |lie| -> Arc<dyn Replica> {
+        Arc::new(Liar::new(publisher.repository.clone(), Lie::Policies(lie)))
+    };
+    let lies = || {
+        [
+            PolicyLie::Missing(4),
+            PolicyLie::Other(4, other.clone()),
+            PolicyLie::Other(4, Bytes::from_static(b"no policy")),
+            PolicyLie::Swapped,
+        ]
+        .map(lying)
+    };
+    for liar in lies() {
+        let refused = follower.pull(&publisher, &[liar]).await;
+        assert!(refused.is_err());
+        assert!(follower.repository().statements().is_empty());
+    }
+    // An honest source beside them suffices.
+    let sources = [lies().to_vec(), vec![publisher.source()]].concat();
+    follower.pull(&publisher, &sources).await.unwrap();
+    let all = policies_of(&publisher.repository);
+    assert_eq!(policies_of(&follower.repository()), all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_is_read_under_policies_that_no_head_carries() {
+    use sim::liar::PolicyLie;
+    use volume::history::{Kept, Standing};
+    let mut publisher = rotated_often(85, 10);
+    for _ in 0..20 {
+        publisher.head = publisher.model.rotate(|_| {}).unwrap();
+    }
+    publisher.publish();
+    let liar = Liar::new(publisher.repository.clone(), Lie::None);
+    let liar = Arc::new(liar);
+    let state = tempfile::tempdir().unwrap();
+    let options = volume::VolumeOptions {
+        state_directory: state.path().to_owned(),
+        ..volume::VolumeOptions::default()
+    };
+    let replicas: Vec<Arc<dyn Replica>> = vec![liar.clone()];
+    let volume = volume::Volume::open(publisher.model.id(), replicas, options);
+    let volume = volume.await.unwrap();
+    liar.tell(Lie::Policies(PolicyLie::Missing(u64::MAX)));
+    let histories = volume.histories().await.unwrap();
+    let [history] = &histories[..] else {
+        panic!("one replica");
+    };
+    // Version 2 is under policy 10, version 1 under the genesis; the head shows policies 24 to 30.
+    for (version, number) in [(2, 10), (1, 0)] {
+        let signed = history.find(version).await.unwrap().unwrap();
+        let record: RootRecord = signed.statement().read(publisher.model.id()).unwrap();
+        assert_eq!((record.version, record.policy_number), (version, number));
+    }
+    let entries = history.list(100, volume.deadline()).await.unwrap();
+    assert_eq!(entries.len(), 1 + 30 + 3);
+    for entry in &entries {
+        assert!(matches!(entry.kept, Kept::Leaf(_)), "{entry:?}");
+        assert_eq!(entry.standing, Standing::Proved);
+    }
+    // A policy in the place of another is not believed, and a missing one is an outage.
+    let other = publisher.repository.policy(9).unwrap().unwrap();
+    for (lie, class) in [
+        (PolicyLie::Missing(15), trust::error::Class::Unavailable),
+        (PolicyLie::Other(15, other), trust::error::Class::Integrity),
+    ] {
+        liar.tell(Lie::Policies(lie));
+        let histories = volume.histories().await.unwrap();
+        let found = histories[0].find(2).await.unwrap_err();
+        assert_eq!(found.class(), Some(class), "{found}");
+    }
+}

@@ -206,6 +206,7 @@ async fn versions_of_a_stolen_key_displace_no_others() {
             policies: vec![first.policies[0].clone(), policy.clone()],
             record: record.statement(volume).sign(&[&key()]),
             frontier: frontier.clone(),
+            later_log: None,
             ..first.clone()
         };
         frontier.push(head.record.statement().bytes()).unwrap();

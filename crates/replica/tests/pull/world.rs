@@ -35,6 +35,8 @@ pub struct Publisher {
     pub versions: u64,
     random: Random,
     written: usize,
+    /// Policies in the repository.
+    policies: usize,
 }
 
 impl Publisher {
@@ -51,6 +53,7 @@ impl Publisher {
             versions: 0,
             random: Random::new(seed),
             written: 0,
+            policies: 0,
         };
         for _ in 0..40 {
             publisher.edit();
@@ -104,8 +107,13 @@ impl Publisher {
         self.written = self.model.records.len();
         let head = Head::decode(&self.head).unwrap();
         let record: RootRecord = head.record.statement().read(self.model.id()).unwrap();
-        let genesis = head.policies[0].to_bytes();
-        writer.put_log_leaf(0, 0, &genesis).unwrap();
+        for number in self.policies..self.model.policies.len() {
+            let policy = self.model.policies[number].to_bytes();
+            let index = number as u64 + self.versions;
+            writer.put_policy(number as u64, &policy).unwrap();
+            writer.put_log_leaf(0, index, &policy).unwrap();
+        }
+        self.policies = self.model.policies.len();
         let leaf = head.record.to_bytes();
         let log = record.log;
         writer.put_log_leaf(log.epoch, log.size, &leaf).unwrap();

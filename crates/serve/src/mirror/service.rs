@@ -8,7 +8,7 @@ use store::Patience;
 use tokio::task::JoinSet;
 use trust::{Handle, Reject};
 use wire::frame::PROTOCOL;
-use wire::mirror::{self, NO_VOLUME, Request, kind};
+use wire::mirror::{self, NO_VOLUME, Request, head_name, kind};
 use wire::refusal::ErrorCode;
 
 use crate::mirror::disk_read::{self, DiskRead};
@@ -52,9 +52,20 @@ impl Service for MirrorService {
         match request {
             Request::Head {
                 around_bytes,
+                known,
                 toward,
                 ..
-            } => self.head(session, responder, volume, around_bytes, toward),
+            } => {
+                self.0.counters.head_requests.add(1);
+                let head = volume.reader.head();
+                if head.is_empty() {
+                    self.no_volume(responder);
+                } else if known.is_some_and(|known| known == head_name(&head)) {
+                    unchanged(responder);
+                } else {
+                    self.head(session, responder, volume, head, (around_bytes, toward));
+                }
+            }
             Request::Range {
                 object,
                 offset,
@@ -83,15 +94,10 @@ impl MirrorService {
         session: &mut Session,
         mut responder: Responder<'_>,
         volume: &Volume,
-        around_bytes: usize,
-        toward: Vec<u8>,
+        head: Bytes,
+        (around_bytes, toward): (usize, Vec<u8>),
     ) {
         let mirror = &self.0;
-        mirror.counters.head_requests.add(1);
-        let head = volume.reader.head();
-        if head.is_empty() {
-            return self.no_volume(responder);
-        }
         let bundle = (around_bytes > 0).then(|| volume.bundle(&head)).flatten();
         let Some(bundle) = bundle else {
             return responder.message(kind::HEAD, head);
@@ -194,6 +200,10 @@ impl MirrorService {
         let answer = disk_read::answer(mirror, account, reader, read, responder.later());
         session.0.spawn(answer);
     }
+}
+
+fn unchanged(mut responder: Responder<'_>) {
+    responder.message(kind::DONE, Bytes::new());
 }
 
 fn send_head(responder: &mut Responder<'_>, records: Bytes, head: Bytes) {

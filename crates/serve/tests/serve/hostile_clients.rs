@@ -63,7 +63,7 @@ async fn malformed_requests_are_refused_and_the_connection_closed() {
         bytes
     };
     let toward = |path: &[u8]| {
-        let body = [&[7; 32][..], &[0, 16, 0, 0], path].concat();
+        let body = [&[7; 32][..], &[0, 16, 0, 0], &[0; 32], path].concat();
         frame(5 + body.len() as u32, kind::GET_HEAD, 1, &body)
     };
     let bad = [
@@ -130,6 +130,7 @@ async fn slow_clients_are_cut_off() {
     Request::Head {
         volume: VOLUME,
         around_bytes: 0,
+        known: None,
         toward: Vec::new(),
     }
     .put(1, &mut half);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use serve::net::Limits;
 use sim::time::eventually;
+use store::Replica;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::frame::{HELLO, HELLO_BYTES, Header, take};
@@ -27,6 +28,7 @@ fn get_head(id: u32) -> BytesMut {
     let request = Request::Head {
         volume: VOLUME,
         around_bytes: 0,
+        known: None,
         toward: Vec::new(),
     };
     request.put(id, &mut out);
@@ -167,5 +169,45 @@ async fn later_protocol_is_refused_as_such_and_compatible_flags_are_ignored() {
     client.send(&get_head(3)).await;
     client.skip_hello().await;
     assert_eq!(client.answer().await.unwrap().0.kind, kind::HEAD);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_that_the_client_has_is_not_sent_again() {
+    let reader = Arc::new(TestReader::new(&[]));
+    let server = Running::start(reader.clone(), Limits::default());
+    let mut client = Client::new(&server, &HELLO).await;
+    client.skip_hello().await;
+    let ask = |id, known: &[u8]| {
+        let mut out = BytesMut::new();
+        let request = Request::Head {
+            volume: VOLUME,
+            around_bytes: 8192,
+            known: Some(wire::mirror::head_name(known)),
+            toward: b"a".to_vec(),
+        };
+        request.put(id, &mut out);
+        out
+    };
+    client.send(&ask(1, b"head 1")).await;
+    let (header, body) = client.answer().await.unwrap();
+    assert_eq!((header.kind, header.id, body.len()), (kind::DONE, 1, 0));
+    client.send(&ask(2, b"head 0")).await;
+    let (header, body) = client.answer().await.unwrap();
+    assert_eq!((header.kind, &body[..]), (kind::HEAD, &b"head 1"[..]));
+    // The remote store gives the head that it has, and sees a new one.
+    let store = server.store();
+    for _ in 0..3 {
+        assert_eq!(&Replica::head(&store).await.unwrap()[..], b"head 1");
+    }
+    reader.publish(b"head 2");
+    let until = std::time::Instant::now() + Duration::from_secs(5);
+    while &Replica::head(&store).await.unwrap()[..] != b"head 2" {
+        assert!(
+            std::time::Instant::now() < until,
+            "the new head is not served"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     server.stop().await;
 }

@@ -104,6 +104,7 @@ fn a_shortage_of_descriptors_passes() {
     Request::Head {
         volume: VOLUME,
         around_bytes: 0,
+        known: None,
         toward: Vec::new(),
     }
     .put(1, &mut question);

@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use bytes::Bytes;
+
 use super::Disk;
 use crate::error::StoreError;
 
@@ -63,4 +65,19 @@ pub(crate) fn write_aside(
     write().map_err(|e| io_error(disk, temporary, e))?;
     disk.rename(temporary, name)
         .map_err(|e| io_error(disk, name, e))
+}
+
+/// Reads a file of at most `max_bytes`, if it is there.
+pub(crate) fn read_file(
+    disk: &dyn Disk,
+    name: &str,
+    max_bytes: usize,
+) -> Result<Option<Bytes>, StoreError> {
+    match read_whole(disk, name, max_bytes) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
 }

@@ -32,6 +32,9 @@ pub(crate) fn clear_leftovers(disk: &dyn Disk, view: &View) -> Result<usize, Sto
     };
     let temporary = |name: &String| name.ends_with(names::TEMPORARY);
     doomed.extend(list("")?.into_iter().filter(temporary));
+    for name in list(names::POLICY_DIR)?.into_iter().filter(temporary) {
+        doomed.push(format!("{}/{name}", names::POLICY_DIR));
+    }
     for epoch in list(names::LOG_DIR)? {
         doomed.extend(history_log::leftovers(&epoch, list)?);
     }

@@ -12,10 +12,10 @@ use crate::published::floor::Floor;
 use crate::published::head::Head;
 use crate::published::judge::{Freshness, Offer, Terms, check_pin, check_pinned_record};
 use crate::published::root::RootRecord;
-use crate::published::standing::signed_record;
-use crate::statement::chain::{Chain, check_revoked};
+use crate::published::standing::{record_under, signed_record};
+use crate::statement::chain::{Link, check_revoked};
 use crate::statement::signatures::Signatures;
-use crate::statement::{Purpose, Signed};
+use crate::statement::{Purpose, Signed, VolumeId};
 
 /// The statement in a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,36 +39,43 @@ pub enum Leaf {
 }
 
 impl Leaf {
-    /// Reads a leaf of a volume whose policies are known.
+    /// Number of the policy by which a leaf is read: a policy itself, or the one that a record names.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`], [`Reject::WrongVolume`].
+    pub fn policy_number(signed: &Signed, volume: VolumeId) -> Result<u64, Reject> {
+        if signed.statement().purpose() == Purpose::Policy {
+            return Ok(Link::read(volume, signed)?.policy.number());
+        }
+        let record: RootRecord = signed.statement().read(volume)?;
+        Ok(record.policy_number)
+    }
+
+    /// Reads a leaf of `volume`. `policy` is that of the chain with the number that [`Leaf::policy_number`] gives.
     ///
     /// # Errors
     /// [`Reject::NotSigned`] for a record that its policy's publishers did not sign and for a policy
     /// that is not in the chain; [`Reject::Malformed`], [`Reject::WrongVolume`].
     pub fn read(
         signed: &Signed,
-        chain: &Chain,
+        volume: VolumeId,
+        policy: &Link,
         signatures: &mut Signatures,
     ) -> Result<Leaf, Reject> {
+        let hash = signed.hash();
         if signed.statement().purpose() == Purpose::Policy {
-            let hash = signed.hash();
-            let known = chain
-                .signed()
-                .iter()
-                .position(|policy| policy.hash() == hash);
-            let number = known.ok_or(Reject::NotSigned("a policy outside of the chain"))?;
-            return Ok(Leaf::Policy {
-                number: number as u64,
-                hash,
-            });
+            if hash != policy.hash {
+                return Err(Reject::NotSigned("a policy outside of the chain"));
+            }
+            let number = policy.policy.number();
+            return Ok(Leaf::Policy { number, hash });
         }
-        let record = signed_record(signed, chain, signatures)?;
-        let role = chain
-            .get(record.policy_number)
-            .map(|(policy, _)| policy.roles());
-        let keys = role.map_or(&[][..], |roles| roles.publishers.keys());
+        let record = signed.statement().read(volume)?;
+        let record = record_under(signed, record, policy, signatures)?;
+        let keys = policy.policy.roles().publishers.keys();
         Ok(Leaf::Record {
             record: Box::new(record),
-            record_hash: signed.hash(),
+            record_hash: hash,
             signers: keys
                 .iter()
                 .filter(|key| signed.by(key).is_some())
@@ -79,23 +86,19 @@ impl Leaf {
 }
 
 /// A leaf that [`Leaf::read`] accepted, with the signatures of its own policy's roles and no others: what strangers
-/// add does not travel on.
-pub fn reduced(signed: &Signed, chain: &Chain) -> Result<Signed, Reject> {
-    if signed.statement().purpose() == Purpose::Policy {
-        let hash = signed.hash();
-        let known = chain.signed().iter().find(|policy| policy.hash() == hash);
-        let known = known.ok_or(Reject::NotSigned("a policy outside of the chain"))?;
-        return Ok(known.clone());
+/// add does not travel on. `policy` is that by which it was read.
+pub fn reduced(signed: &Signed, policy: &Link) -> Signed {
+    match signed.statement().purpose() {
+        Purpose::Policy => policy.signed.clone(),
+        _ => signed.reduced_to(&[&policy.policy.roles().publishers]),
     }
-    let record: RootRecord = signed.statement().read(chain.volume())?;
-    let policy = chain.get(record.policy_number);
-    let (policy, _) = policy.ok_or(Reject::NotSigned("root record, under an unknown policy"))?;
-    Ok(signed.reduced_to(&[&policy.roles().publishers]))
 }
 
 impl Floor {
     /// Judges an earlier record of the volume, with a head that has replaced it. A valid one is known to be
     /// signed by its publishers. It does not show which version is current, so it does not change the floor.
+    ///
+    /// `policy` is that of the chain which the record names.
     ///
     /// Under [`Freshness::Pinned`] it must be the pinned record.
     ///
@@ -107,6 +110,7 @@ impl Floor {
         &self,
         head: &Head,
         earlier: &Signed,
+        policy: &Link,
         terms: &Terms,
         signatures: &mut Signatures,
     ) -> Result<Offer, Reject> {
@@ -114,7 +118,12 @@ impl Floor {
         check_pin(&chain, terms)?;
         check_revoked(&chain)?;
         let newest = signed_record(&head.record, &chain, signatures)?;
-        let record = signed_record(earlier, &chain, signatures)?;
+        let kept = chain.link(policy.policy.number());
+        if kept.is_some_and(|kept| kept.hash != policy.hash) {
+            return Err(Reject::NotSigned("root record, under another policy"));
+        }
+        let record = earlier.statement().read(self.volume)?;
+        let record = record_under(earlier, record, policy, signatures)?;
         if record.version >= newest.version {
             return Err(Reject::NotSigned("a record not earlier than the head's"));
         }

@@ -10,7 +10,7 @@ use crate::published::forks::TWO_POLICIES;
 use crate::published::head::Head;
 use crate::published::standing::signed_record;
 use crate::statement::Signed;
-use crate::statement::chain::Chain;
+use crate::statement::chain::{Chain, Link};
 use crate::statement::signatures::Signatures;
 use crate::text::{self, Noun};
 
@@ -86,7 +86,8 @@ impl Floor {
             _ => return Vec::new(),
         };
         if class == EvidenceClass::StrayPolicy || *why == Reject::Fork(TWO_POLICIES) {
-            let chain = Chain::verify(self.volume, &head.policies, signatures);
+            let known = self.chain(signatures).ok().flatten();
+            let chain = Chain::shown(self.volume, &head.policies, known.as_ref(), signatures);
             return chain.map_or(Vec::new(), |chain| self.policies_apart(class, &chain));
         }
         let head = self.head_as_evidence(class, head, signatures);
@@ -104,12 +105,14 @@ impl Floor {
         let record = signed_record(&head.record, &chain, signatures).ok()?;
         head.after_record(&record).ok()?;
         let (policy, _) = chain.get(record.policy_number)?;
+        let shown = head.newest_policy();
         let proved = Head {
-            policies: chain.signed().get(..head.policies.len())?.to_vec(),
+            policies: chain.beginning(shown.saturating_add(1))?.signed(),
             record: head.record.reduced_to(&[&policy.roles().publishers]),
             timestamp: None,
             checkpoint: None,
             frontier: head.frontier.clone(),
+            later_log: None,
         };
         let record = text::write(Noun::Record, &proved.record.hash());
         Some(Evidence {
@@ -125,12 +128,22 @@ impl Floor {
             let fork = self.forks.policies();
             fork.is_some_and(|fork| fork.other(&signed.hash()).is_some())
         };
-        let known = |at: usize| self.policies.get(at);
-        let mut pairs = chain.signed().iter().enumerate();
-        let new = pairs.find(|(at, signed)| known(*at).is_none_or(|k| k.hash() != signed.hash()));
-        let (lie, known) = match (new, chain.signed().iter().find(of_fork)) {
+        let number = |signed: &Signed| {
+            let link = Link::read(self.volume, signed);
+            link.ok().map(|link| link.policy.number())
+        };
+        let known = |at: &Signed| {
+            self.policies
+                .iter()
+                .find(|known| number(known) == number(at))
+        };
+        let shown = chain.signed();
+        let new = shown
+            .iter()
+            .find(|it| known(it).is_none_or(|k| k.hash() != it.hash()));
+        let (lie, known) = match (new, shown.iter().find(of_fork)) {
             (_, Some(signed)) => (Some(signed), self.policies.iter().find(of_fork)),
-            (Some((at, signed)), None) => (Some(signed), known(at)),
+            (Some(signed), None) => (Some(signed), known(signed)),
             (None, None) => (None, None),
         };
         let found = lie.into_iter().chain(known);

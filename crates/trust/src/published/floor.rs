@@ -10,17 +10,20 @@ use crate::handle::{Handle, InodeBlock};
 use crate::history::LogPoint;
 use crate::history::prefix::Prefix;
 use crate::published::forks::{self, Agreed, Forks, PolicyFork, TWO_POLICIES, TWO_RECORDS};
-use crate::published::head::{Head, MAX_HEAD_BYTES};
+use crate::published::head::Head;
 use crate::published::offer::Offer;
 use crate::published::standing::{check_counts, signed_record};
 use crate::published::terms::Terms;
-use crate::statement::chain::{Chain, MAX_POLICIES, check_revoked};
+use crate::statement::chain::{Chain, Link, MAX_POLICIES, check_revoked};
 use crate::statement::policy::Policy;
 use crate::statement::signatures::Signatures;
-use crate::statement::{Signed, VolumeId};
+use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
 
-/// Largest encoded floor, bytes. Its policies came in a head.
-pub const MAX_FLOOR_BYTES: usize = MAX_HEAD_BYTES + 1024;
+/// Largest encoded floor, bytes.
+pub const MAX_FLOOR_BYTES: usize = MAX_POLICIES * MAX_SIGNED_BYTES + 1024;
+/// Policies after the newest known one that are looked at together. A chain keeps them beside the genesis and that
+/// newest one.
+const STEP: u64 = MAX_POLICIES as u64 - 2;
 
 const FORMAT: u16 = 0;
 const WHAT: &str = "floor";
@@ -70,15 +73,53 @@ impl Floor {
         self.adopted.as_ref()
     }
 
-    /// The policies that are known, genesis first.
+    /// The policies that it keeps: the genesis, and the newest ones that are known.
     pub fn policies(&self) -> &[Signed] {
         &self.policies
     }
 
     /// Number and hash of the newest policy known.
     pub fn policy(&self) -> Option<(u64, [u8; 32])> {
-        let newest = self.policies.last()?;
-        Some((self.policies.len().saturating_sub(1) as u64, newest.hash()))
+        let newest = Link::read(self.volume, self.policies.last()?).ok()?;
+        Some((newest.policy.number(), newest.hash))
+    }
+
+    /// The floor of somebody who takes the policies of a head as known: because they were judged before, or because
+    /// their roles are looked at instead.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a head without a policy.
+    pub fn trusting(head: &Head) -> Result<Floor, Reject> {
+        Ok(Floor {
+            policies: head.policies.clone(),
+            ..Floor::new(head.volume()?)
+        })
+    }
+
+    /// The floor after one more policy: the genesis, or the one after the newest known one. For a reader that is
+    /// shown one chain and no other, from its beginning.
+    ///
+    /// # Errors
+    /// Those of [`Chain::extend`].
+    pub fn after(&self, policy: &Signed, signatures: &mut Signatures) -> Result<Floor, Reject> {
+        let chain = match self.chain(signatures)? {
+            None => Chain::begin(self.volume, policy, signatures)?,
+            Some(mut chain) => {
+                chain.extend(policy, signatures)?;
+                chain
+            }
+        };
+        Ok(self.with_chain(&chain, None, u64::MAX))
+    }
+
+    /// Number of the first policy that the reader must see before it can judge `head`; `None` if the head shows
+    /// all that it needs.
+    pub fn lacks(&self, head: &Head) -> Option<u64> {
+        let begins = head.begins();
+        let known = self
+            .policy()
+            .map_or(1, |(number, _)| number.saturating_add(1));
+        (begins > known).then_some(known)
     }
 
     /// The newest start of a record or issue of a timestamp that was verified, unix seconds, at most ten minutes
@@ -166,7 +207,7 @@ impl Floor {
     /// clock, unix seconds. New policies raise the floor to their `last`; one with `lower` also lowers it (rule 4).
     ///
     /// # Errors
-    /// Those of [`Chain::verify`], and for policies that the user refused.
+    /// Those of [`Chain::shown`], and for policies that the user refused.
     pub fn learn(
         &self,
         head: &Head,
@@ -174,9 +215,60 @@ impl Floor {
         signatures: &mut Signatures,
     ) -> Result<Floor, Reject> {
         let known = self.chain(signatures)?;
-        let offered = self.offered(head, signatures)?;
+        self.offered(&head.policies, known.as_ref(), signatures)?;
+        let (floor, _) = self.learn_parts(&[&head.policies], wall, signatures);
+        Ok(floor)
+    }
+
+    /// The floor after learning parts of the chain of policies, one part from each of several replicas. A part is
+    /// the genesis and consecutive policies, of any number. It says nothing here unless they begin at the newest
+    /// known one, at the one after it, or before. The order of the parts decides nothing.
+    ///
+    /// At most five policies after a fork decide it. So a part that goes on is at least eight policies long. Returns
+    /// beside the floor what is wrong with each part.
+    pub fn learn_parts(
+        &self,
+        parts: &[&[Signed]],
+        wall: u64,
+        signatures: &mut Signatures,
+    ) -> (Floor, Vec<Option<Reject>>) {
         let latest_start = Terms::strict(wall).latest_start();
-        Ok(self.with_chains(known.as_ref(), &[offered], latest_start))
+        let mut wrong: Vec<Option<Reject>> = parts.iter().map(|_| None).collect();
+        let mut floor = self.clone();
+        loop {
+            let Ok(known) = floor.chain(signatures) else {
+                return (floor, wrong);
+            };
+            let mut offered = Vec::new();
+            for (part, wrong) in parts.iter().zip(&mut wrong) {
+                if wrong.is_none() && !part.is_empty() {
+                    let step = floor.step(part);
+                    match floor.offered(&step, known.as_ref(), signatures) {
+                        Ok(chain) => offered.push(chain),
+                        Err(why) => *wrong = Some(why),
+                    }
+                }
+            }
+            let next = floor.with_chains(known.as_ref(), &offered, latest_start);
+            if next.policies == floor.policies {
+                return (next, wrong);
+            }
+            floor = next;
+        }
+    }
+
+    /// The genesis, and the policies of a part from the newest known one on that are looked at together.
+    fn step(&self, part: &[Signed]) -> Vec<Signed> {
+        let newest = self.policy().map_or(0, |(number, _)| number);
+        let seen = newest..=newest.saturating_add(STEP);
+        let is_elsewhere = |signed: &Signed| {
+            let link = Link::read(self.volume, signed);
+            // What cannot be read is refused later.
+            link.is_ok_and(|link| !seen.contains(&link.policy.number()))
+        };
+        let (genesis, later) = part.split_at(part.len().min(1));
+        let later = later.iter().filter(|signed| !is_elsewhere(signed));
+        genesis.iter().chain(later).cloned().collect()
     }
 
     /// The floor after seeing `offer` without adopting it. Its policies and its start are known from now on.
@@ -188,8 +280,7 @@ impl Floor {
         if !offer.moves_floor {
             return Ok(self.clone());
         }
-        let (chain, fork) = self.merged(offer)?;
-        let mut floor = self.with_chain(&chain, fork, offer.latest_start);
+        let mut floor = self.merged(offer)?;
         floor.newest_start = floor.newest_start.max(offer.newest_start);
         Ok(floor)
     }
@@ -201,7 +292,7 @@ impl Floor {
     /// let count (rule 3), or whose policy was given up when the user settled a fork.
     pub fn still_allows(&self, signed: &Signed, signatures: &mut Signatures) -> Result<(), Reject> {
         self.check_refused(&signed.hash())?;
-        let chain = Chain::verify(self.volume, &self.policies, signatures)?;
+        let chain = Chain::kept(self.volume, &self.policies, signatures)?;
         check_revoked(&chain)?;
         let record = signed_record(signed, &chain, signatures)?;
         check_counts(&chain, chain.newest(), &record, signed, signatures)
@@ -248,34 +339,38 @@ impl Floor {
     }
 
     /// The chain that counts: the head's or the known one, whichever is longer (rule 3).
-    pub(crate) fn known_chain(
-        &self,
-        head: &Head,
-        signatures: &mut Signatures,
-    ) -> Result<Chain, Reject> {
-        let offered = self.offered(head, signatures)?;
-        match self.chain(signatures)? {
+    ///
+    /// # Errors
+    /// Those of [`Chain::shown`] and [`Chain::newer_of`], and for policies that the user refused.
+    pub fn known_chain(&self, head: &Head, signatures: &mut Signatures) -> Result<Chain, Reject> {
+        let known = self.chain(signatures)?;
+        let offered = self.offered(&head.policies, known.as_ref(), signatures)?;
+        match known {
             None => Ok(offered),
             Some(known) => known.newer_of(offered),
         }
     }
 
     /// The policies that this floor knows, if it knows any.
-    pub(crate) fn chain(&self, signatures: &mut Signatures) -> Result<Option<Chain>, Reject> {
+    ///
+    /// # Errors
+    /// Those of [`Chain::verify`], for a floor that somebody changed.
+    pub fn chain(&self, signatures: &mut Signatures) -> Result<Option<Chain>, Reject> {
         if self.policies.is_empty() {
             return Ok(None);
         }
-        Chain::verify(self.volume, &self.policies, signatures).map(Some)
+        Chain::kept(self.volume, &self.policies, signatures).map(Some)
     }
 
-    /// The policies of a head, verified by themselves.
-    pub(crate) fn offered(
+    /// The policies of a head or of a part, verified.
+    fn offered(
         &self,
-        head: &Head,
+        policies: &[Signed],
+        known: Option<&Chain>,
         signatures: &mut Signatures,
     ) -> Result<Chain, Reject> {
-        let chain = Chain::verify(self.volume, &head.policies, signatures)?;
-        let mut hashes = head.policies.iter().map(Signed::hash);
+        let chain = Chain::shown(self.volume, policies, known, signatures)?;
+        let mut hashes = policies.iter().map(Signed::hash);
         if hashes.any(|hash| self.forks.is_refused(&hash)) {
             return Err(Reject::Refused("a policy that the user refused"));
         }
@@ -344,28 +439,47 @@ impl Floor {
         Ok(floor)
     }
 
-    /// The offer's chain, unless this floor knows a newer one by now, and the fork that still stands.
-    fn merged(&self, offer: &Offer) -> Result<(Chain, Option<PolicyFork>), Reject> {
-        if offer.chain.volume() != self.volume {
+    /// This floor with the policies of the offer, unless it knows newer ones by now.
+    fn merged(&self, offer: &Offer) -> Result<Floor, Reject> {
+        let chain = &offer.chain;
+        if chain.volume() != self.volume {
             return Err(Reject::WrongVolume);
         }
-        let offered = offer.chain.signed();
-        let agree = self.policies.iter().zip(offered).all(|(a, b)| {
-            // Signatures may differ: more owners may have signed the same policy later.
-            a.hash() == b.hash()
+        // Signatures may differ: more owners may have signed the same policy later.
+        let known = self
+            .policies
+            .iter()
+            .map(|signed| Link::read(self.volume, signed));
+        let mut common = known.flatten().filter_map(|link| {
+            let (_, hash) = chain.get(link.policy.number())?;
+            Some(hash == link.hash)
         });
-        let offered_len = offered.len();
-        if !agree {
+        if !common.all(|same| same) {
             return Err(Reject::Fork(TWO_POLICIES));
         }
-        if self.policies.len() > offered.len() {
+        let Some((newest, _)) = self.policy() else {
+            return self.with_offered(None, chain, offer.latest_start);
+        };
+        if newest > chain.newest().number() {
             return Err(Reject::NotSigned("judged under a policy since superseded"));
         }
-        let known = offer.chain.beginning(self.policies.len());
-        let offered = std::slice::from_ref(&offer.chain);
-        match forks::agreed(known.as_ref(), offered, self.forks.policies()) {
-            Some(Agreed { chain, fork }) if chain.signed().len() == offered_len => {
-                Ok((chain, fork))
+        let known = match chain.beginning(newest.saturating_add(1)) {
+            Some(known) => known,
+            None => Chain::kept(self.volume, &self.policies, &mut Signatures::default())?,
+        };
+        self.with_offered(Some(&known), chain, offer.latest_start)
+    }
+
+    fn with_offered(
+        &self,
+        known: Option<&Chain>,
+        chain: &Chain,
+        latest_start: u64,
+    ) -> Result<Floor, Reject> {
+        let offered = std::slice::from_ref(chain);
+        match forks::agreed(known, offered, self.forks.policies()) {
+            Some(agreed) if agreed.chain.len() == chain.len() => {
+                Ok(self.with_chain(chain, agreed.fork, latest_start))
             }
             _ => Err(Reject::Fork(UNSETTLED)),
         }
@@ -375,18 +489,24 @@ impl Floor {
     fn with_chain(&self, chain: &Chain, tip: Option<PolicyFork>, latest_start: u64) -> Floor {
         Floor {
             adopted: self.adopted_under(chain),
-            forks: self.forks.under(chain, self.policies.len(), tip),
+            forks: self.forks.under(chain, self.known(), tip),
             newest_start: self.newest_start_under(chain, latest_start),
-            policies: chain.signed().to_vec(),
+            policies: chain.signed(),
             ..self.clone()
         }
+    }
+
+    /// Number of policies that the reader knows, kept or not.
+    fn known(&self) -> u64 {
+        self.policy()
+            .map_or(0, |(number, _)| number.saturating_add(1))
     }
 
     /// Rule 4, for the policies that are new to this reader, one after another: the floor is the later of the
     /// adopted version and the policy's `last`. A policy with `lower` sets it to `last` in any case.
     fn adopted_under(&self, chain: &Chain) -> Option<Adopted> {
         let mut adopted = self.adopted.clone();
-        for policy in chain.since(self.policies.len()) {
+        for policy in chain.since(self.known()) {
             let Some(last) = policy.last() else {
                 continue;
             };
@@ -408,7 +528,7 @@ impl Floor {
     /// The newest start under `chain`. Only a new policy with `lower` caps it, to the latest start that the wall
     /// clock allows: a cap by any policy would revive expired statements after the clock was set back.
     pub(crate) fn newest_start_under(&self, chain: &Chain, latest_start: u64) -> u64 {
-        match chain.since(self.policies.len()).any(Policy::lowers) {
+        match chain.since(self.known()).any(Policy::lowers) {
             true => self.newest_start.min(latest_start),
             false => self.newest_start,
         }

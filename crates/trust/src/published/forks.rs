@@ -138,7 +138,7 @@ impl Forks {
     }
 
     /// The forks of a reader that knew `known` policies and now knows `chain`, whose tip may be forked itself.
-    pub(crate) fn under(&self, chain: &Chain, known: usize, tip: Option<PolicyFork>) -> Forks {
+    pub(crate) fn under(&self, chain: &Chain, known: u64, tip: Option<PolicyFork>) -> Forks {
         let settles = |fork: &RecordFork| {
             chain.since(known).any(|policy| {
                 let last = policy.last();
@@ -211,27 +211,38 @@ pub(crate) struct Agreed {
 
 /// How far `known` and `offered` lead. The known chain is never left: a second successor of its newest policy is a
 /// fork until the chain goes on, and one of an older policy is nobody's concern. Where policies that are new to the
-/// reader contradict each other, the chain ends before them, unless exactly one branch has a later policy that
-/// names all others as refused. `None` without any chain.
+/// reader contradict each other, the chain ends before them, unless exactly one branch has a policy among the five
+/// after them that names all others as refused. `None` without any chain.
+///
+/// A contradiction is decided only right after the known chain, where all that counts of each branch is in sight:
+/// one that comes later is left to the next call. So it does not matter in which parts a chain is shown.
 pub(crate) fn agreed(
     known: Option<&Chain>,
     offered: &[Chain],
     remembered: Option<&PolicyFork>,
 ) -> Option<Agreed> {
     let first = known.or(offered.first())?;
-    let tip = known.map_or(0, |known| known.signed().len());
+    let tip = known.map_or(0, Chain::len);
     let continues = |chain: &&Chain| known.is_none_or(|known| chain.begins_with(known));
     let branches: Vec<&Chain> = offered.iter().filter(continues).collect();
     let ours = known.map(Chain::newest_hash);
     // A fork between the known tip and a sibling is no fork of what follows the tip.
     let is_ours = |fork: &&PolicyFork| ours.is_some_and(|ours| fork.other(&ours).is_some());
-    let lead = match branches.is_empty() {
-        true => Lead {
-            chain: first,
-            len: tip,
-            fork: remembered.filter(|fork| !is_ours(fork)).cloned(),
+    let remembered_next = remembered.filter(|fork| !is_ours(fork));
+    let lead = match undisputed(&branches, tip, remembered_next) {
+        Some(lead) => lead,
+        None => match lead(&branches, tip, remembered_next) {
+            // What comes after the decided policy is judged with the policies after it in sight.
+            Some(lead) => Lead {
+                len: lead.len.min(tip.saturating_add(1)),
+                ..lead
+            },
+            None => Lead {
+                chain: first,
+                len: tip,
+                fork: remembered_next.cloned(),
+            },
         },
-        false => lead(&branches, tip, remembered.filter(|fork| !is_ours(fork)))?,
     };
     let mut fork = lead.fork;
     if let (true, Some(known), None) = (lead.len == tip, known, &fork) {
@@ -240,26 +251,57 @@ pub(crate) fn agreed(
         let new = sibling.and_then(|sibling| PolicyFork::of(known.newest_hash(), sibling));
         fork = remembered.filter(is_ours).cloned().or(new);
     }
-    let chain = lead.chain.beginning(lead.len)?;
+    let chain = match known {
+        Some(known) => known.continued(lead.chain, lead.len),
+        None => lead.chain.beginning(lead.len)?,
+    };
     Some(Agreed { chain, fork })
 }
 
 /// How far chains lead that agree on their first policies.
 struct Lead<'a> {
     chain: &'a Chain,
-    len: usize,
+    len: u64,
     fork: Option<PolicyFork>,
 }
 
-/// `chains` agree on their first `depth` policies. `remembered` are two policies after those.
-fn lead<'a>(
+/// The policies from `tip` on that no other policy contradicts; `None` if there is none.
+fn undisputed<'a>(
     chains: &[&'a Chain],
-    depth: usize,
+    tip: u64,
     remembered: Option<&PolicyFork>,
 ) -> Option<Lead<'a>> {
+    let mut chains = chains.to_vec();
+    let mut longest = None;
+    let mut len = tip;
+    while remembered.is_none() {
+        chains.retain(|chain| chain.len() > len);
+        let mut hashes = chains
+            .iter()
+            .filter_map(|chain| chain.link(len))
+            .map(|link| link.hash);
+        let Some(hash) = hashes.next() else {
+            break;
+        };
+        if !hashes.all(|other| other == hash) {
+            break;
+        }
+        longest = chains.first().copied();
+        len = len.saturating_add(1);
+    }
+    let chain = longest?;
+    Some(Lead {
+        chain,
+        len,
+        fork: None,
+    })
+}
+
+/// `chains` agree on their first `depth` policies. `remembered` are two policies after those.
+fn lead<'a>(chains: &[&'a Chain], depth: u64, remembered: Option<&PolicyFork>) -> Option<Lead<'a>> {
     let mut branches: BTreeMap<[u8; 32], Vec<&Chain>> = BTreeMap::new();
     for chain in chains {
-        if let Some((_, hash)) = chain.get(depth as u64) {
+        if let Some((_, hash)) = chain.get(depth) {
             branches.entry(hash).or_default().push(chain);
         }
     }

@@ -11,7 +11,7 @@ use crate::error::Reject;
 use crate::history::{Frontier, LogPoint};
 use crate::published::checkpoint::MAX_CHECKPOINT_BYTES;
 use crate::published::root::RootRecord;
-use crate::statement::chain::MAX_POLICIES;
+use crate::statement::chain::{Link, MAX_POLICIES};
 use crate::statement::policy::Policy;
 use crate::statement::{Signed, VolumeId};
 
@@ -23,7 +23,8 @@ const FORMAT: u16 = 0;
 /// A head. Only its form was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The policy chain, genesis first.
+    /// The genesis policy and the newest ones, at most [`MAX_POLICIES`] together. Those between are files of the
+    /// repository.
     pub policies: Vec<Signed>,
     /// The root record.
     pub record: Signed,
@@ -33,6 +34,9 @@ pub struct Head {
     pub checkpoint: Option<Bytes>,
     /// The log just before the record. It lets a publisher append without reading the log.
     pub frontier: Frontier,
+    /// The log just before the first policy that the head shows after the genesis, if policies between the record's
+    /// and that one are not shown. It lets a publisher append without them.
+    pub later_log: Option<Frontier>,
 }
 
 impl Head {
@@ -56,6 +60,10 @@ impl Head {
         }
         e.bytes(self.checkpoint.as_deref().unwrap_or_default());
         self.frontier.encode(&mut e);
+        e.u8(u8::from(self.later_log.is_some()));
+        if let Some(later_log) = &self.later_log {
+            later_log.encode(&mut e);
+        }
         let bytes = e.finish();
         if bytes.len() > MAX_HEAD_BYTES {
             return Err(bad("too long"));
@@ -94,6 +102,10 @@ impl Head {
         let checkpoint = d.bytes(MAX_CHECKPOINT_BYTES)?;
         let checkpoint = (!checkpoint.is_empty()).then(|| Bytes::copy_from_slice(checkpoint));
         let frontier = Frontier::decode(&mut d)?;
+        let later_log = match d.flag()? {
+            true => Some(Frontier::decode(&mut d)?),
+            false => None,
+        };
         d.finish()?;
         Ok(Head {
             policies,
@@ -101,7 +113,69 @@ impl Head {
             timestamp,
             checkpoint,
             frontier,
+            later_log,
         })
+    }
+
+    /// The links after the genesis that can be read. Nothing is verified.
+    fn later(&self) -> impl Iterator<Item = Link> {
+        let volume = self.volume().ok();
+        let read = move |signed: &Signed| Link::read(volume?, signed).ok();
+        self.policies.iter().skip(1).filter_map(read)
+    }
+
+    /// Its policies with the numbers that they claim.
+    pub fn numbered(&self) -> impl Iterator<Item = (u64, Signed)> {
+        let later = self.later().map(|link| (link.policy.number(), link.signed));
+        self.policies
+            .first()
+            .map(|genesis| (0, genesis.clone()))
+            .into_iter()
+            .chain(later)
+    }
+
+    /// Number of the first policy that it claims to show after the genesis; 1 if it shows none.
+    pub fn begins(&self) -> u64 {
+        self.later().next().map_or(1, |link| link.policy.number())
+    }
+
+    /// Number of the newest policy that it claims to show.
+    pub fn newest_policy(&self) -> u64 {
+        self.later().last().map_or(0, |link| link.policy.number())
+    }
+
+    /// The head after a rotation: `policy` is the newest one, and the oldest ones make room for it. Nothing is
+    /// verified.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a head or a policy that cannot be read.
+    pub fn rotated(&self, policy: Signed) -> Result<Head, Reject> {
+        let volume = self.volume()?;
+        let record: RootRecord = self.record.statement().read(volume)?;
+        let mut head = self.clone();
+        head.policies.push(policy);
+        while head.policies.len() > MAX_POLICIES
+            || head.encode().is_err() && head.policies.len() > 2
+        {
+            let leaving = head.policies.remove(1);
+            let policy = Link::read(volume, &leaving)?.policy;
+            if policy.number() <= record.policy_number {
+                continue;
+            }
+            let mut log = match head.later_log.take() {
+                Some(log) => log,
+                None => self.after_record(&record)?,
+            };
+            if policy
+                .last()
+                .is_some_and(|last| last.log.epoch != policy.log_epoch())
+            {
+                log = Frontier::new();
+            }
+            log.push(leaving.statement().bytes())?;
+            head.later_log = Some(log);
+        }
+        Ok(head)
     }
 
     /// The volume id that the head claims: the hash of its first policy. Nothing is verified. A reader that
@@ -120,16 +194,23 @@ impl Head {
     /// Signatures are not checked: judge the head first.
     ///
     /// # Errors
-    /// [`Reject::Malformed`] when the frontier is not that of the log that the record names.
+    /// [`Reject::Malformed`] when the frontier is not that of the log that the record names, and when policies
+    /// after the record are neither shown nor in the later log.
     pub fn next_log(&self, volume: VolumeId) -> Result<(LogPoint, Frontier), Reject> {
         let record: RootRecord = self.record.statement().read(volume)?;
         let mut frontier = self.after_record(&record)?;
         let mut epoch = record.log.epoch;
+        let mut number = record.policy_number;
         for signed in self.policies.iter().skip(1) {
-            let policy: Policy = signed.statement().read(volume)?;
+            let policy = Link::read(volume, signed)?.policy;
             if policy.number() <= record.policy_number {
                 continue;
             }
+            if number.checked_add(1) != Some(policy.number()) {
+                frontier = self.checked_later_log(&policy)?;
+                epoch = policy.last().map_or(epoch, |last| last.log.epoch);
+            }
+            number = policy.number();
             if policy.log_epoch() != epoch {
                 epoch = policy.log_epoch();
                 frontier = Frontier::new();
@@ -137,6 +218,14 @@ impl Head {
             frontier.push(signed.statement().bytes())?;
         }
         Ok((frontier.point(epoch), frontier))
+    }
+
+    /// The log before `policy`, whose owners signed which log that is.
+    pub(crate) fn checked_later_log(&self, policy: &Policy) -> Result<Frontier, Reject> {
+        let log = policy.last().map(|last| last.log);
+        let of = |frontier: &&Frontier| log.is_some_and(|log| frontier.point(log.epoch) == log);
+        let later_log = self.later_log.as_ref().filter(of).cloned();
+        later_log.ok_or_else(|| bad("the policies after the record are not shown"))
     }
 
     /// The log with `record` (this head's) as its last leaf.

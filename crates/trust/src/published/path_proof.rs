@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! path proof = format u16 (0) | incompatible flags u16 (0) | path length varint | path
-//!            | head length varint | head | count varint | { block length varint | block } * count
+//!            | head length varint | head | count varint | { older policy } * count
+//!            | count varint | { block length varint | block } * count
 //! ```
 //!
 //! Every byte of the head (policies, root record, timestamp, checkpoint) is covered by a check. So a proof
@@ -24,9 +25,8 @@ use crate::published::reduced::reduced;
 use crate::published::root::RootRecord;
 use crate::published::standing::signed_record;
 use crate::reach::{Lookup, MAX_COMPONENTS, Outcome, Wanted};
-use crate::statement::VolumeId;
-use crate::statement::chain::Chain;
 use crate::statement::signatures::Signatures;
+use crate::statement::{Signed, VolumeId};
 use crate::tree::map::{MAX_HEIGHT, MAX_NODE_BYTES};
 
 /// Largest encoded proof, bytes.
@@ -36,6 +36,9 @@ const MAX_PATH_BYTES: usize = MAX_COMPONENTS * 256;
 /// Highest number of blocks: the root's inode, then for each name the nodes of a directory and an inode.
 const MAX_BLOCKS: usize = 1 + MAX_COMPONENTS * (MAX_HEIGHT as usize + 1);
 
+/// Highest number of older policies; the length of a proof bounds them earlier.
+const MAX_OLDER: usize = 1 << 16;
+
 const FORMAT: u16 = 0;
 const WHAT: &str = "path proof";
 
@@ -44,6 +47,8 @@ const WHAT: &str = "path proof";
 pub struct PathProof {
     path: Vec<u8>,
     head: Head,
+    /// The policies between the genesis and the others of the head.
+    older: Vec<Signed>,
     blocks: Vec<Bytes>,
 }
 
@@ -94,7 +99,8 @@ impl PathProof {
             return Err(bad("about another path"));
         }
         let mut signatures = Signatures::default();
-        let chain = Chain::verify(volume, &self.head.policies, &mut signatures)?;
+        let known = self.known(volume, &mut signatures)?;
+        let chain = known.known_chain(&self.head, &mut signatures)?;
         let policy_number = chain.newest().number();
         if policy_number < demands.least_policy {
             return Err(Reject::Rollback {
@@ -103,7 +109,7 @@ impl PathProof {
             });
         }
         let terms = Terms::strict(demands.now);
-        let offer = Floor::new(volume).judge(&self.head, &terms, &mut signatures)?;
+        let offer = known.judge(&self.head, &terms, &mut signatures)?;
         if reduced(&self.head, &chain, &offer.record)? != self.head {
             return Err(bad("a signature or statement that is not required"));
         }
@@ -114,6 +120,21 @@ impl PathProof {
             policy_number,
             valid_until: offer.valid_until,
         })
+    }
+
+    /// The floor of a reader that knows the genesis and the older policies.
+    fn known(&self, volume: VolumeId, signatures: &mut Signatures) -> Result<Floor, Reject> {
+        if self.older.len() as u64 != self.head.begins().saturating_sub(1) {
+            return Err(bad("not the policies before those of the head"));
+        }
+        let mut floor = Floor::new(volume);
+        for policy in self.head.policies.iter().take(1).chain(&self.older) {
+            floor = floor.after(policy, signatures)?;
+            if floor.policies().last() != Some(policy) {
+                return Err(bad("a signature or statement that is not required"));
+            }
+        }
+        Ok(floor)
     }
 
     fn follow(&self, hasher: &Hasher, record: &RootRecord) -> Result<Outcome, Reject> {
@@ -140,6 +161,10 @@ impl PathProof {
         let mut e = Encoder::new();
         e.u16(FORMAT).u16(0);
         e.bytes(&self.path).bytes(&self.head.encode()?);
+        e.varint(self.older.len() as u64);
+        for policy in &self.older {
+            policy.encode(&mut e);
+        }
         e.varint(self.blocks.len() as u64);
         for block in &self.blocks {
             e.bytes(block);
@@ -169,13 +194,23 @@ impl PathProof {
         }
         let path = d.bytes(MAX_PATH_BYTES)?.to_vec();
         let head = Head::decode(d.bytes(MAX_HEAD_BYTES)?)?;
+        let count = d.bounded(MAX_OLDER as u64, "too many policies")?;
+        let mut older = Vec::new();
+        for _ in 0..count {
+            older.push(Signed::decode(&mut d)?);
+        }
         let count = d.bounded(MAX_BLOCKS as u64, "too many blocks")?;
         let mut blocks = Vec::new();
         for _ in 0..count {
             blocks.push(Bytes::copy_from_slice(d.bytes(MAX_NODE_BYTES)?));
         }
         d.finish()?;
-        Ok(PathProof { path, head, blocks })
+        Ok(PathProof {
+            path,
+            head,
+            older,
+            blocks,
+        })
     }
 }
 
@@ -185,7 +220,8 @@ impl PathProof {
 /// # use trust::{Handle, Reject, head::Head, path_proof::{PathProof, Prover}, statement::VolumeId};
 /// # fn read(_: &Handle) -> bytes::Bytes { unreachable!() }
 /// fn prove(head: &Head, volume: VolumeId, path: &[u8]) -> Result<PathProof, Reject> {
-///     let mut prover = Prover::new(head, volume, path)?;
+///     // A head with all policies of the volume, so that no older ones are needed.
+///     let mut prover = Prover::new(head, &[], volume, path)?;
 ///     while let Some(wanted) = prover.wants() {
 ///         prover.supply(read(&wanted.handle()))?;
 ///     }
@@ -201,22 +237,39 @@ pub struct Prover {
 }
 
 impl Prover {
-    /// Begins the proof for `path` under a head. The head's time is not checked, because the verifier of the
+    /// Begins the proof for `path` under a head. `older` are the policies between the genesis and the others that the
+    /// head shows. The head's time is not checked, because the verifier of the
     /// proof supplies the time.
     ///
     /// # Errors
     /// [`Reject::Malformed`] for an impossible path; [`Reject::WrongVolume`] or [`Reject::NotSigned`] for
     /// a head that proves nothing.
-    pub fn new(head: &Head, volume: VolumeId, path: &[u8]) -> Result<Prover, Reject> {
+    pub fn new(
+        head: &Head,
+        older: &[Signed],
+        volume: VolumeId,
+        path: &[u8],
+    ) -> Result<Prover, Reject> {
         let mut signatures = Signatures::default();
-        let chain = Chain::verify(volume, &head.policies, &mut signatures)?;
+        let mut proof = PathProof {
+            path: path.to_vec(),
+            head: head.clone(),
+            older: Vec::new(),
+            blocks: Vec::new(),
+        };
+        let mut known = Floor::new(volume);
+        for policy in head.policies.iter().take(1) {
+            known = known.after(policy, &mut signatures)?;
+        }
+        for policy in older {
+            known = known.after(policy, &mut signatures)?;
+            proof.older.extend(known.policies().last().cloned());
+        }
+        let chain = known.known_chain(head, &mut signatures)?;
         let record = signed_record(&head.record, &chain, &mut signatures)?;
+        proof.head = reduced(head, &chain, &record)?;
         Ok(Prover {
-            proof: PathProof {
-                path: path.to_vec(),
-                head: reduced(head, &chain, &record)?,
-                blocks: Vec::new(),
-            },
+            proof,
             hasher: chain.hasher(),
             lookup: Lookup::new(record.root, path)?,
             bytes: 0,

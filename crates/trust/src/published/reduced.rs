@@ -2,15 +2,16 @@
 //! their lines. A server adds such bytes for free, so they are neither kept nor passed on.
 
 use crate::error::Reject;
+use crate::history::Frontier;
 use crate::published::checkpoint;
 use crate::published::head::Head;
 use crate::published::offer::Offer;
 use crate::published::root::RootRecord;
 use crate::statement::chain::Chain;
-use crate::statement::roles::Threshold;
 
 impl Offer {
-    /// The head of which this offer came, without what no policy requires.
+    /// The head of which this offer came, with the policies by which it was judged, and without what no policy
+    /// requires.
     ///
     /// # Errors
     /// [`Reject::Malformed`] for another head.
@@ -24,19 +25,6 @@ impl Offer {
 
 /// The head without the parts that are not required, so that a check covers each byte of the rest.
 pub(crate) fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result<Head, Reject> {
-    let mut policies = Vec::with_capacity(head.policies.len());
-    let mut before: Option<&Threshold> = None;
-    for (number, signed) in (0u64..).zip(&head.policies) {
-        let (policy, _) = chain
-            .get(number)
-            .ok_or_else(|| bad("a policy is missing"))?;
-        let owners = &policy.roles().owners;
-        let owners_before = before.unwrap_or(owners);
-        policies.push(signed.reduced_to(&[owners, owners_before]));
-        before = Some(owners);
-    }
-    let publishers = chain.get(record.policy_number);
-    let (publishers, _) = publishers.ok_or_else(|| bad("a policy is missing"))?;
     let newest = chain.newest().roles();
     let timestamp = head.timestamp.as_ref();
     let timestamp = timestamp.filter(|_| !newest.timestamps.is_empty());
@@ -46,8 +34,12 @@ pub(crate) fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result
     let note = head.checkpoint.as_ref();
     let note = note.filter(|_| newest.witnesses.needed() > 0);
     Ok(Head {
-        policies,
-        record: head.record.reduced_to(&[&publishers.roles().publishers]),
+        policies: chain.signed(),
+        // The owners name a record under an older policy by its hash, and nobody knows its publishers.
+        record: match chain.get(record.policy_number) {
+            Some((policy, _)) => head.record.reduced_to(&[&policy.roles().publishers]),
+            None => head.record.clone(),
+        },
         timestamp: timestamp.map(|signed| signed.reduced_to(&[&newest.timestamps])),
         checkpoint: match note {
             Some(note) => {
@@ -57,7 +49,15 @@ pub(crate) fn reduced(head: &Head, chain: &Chain, record: &RootRecord) -> Result
             None => None,
         },
         frontier: head.frontier.clone(),
+        later_log: later_log(head, chain, record),
     })
+}
+
+/// The log after the record that the first policy shown continues, if there are policies between.
+fn later_log(head: &Head, chain: &Chain, record: &RootRecord) -> Option<Frontier> {
+    let (first, _) = chain.get(chain.oldest().max(1))?;
+    let gap = first.number() > record.policy_number.saturating_add(1);
+    head.checked_later_log(first).ok().filter(|_| gap)
 }
 
 fn bad(why: &'static str) -> Reject {

@@ -18,6 +18,7 @@ use crate::published::floor::Floor;
 use crate::published::head::{Head, MAX_HEAD_BYTES, first_log};
 use crate::published::judge::{Freshness, Terms};
 use crate::published::root::RootRecord;
+use crate::statement::chain::Chain;
 use crate::statement::policy::{Policy, Roles};
 use crate::statement::signatures::Signatures;
 use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
@@ -189,7 +190,13 @@ impl Request {
             },
             ..Terms::strict(claimed.start)
         };
-        let offer = Floor::new(volume).judge(head, &terms, signatures)?;
+        // Policies before those of the head are not shown here. Whoever signs compares the shown ones with those
+        // that were signed under before, and looks at their roles.
+        let known = match head.begins() {
+            0 | 1 => Floor::new(volume),
+            _ => Floor::trusting(head)?,
+        };
+        let offer = known.judge(head, &terms, signatures)?;
         let record: RootRecord = self.record.statement().read(volume)?;
         let (log, frontier) = head.next_log(volume)?;
         let newest = offer.chain.newest();
@@ -216,6 +223,7 @@ impl Request {
             timestamp: None,
             checkpoint: None,
             frontier: examined.frontier.clone(),
+            later_log: None,
         }
     }
 
@@ -293,12 +301,10 @@ impl Examined {
         let Base::Head(head) = base else {
             return Err(Reject::Fork("a second first version of the volume"));
         };
-        let mut known = last.policies.iter().map(Signed::hash);
-        let mut shown = head.policies.iter().map(Signed::hash);
-        if !known.all(|hash| shown.next() == Some(hash)) {
-            return Err(Reject::Fork(
-                "its policies differ from those of the version signed before",
-            ));
+        self.continues_policies(head, last)?;
+        if head.record.hash() == last.record.hash() {
+            // Only policies lie between, if anything does.
+            return Ok(());
         }
         let after = last.after_record(&signed)?;
         let (_, before) = head.next_log(self.volume)?;
@@ -306,6 +312,18 @@ impl Examined {
         match prefix::grown(&after, &self.record.log, &before)? {
             None => Ok(()),
             Some(_unfinished) => Err(Reject::Unproved),
+        }
+    }
+
+    fn continues_policies(&self, head: &Head, last: &Head) -> Result<(), Reject> {
+        let mut signatures = Signatures::default();
+        let known = Chain::kept(self.volume, &last.policies, &mut signatures)?;
+        match Chain::shown(self.volume, &head.policies, Some(&known), &mut signatures) {
+            Ok(shown) if shown.begins_with(&known) => Ok(()),
+            Err(Reject::PoliciesMissing { .. }) => Err(Reject::Unproved),
+            _ => Err(Reject::Fork(
+                "its policies differ from those of the version signed before",
+            )),
         }
     }
 }

@@ -5,21 +5,45 @@ use crate::error::Reject;
 use crate::published::head::Head;
 use crate::published::root::RootRecord;
 use crate::statement::Signed;
-use crate::statement::chain::Chain;
+use crate::statement::chain::{Chain, Link};
 use crate::statement::policy::Policy;
 use crate::statement::signatures::Signatures;
 
-/// The record, if it is signed by the publishers of the policy that it names.
+/// The record, if it is signed by the publishers of the policy that it names. Of a policy that the chain does not
+/// keep, only the record counts that the newest policy names.
 pub(crate) fn signed_record(
     signed: &Signed,
     chain: &Chain,
     signatures: &mut Signatures,
 ) -> Result<RootRecord, Reject> {
     let record: RootRecord = signed.statement().read(chain.volume())?;
-    let Some((policy, hash)) = chain.get(record.policy_number) else {
-        return Err(Reject::NotSigned("root record, under an unknown policy"));
-    };
-    if hash != record.policy_hash {
+    // Not the genesis, if policies after it are not kept: they might refuse the record.
+    let kept = record.policy_number >= chain.oldest();
+    match chain.link(record.policy_number).filter(|_| kept) {
+        Some(link) => record_under(signed, record, link, signatures),
+        // The owners vouch for the record that the newest policy names, whoever signed it.
+        None if is_last(chain.newest(), signed) => Ok(record),
+        None if !kept => Err(Reject::Superseded(
+            "a root record under a policy older than the newest seven",
+        )),
+        None => Err(Reject::NotSigned("root record, under an unknown policy")),
+    }
+}
+
+fn is_last(newest: &Policy, signed: &Signed) -> bool {
+    let last = newest.last();
+    last.is_some_and(|last| last.record_hash == signed.hash())
+}
+
+/// The record, if it is under this policy and its publishers signed it.
+pub(crate) fn record_under(
+    signed: &Signed,
+    record: RootRecord,
+    link: &Link,
+    signatures: &mut Signatures,
+) -> Result<RootRecord, Reject> {
+    let Link { policy, hash, .. } = link;
+    if *hash != record.policy_hash {
         return Err(Reject::NotSigned("root record, under another policy"));
     }
     if policy.log_epoch() != record.log.epoch {
@@ -67,15 +91,14 @@ pub(crate) fn check_counts(
     if record.policy_number == newest.number() {
         return Ok(());
     }
-    let hash = signed.hash();
-    if newest.last().is_some_and(|last| last.record_hash == hash) {
+    if is_last(newest, signed) {
         return Ok(());
     }
+    let hash = signed.hash();
     // What a policy lowers the floor past stays refused, although its signers may be publishers still. So does
     // another record of the version that a policy names as `last`: that settles a fork of records.
-    let after = usize::try_from(record.policy_number).unwrap_or(usize::MAX);
     let mut later = chain
-        .since(after.saturating_add(1))
+        .since(record.policy_number.saturating_add(1))
         .take_while(|policy| policy.number() <= newest.number());
     let passed = later.any(|policy| {
         let last = policy.last().filter(|last| last.record_hash != hash);
@@ -92,9 +115,9 @@ pub(crate) fn check_counts(
 
 /// The newest policy that a head shows, and its hash, if the reader knows a later one.
 pub(crate) fn shown_newest<'a>(chain: &'a Chain, head: &Head) -> Option<(&'a Policy, [u8; 32])> {
-    let shown = head.policies.len();
-    if shown >= chain.signed().len() {
+    let shown = head.newest_policy();
+    if shown >= chain.newest().number() {
         return None;
     }
-    chain.get(shown.checked_sub(1)? as u64)
+    chain.get(shown)
 }

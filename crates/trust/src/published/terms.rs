@@ -29,7 +29,7 @@ pub struct Terms {
     pub now: u64,
     /// How old a statement may be.
     pub freshness: Freshness,
-    /// A policy that the chain must contain.
+    /// A policy that must be the genesis or one of the newest seven.
     pub policy_pin: Option<[u8; 32]>,
 }
 

@@ -30,14 +30,7 @@ impl Floor {
     /// their policies. A removed key gains nothing when its head comes first. Of policies and records that
     /// contradict each other none is kept, and the returned floor remembers the fork.
     pub fn judge_all(&self, heads: &[Head], terms: &Terms, signatures: &mut Signatures) -> Verdict {
-        let mut floor = match self.learn_all(heads, terms, signatures) {
-            Ok(floor) => floor,
-            Err(why) => {
-                let offers = heads.iter().map(|_| Err(why.clone())).collect();
-                let floor = self.clone();
-                return Verdict { floor, offers };
-            }
-        };
+        let mut floor = self.learn_all(heads, terms, signatures);
         for head in heads {
             if let Ok(offer) = floor.judge(head, terms, signatures)
                 && offer.moves_floor
@@ -66,22 +59,13 @@ impl Floor {
     }
 
     /// The floor after learning what the policies of all heads agree on. A pinned reader learns nothing.
-    fn learn_all(
-        &self,
-        heads: &[Head],
-        terms: &Terms,
-        signatures: &mut Signatures,
-    ) -> Result<Floor, Reject> {
+    fn learn_all(&self, heads: &[Head], terms: &Terms, signatures: &mut Signatures) -> Floor {
         if matches!(terms.freshness, Freshness::Pinned { .. }) {
-            return Ok(self.clone());
+            return self.clone();
         }
-        let known = self.chain(signatures)?;
-        let mut offered = Vec::new();
-        for head in heads {
-            // The error of a head that teaches nothing comes again when it is judged.
-            offered.extend(self.offered(head, signatures).ok());
-        }
-        Ok(self.with_chains(known.as_ref(), &offered, terms.latest_start()))
+        // The error of a head that teaches nothing comes again when it is judged.
+        let parts: Vec<&[Signed]> = heads.iter().map(|head| &*head.policies).collect();
+        self.learn_parts(&parts, terms.wall, signatures).0
     }
 
     /// Two records of one version among the offers, or between a head and the adopted record. Of several such pairs

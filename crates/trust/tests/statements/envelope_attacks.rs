@@ -464,7 +464,7 @@ fn a_head_of_a_later_format_is_refused() {
 #[test]
 fn a_head_with_too_many_policies_is_refused() {
     let mut long = head();
-    long.policies = vec![long.policies[0].clone(); 257];
+    long.policies = vec![long.policies[0].clone(); 9];
     refused_as(Head::decode(&long.encode().unwrap()), "too many policies");
 }
 
@@ -474,8 +474,8 @@ fn a_head_with_an_odd_flag_or_trailing_bytes_is_refused() {
     let bytes = head.encode().unwrap();
     let trailing = [&bytes[..], &[0]].concat();
     refused_as(Head::decode(&trailing), "trailing bytes");
-    // timestamp flag, checkpoint length, frontier size and one hash are at the end
-    let at = bytes.len() - 32 - 3;
+    // timestamp flag, checkpoint length, frontier size, one hash and the flag of the later log are at the end
+    let at = bytes.len() - 1 - 32 - 3;
     assert_eq!(bytes[at], 0);
     let mut odd = bytes;
     odd[at] = 2;
@@ -501,7 +501,10 @@ fn a_damaged_floor_is_refused() {
     );
     refused_as(Floor::decode(&bytes[..31]), "truncated");
     refused_as(Floor::decode(&bytes[..bytes.len() - 1]), "damaged");
-    refused_as(Floor::decode(&vec![0; MAX_HEAD_BYTES + 1025]), "too long");
+    refused_as(
+        Floor::decode(&vec![0; trust::floor::MAX_FLOOR_BYTES + 1]),
+        "too long",
+    );
     for at in 2..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1;

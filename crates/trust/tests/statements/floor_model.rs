@@ -155,8 +155,9 @@ proptest! {
                 Act::Show { .. } if play.heads.is_empty() => {}
                 Act::Show { head, policies, adopt } => {
                     let head = Head {
-                        policies: play.world.policies
-                            [..1 + policies % play.world.policies.len()].to_vec(),
+                        policies: crate::world::window(
+                            &play.world.policies[..1 + policies % play.world.policies.len()],
+                        ),
                         ..play.heads[head % play.heads.len()].clone()
                     };
                     let terms = trust::judge::Terms::strict(play.clock);

@@ -12,6 +12,7 @@ mod forks;
 mod growth;
 mod history;
 mod honest;
+mod long_chains;
 mod path_proofs;
 mod policy_attacks;
 mod request_attacks;

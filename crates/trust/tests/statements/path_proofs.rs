@@ -10,7 +10,7 @@ use trust::map::Builder;
 use trust::path_proof::{Demands, MAX_PATH_PROOF_BYTES, PathProof, Prover, Shown};
 use trust::policy::{Roles, Successor};
 use trust::reach::{Absence, Outcome};
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 use trust::{Handle, Hasher, InodeBlock, MapNode, Reject, encode::Decoder, encode::Encoder};
 
 use crate::world::*;
@@ -102,7 +102,7 @@ impl Volume {
     }
 
     fn prove_under(&self, head: &Head, path: &str) -> PathProof {
-        let mut prover = Prover::new(head, self.world.volume, path.as_bytes()).unwrap();
+        let mut prover = Prover::new(head, &[], self.world.volume, path.as_bytes()).unwrap();
         while let Some(wanted) = prover.wants() {
             prover
                 .supply(self.blocks[&wanted.handle()].clone())
@@ -206,6 +206,7 @@ fn proof_leaves_out_parts_that_are_not_required() {
 struct Parts {
     path: Vec<u8>,
     head: Vec<u8>,
+    older: Vec<Signed>,
     blocks: Vec<Vec<u8>>,
 }
 
@@ -217,14 +218,27 @@ impl Parts {
         let path = d.bytes(1 << 16).unwrap().to_vec();
         let head = d.bytes(1 << 20).unwrap().to_vec();
         let count = d.varint().unwrap();
+        let older = (0..count)
+            .map(|_| Signed::decode(&mut d).unwrap())
+            .collect();
+        let count = d.varint().unwrap();
         let block = |_| d.bytes(1 << 16).unwrap().to_vec();
         let blocks = (0..count).map(block).collect();
-        Parts { path, head, blocks }
+        Parts {
+            path,
+            head,
+            older,
+            blocks,
+        }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         e.u16(0).u16(0).bytes(&self.path).bytes(&self.head);
+        e.varint(self.older.len() as u64);
+        for policy in &self.older {
+            policy.encode(&mut e);
+        }
         e.varint(self.blocks.len() as u64);
         for block in &self.blocks {
             e.bytes(block);
@@ -240,6 +254,7 @@ impl Parts {
         Parts {
             head,
             path: self.path.clone(),
+            older: self.older.clone(),
             blocks: self.blocks.clone(),
         }
         .bytes()
@@ -338,7 +353,7 @@ fn proof_of_another_path_or_volume_is_refused() {
     let other = VolumeId::from_bytes([5; 32]);
     let refused = proof.verify(other, b"docs/n007", &demands());
     assert_eq!(refused.unwrap_err(), Reject::WrongVolume);
-    assert!(Prover::new(&volume.head, other, b"docs").is_err());
+    assert!(Prover::new(&volume.head, &[], other, b"docs").is_err());
     let stranger = World::with_genesis(roles(), u64::MAX - 1, &[1]);
     let refused = proof.verify(stranger.volume, b"docs/n007", &demands());
     assert_eq!(refused.unwrap_err(), Reject::WrongVolume);
@@ -417,14 +432,14 @@ fn surplus_statement_or_signature_is_refused() {
 #[test]
 fn prover_refuses_another_block() {
     let volume = Volume::new();
-    let mut prover = Prover::new(&volume.head, volume.world.volume, b"docs").unwrap();
+    let mut prover = Prover::new(&volume.head, &[], volume.world.volume, b"docs").unwrap();
     let refused = prover.supply(Bytes::from_static(b"other")).unwrap_err();
     assert_eq!(refused, Reject::WrongBlock);
     refused_as(prover.finish(), "ends before the path");
-    assert!(Prover::new(&volume.head, volume.world.volume, b"docs/..").is_err());
+    assert!(Prover::new(&volume.head, &[], volume.world.volume, b"docs/..").is_err());
     let unsigned = volume.world.head_of(&volume.world.record(2), &[5]);
     refused_as(
-        Prover::new(&unsigned, volume.world.volume, b"docs"),
+        Prover::new(&unsigned, &[], volume.world.volume, b"docs"),
         "not signed as the policy demands",
     );
 }
@@ -453,4 +468,48 @@ fn vectors() {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let page = include_str!("../../../../docs/formats/path-proof.md");
     assert!(page.contains(&hex), "{hex}");
+}
+
+/// A volume whose policies do not fit into a head.
+fn rotated_often() -> Volume {
+    let mut volume = Volume::new();
+    for _ in 0..20 {
+        let policy = volume.world.successor(Some(&volume.head));
+        volume.world.rotate(&policy, &[1]);
+        let policy = volume.world.policies.last().unwrap().clone();
+        volume.head = volume.head.rotated(policy).unwrap();
+    }
+    volume
+}
+
+#[test]
+fn proof_after_many_rotations_carries_the_older_policies() {
+    let volume = rotated_often();
+    let (older, all) = (&volume.world.policies[1..14], volume.world.volume);
+    assert_eq!(volume.head.begins(), 14);
+    let prove = |older: &[Signed]| -> Result<PathProof, Reject> {
+        let mut prover = Prover::new(&volume.head, older, all, b"docs")?;
+        while let Some(wanted) = prover.wants() {
+            prover.supply(volume.blocks[&wanted.handle()].clone())?;
+        }
+        prover.finish()
+    };
+    let proof = prove(older).unwrap();
+    let check = |parts: &Parts| volume.check(&parts.bytes(), "docs", &demands());
+    assert_eq!(check(&Parts::of(&proof)).unwrap().policy_number, 20);
+    assert!(prove(&older[..12]).is_err(), "one is missing");
+    for change in [
+        |older: &mut Vec<Signed>| drop(older.remove(12)),
+        |older: &mut Vec<Signed>| drop(older.remove(0)),
+        |older: &mut Vec<Signed>| older.swap(3, 4),
+        |older: &mut Vec<Signed>| older[3].add(&key(30)),
+        |older: &mut Vec<Signed>| older.clear(),
+    ] {
+        let mut parts = Parts::of(&proof);
+        change(&mut parts.older);
+        assert!(check(&parts).is_err());
+    }
+    let mut parts = Parts::of(&proof);
+    parts.older.push(volume.world.policies[14].clone());
+    assert!(check(&parts).is_err(), "one that the head has");
 }

@@ -1,5 +1,6 @@
 //! Signing requests and earlier records: the reasons to refuse each.
 
+use trust::chain::Link;
 use trust::earlier::Leaf;
 use trust::error::Class;
 use trust::head::Head;
@@ -320,12 +321,14 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
     let one = world.publish(1);
     let two = world.publish(2);
     let floor = crate::world::adopted(&world.floor(), &[&one, &two]);
+    let genesis = Link::read(world.volume, &world.policies[0]).unwrap();
     let judge = |earlier: &Signed, freshness| {
         let terms = Terms {
             freshness,
             ..Terms::strict(NOW + 99 * WEEK)
         };
-        floor.judge_earlier(&two, earlier, &terms, &mut Signatures::default())
+        let signatures = &mut Signatures::default();
+        floor.judge_earlier(&two, earlier, &genesis, &terms, signatures)
     };
     let pin = |version, record_hash| Freshness::Pinned {
         version,
@@ -358,7 +361,8 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
         policy_pin: Some([5; 32]),
         ..Terms::strict(NOW)
     };
-    let refused = floor.judge_earlier(&two, &one.record, &pinned, &mut Signatures::default());
+    let signatures = &mut Signatures::default();
+    let refused = floor.judge_earlier(&two, &one.record, &genesis, &pinned, signatures);
     assert!(matches!(refused, Err(Reject::NotPinned(_))));
     let mut end = world.successor(Some(&two));
     end.revoked = Some(trust::policy::Revocation { successor: None });
@@ -369,6 +373,7 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
     let refused = floor.judge_earlier(
         &ended,
         &one.record,
+        &genesis,
         &Terms::strict(NOW),
         &mut Signatures::default(),
     );
@@ -377,7 +382,8 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
     let mut forged = two.clone();
     forged.record = unsigned(two.record.statement());
     let terms = Terms::strict(NOW);
-    let refused = floor.judge_earlier(&forged, &one.record, &terms, &mut Signatures::default());
+    let signatures = &mut Signatures::default();
+    let refused = floor.judge_earlier(&forged, &one.record, &genesis, &terms, signatures);
     assert!(refused.is_err());
 }
 
@@ -385,8 +391,9 @@ fn an_earlier_record_is_believed_for_its_own_signatures() {
 fn a_leaf_is_a_signed_record_or_a_policy_of_the_chain() {
     let mut world = World::new();
     let one = world.publish(1);
-    let chain = world.chain().unwrap();
-    let read = |signed: &Signed| Leaf::read(signed, &chain, &mut Signatures::default());
+    let genesis = Link::read(world.volume, &world.policies[0]).unwrap();
+    let read =
+        |signed: &Signed| Leaf::read(signed, world.volume, &genesis, &mut Signatures::default());
     let Leaf::Record { signers, .. } = read(&one.record).unwrap() else {
         panic!("a record");
     };

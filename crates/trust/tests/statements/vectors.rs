@@ -4,6 +4,7 @@ use trust::checkpoint;
 use trust::history::{Frontier, leaf_hash};
 use trust::key::{PublicKey, SecretKey};
 use trust::request::{Base, Request};
+use trust::signatures::Signatures;
 use trust::tiles::Edge;
 
 use crate::world::*;
@@ -182,8 +183,23 @@ fn format_document_contains_the_bytes() {
     };
     lines.add("later.blake3", &hex(&blake(&later.encode().unwrap())));
     let note = checkpoint::note(world.volume, &world.log, &key(2));
-    lines.0.extend(note.lines().map(str::to_owned));
     let cosigned = world.checkpoint(&head, &[20]);
+    let mut rotated = head.clone();
+    for _ in 0..10 {
+        let policy = world.successor(Some(&rotated));
+        world.rotate(&policy, &[1]);
+        let policy = world.policies.last().unwrap().clone();
+        rotated = rotated.rotated(policy).unwrap();
+    }
+    lines.add("rotated.log", &hex(&world.log.root));
+    lines.add("rotated.head", &hex(&blake(&rotated.encode().unwrap())));
+    let signatures = &mut Signatures::default();
+    let (floor, _) = world
+        .floor()
+        .learn_parts(&[&world.policies], NOW, signatures);
+    let floor = adopted(&floor, &[&rotated]);
+    lines.add("rotated.floor", &hex(&blake(&floor.encode())));
+    lines.0.extend(note.lines().map(str::to_owned));
     let cosigned = std::str::from_utf8(&cosigned).unwrap();
     lines.0.extend(cosigned.lines().map(str::to_owned));
     let missing = lines.missing();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use trust::chain::Chain;
+use trust::chain::{Chain, MAX_POLICIES};
 use trust::floor::Floor;
 use trust::handle::Handle;
 use trust::head::{Head, first_log};
@@ -104,11 +104,12 @@ impl World {
     /// A head with `record`, signed by these keys.
     pub fn head_of(&self, record: &RootRecord, signers: &[u8]) -> Head {
         Head {
-            policies: self.policies.clone(),
+            policies: window(&self.policies),
             record: sign(&record.statement(self.volume), signers),
             timestamp: None,
             checkpoint: None,
             frontier: self.frontier.clone(),
+            later_log: None,
         }
     }
 
@@ -259,10 +260,17 @@ pub fn pin(head: &Head, version: u64) -> Terms {
     }
 }
 
-/// A head with all policies of the world.
+/// The policies that a head carries of these: the genesis and the newest ones.
+pub fn window(policies: &[Signed]) -> Vec<Signed> {
+    let first = policies.len().saturating_sub(MAX_POLICIES - 1).max(1);
+    let later = policies.iter().skip(first);
+    policies.iter().take(1).chain(later).cloned().collect()
+}
+
+/// A head with the newest policies of the world.
 pub fn with_policies(world: &World, head: &Head) -> Head {
     Head {
-        policies: world.policies.clone(),
+        policies: window(&world.policies),
         ..head.clone()
     }
 }

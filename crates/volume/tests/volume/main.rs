@@ -17,6 +17,7 @@ mod lies;
 mod locked;
 mod mirrors;
 mod offline;
+mod policies;
 mod publisher;
 mod siblings;
 mod totals;

@@ -78,6 +78,9 @@ impl World {
         for (tile, bytes) in self.model.tiles().unwrap() {
             store.set_object(ObjectName::Tile { epoch: 0, tile }, bytes.into());
         }
+        for (number, policy) in (0..).zip(&self.model.policies) {
+            store.set_object(ObjectName::Policy(number), policy.to_bytes().into());
+        }
         store
     }
 

@@ -19,6 +19,8 @@ pub(super) enum Ask {
     Head {
         /// Most bytes of records that may come with it.
         around_bytes: usize,
+        /// Whether the server was told which head is known.
+        knows: bool,
     },
     /// Records; `want` has no handle twice.
     Data {
@@ -41,6 +43,8 @@ pub(super) enum Answer {
     Bytes(Bytes),
     /// The head's bytes, and the records that came with it.
     Head(Bytes, Vec<Record>),
+    /// The known head is still the newest.
+    Unchanged,
     /// Wanted records, then the others.
     Records(Vec<Record>),
 }
@@ -110,7 +114,7 @@ fn bad(why: &'static str) -> Reject {
 /// Most bytes of all bodies of an honest answer to `ask`.
 pub(super) fn allowance_bytes(ask: &Ask) -> usize {
     match ask {
-        Ask::Head { around_bytes } => MAX_ANSWER_BYTES.saturating_add(*around_bytes),
+        Ask::Head { around_bytes, .. } => MAX_ANSWER_BYTES.saturating_add(*around_bytes),
         Ask::Data { want, around_bytes } => want
             .len()
             .saturating_mul(MAX_RECORD_BYTES)
@@ -128,12 +132,13 @@ pub(super) fn fits(ask: &Ask, message_kind: u8, body_bytes: usize) -> Result<(),
         (Ask::Head { .. } | Ask::Data { .. }, kind::RECORDS) if body_bytes == 0 => {
             Err(bad("empty list of records"))
         }
-        (Ask::Head { around_bytes }, kind::RECORDS) if body_bytes > *around_bytes => {
+        (Ask::Head { around_bytes, .. }, kind::RECORDS) if body_bytes > *around_bytes => {
             Err(bad("more records with a head than were allowed"))
         }
         (Ask::Head { .. } | Ask::Data { .. }, kind::RECORDS) => Ok(()),
-        (Ask::Data { .. } | Ask::Range { .. }, kind::DONE) if body_bytes == 0 => Ok(()),
-        (Ask::Data { .. } | Ask::Range { .. }, kind::DONE) => Err(bad("bytes in an end of answer")),
+        (Ask::Head { knows: false, .. }, kind::DONE) => Err(bad("unchanged, but no head is known")),
+        (_, kind::DONE) if body_bytes == 0 => Ok(()),
+        (_, kind::DONE) => Err(bad("bytes in an end of answer")),
         _ => Err(bad("not an answer to what was asked")),
     }
 }
@@ -147,7 +152,7 @@ impl Collect {
     pub(super) fn new(ask: Ask) -> Collect {
         let (count, around_left_bytes) = match &ask {
             Ask::Data { want, around_bytes } => (want.len(), *around_bytes),
-            Ask::Head { around_bytes } => (0, *around_bytes),
+            Ask::Head { around_bytes, .. } => (0, *around_bytes),
             Ask::Range { .. } => (0, 0),
         };
         Collect {
@@ -172,6 +177,7 @@ impl Collect {
             kind::DONE if matches!(self.ask, Ask::Range { .. }) => {
                 Ok(Some(Answer::Bytes(self.range.take())))
             }
+            kind::DONE if matches!(self.ask, Ask::Head { .. }) => Ok(Some(Answer::Unchanged)),
             kind::DONE => {
                 let mut records = std::mem::take(&mut self.wanted);
                 records.append(&mut self.others);
@@ -420,7 +426,10 @@ mod tests {
             around_bytes: 0,
         };
         let range = Ask::Range { len_bytes: 5 };
-        let head = |around_bytes| Ask::Head { around_bytes };
+        let head = |around_bytes| Ask::Head {
+            around_bytes,
+            knows: false,
+        };
         for (ask, good) in [
             (&head(0), vec![(kind::HEAD, 7)]),
             (&head(50), vec![(kind::HEAD, 7), (kind::RECORDS, 50)]),

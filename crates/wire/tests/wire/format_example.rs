@@ -27,6 +27,7 @@ fn the_code_writes_the_documented_bytes() {
     Request::Head {
         volume,
         around_bytes: 8192,
+        known: None,
         toward: b"a/b".to_vec(),
     }
     .put(1, &mut asked);

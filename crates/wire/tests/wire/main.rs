@@ -9,3 +9,4 @@ mod hostile_servers;
 mod http_hostile;
 mod http_nginx;
 mod later_servers;
+mod unchanged_head;

@@ -57,6 +57,26 @@ fn forms_of_heads(lines: &mut Lines) {
     assert_eq!(good[frontier], 1);
     add("frontier-of-2", "good", &patch(&good, frontier, &[2]));
     add("frontier-of-3", "malformed", &patch(&good, frontier, &[3]));
+    let later_log = good.len() - 1;
+    assert_eq!(good[later_log], 0);
+    add(
+        "later-log-flag-2",
+        "malformed",
+        &patch(&good, later_log, &[2]),
+    );
+    add(
+        "later-log-missing",
+        "malformed",
+        &patch(&good, later_log, &[1]),
+    );
+    head.later_log = Some(head.frontier.clone());
+    add("later-log", "good", &head.encode().unwrap());
+    head.later_log = None;
+    head.policies = vec![head.policies[0].clone(); 8];
+    add("8-policies", "good", &head.encode().unwrap());
+    head.policies.push(head.policies[0].clone());
+    add("9-policies", "malformed", &head.encode().unwrap());
+    head.policies.truncate(1);
     head.checkpoint = Some(vec![b'x'; 16 << 10].into());
     add("longest-checkpoint", "good", &head.encode().unwrap());
     head.checkpoint = Some(vec![b'x'; (16 << 10) + 1].into());
@@ -92,6 +112,7 @@ fn floors(lines: &mut Lines) {
         add(name, "malformed", &with_checksum(patch(body, at, with)));
     };
     patched("adopted-flag-2", flag, &[2]);
+    patched("9-policies", 42, &[9]);
     let end = body.len() - 3;
     patched("policy-fork-flag-2", end, &[2]);
     patched("record-fork-cut", end + 1, &[1]);
@@ -157,7 +178,9 @@ fn tree() -> Tree {
 fn proof_bytes(path: &[u8], head: &Head, blocks: &[&[u8]]) -> Vec<u8> {
     let mut e = Encoder::new();
     e.u16(0).u16(0).bytes(path);
-    e.bytes(&head.encode().unwrap()).varint(blocks.len() as u64);
+    e.bytes(&head.encode().unwrap());
+    // No policies beside those of the head.
+    e.varint(0).varint(blocks.len() as u64);
     blocks.iter().for_each(|block| {
         e.bytes(block);
     });
@@ -171,7 +194,7 @@ fn path_proofs(lines: &mut Lines) {
         root,
         other,
     } = tree();
-    let mut prover = Prover::new(&head, world.volume, b"seal").unwrap();
+    let mut prover = Prover::new(&head, &[], world.volume, b"seal").unwrap();
     prover.supply(root.clone()).unwrap();
     let good = prover.finish().unwrap().encode().unwrap();
     assert_eq!(good, proof_bytes(b"seal", &head, &[&root]));
@@ -215,6 +238,11 @@ fn path_proofs(lines: &mut Lines) {
     );
     let blocks = |blocks: &[&[u8]]| proof_bytes(b"seal", &head, blocks);
     add("without-blocks", "malformed", b"seal", &blocks(&[]));
+    let count = good.len() - root.len() - 3;
+    assert_eq!(good[count..count + 2], [0, 1]);
+    let genesis = world.policies[0].to_bytes();
+    let older = [&good[..count], &[1], &genesis, &good[count + 1..]].concat();
+    add("policy-too-many", "malformed", b"seal", &older);
     add(
         "block-too-many",
         "malformed",

@@ -103,6 +103,7 @@ fn verdict<T>(result: &Result<T, Reject>) -> &'static str {
         Reject::Revoked { .. } => "revoked",
         Reject::BadHistory(_) => "bad-history",
         Reject::Unproved => "unproved",
+        Reject::PoliciesMissing { .. } => "policies-missing",
         Reject::NotPinned(_) => "not-pinned",
         Reject::Refused(_) => "refused",
         Reject::Unsupported { .. } => "unsupported",

@@ -231,7 +231,7 @@ fn broken_chains() -> Vec<Case> {
             "number-jumps",
             |policy| policy.number = 2,
             &[1],
-            "malformed",
+            "policies-missing",
         ),
         case(
             "another-previous",
