@@ -103,9 +103,15 @@ impl<S: Service> Connection<S> {
             let Some(header) = self.next_request()? else {
                 break;
             };
-            if !self.account.has_room() && !self.room(stream).await? {
-                self.refuse_busy(header);
-                continue;
+            if !self.account.has_room() {
+                // Its own answers may fill its share, and nothing else here delivers them.
+                if self.mail.in_flight > 0 {
+                    break;
+                }
+                if !self.room(stream).await? {
+                    self.refuse_busy(header);
+                    continue;
+                }
             }
             self.answer(header)?;
             if std::mem::take(&mut self.hints.costly) {

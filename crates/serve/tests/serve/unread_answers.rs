@@ -128,6 +128,23 @@ async fn honest_reader_keeps_half_its_rate_beside_a_hundred_that_never_read() {
     server.stop().await;
 }
 
+/// Answers of its own fill the share of a client: they are delivered before its next request waits for room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_whose_own_answers_fill_its_share_is_not_refused() {
+    // A share of 4 MiB / 17 is less than a slice of one answer.
+    let limits = Limits {
+        max_held_bytes: 4 << 20,
+        ..Limits::default()
+    };
+    let server = Running::start(reader(), limits);
+    let store = server.store();
+    for _ in 0..3 {
+        assert!(bytes_per_second(&store).await > 0.0);
+    }
+    assert_eq!(server.counters.net.busy.get(), 0);
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn patient_client_that_takes_a_little_at_a_time_is_cut_off() {
     let limits = Limits {
