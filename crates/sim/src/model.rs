@@ -293,21 +293,10 @@ impl Model {
         let previous = newest.hash();
         let none = Reject::NotPinned("nothing is published");
         let last = self.last.as_ref().ok_or(none)?;
-        let record: RootRecord = last.record.statement().read(self.id())?;
         let mut successor = Successor {
             number: number + 1,
             previous,
-            not_after: u64::MAX,
-            log_epoch: 0,
-            roles: Roles::single(self.key.public()),
-            last: Some(Last {
-                version: record.version,
-                record_hash: last.record.hash(),
-                log: last.next_log(self.id())?.0,
-            }),
-            lower: false,
-            revoked: None,
-            refused: Vec::new(),
+            ..self.successor_with(last)?
         };
         spoil(&mut successor);
         let signed = successor.statement(self.id()).sign(&[&self.key]);
@@ -320,15 +309,10 @@ impl Model {
         Ok(bytes.into())
     }
 
-    /// The head that owners make after a publisher's key was stolen: a policy with the same keys that goes
-    /// back to the record of `last`, or ends the volume. It comes with the record of `shown`.
-    ///
-    /// # Errors
-    /// None for heads of this volume.
-    pub fn succeed(&self, last: &Bytes, shown: &Bytes, revokes: bool) -> Result<Bytes, Reject> {
-        let last = Head::decode(last)?;
+    /// The first successor of the genesis, with the same key for all roles and the record of `last` as last.
+    fn successor_with(&self, last: &Head) -> Result<Successor, Reject> {
         let record: RootRecord = last.record.statement().read(self.id())?;
-        let successor = Successor {
+        Ok(Successor {
             number: 1,
             previous: self.policies[0].hash(),
             not_after: u64::MAX,
@@ -339,9 +323,23 @@ impl Model {
                 record_hash: last.record.hash(),
                 log: last.next_log(self.id())?.0,
             }),
+            lower: false,
+            revoked: None,
+            refused: Vec::new(),
+        })
+    }
+
+    /// The head that owners make after a publisher's key was stolen: a policy with the same keys that goes
+    /// back to the record of `last`, or ends the volume. It comes with the record of `shown`.
+    ///
+    /// # Errors
+    /// None for heads of this volume.
+    pub fn succeed(&self, last: &Bytes, shown: &Bytes, revokes: bool) -> Result<Bytes, Reject> {
+        let last = Head::decode(last)?;
+        let successor = Successor {
             lower: true,
             revoked: revokes.then_some(Revocation { successor: None }),
-            refused: Vec::new(),
+            ..self.successor_with(&last)?
         };
         let mut head = Head::decode(shown)?;
         let successor = successor.statement(self.id()).sign(&[&self.key]);

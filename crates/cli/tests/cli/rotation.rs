@@ -1,9 +1,7 @@
 //! A volume whose owners rotated hundreds of times, with the real binary: published into, read over a disk, bulla://
 //! and HTTP by newcomers and by readers that know some policies, pulled, verified, pruned, and signed elsewhere.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
 
 use store::{Repository, Writer};
 use trust::head::Head;
@@ -49,31 +47,6 @@ fn rotate(home: &Home, repo: &str, count: usize) {
     writer.commit(&head.encode().unwrap()).unwrap();
 }
 
-/// A `bulla serve` over both protocols, and its SOURCEs.
-struct Serving {
-    child: Child,
-    sources: Vec<String>,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn serve(home: &Home, repo: &str) -> Serving {
-    let any = "127.0.0.1:0";
-    let mut child = home
-        .command(&["serve", repo, "--listen", any, "--http", any])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let sources = lines.take(2).map(|line| line.unwrap()).collect();
-    Serving { child, sources }
-}
-
 /// Runs as a reader with a state directory of its own.
 fn as_reader(home: &Home, state: &str, args: &[&str]) -> Ran {
     let mut command = home.command(args);
@@ -95,7 +68,7 @@ fn volume_with_300_policies_lives_on() {
     rotate(&home, "repo", 295);
     std::fs::write(home.path("tree/new"), b"new\n").unwrap();
     assert_eq!(home.publish().ends(0).field("version"), 2);
-    let serving = serve(&home, "repo");
+    let serving = home.serve_both("repo");
     let sources = [&[source.clone()][..], &serving.sources].concat();
     for (at, source) in sources.iter().enumerate() {
         let newcomer = format!("newcomer-{at}");

@@ -314,3 +314,32 @@ pub fn damage_largest(dir: &Path) {
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).unwrap();
 }
+
+/// A `bulla serve` over both protocols.
+pub struct Serving {
+    child: Child,
+    /// SOURCE over `bulla://`, then over `http://`.
+    pub sources: Vec<String>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Home {
+    /// Serves a repository over both protocols.
+    pub fn serve_both(&self, repo: &str) -> Serving {
+        let any = "127.0.0.1:0";
+        let mut child = self
+            .command(&["serve", repo, "--listen", any, "--http", any])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let sources = lines.take(2).map(|line| line.unwrap()).collect();
+        Serving { child, sources }
+    }
+}

@@ -1,46 +1,20 @@
 //! Repositories over HTTP with the real binary: from `bulla serve --http` and nginx, with and without TLS,
 //! through a proxy; and the errors for web servers that cannot be used.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Child, Stdio};
 
 use crate::support::{Home, damage_largest};
 use sim::nginx::{Identity, Nginx, Setup};
-
-/// A `bulla serve --http` and its addresses.
-struct Serving {
-    child: Child,
-    sources: Vec<String>,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn serve(home: &Home, volume: &str) -> Serving {
-    let any = "127.0.0.1:0";
-    let mut child = home
-        .command(&["serve", "repo", "--listen", any, "--http", any])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let sources: Vec<String> = lines.take(2).map(|line| line.unwrap()).collect();
-    assert!(sources[0].starts_with(&format!("{volume}@bulla://")));
-    assert!(sources[1].starts_with(&format!("{volume}@http://")));
-    assert!(sources[1].ends_with(&format!("/{volume}")));
-    Serving { child, sources }
-}
 
 #[test]
 fn volumes_over_http_are_read_like_others() {
     let home = Home::new();
     let volume = home.published();
-    let serving = serve(&home, &volume);
+    let serving = home.serve_both("repo");
+    assert!(serving.sources[0].starts_with(&format!("{volume}@bulla://")));
+    assert!(serving.sources[1].starts_with(&format!("{volume}@http://")));
+    assert!(serving.sources[1].ends_with(&format!("/{volume}")));
     let big = std::fs::read(home.path("tree/sub/deep/big")).unwrap();
     // With the announced URL, and without the volume's directory.
     let whole = serving.sources[1].clone();

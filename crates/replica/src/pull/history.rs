@@ -4,7 +4,8 @@
 //! lacks a part of the log, and the rest of the pull goes on.
 //!
 //! Each record in the log names the log before it, so it proves the leaves that came before. They are written in
-//! windows, each as soon as it is proved: memory stays bounded, and a pull that is interrupted loses at most one.
+//! windows: memory stays bounded, and a pull that is interrupted loses at most one. Leaves that turn out to be of
+//! another branch are removed.
 
 use std::time::Duration;
 
@@ -29,8 +30,7 @@ use super::sources::Sources;
 
 /// Most leaves that one pull fetches.
 const MAX_LEAVES: u64 = 1 << 17;
-/// Leaves, and bytes of leaves, that are held until they are written. More are held only before a record proves
-/// them: a chain has at most 256 policies.
+/// Leaves, and bytes of leaves, that are held until they are written.
 const WINDOW_LEAVES: usize = 256;
 const WINDOW_BYTES: usize = 4 << 20;
 /// Requests under way at a time.
@@ -94,15 +94,18 @@ pub(crate) async fn carry(
                 patience,
                 reuses,
             };
-            let mut written = Vec::new();
+            let mut written = Written::default();
             let copied = fetch.between(start.clone(), &offered.offer, writer, &mut written);
             let why = match copied.await {
                 Ok(()) => return Ok(true),
                 Err(Failed::Store(error)) => return Err(error),
-                Err(Failed::Source(why)) => why,
+                Err(Failed::Source(why)) => {
+                    writer.remove_log(log.epoch, written.unproved())?;
+                    why
+                }
                 Err(Failed::Another { reused }) => {
                     // Signed by the publisher, but on another branch.
-                    writer.remove_log(log.epoch, &written)?;
+                    writer.remove_log(log.epoch, &written.indexes)?;
                     if reused {
                         continue;
                     }
@@ -150,6 +153,20 @@ struct Fetch<'a> {
     reuses: bool,
 }
 
+/// Leaves that were written.
+#[derive(Default)]
+struct Written {
+    indexes: Vec<u64>,
+    /// How many of them a record proves.
+    proved: usize,
+}
+
+impl Written {
+    fn unproved(&self) -> &[u64] {
+        self.indexes.get(self.proved..).unwrap_or_default()
+    }
+}
+
 /// Fetched leaves that are not written yet.
 #[derive(Default)]
 struct Window {
@@ -167,16 +184,16 @@ impl Window {
         self.leaves.len() >= WINDOW_LEAVES || self.bytes >= WINDOW_BYTES
     }
 
-    /// Writes the leaves, which were proved, and adds their indexes to `written`.
+    /// Writes the leaves, and adds their indexes to `written`.
     fn write(
         &mut self,
         epoch: u64,
         writer: &mut Writer,
-        written: &mut Vec<u64>,
+        written: &mut Written,
     ) -> Result<(), StoreError> {
         for (index, leaf) in std::mem::take(self).leaves {
             writer.put_log_leaf(epoch, index, &leaf)?;
-            written.push(index);
+            written.indexes.push(index);
         }
         writer.flush_log()
     }
@@ -188,7 +205,7 @@ impl Fetch<'_> {
         mut frontier: Frontier,
         offer: &Offer,
         writer: &mut Writer,
-        written: &mut Vec<u64>,
+        written: &mut Written,
     ) -> Result<(), Failed> {
         let log = &offer.record.log;
         let first = frontier.size();
@@ -204,13 +221,18 @@ impl Fetch<'_> {
             if fetched {
                 let policy = self.policy(&signed, offer)?;
                 let read = Leaf::read(&signed, offer.chain.volume(), &policy, &mut signatures)?;
-                if let Leaf::Record { record, .. } = read {
-                    if record.log != frontier.point(self.epoch) {
-                        return Err(Failed::Another { reused });
-                    }
-                    if window.is_full() {
-                        window.write(self.epoch, writer, written)?;
-                    }
+                let is_record = matches!(read, Leaf::Record { .. });
+                if let Leaf::Record { record, .. } = read
+                    && record.log != frontier.point(self.epoch)
+                {
+                    return Err(Failed::Another { reused });
+                }
+                // Before a policy the window may not be proved yet: any number of policies may follow one record.
+                if window.is_full() {
+                    window.write(self.epoch, writer, written)?;
+                }
+                if is_record {
+                    written.proved = written.indexes.len();
                 }
                 let leaf = earlier::reduced(&signed, &policy);
                 window.hold(index, leaf.to_bytes().into());

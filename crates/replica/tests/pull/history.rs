@@ -23,6 +23,8 @@ struct Logged {
     log: Repository,
     silent_from: AtomicU64,
     asked: AtomicUsize,
+    /// Leaves from here on are missing.
+    ends_at: u64,
     /// Strangers' signatures are added to each leaf.
     pads: bool,
     /// The next leaf is given in the place of this one.
@@ -37,6 +39,7 @@ impl Logged {
             log: publisher.repository.clone(),
             silent_from: u64::MAX.into(),
             asked: AtomicUsize::new(0),
+            ends_at: u64::MAX,
             pads: false,
             wrong_at: None,
         }
@@ -75,9 +78,16 @@ impl Objects for Logged {
         len_bytes: usize,
     ) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
         Box::pin(async move {
-            let ObjectName::Log { epoch, index } = name else {
-                return Ok(None);
+            let (epoch, index) = match name {
+                ObjectName::Log { epoch, index } => (epoch, index),
+                ObjectName::Policy(_) | ObjectName::Tile { .. } => {
+                    return self.log.range(name, offset, len_bytes).await;
+                }
+                _ => return Ok(None),
             };
+            if index >= self.ends_at {
+                return Ok(None);
+            }
             if index >= self.silent_from.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
@@ -228,6 +238,55 @@ async fn leaf_in_the_wrong_place_is_not_written() {
     assert!(!pulled.log_whole);
     let repository = follower.repository();
     assert!((0..601).all(|index| leaf(&repository, index).is_none()));
+}
+
+/// Any number of policies may follow one record. No record proves them, but memory stays bounded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_without_a_record_between_them_are_written_in_windows() {
+    let mut publisher = Publisher::new(125);
+    for _ in 0..400 {
+        publisher.head = publisher.model.rotate(|_| {}).unwrap();
+    }
+    publisher.edit();
+    publisher.publish();
+    let patient = || {
+        let mut follower = Follower::new();
+        follower.options.deadline = Duration::from_secs(60);
+        follower
+    };
+    let follower = patient();
+    let source = Arc::new(Logged::new(&publisher));
+    source.silent_from.store(350, Ordering::Relaxed);
+    let places: [Arc<dyn Replica>; 1] = [source.clone()];
+    let disk = follower.disk.clone();
+    let stop = async {
+        eventually("a window", || {
+            let files = disk.files();
+            files
+                .iter()
+                .filter(|name| name.starts_with("log/0/"))
+                .count()
+                >= 256
+        })
+        .await;
+        follower.options.stop.notify_one();
+    };
+    let (pulled, ()) = tokio::join!(follower.pull(&publisher, &places), stop);
+    pulled.unwrap_err();
+    source.silent_from.store(u64::MAX, Ordering::Relaxed);
+    assert!(follower.pull(&publisher, &places).await.unwrap().log_whole);
+    assert_log_is(&follower.repository(), &publisher, 402);
+
+    // What no record has proved when the source ends is removed.
+    let ending = Logged {
+        ends_at: 350,
+        ..Logged::new(&publisher)
+    };
+    let follower = patient();
+    let pulled = follower.pull(&publisher, &[Arc::new(ending)]).await;
+    assert!(!pulled.unwrap().log_whole);
+    let repository = follower.repository();
+    assert!((0..402).all(|index| leaf(&repository, index).is_none()));
 }
 
 /// Signatures by strangers cost a mirror nothing. A replica keeps none of them, in its head or its log.
