@@ -142,10 +142,13 @@ fn run(name: &str, least_blocks: usize) {
     // A web server that root starts reads as another user.
     let everybody = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(home.path(""), everybody).unwrap();
-    let bin = Path::new(env!("CARGO_BIN_EXE_bulla")).parent().unwrap();
+    // The program alone: beside it lie fuzz targets, and one of them is called `head`.
+    let bin = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(bin.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_bulla"), bin.path().join("bulla")).unwrap();
     let path = format!(
         "{}:{}:/usr/sbin",
-        bin.display(),
+        bin.path().display(),
         std::env::var("PATH").unwrap_or_default()
     );
     let out = Command::new("bash")
