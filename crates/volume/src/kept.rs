@@ -1,21 +1,19 @@
 //! Heads that are kept: of the version in use, by a reader beside its floor and by a replica in its repository; and
 //! as evidence.
 //!
-//! [`Kept::gives_way_to`] is the one rule by which another head takes its place, and [`with_policies`] what a kept
-//! head contains. Relies on the judgement of `trust`; nothing here is trusted, because a kept head is judged again
-//! before it is used.
+//! [`Kept::gives_way_to`] is the one rule by which another head takes its place. Heads come here reduced
+//! ([`trust::judge::Offer::reduced`]), so each has the policies by which it was judged. Relies on the judgement of
+//! `trust`; nothing here is trusted, because a kept head is judged again before it is used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use state::LockedState;
-use trust::Reject;
 use trust::evidence::{Evidence, EvidenceClass};
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::{Freshness, Terms};
 use trust::signatures::Signatures;
-use trust::statement::Signed;
 
 use crate::error::VolumeError;
 
@@ -49,25 +47,6 @@ impl Kept {
     }
 }
 
-/// A head with all of the `known` policies under which it was judged, and its bytes. So it can be judged by others,
-/// and after the floor is lost.
-///
-/// # Errors
-/// [`Reject::Malformed`] when it becomes too long.
-pub fn with_policies(
-    mut head: Head,
-    bytes: Bytes,
-    known: &[Signed],
-) -> Result<(Head, Bytes), Reject> {
-    let newest = head.newest_policy();
-    head.policies = known.to_vec();
-    if newest >= head.newest_policy() {
-        return Head::decode(&bytes).map(|head| (head, bytes));
-    }
-    let bytes = head.encode()?.into();
-    Ok((head, bytes))
-}
-
 /// Keeps a head beside the floor, unless a better one about the same record is kept.
 ///
 /// # Errors
@@ -84,7 +63,6 @@ pub(crate) fn keep(
         why,
     };
     let head = Head::decode(bytes).map_err(statement)?;
-    let (head, bytes) = with_policies(head, bytes.clone(), floor.policies()).map_err(statement)?;
     // A pinned record is valid without end, so its timestamp would not count.
     let freshness = match terms.freshness {
         Freshness::Pinned { .. } => Freshness::Strict,
@@ -109,7 +87,7 @@ pub(crate) fn keep(
             return Ok(());
         }
     }
-    Ok(locked.keep_adopted_head(&bytes)?)
+    Ok(locked.keep_adopted_head(bytes)?)
 }
 
 /// Keeps what a refused head proves, and the head that was adopted: both are signed, so together they prove the

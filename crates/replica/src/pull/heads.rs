@@ -14,7 +14,6 @@ use trust::judge::Offer;
 
 use volume::error::{VolumeError, gravest};
 use volume::heads::{Fetched, HeadRound, VerifiedHead};
-use volume::kept;
 
 /// How long the other heads are waited for once one has come. Longer than a reader waits, because no user
 /// waits for a pull, and the newest version is worth two more seconds.
@@ -97,11 +96,10 @@ pub(crate) async fn verify(
     Ok((offered, errors))
 }
 
-/// The head, which carries the newest policies by which it was judged.
+/// The head, its bytes and its offer. The head was reduced, so it has the policies by which it was judged.
 fn complete(verified: VerifiedHead) -> Result<(Head, Bytes, Offer), Reject> {
     let offer = verified.offer;
     let head = verified.head;
     let (head, bytes) = head.ok_or(Reject::NotPinned("a record without its head"))?;
-    let (head, bytes) = kept::with_policies(head, bytes, &offer.chain.signed())?;
     Ok((head, bytes, offer))
 }
