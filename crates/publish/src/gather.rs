@@ -359,7 +359,7 @@ impl Gatherer<'_> {
         self.send(Event::Entries(vec![unreadable(name, why)]))
     }
 
-    /// Sends a long file in parts; `None` when it changed meanwhile.
+    /// Sends a long file in parts; `None` when it changed meanwhile or its size is wrong.
     fn cut_up(
         &mut self,
         directory: &OwnedFd,
@@ -375,9 +375,10 @@ impl Gatherer<'_> {
             return Err(Unreadable::Replaced.into());
         }
         let list = self.state.xattrs.read(&fd, self.with_owner)?;
-        self.parts(&fd, before.stx_size)?;
+        let complete = self.parts(&fd, before.stx_size)?;
         let after = stat_open(&fd)?;
-        if !reading::unchanged(&before, &after) {
+        // A file system that tells a wrong size does not change the times.
+        if !complete || !reading::unchanged(&before, &after) {
             return Ok(None);
         }
         let mut blocks = Vec::new();
@@ -395,10 +396,17 @@ impl Gatherer<'_> {
         Ok(Some(Cut::Whole(whole)))
     }
 
-    /// Reads `len` bytes, holes without reading them, and sends them in parts.
-    fn parts(&mut self, fd: &OwnedFd, len: u64) -> Result<(), Stop> {
+    /// Reads a file of `len` bytes, holes without reading them, and sends it in parts. False when it ends elsewhere.
+    fn parts(&mut self, fd: &OwnedFd, len: u64) -> Result<bool, Stop> {
         let mut buffer = std::mem::take(&mut self.state.buffer);
         buffer.resize(READ_BYTES, 0);
+        let complete = self.parts_until(&mut buffer, fd, len);
+        self.state.buffer = buffer;
+        Ok(complete? && ends_at(fd, len)?)
+    }
+
+    /// As `parts`, but does not detect a longer file, nor one that ends in what `lseek` reports as a hole.
+    fn parts_until(&self, buffer: &mut [u8], fd: &OwnedFd, len: u64) -> Result<bool, Stop> {
         let mut group = Group::default();
         let mut chunker = Chunker::new();
         let mut emit = |piece: Piece<'_>| self.piece(piece, &mut group);
@@ -421,8 +429,7 @@ impl Gatherer<'_> {
                 let target = buffer.get_mut(..room).unwrap_or_default();
                 let read = reading::read_full(fd, target)?;
                 if read == 0 {
-                    // The file has become shorter; the comparison of times will detect it.
-                    return Ok(());
+                    return Ok(false);
                 }
                 chunker.push(buffer.get(..read).unwrap_or_default(), &mut emit)?;
                 at += read as u64;
@@ -430,8 +437,7 @@ impl Gatherer<'_> {
         }
         chunker.finish(&mut emit)?;
         self.part(&mut group)?;
-        self.state.buffer = buffer;
-        Ok(())
+        Ok(true)
     }
 
     fn piece(&self, piece: Piece<'_>, group: &mut Group) -> Result<(), PublishError> {
@@ -477,6 +483,12 @@ enum Cut {
 struct Group {
     bytes: Vec<u8>,
     chunks: Vec<u32>,
+}
+
+/// Whether a file has a byte before `len` and none there.
+fn ends_at(fd: &OwnedFd, len: u64) -> Result<bool, Errno> {
+    rustix::fs::seek(fd, SeekFrom::Start(len.saturating_sub(1)))?;
+    Ok(reading::read_full(fd, &mut [0; 2])? == 1)
 }
 
 fn done(name: &CStr, what: What, stamp: Option<Stamp>) -> Done {

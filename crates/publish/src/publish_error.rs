@@ -228,8 +228,10 @@ pub enum Unreadable {
     /// The system returned an error.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It changed during each attempt to read it.
-    #[error("it changed while it was read, {0} times in a row")]
+    /// It changed during each attempt to read it, or ended elsewhere than its size says.
+    #[error(
+        "it changed while it was read, {0} times in a row, or its file system reports a wrong size"
+    )]
     Changing(u32),
     /// It is no longer the file that the directory listed.
     #[error("it was replaced by something else while it was read")]

@@ -1,6 +1,7 @@
 //! Real mounts in the real kernel (design `quality.md`, *The real kernel*). Needs /dev/fuse and the
 //! right to mount; without them these tests fail, they are not skipped. The modules `writing_*` mount
-//! `sim::memfs`, a writable file system in memory, to prove the writing half of `mount::fuse`.
+//! `sim::memfs`, a writable file system in memory, to prove the writing half of `mount::fuse`; `wrong_sizes`
+//! publishes from it.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -26,3 +27,4 @@ mod writable;
 mod writing_locks;
 mod writing_posix;
 mod writing_programs;
+mod wrong_sizes;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mount::fuse::request::{Caller, CopyRange, Entry, LockRequest, NewName, Opened, Write};
-use mount::fuse::{Answer, Error, FileHandle, INodeNo, LockOwner};
+use mount::fuse::{Answer, Error, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner};
 use tokio::sync::Notify;
 
 use inode::{Creation, Node};
@@ -37,6 +37,11 @@ pub struct MemFsOptions {
     pub capacity_bytes: u64,
     /// How long a blocking lock is waited for before the caller gets ENOLCK.
     pub lock_deadline: Duration,
+    /// By how much the size that the kernel is told of a file differs from its content, bytes. If it does, the kernel
+    /// reads from here and not from its cache, which knows nothing of the end.
+    pub size_error: i64,
+    /// Whether `lseek` finds data and holes. If not, the kernel takes a whole file for data.
+    pub finds_holes: bool,
 }
 
 impl Default for MemFsOptions {
@@ -46,6 +51,8 @@ impl Default for MemFsOptions {
             ttl: Duration::from_secs(1),
             capacity_bytes: 1 << 30,
             lock_deadline: Duration::from_secs(60),
+            size_error: 0,
+            finds_holes: true,
         }
     }
 }
@@ -163,10 +170,28 @@ impl MemFs {
     fn entry(&self, state: &mut State, inode: u64) -> Result<Entry, Error> {
         state.tree.hold(inode, 1, 0)?;
         Ok(Entry {
-            attributes: state.tree.get(inode)?.attributes(inode),
+            attributes: self.told(state.tree.get(inode)?.attributes(inode)),
             ttl: self.options.ttl,
             generation: 0,
         })
+    }
+
+    /// What the kernel is told of a file.
+    fn told(&self, mut attributes: FileAttr) -> FileAttr {
+        if attributes.kind == FileType::RegularFile {
+            attributes.size = attributes
+                .size
+                .saturating_add_signed(self.options.size_error);
+        }
+        attributes
+    }
+
+    fn open_file(&self, state: &mut State, inode: u64) -> Result<Opened, Error> {
+        let mut opened = state.open(inode)?;
+        if self.options.size_error != 0 {
+            opened.flags |= FopenFlags::FOPEN_DIRECT_IO;
+        }
+        Ok(opened)
     }
 
     fn make(

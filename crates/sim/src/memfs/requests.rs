@@ -150,7 +150,9 @@ impl FileSystem for MemFs {
         } else {
             Ok(())
         };
-        truncated.and_then(|()| state.open(inode.0)).into()
+        truncated
+            .and_then(|()| self.open_file(&mut state, inode.0))
+            .into()
     }
 
     fn create(
@@ -168,7 +170,7 @@ impl FileSystem for MemFs {
         };
         entry
             .and_then(|entry| {
-                let opened = self.lock().open(entry.attributes.ino.0)?;
+                let opened = self.open_file(&mut self.lock(), entry.attributes.ino.0)?;
                 Ok((entry, opened))
             })
             .into()
@@ -345,6 +347,9 @@ impl FileSystem for MemFs {
         offset: i64,
         what: Seek,
     ) -> Answer<i64, Error> {
+        if !self.options.finds_holes {
+            return Error::NotImplemented.into();
+        }
         let state = self.lock();
         let content = state.tree.content(inode.0);
         content
@@ -368,7 +373,7 @@ impl FileSystem for MemFs {
 impl MemFs {
     fn attributes(&self, attributes: mount::fuse::FileAttr) -> Attributes {
         Attributes {
-            attributes,
+            attributes: self.told(attributes),
             ttl: self.options.ttl,
         }
     }
