@@ -30,7 +30,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Longest file that is read at once.
 const WHOLE_BYTES: usize = 16 << 20;
 
-/// What is read at once of a longer file.
+/// Bytes that are read at once of a longer file.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// One request of a reader.

@@ -22,7 +22,7 @@ pub use reading::*;
 ///
 /// A publisher signs a directory tree. Any machine can serve it. Readers mount it, and verify each byte
 /// before they use it. A SOURCE is written VOLUMEID@LOCATION. You trust the volume id only; the location
-/// says where to look (a directory, bulla://host[:port], or http(s)://host[:port]/path).
+/// says where to look (a directory, `bulla://host[:port]`, or `http(s)://host[:port]/path`).
 #[derive(Debug, Parser)]
 #[command(name = "bulla", version, max_term_width = 100)]
 #[command(

@@ -6,8 +6,8 @@
 //! fetched again. Security does not depend on the cache, and it may be deleted at any time.
 //!
 //! One thread writes, behind a bounded queue. A reader that is faster than the disk waits for a short
-//! time ([`room`]); a block for which there is no room then is not cached. The thread keeps the quota
-//! and the required free space by removing the least recently used blocks ([`evictor`]).
+//! time (`room`); a block for which there is no room then is not cached. The thread keeps the quota
+//! and the required free space by removing the least recently used blocks (`evictor`).
 
 mod evictor;
 mod files;

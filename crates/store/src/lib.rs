@@ -15,7 +15,7 @@
 //! | [`sink`] | a writer as a [`BlockSink`] |
 //! | [`collect`] | frees the space of blocks that no kept version reaches |
 //! | [`rebuild`] | rebuilds the index from the segments |
-//! | [`names`], [`format`], [`head`], [`segment`], [`index`], [`notes`], `history_log`, `policies` | the files of a repository |
+//! | [`names`], [`mod@format`], [`head`], [`segment`], [`index`], [`notes`], `history_log`, `policies` | the files of a repository |
 //! | [`object`] | names under which peers ask for these files |
 //! | [`disk`] | the file system under a repository, as a trait |
 //! | [`blocking`] | where work that waits for a disk runs |

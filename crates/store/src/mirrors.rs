@@ -2,12 +2,12 @@
 //!
 //! No mirror is trusted; the caller verifies the answers ([`ResponseVerifier`]). This module decides
 //! - in which **order** mirrors are asked: by the expected time of an answer; mirrors that are behind
-//!   the newest version or often deny blocks come later ([`score`]);
+//!   the newest version or often deny blocks come later (`score`);
 //! - when to **fail over**: at once after a failure, a denial or a wrong block, and only for the
 //!   blocks that are still missing;
 //! - when to **hedge**: when an answer takes longer than 95% of the earlier ones, a second mirror is
-//!   asked; at most once in twenty requests ([`budget`]);
-//! - which mirrors are **set aside** for a while: those that fail, stall or give wrong answers ([`breaker`]).
+//!   asked; at most once in twenty requests (`budget`);
+//! - which mirrors are **set aside** for a while: those that fail, stall or give wrong answers (`breaker`).
 //!
 //! A mirror that was set aside is tried again beside a request that another mirror answers, so that no caller
 //! waits for it. When all of several mirrors are dead, requests fail at once until the next try is due. A

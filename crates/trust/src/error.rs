@@ -71,7 +71,8 @@ pub enum Reject {
     /// make one at any time. It stops no reader.
     #[error("a policy beside those that count: {0}")]
     StrayPolicy(&'static str),
-    /// The user of this machine settled a fork in favour of the other side. Whoever shows this one need not be lying.
+    /// The user of this machine settled a fork in favour of the other side. A mirror that shows this
+    /// side may be honest.
     #[error("refused on this machine: {0}")]
     Refused(&'static str),
     /// The statement's validity has ended.

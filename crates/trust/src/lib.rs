@@ -11,7 +11,7 @@
 //! | [`text`] | handles, volume ids and keys as text with a checksum | design `trees.md` |
 //! | [`encode`] | the one encoding style: canonical, bounded, never panicking | |
 //! | [`frame`] | a block as it is stored and sent | |
-//! | [`array`] | the array tree: file content as ordered blocks with lengths | SFSRO 3.2.1, design `trees.md` |
+//! | [`mod@array`] | the array tree: file content as ordered blocks with lengths | SFSRO 3.2.1, design `trees.md` |
 //! | [`map`] | the map tree: sorted keys, one root per set, proofs of presence and absence | design `trees.md` |
 //! | [`inode`] | the type, attributes and content of a file, stored in its directory entry | SFSRO 3.2.1 |
 //! | [`reach`] | the one walk over all blocks that a root needs, and over one path | design `README.md` |

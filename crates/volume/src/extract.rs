@@ -1,6 +1,6 @@
 //! `bulla extract`: writes a volume to a directory tree, with every attribute that was published.
 //!
-//! Relies on [`crate::snapshot`] for proved bytes. The publisher is not trusted: whatever names, links and
+//! Relies on `snapshot` for proved bytes. The publisher is not trusted: whatever names, links and
 //! modes it chose, nothing outside the target directory is touched. Every name is opened beneath it, and
 //! no symbolic link is followed. No set-user-id program, device or capability is made unless the caller
 //! also trusts the publisher with owners. A few blocks can describe a tree that is larger than any disk,

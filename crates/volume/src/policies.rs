@@ -2,7 +2,7 @@
 //! knows less asks replicas for those between, by number, and verifies each before it asks for many more.
 //!
 //! All replicas that show a head are heard at each number, so that two successors of one policy are seen as a fork
-//! whichever replica answers first. What is verified is stored at once: the next round goes on from there.
+//! whichever replica answers first. A verified policy is stored at once, and the next round goes on after it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -197,7 +197,7 @@ impl HeadRound<'_> {
         }
         drop(asked);
         for (shown, part) in shown.iter_mut().zip(&parts) {
-            // What has not answered is not asked again.
+            // A replica that has not answered is not asked again.
             shown.is_over |= part.is_empty();
         }
         parts
@@ -206,7 +206,7 @@ impl HeadRound<'_> {
     /// Asks a replica for no more policies. It is to blame if it shows wrong ones.
     fn refuse(&self, shown: &mut Shown<'_>, why: &Reject) {
         shown.is_over = true;
-        // What is wrong with a head alone is said when it is judged.
+        // The judgement reports the faults of a head itself.
         if shown.was_asked && matches!(why.class(), Class::Integrity | Class::Unsupported) {
             let place = shown.replica.as_ref().map_or("", |replica| replica.place());
             tracing::error!(replica = place, %why, "a wrong policy");

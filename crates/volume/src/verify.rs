@@ -1,6 +1,6 @@
 //! `bulla verify`: fetches and proves every block of a tree, or of the part below one path.
 //!
-//! Relies on [`crate::snapshot`] and [`reader::Blocks`], which check as they read. This file visits
+//! Relies on `snapshot` and [`reader::Blocks`], which check as they read. This file visits
 //! everything once and compares the totals with the signed ones. Equal subtrees and equal blocks are
 //! visited once, however often they occur: the work is bounded by the blocks that exist, even if a
 //! publisher nests a tree in itself. Memory: at most 64 bytes a block, besides the cache.

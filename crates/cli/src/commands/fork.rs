@@ -323,7 +323,7 @@ fn record(fork: &Fork) -> Map<String, Value> {
     out
 }
 
-/// What is known of a side's statement, as JSON.
+/// The JSON fields of one side's statement.
 fn statement(shown: &Shown) -> Map<String, Value> {
     let mut out = match &shown.statement {
         Contradicting::Policy(policy) => fields(json!({

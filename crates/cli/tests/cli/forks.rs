@@ -1,5 +1,5 @@
-//! Forks with the real binary: two records of one version and two policies with one number are shown, settled, and
-//! taken up by a mount that runs. What is only old, or beside the policies that count, is told apart from them.
+//! Forks with the real binary: it shows and settles two records of one version and two policies with one number, and a
+//! running mount obeys the settlement. Old records and stray policies are no forks and have hints of their own.
 
 use std::convert::Infallible;
 use std::fs;

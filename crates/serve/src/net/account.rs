@@ -2,10 +2,10 @@
 //!
 //! Clients that ask for much and read nothing must not cost others their service, so there are three
 //! bounds. All connections hold [`Limits::max_held_bytes`](crate::net::Limits). One connection holds
-//! `max_held_per_connection`. One client (see [`super::limiter`]) holds at most what is still free,
-//! divided by the number of clients that hold something and [`SPARE_SHARES`]: after `n` clients that
+//! `max_held_per_connection`. One client (see `limiter`) holds at most what is still free,
+//! divided by the number of clients that hold something and `SPARE_SHARES`: after `n` clients that
 //! take all they may and give nothing back, a part of `SPARE_SHARES / (n + SPARE_SHARES)` is free. A
-//! client that holds nothing gets [`LEAST_BYTES`] of it, so some five hundred addresses are needed to
+//! client that holds nothing gets `LEAST_BYTES` of it, so some five hundred addresses are needed to
 //! fill 256 MiB.
 
 use std::sync::Arc;

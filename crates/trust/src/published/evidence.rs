@@ -14,7 +14,7 @@ use crate::statement::chain::{Chain, Link};
 use crate::statement::signatures::Signatures;
 use crate::text::{self, Noun};
 
-/// What evidence is about.
+/// What a piece of evidence proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvidenceClass {
     /// Two statements that an honest signer cannot both have signed.
@@ -39,7 +39,7 @@ impl EvidenceClass {
 /// A piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// What it is about.
+    /// What it proves.
     pub class: EvidenceClass,
     /// Its name: the class and the record or policy.
     pub name: String,

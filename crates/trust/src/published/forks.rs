@@ -2,7 +2,7 @@
 //! and two records of one version. While one stands, nothing new is adopted. It is settled by a later policy or by
 //! the user, never by the order in which replicas answer.
 //!
-//! [`agreed`] decides how far several chains lead together. It is a function of the set of chains.
+//! `agreed` decides how far several chains lead together. It is a function of the set of chains.
 
 use std::collections::{BTreeMap, BTreeSet};
 

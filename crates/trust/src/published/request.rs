@@ -190,8 +190,8 @@ impl Request {
             },
             ..Terms::strict(claimed.start)
         };
-        // Policies before those of the head are not shown here. Whoever signs compares the shown ones with those
-        // that were signed under before, and looks at their roles.
+        // A head carries only its newest policies. Before the caller signs, it compares them with those under which
+        // it signed before, and shows their roles.
         let known = match head.begins() {
             0 | 1 => Floor::new(volume),
             _ => Floor::trusting(head)?,

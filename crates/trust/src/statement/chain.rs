@@ -19,7 +19,7 @@ pub const MAX_POLICIES: usize = 8;
 /// One verified policy.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// What it says.
+    /// The decoded policy.
     pub policy: Policy,
     /// Its hash.
     pub hash: [u8; 32],

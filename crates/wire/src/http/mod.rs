@@ -7,16 +7,16 @@
 //! and one for records; the first round is saved when the pages are already in memory.
 //!
 //! Nothing that arrives is trusted; the caller verifies the hash. The costs that a server can cause are
-//! bounded: memory ([`HttpOptions::max_held_bytes`], [`index`]), time, redirects ([`redirect`]).
+//! bounded: memory ([`HttpOptions::max_held_bytes`], `index`), time, redirects (`redirect`).
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`address`] | the URL of a repository |
+//! | `address` | the URL of a repository |
 //! | [`answer`] | the meaning of status and headers |
-//! | [`web`] | one GET, judged and bounded |
-//! | [`redirect`], [`tls`] | which redirects to follow, which certificates to accept |
-//! | [`index`] | head, tables and pages of the index |
-//! | [`read`] | handles to records |
+//! | `web` | one GET, judged and bounded |
+//! | `redirect`, `tls` | which redirects to follow, which certificates to accept |
+//! | `index` | head, tables and pages of the index |
+//! | `read` | handles to records |
 
 mod address;
 pub mod answer;

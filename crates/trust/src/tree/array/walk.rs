@@ -23,7 +23,7 @@ pub trait Nodes {
 /// A range of whole extents around an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edges {
-    /// The range that [`splice`] can replace, bytes.
+    /// The range that [`splice`](super::splice()) can replace, bytes.
     pub range: Range<u64>,
     /// The bytes before the edit of the block that its start cuts.
     pub left: Option<Leftover>,
