@@ -120,15 +120,12 @@ pub(crate) fn collect(writer: &mut Writer, options: &PruneOptions) -> Result<Pru
     if writer.statements().is_empty() {
         return Err(PruneError::Nothing { path });
     }
-    let unsure = |why: Reject| PruneError::Unsure {
-        path: path.clone(),
-        what: format!("its head: {why}"),
-    };
-    let head = Head::decode(writer.statements()).map_err(unsure)?;
+    let bad = |why: Reject| refused(&repository, format!("its head: {why}"), &why);
+    let head = Head::decode(writer.statements()).map_err(bad)?;
     let mut signatures = Signatures::default();
     let known = repository.floor(&head, &mut signatures)?;
     let chain = known.known_chain(&head, &mut signatures);
-    let chain = chain.map_err(unsure)?;
+    let chain = chain.map_err(bad)?;
     let hasher = chain.hasher();
     let versions = versions(&repository, &head, &chain)?;
     // Only a replica that held a part of a version may lack blocks.
@@ -184,7 +181,7 @@ fn versions(
         .record
         .statement()
         .read(volume)
-        .map_err(|why| unsure(why.to_string()))?;
+        .map_err(|why| refused(repository, format!("its head: {why}"), &why))?;
     let disk = repository.disk_shared();
     let list = |dir: &str| match disk.list(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -203,7 +200,10 @@ fn versions(
         indexes.sort_unstable();
         for index in indexes {
             let leaf = repository.log_leaf(epoch, index)?.unwrap_or_default();
-            let bad = |why: Reject| unsure(format!("leaf {epoch}/{index}: {why}"));
+            let bad = |why: Reject| {
+                let what = format!("leaf {epoch}/{index} of its log: {why}");
+                refused(repository, what, &why)
+            };
             let signed = Signed::from_bytes(&leaf).map_err(bad)?;
             let statement = signed.statement();
             let (current, log) = (epoch == newest.log.epoch, &newest.log);
@@ -259,6 +259,20 @@ fn line(
     Ok(line)
 }
 
+/// The error about bytes that are refused. Those of a later bulla are not damaged.
+fn refused(repository: &Repository, what: String, why: &Reject) -> PruneError {
+    match why {
+        Reject::Unsupported { what, why } => PruneError::Store(StoreError::Unsupported {
+            place: repository.place().to_owned(),
+            why: format!("{what}, {why}"),
+        }),
+        _ => PruneError::Unsure {
+            path: repository.disk_shared().path(""),
+            what,
+        },
+    }
+}
+
 fn version(record: &RootRecord, record_hash: [u8; 32], in_line: bool) -> Version {
     Version {
         record_hash,
@@ -310,14 +324,9 @@ impl Marking<'_> {
         })
     }
 
-    fn malformed(&self, refused: &Refused) -> PruneError {
-        match &refused.why {
-            Reject::Unsupported { what, why } => PruneError::Store(StoreError::Unsupported {
-                place: self.repository.place().to_owned(),
-                why: format!("{what}, {why}"),
-            }),
-            _ => self.unsure(&refused.to_string()),
-        }
+    fn malformed(&self, malformed: &Refused) -> PruneError {
+        let what = format!("a version that is kept: {malformed}");
+        refused(self.repository, what, &malformed.why)
     }
 
     fn unsure(&self, what: &str) -> PruneError {

@@ -2,6 +2,7 @@
 //! ones; who needs those between them and the genesis reads them here, by number.
 
 use bytes::Bytes;
+use trust::Reject;
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::signatures::Signatures;
@@ -38,19 +39,30 @@ pub(crate) fn floor(
     head: &Head,
     signatures: &mut Signatures,
 ) -> Result<Floor, StoreError> {
-    let refused = |number, why: &str| damaged(disk, &names::policy(number), why);
-    let volume = head.volume().map_err(|why| refused(0, &why.to_string()))?;
+    let volume = head.volume().map_err(|why| refused(disk, 0, why))?;
     let mut floor = Floor::new(volume);
     for number in 0..head.begins() {
         let signed = match (number, head.policies.first()) {
             (0, Some(genesis)) => genesis.clone(),
             _ => {
-                let bytes = read(disk, number)?.ok_or_else(|| refused(number, "is missing"))?;
-                Signed::from_bytes(&bytes).map_err(|why| refused(number, &why.to_string()))?
+                let bytes = read(disk, number)?
+                    .ok_or_else(|| damaged(disk, &names::policy(number), "is missing"))?;
+                Signed::from_bytes(&bytes).map_err(|why| refused(disk, number, why))?
             }
         };
         let next = floor.after(&signed, signatures);
-        floor = next.map_err(|why| refused(number, &why.to_string()))?;
+        floor = next.map_err(|why| refused(disk, number, why))?;
     }
     Ok(floor)
+}
+
+/// The error about a policy that is refused. One of a later bulla is not damaged.
+fn refused(disk: &dyn Disk, number: u64, why: Reject) -> StoreError {
+    match why {
+        Reject::Unsupported { what, why } => StoreError::Unsupported {
+            place: disk.place().to_owned(),
+            why: format!("{}: {what}, {why}", names::policy(number)),
+        },
+        why => damaged(disk, &names::policy(number), &why.to_string()),
+    }
 }

@@ -175,7 +175,7 @@ async fn a_shorter_timestamp_does_not_replace_a_longer_one() {
 }
 
 /// The publisher after this many rotations, and a version under the newest policy.
-fn rotated_often(seed: u64, count: usize) -> Publisher {
+pub fn rotated_often(seed: u64, count: usize) -> Publisher {
     let mut publisher = Publisher::new(seed);
     for _ in 0..count {
         publisher.head = publisher.model.rotate(|_| {}).unwrap();

@@ -18,8 +18,9 @@ use trust::history::Frontier;
 use trust::inode::Entry;
 use trust::roles::Roles;
 use trust::root::RootRecord;
+use trust::statement::Signed;
 
-use crate::policies::{key, record, successor};
+use crate::policies::{key, record, rotated_often, successor};
 use crate::world::{Follower, Publisher, prove, proved};
 
 fn options(keep: u64) -> PruneOptions {
@@ -456,5 +457,40 @@ fn version_of_a_later_bulla_is_not_called_damaged_and_nothing_is_collected() {
         let newer = matches!(&refused, PruneError::Store(StoreError::Unsupported { .. }));
         assert!(newer, "{refused}");
         assert_eq!(publisher.disk.files(), before);
+    }
+}
+
+/// The head, a leaf of the log or a policy below the head has a later form: what must be kept is not known.
+#[test]
+fn statement_of_a_later_bulla_is_not_called_damaged_and_nothing_is_collected() {
+    let publisher = rotated_often(84, 12);
+    let repository = &publisher.repository;
+    let whole_disk = publisher.disk.outcomes(1).into_iter().next().unwrap();
+    let head = |disk: Arc<CrashDisk>| {
+        let mut later = publisher.head.to_vec();
+        later[0] += 1;
+        let mut writer = Writer::begin(&Repository::open_on(disk).unwrap()).unwrap();
+        writer.commit(&later).unwrap();
+    };
+    let statement = |disk: Arc<CrashDisk>, name: &str, bytes: Option<Bytes>| {
+        let bytes = bytes.unwrap();
+        let signed = Signed::from_bytes(&bytes).unwrap();
+        let statement = signed.statement().bytes();
+        let at = bytes.windows(statement.len()).position(|w| w == statement);
+        let file = disk.open(name).unwrap();
+        file.write_at(&[9], at.unwrap() as u64).unwrap();
+    };
+    let leaf = |disk| statement(disk, "log/0/1", repository.log_leaf(0, 1).unwrap());
+    let policy = |disk| statement(disk, "policies/3", repository.policy(3).unwrap());
+    let spoils: [&dyn Fn(Arc<CrashDisk>); 3] = [&head, &leaf, &policy];
+    for (number, spoil) in spoils.into_iter().enumerate() {
+        let disk = publisher.disk.reborn(&whole_disk);
+        collect(&disk, &options(1)).unwrap();
+        spoil(disk.clone());
+        let before = disk.files();
+        let refused = collect(&disk, &options(1)).unwrap_err();
+        let newer = matches!(&refused, PruneError::Store(StoreError::Unsupported { .. }));
+        assert!(newer, "{number}: {refused}");
+        assert_eq!(disk.files(), before);
     }
 }
