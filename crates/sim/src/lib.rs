@@ -6,6 +6,7 @@
 //! | [`fsx`] | random operations on a file, compared with a model |
 //! | [`holder`] | a process that holds a lock and is stopped |
 //! | [`liar`] | a replica that tells one named lie |
+//! | [`log`] | no part of the world: it collects log lines |
 //! | `memfs` | a writable file system in memory, for mounts (feature `memfs`) |
 //! | [`model`] | a publisher in memory, honest or malformed |
 //! | [`network`] | hosts far apart: delay, loss, partition |
@@ -17,6 +18,7 @@ pub mod disk;
 pub mod fsx;
 pub mod holder;
 pub mod liar;
+pub mod log;
 #[cfg(feature = "memfs")]
 pub mod memfs;
 pub mod model;

@@ -203,15 +203,22 @@ impl HeadRound<'_> {
         parts
     }
 
-    /// Asks a replica for no more policies. It is to blame if it shows wrong ones.
+    /// Asks a replica for no more policies. It is to blame if it shows wrong ones, and not for those of a later bulla.
     fn refuse(&self, shown: &mut Shown<'_>, why: &Reject) {
         shown.is_over = true;
         // The judgement reports the faults of a head itself.
-        if shown.was_asked && matches!(why.class(), Class::Integrity | Class::Unsupported) {
-            let place = shown.replica.as_ref().map_or("", |replica| replica.place());
-            tracing::error!(replica = place, %why, "a wrong policy");
-            self.blame(shown.mirror, why);
+        if !shown.was_asked {
+            return;
         }
+        let place = shown.replica.as_ref().map_or("", |replica| replica.place());
+        match why.class() {
+            Class::Integrity => tracing::error!(replica = place, %why, "a wrong policy"),
+            Class::Unsupported => {
+                tracing::warn!(replica = place, %why, "a policy of a later bulla")
+            }
+            _ => return,
+        }
+        self.blame(shown.mirror, why);
     }
 }
 

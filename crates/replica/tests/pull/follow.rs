@@ -7,10 +7,12 @@ use reader::ReadError;
 use replica::note::{ReplicaNote, Scope};
 use replica::pull::PullError;
 use sim::liar::{Liar, Lie};
+use sim::log::Log;
 use sim::model::of_kind;
 use sim::random::Random;
 use sim::time::now;
 use store::{BlockStore, Replica, StoreError, Writer};
+use tracing::Level;
 use trust::error::Class;
 use trust::inode::{Entry, Extension};
 use trust::{Handle, InodeBlock, Kind};
@@ -353,28 +355,6 @@ async fn a_paranoid_pull_replaces_damaged_blocks() {
     assert_eq!(again.healed, 0);
 }
 
-/// Collects the logged errors.
-#[derive(Clone, Default)]
-struct Accusations(Arc<std::sync::Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Accusations {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        if *event.metadata().level() <= tracing::Level::WARN {
-            self.0.lock().unwrap().push(format!("{event:?}"));
-        }
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 /// In one thread, so that every log line is captured.
 #[tokio::test]
 async fn a_missing_path_is_not_blamed_on_a_source() {
@@ -386,8 +366,8 @@ async fn a_missing_path_is_not_blamed_on_a_source() {
     let whole = follower.pull(&publisher, &[publisher.source()]).await;
     whole.unwrap();
     follower.options.scope = Scope::new([b"no/such".to_vec()]);
-    let heard = Accusations::default();
-    let listening = tracing::subscriber::set_default(heard.clone());
+    let log = Log::default();
+    let listening = tracing::subscriber::set_default(log.clone());
     let two = [by_handle(&publisher), publisher.source()];
     let error = follower.pull(&publisher, &two).await.unwrap_err();
     drop(listening);
@@ -398,8 +378,7 @@ async fn a_missing_path_is_not_blamed_on_a_source() {
         ),
         "{error}"
     );
-    let heard = std::mem::take(&mut *heard.0.lock().unwrap());
-    assert!(heard.is_empty(), "{heard:?}");
+    assert_eq!(log.lines(Level::WARN), Vec::<String>::new());
     // A source that lags is not accused either.
     let lagging = Lie::Head(first);
     let lagging = Arc::new(Liar::new(publisher.repository.clone(), lagging));

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sim::liar::{Lie, PolicyLie};
+use sim::log::Log;
 use store::Replica;
+use tracing::Level;
 use trust::error::Class;
 use trust::floor::Floor;
 use trust::head::Head;
@@ -157,6 +159,34 @@ async fn policy_that_one_mirror_lacks_comes_from_another() {
             assert_eq!(accused(&volume), expected, "{lie:?}");
         }
     }
+}
+
+/// In one thread, so that every log line is captured.
+#[tokio::test]
+async fn policy_of_a_later_bulla_is_not_logged_as_an_attack() {
+    let world = rotated(40);
+    let policy = &world.model.policies[7];
+    let statement = policy.statement().bytes();
+    let mut later = policy.to_bytes();
+    let at = later.windows(statement.len()).position(|w| w == statement);
+    // The number of its format.
+    later[at.unwrap()] += 1;
+    let log = Log::default();
+    let listening = tracing::subscriber::set_default(log.clone());
+    let lie = PolicyLie::Other(7, later.into());
+    let mirrors = vec![liar(&world, lie), honest(&world)];
+    let volume = open(&world, mirrors).await.unwrap();
+    drop(listening);
+    let noted = log.lines(Level::WARN);
+    assert!(
+        noted.iter().any(|line| line.contains("a later bulla")),
+        "{noted:?}"
+    );
+    assert_eq!(log.lines(Level::ERROR), Vec::<String>::new());
+    let status = volume.mirrors().status();
+    assert_eq!(status[0].counts.wrong, 0);
+    let fault = status[0].last_fault.as_ref().unwrap();
+    assert!(fault.contains("needs a newer bulla"), "{fault}");
 }
 
 #[tokio::test]
