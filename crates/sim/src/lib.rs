@@ -2,6 +2,7 @@
 //!
 //! | module | what it simulates |
 //! |---|---|
+//! | [`altered`] | a replica of which a test alters single answers |
 //! | [`disk`] | a disk that crashes, and one that fills up |
 //! | [`fsx`] | random operations on a file, compared with a model |
 //! | [`holder`] | a process that holds a lock and is stopped |
@@ -14,6 +15,7 @@
 //! | [`random`] | numbers and bytes that are the same in every run |
 //! | [`time`] | the time, and waits for a condition |
 
+pub mod altered;
 pub mod disk;
 pub mod fsx;
 pub mod holder;

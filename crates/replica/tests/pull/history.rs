@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sim::altered::{Alteration, Altered};
 use sim::time::{eventually, now};
 use store::object::ObjectName;
-use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};
+use store::{BoxFuture, Objects, Replica, Repository, StoreError};
 use trust::head::Head;
 use trust::key::SecretKey;
 use trust::statement::Signed;
-use trust::{Handle, Record};
 
 use crate::world::{Follower, Publisher, directory};
 
 /// Shows a head, blocks, and a log up to a leaf, after which it is silent.
 struct Logged {
+    honest: Repository,
     head: Bytes,
-    blocks: Repository,
     log: Repository,
     silent_from: AtomicU64,
     asked: AtomicUsize,
@@ -34,8 +34,8 @@ struct Logged {
 impl Logged {
     fn new(publisher: &Publisher) -> Logged {
         Logged {
+            honest: publisher.repository.clone(),
             head: publisher.head.clone(),
-            blocks: publisher.repository.clone(),
             log: publisher.repository.clone(),
             silent_from: u64::MAX.into(),
             asked: AtomicUsize::new(0),
@@ -46,32 +46,16 @@ impl Logged {
     }
 }
 
-impl BlockStore for Logged {
-    fn place(&self) -> &str {
-        "logged"
+impl Alteration for Logged {
+    fn honest(&self) -> &dyn Replica {
+        &self.honest
     }
 
-    fn get_many<'a>(
-        &'a self,
-        want: &'a [Handle],
-        around: usize,
-    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
-        self.blocks.get_many(want, around)
-    }
-}
-
-impl Replica for Logged {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async { Ok(self.head.clone()) })
     }
 
-    fn objects(&self) -> Option<&dyn Objects> {
-        Some(self)
-    }
-}
-
-impl Objects for Logged {
-    fn range(
+    fn file(
         &self,
         name: ObjectName,
         offset: u64,
@@ -135,7 +119,7 @@ async fn log_is_written_while_it_is_copied_and_continued_after_an_interruption()
     publish_many(&mut publisher, 700);
     let mut follower = Follower::new();
     follower.options.deadline = Duration::from_secs(60);
-    let source = Arc::new(Logged::new(&publisher));
+    let source = Arc::new(Altered(Logged::new(&publisher)));
     source.silent_from.store(650, Ordering::Relaxed);
     let places: [Arc<dyn Replica>; 1] = [source.clone()];
     let disk = follower.disk.clone();
@@ -190,10 +174,10 @@ async fn leaves_of_another_branch_are_not_kept() {
     publish_many(&mut other, 600);
     publish_many(&mut publisher, 600);
     let liar = |publisher: &Publisher| {
-        Arc::new(Logged {
+        Arc::new(Altered(Logged {
             log: other.repository.clone(),
             ..Logged::new(publisher)
-        })
+        }))
     };
     let follower = Follower::new();
     let alone: [Arc<dyn Replica>; 1] = [liar(&publisher)];
@@ -232,7 +216,7 @@ async fn leaf_in_the_wrong_place_is_not_written() {
         ..Logged::new(&publisher)
     };
     let pulled = follower
-        .pull(&publisher, &[Arc::new(source)])
+        .pull(&publisher, &[Arc::new(Altered(source))])
         .await
         .unwrap();
     assert!(!pulled.log_whole);
@@ -255,7 +239,7 @@ async fn policies_without_a_record_between_them_are_written_in_windows() {
         follower
     };
     let follower = patient();
-    let source = Arc::new(Logged::new(&publisher));
+    let source = Arc::new(Altered(Logged::new(&publisher)));
     source.silent_from.store(350, Ordering::Relaxed);
     let places: [Arc<dyn Replica>; 1] = [source.clone()];
     let disk = follower.disk.clone();
@@ -283,7 +267,9 @@ async fn policies_without_a_record_between_them_are_written_in_windows() {
         ..Logged::new(&publisher)
     };
     let follower = patient();
-    let pulled = follower.pull(&publisher, &[Arc::new(ending)]).await;
+    let pulled = follower
+        .pull(&publisher, &[Arc::new(Altered(ending))])
+        .await;
     assert!(!pulled.unwrap().log_whole);
     let repository = follower.repository();
     assert!((0..402).all(|index| leaf(&repository, index).is_none()));
@@ -305,7 +291,7 @@ async fn signatures_by_strangers_are_not_kept() {
     };
     let follower = Follower::new();
     let pulled = follower
-        .pull(&publisher, &[Arc::new(source)])
+        .pull(&publisher, &[Arc::new(Altered(source))])
         .await
         .unwrap();
     assert!(pulled.log_whole);

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use reader::ReadError;
 use replica::pull::PullError;
+use sim::altered::{Alteration, Altered};
 use sim::liar::{Liar, Lie};
 use sim::random::noise;
 use sim::time::{eventually, now};
 use store::object::ObjectName;
-use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError, Writer};
+use store::{BoxFuture, Objects, Replica, Repository, StoreError, Writer};
 use trust::error::Class;
 use trust::{Data, Handle, Record};
 use volume::VolumeError;
@@ -138,7 +139,7 @@ async fn a_source_that_lags_while_another_does_not_is_not_accused() {
 async fn a_pull_is_interrupted_while_a_source_withholds_its_files() {
     let (publisher, mut follower) = behind().await;
     follower.options.deadline = Duration::from_secs(60);
-    let stalling = Arc::new(Lying::new(&publisher, Files::Stall));
+    let stalling = Arc::new(Altered(Lying::new(&publisher, Files::Stall)));
     let began = Instant::now();
     let stop = async {
         let given = &stalling.given;
@@ -351,32 +352,12 @@ impl Lying {
     }
 }
 
-impl BlockStore for Lying {
-    fn place(&self) -> &str {
-        "lying files"
+impl Alteration for Lying {
+    fn honest(&self) -> &dyn Replica {
+        &self.honest
     }
 
-    fn get_many<'a>(
-        &'a self,
-        want: &'a [Handle],
-        around: usize,
-    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
-        self.honest.get_many(want, around)
-    }
-}
-
-impl Replica for Lying {
-    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
-        self.honest.head()
-    }
-
-    fn objects(&self) -> Option<&dyn Objects> {
-        Some(self)
-    }
-}
-
-impl Objects for Lying {
-    fn range(
+    fn file(
         &self,
         name: ObjectName,
         offset: u64,
@@ -438,7 +419,7 @@ async fn wrong_files_cost_only_time() {
     ] {
         let (publisher, follower) = behind().await;
         let before = follower.repository().index_entries();
-        let lying = Arc::new(Lying::new(&publisher, files));
+        let lying = Arc::new(Altered(Lying::new(&publisher, files)));
         let place: [Arc<dyn Replica>; 1] = [lying.clone()];
         let pulled = follower.pull(&publisher, &place).await.unwrap();
         assert_eq!(follower.proved(&publisher, "").await, 2, "{files:?}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use replica::note::Scope;
 use replica::pull::{PullError, Pulled};
+use sim::altered::{Alteration, Altered};
 use sim::time::{eventually, now};
 use store::object::ObjectName;
 use store::{BlockStore, BoxFuture, Objects, Replica, Repository, StoreError};
@@ -36,12 +37,12 @@ struct Silent {
 }
 
 impl Silent {
-    fn new(publisher: &Publisher, at: Option<Asked>) -> Arc<Silent> {
-        Arc::new(Silent {
+    fn new(publisher: &Publisher, at: Option<Asked>) -> Arc<Altered<Silent>> {
+        Arc::new(Altered(Silent {
             honest: publisher.repository.clone(),
             at,
             silences: 0.into(),
-        })
+        }))
     }
 
     async fn hear(&self, asked: Asked) {
@@ -52,12 +53,12 @@ impl Silent {
     }
 }
 
-impl BlockStore for Silent {
-    fn place(&self) -> &str {
-        "silent"
+impl Alteration for Silent {
+    fn honest(&self) -> &dyn Replica {
+        &self.honest
     }
 
-    fn get_many<'a>(
+    fn records<'a>(
         &'a self,
         want: &'a [Handle],
         around: usize,
@@ -67,9 +68,7 @@ impl BlockStore for Silent {
             self.honest.get_many(want, around).await
         })
     }
-}
 
-impl Replica for Silent {
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async move {
             self.hear(Asked::Head).await;
@@ -77,13 +76,7 @@ impl Replica for Silent {
         })
     }
 
-    fn objects(&self) -> Option<&dyn Objects> {
-        Some(self)
-    }
-}
-
-impl Objects for Silent {
-    fn range(
+    fn file(
         &self,
         name: ObjectName,
         offset: u64,

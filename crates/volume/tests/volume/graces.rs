@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sim::altered::{Alteration, Altered};
 use sim::liar::Lie;
 use store::object::ObjectName;
-use store::{BlockStore, BoxFuture, MemoryStore, Objects, Replica, StoreError};
+use store::{BoxFuture, MemoryStore, Replica, StoreError};
 use trust::error::Class;
 use trust::judge::Freshness;
-use trust::{Handle, Record};
 use volume::{Refreshed, Volume, VolumeError, VolumeOptions};
 
 use crate::world::{World, noise, now, read};
@@ -132,32 +132,12 @@ async fn a_pinned_version_is_found_and_not_updated() {
 /// Gives no leaf of its log.
 struct WithoutLeaves(MemoryStore);
 
-impl BlockStore for WithoutLeaves {
-    fn place(&self) -> &str {
-        "without leaves"
+impl Alteration for WithoutLeaves {
+    fn honest(&self) -> &dyn Replica {
+        &self.0
     }
 
-    fn get_many<'a>(
-        &'a self,
-        want: &'a [Handle],
-        around: usize,
-    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
-        self.0.get_many(want, around)
-    }
-}
-
-impl Replica for WithoutLeaves {
-    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
-        self.0.head()
-    }
-
-    fn objects(&self) -> Option<&dyn Objects> {
-        Some(self)
-    }
-}
-
-impl Objects for WithoutLeaves {
-    fn range(
+    fn file(
         &self,
         name: ObjectName,
         offset: u64,
@@ -186,7 +166,7 @@ async fn a_stalled_replica_leaves_time_for_others_to_show_a_pinned_version() {
         deadline: Duration::from_secs(3),
         ..world.options()
     };
-    let stalls = Arc::new(WithoutLeaves(world.replica()));
+    let stalls = Arc::new(Altered(WithoutLeaves(world.replica())));
     let places: Vec<Arc<dyn Replica>> = vec![stalls, Arc::new(honest)];
     let volume = Volume::open(world.model.id(), places, options).await;
     assert_eq!(volume.unwrap().snapshot().record().version, 1);
