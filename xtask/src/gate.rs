@@ -14,16 +14,16 @@ use crate::{fuzz, mutate, tidy};
 /// Steps and their budgets in seconds, from a fresh clone on two processors.
 type Budgets = &'static [(&'static str, u32)];
 
-/// Twelve minutes from a fresh clone on two processors, and two more for each further system, up to twenty
+/// Fourteen minutes from a fresh clone on two processors, and two more for each further system, up to twenty
 /// (decision 0026). Tests that take longer belong into the long run. Lints are checked while tests and fuzz
 /// targets are built.
 const CI: Budgets = &[
     ("xtask", 25),
     ("format", 5),
     ("house rules", 5),
-    ("lints and building tests", 235),
-    ("running tests", 230),
-    ("mutations", 105),
+    ("lints and building tests", 275),
+    ("running tests", 290),
+    ("mutations", 125),
     ("fuzz", 110),
     ("mounts", 5),
 ];
@@ -261,9 +261,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_add_up_to_twelve_and_four_minutes() {
+    fn budgets_add_up_to_fourteen_and_four_minutes() {
         let sum = |budgets: Budgets| budgets.iter().map(|(_, seconds)| seconds).sum::<u32>();
-        assert!(sum(CI) <= 12 * 60, "{}", sum(CI));
+        assert!(sum(CI) <= 14 * 60, "{}", sum(CI));
         assert!(sum(CHECK) <= 4 * 60, "{}", sum(CHECK));
     }
 

@@ -60,6 +60,14 @@ pub enum MountError {
         /// The system's error.
         cause: String,
     },
+    /// Unmounted, but requests that had arrived are not done.
+    #[error("{}: {requests} requests are not done", directory.display())]
+    Unanswered {
+        /// The directory.
+        directory: PathBuf,
+        /// How many.
+        requests: usize,
+    },
     /// The threads that served the mount ended with an error.
     #[error("{}: the mount ended: {source}", directory.display())]
     Ended {

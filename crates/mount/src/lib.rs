@@ -2,10 +2,13 @@
 //!
 //! [`fuse`] is the plumbing: any [`fuse::FileSystem`], read-only or writable, becomes a mount with
 //! deadlines, notifications and an end. [`published`] is the first of the file systems: a published
-//! volume. Relies on the crate `fuser` for the protocol; there is no `unsafe` here.
+//! volume. [`device`] is the second: one file over a protected device, which
+//! [`loop_device`] makes a block device. Relies on the crate `fuser` for the protocol; there is no `unsafe` here.
 
+pub mod device;
 pub mod error;
 pub mod fuse;
+pub mod loop_device;
 pub mod published;
 
 pub use error::MountError;

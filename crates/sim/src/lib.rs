@@ -2,6 +2,8 @@
 //!
 //! | module | what it simulates |
 //! |---|---|
+//! | [`block`] | a block device in memory, for tests of front ends |
+//! | [`device`] | devices that crash, lie and are put back |
 //! | [`altered`] | a replica of which a test alters single answers |
 //! | [`disk`] | a disk that crashes, and one that fills up |
 //! | [`fsx`] | random operations on a file, compared with a model |
@@ -12,10 +14,13 @@
 //! | [`model`] | a publisher in memory, honest or malformed |
 //! | [`network`] | hosts far apart: delay, loss, partition |
 //! | [`nginx`] | a real web server |
+//! | [`power`] | devices as disks of other processes, whose power a test cuts |
 //! | [`random`] | numbers and bytes that are the same in every run |
 //! | [`time`] | the time, and waits for a condition |
 
 pub mod altered;
+pub mod block;
+pub mod device;
 pub mod disk;
 pub mod fsx;
 pub mod holder;
@@ -26,5 +31,6 @@ pub mod memfs;
 pub mod model;
 pub mod network;
 pub mod nginx;
+pub mod power;
 pub mod random;
 pub mod time;

@@ -16,21 +16,16 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use trust::key::{PublicKey, SecretKey};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::stretch::Cost;
+
 const HEADER: &str = "bulla-key-1";
 const MAX_FILE_BYTES: u64 = 4096;
 const SEED_BYTES: usize = 32;
-/// RFC 9106, second recommended choice: 64 MiB, 3 passes, 4 lanes.
-const NEW_COST: Cost = Cost {
-    memory_kib: 64 << 10,
-    passes: 3,
-    lanes: 4,
-};
 
 /// What is wrong with a key file.
 #[derive(Debug, thiserror::Error)]
@@ -218,7 +213,7 @@ fn write(path: &Path, key: &SecretKey, passphrase: Option<&[u8]>) -> Result<Publ
         }
         Some(passphrase) => {
             let mut lock = Lock {
-                cost: NEW_COST,
+                cost: Cost::NEW,
                 salt: [0; 16],
                 nonce: [0; 24],
             };
@@ -348,12 +343,6 @@ impl<'a> KeyText<'a> {
     }
 }
 
-struct Cost {
-    memory_kib: u32,
-    passes: u32,
-    lanes: u32,
-}
-
 /// How a passphrase locks a secret.
 struct Lock {
     cost: Cost,
@@ -379,16 +368,16 @@ impl Lock {
 
     fn parse(kdf: &str, cipher: &str) -> Option<Lock> {
         let mut words = kdf.strip_prefix("argon2id ")?.split(' ');
-        // The file may be hostile, so the cost is bounded: at most 1 GiB and some seconds.
-        let mut number = |key: &str, max: u32| {
-            let n: u32 = words.next()?.strip_prefix(key)?.parse().ok()?;
-            (1..=max).contains(&n).then_some(n)
-        };
+        let mut number = |key: &str| words.next()?.strip_prefix(key)?.parse().ok();
         let cost = Cost {
-            memory_kib: number("m=", 1 << 20)?,
-            passes: number("t=", 16)?,
-            lanes: number("p=", 16)?,
+            memory_kib: number("m=")?,
+            passes: number("t=")?,
+            lanes: number("p=")?,
         };
+        // The file may be hostile.
+        if !cost.is_bearable() {
+            return None;
+        }
         let salt = read_hex(words.next()?.strip_prefix("salt=")?)?;
         let nonce = read_hex(cipher.strip_prefix("xchacha20poly1305 nonce=")?)?;
         let lock = Lock {
@@ -400,17 +389,8 @@ impl Lock {
     }
 
     fn cipher(&self, passphrase: &[u8]) -> Result<XChaCha20Poly1305, KeyError> {
-        let failed = |e: argon2::Error| KeyError::Derivation(e.to_string());
-        let Cost {
-            memory_kib,
-            passes,
-            lanes,
-        } = self.cost;
-        let params = Params::new(memory_kib, passes, lanes, Some(32)).map_err(failed)?;
-        let mut key = Zeroizing::new([0; 32]);
-        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-            .hash_password_into(passphrase, &self.salt, &mut *key)
-            .map_err(failed)?;
+        let key = self.cost.derive(passphrase, &self.salt);
+        let key = key.map_err(KeyError::Derivation)?;
         Ok(XChaCha20Poly1305::new((&*key).into()))
     }
 }

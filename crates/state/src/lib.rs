@@ -6,6 +6,8 @@
 //! | `evidence` | evidence of forks and rollbacks, within quotas |
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
 //! | [`keyfile`] | a secret key on disk, plain or under a passphrase |
+//! | [`slots`] | key slots of a protected device: ways to open its key |
+//! | `stretch` | a passphrase becomes a key: Argon2id within bounds |
 //! | [`clock`] | the wall clock: the system's or an injected one, and one that never runs backwards |
 //! | `lock` | a lock file with a deadline |
 //! | `blocking` | work for the pool of blocking threads that is abandoned at a deadline |
@@ -24,6 +26,8 @@ pub mod journal;
 pub mod keyfile;
 mod lock;
 mod private;
+pub mod slots;
+mod stretch;
 pub mod volume_state;
 
 pub use clock::{Clock, ManualClock, SteadyClock};

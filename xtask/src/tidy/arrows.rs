@@ -26,7 +26,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("protect", &["log", "state", "trust"]),
     // A server only looks up and sends. It uses no job, so no code can rely on its verification.
     ("serve", &["store", "trust", "wire"]),
-    ("mount", &["reader", "state", "store", "trust", "volume"]),
+    (
+        "mount",
+        &[
+            "log", "protect", "reader", "state", "store", "trust", "volume",
+        ],
+    ),
     (CLI, ALL),
     // For tests only, so only in the row of the fuzz targets.
     ("sim", ALL),
@@ -43,7 +48,7 @@ const ALL_LIBRARIES: &str = "*";
 const NO_LIBRARIES: &[&str] = &[CLI, "sim", "bench", "fuzz", "xtask"];
 
 /// Crates that have a row but do not exist yet. Remove a crate from the list when it is made.
-const PLANNED: &[&str] = &["log", "share", "guard", "protect"];
+const PLANNED: &[&str] = &["share", "guard"];
 
 /// Packages that a crate must not depend on, not even indirectly, so that other jobs can use trust, store,
 /// state and reader without a network stack, and publishing needs none.
@@ -53,14 +58,17 @@ const NEVER_REACHES: &[(&str, &[&str])] = &[
     ("state", NETWORK),
     ("reader", NETWORK),
     ("publish", NETWORK),
+    ("log", NO_RUNTIME),
+    ("protect", NO_RUNTIME),
 ];
+const NO_RUNTIME: &[&str] = &["bulla-wire", "tokio", "hyper", "reqwest", "rustls", "fuser"];
 const NETWORK: &[&str] = &["bulla-wire", "hyper", "reqwest", "rustls", "fuser"];
 
 /// Packages that must not be a direct dependency of a crate. Publishing is synchronous.
 const NEVER_NAMES: &[(&str, &[&str])] = &[("publish", &["tokio", "futures-util"])];
 
 /// Crates without asynchronous code.
-const SYNCHRONOUS: &[&str] = &["trust", "publish"];
+const SYNCHRONOUS: &[&str] = &["trust", "publish", "protect"];
 
 /// Checks the packages, and the sources (`files`: paths and texts of the tree) where the rule is about code.
 pub fn check(metadata: &Metadata, files: &[(&str, &str)]) -> Vec<Finding> {

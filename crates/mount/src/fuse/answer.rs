@@ -1,6 +1,7 @@
-//! The two ways in which a file system answers a request: at once, or later by a future with a
-//! deadline. Relies on [`super::error`] for what an answer says at its deadline.
+//! The ways in which a file system answers a request: at once, later by a future with a deadline, or from a thread
+//! of its own. Relies on [`super::error`] for what an answer says when there is no other.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
@@ -9,11 +10,54 @@ use super::error::{Error, Refusal};
 
 /// The answer to one request.
 #[must_use]
-pub enum Answer<T, E> {
+pub enum Answer<T, E: Refusal> {
     /// Known now. The thread that read the request sends it: no task, no allocation.
     Now(Result<T, E>),
     /// Known later. A task of the runtime waits for it and no thread of the mount does.
     Later(Later<T, E>),
+    /// A thread of the file system sends it; see [`Answer::elsewhere`].
+    Elsewhere(Start<T, E>),
+}
+
+/// Takes a request to the thread that answers it.
+pub type Start<T, E> = Box<dyn FnOnce(Reply<T, E>) + Send>;
+
+/// Sends an answer to the kernel.
+type Finish<T, E> = Box<dyn FnOnce(Result<T, E>) + Send>;
+
+/// The right to answer one request, on any thread. A reply that is dropped without [`Reply::send`] answers EIO.
+#[must_use]
+pub struct Reply<T, E: Refusal> {
+    finish: Option<Finish<T, E>>,
+}
+
+impl<T, E: Refusal> Reply<T, E> {
+    pub(super) fn new(finish: impl FnOnce(Result<T, E>) + Send + 'static) -> Reply<T, E> {
+        Reply {
+            finish: Some(Box::new(finish)),
+        }
+    }
+
+    /// Answers, on this thread.
+    pub fn send(mut self, result: Result<T, E>) {
+        if let Some(finish) = self.finish.take() {
+            finish(result);
+        }
+    }
+}
+
+impl<T, E: Refusal> Drop for Reply<T, E> {
+    fn drop(&mut self) {
+        if let Some(finish) = self.finish.take() {
+            finish(Err(Error::Io("the request was dropped".to_owned()).into()));
+        }
+    }
+}
+
+impl<T, E: Refusal> fmt::Debug for Reply<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").finish_non_exhaustive()
+    }
 }
 
 /// An answer that comes later.
@@ -57,16 +101,22 @@ impl<T, E: Refusal> Answer<T, E> {
         })
     }
 
+    /// The answer of a thread of the file system: `start` takes the request there and must not block. There is no
+    /// deadline, so this is for what waits as block devices do. Costs no task of the runtime.
+    pub fn elsewhere(start: impl FnOnce(Reply<T, E>) + Send + 'static) -> Self {
+        Answer::Elsewhere(Box::new(start))
+    }
+
     /// The answer if it is known now.
     pub fn now(self) -> Option<Result<T, E>> {
         match self {
             Answer::Now(result) => Some(result),
-            Answer::Later(_) => None,
+            Answer::Later(_) | Answer::Elsewhere(_) => None,
         }
     }
 }
 
-impl<T, E> From<Result<T, E>> for Answer<T, E> {
+impl<T, E: Refusal> From<Result<T, E>> for Answer<T, E> {
     fn from(result: Result<T, E>) -> Self {
         Answer::Now(result)
     }

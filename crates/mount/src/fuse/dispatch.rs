@@ -1,5 +1,6 @@
 //! The kernel's requests, as `fuser` delivers them: gives each to the file system in typed form, and
-//! sends the answer, at once from the thread that read the request or from a task ([`super::parked`]).
+//! sends the answer: at once from the thread that read the request, from a task ([`super::parked`]), or from a
+//! thread of the file system.
 //! The only place where an error becomes an errno.
 
 use std::ffi::OsStr;
@@ -15,7 +16,7 @@ use fuser::{
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::answer::Answer;
+use super::answer::{Answer, Reply};
 use super::error::{Error, Refusal};
 use super::file_system::{FileSystem, Listing};
 use super::parked::Parking;
@@ -84,6 +85,13 @@ impl<F: FileSystem> Dispatch<F> {
                     let result = told(&*file_system, about, result);
                     finish(&file_system, result);
                 });
+            }
+            Answer::Elsewhere(start) => {
+                let file_system = self.file_system.clone();
+                start(Reply::new(move |result| {
+                    let result = told(&*file_system, about, result);
+                    finish(&file_system, result);
+                }));
             }
         }
     }

@@ -37,6 +37,9 @@ pub enum Error {
     /// ENAMETOOLONG
     #[error("file name too long")]
     NameTooLong,
+    /// EBUSY
+    #[error("too much is under way")]
+    Busy,
     /// ENOSPC
     #[error("no space left")]
     NoSpace,
@@ -113,6 +116,7 @@ impl Refusal for Error {
             Error::AccessDenied => Errno::EACCES,
             Error::InvalidArgument => Errno::EINVAL,
             Error::NameTooLong => Errno::ENAMETOOLONG,
+            Error::Busy => Errno::EBUSY,
             Error::NoSpace => Errno::ENOSPC,
             Error::FileTooLarge => Errno::EFBIG,
             Error::TooManyLinks => Errno::EMLINK,

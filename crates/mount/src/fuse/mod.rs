@@ -18,7 +18,7 @@ pub mod session;
 pub mod table;
 pub mod unmount;
 
-pub use answer::Answer;
+pub use answer::{Answer, Reply};
 pub use error::{Error, Refusal};
 pub use file_system::{AddEntry, AddName, FileSystem, Listing};
 pub use fuser::{

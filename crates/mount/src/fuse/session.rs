@@ -282,7 +282,8 @@ impl Signals {
         })
     }
 
-    async fn arrived(&mut self) {
+    /// Waits for the next one.
+    pub async fn arrived(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

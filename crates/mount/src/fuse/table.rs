@@ -68,9 +68,16 @@ impl Line {
 /// # Errors
 /// When the table cannot be read.
 pub fn find(directory: &Path) -> io::Result<Option<Line>> {
+    Ok(all()?.into_iter().rfind(|line| line.directory == directory))
+}
+
+/// Every mount that this process sees, in the table's order.
+///
+/// # Errors
+/// When the table cannot be read.
+pub fn all() -> io::Result<Vec<Line>> {
     let table = fs::read("/proc/self/mountinfo")?;
-    let mut lines = table.split(|b| *b == b'\n').filter_map(parse);
-    Ok(lines.rfind(|line| line.directory == directory))
+    Ok(table.split(|b| *b == b'\n').filter_map(parse).collect())
 }
 
 /// Every mount of ours that this process sees, the topmost of each directory.
@@ -78,9 +85,8 @@ pub fn find(directory: &Path) -> io::Result<Option<Line>> {
 /// # Errors
 /// When the table cannot be read.
 pub fn ours() -> io::Result<Vec<Line>> {
-    let table = fs::read("/proc/self/mountinfo")?;
     let mut topmost: BTreeMap<PathBuf, Line> = BTreeMap::new();
-    for line in table.split(|b| *b == b'\n').filter_map(parse) {
+    for line in all()? {
         topmost.insert(line.directory.clone(), line);
     }
     Ok(topmost.into_values().filter(Line::is_ours).collect())

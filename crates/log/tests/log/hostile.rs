@@ -1,0 +1,409 @@
+//! Devices on which somebody changes, moves, puts back or cuts off what the log wrote.
+
+use std::ops::Range;
+
+use log::{LogError, Lsn, Mark, Witness};
+use sim::device::{Fault, Lie, Machine, Stop};
+
+use crate::volume::{
+    ONE, PAGE, TWO, VOLUME, device, device_bytes, geometry, key, machine, open_anchored, open_at,
+    put, record, refused, ring_start, seeds,
+};
+
+const RING_PAGES: u64 = 64;
+
+/// Frames of 3 pages with seeds 1 to 6, each durable before the next is made.
+struct Six {
+    machine: Machine,
+    starts: Vec<Lsn>,
+    marks: Vec<Mark>,
+    /// The machine's operations when each frame was durable.
+    instants: Vec<u64>,
+}
+
+impl Six {
+    fn new() -> Six {
+        let machine = machine(RING_PAGES);
+        let log = open_at(&machine).unwrap().finish(&[]).unwrap();
+        let mut six = Six {
+            machine: machine.clone(),
+            starts: Vec::new(),
+            marks: Vec::new(),
+            instants: Vec::new(),
+        };
+        for seed in 1..=6 {
+            let (start, mark) = put(&log, ONE, record(seed, 2));
+            six.starts.push(start);
+            six.marks.push(mark);
+            six.instants.push(machine.operations());
+        }
+        six
+    }
+
+    /// Offsets of a frame on the device.
+    fn frame(&self, number: usize) -> Range<u64> {
+        let start = ring_start(&geometry(RING_PAGES)) + self.starts[number].0;
+        start..start + 3 * PAGE
+    }
+
+    fn error(&self) -> LogError {
+        refused(open_at(&self.machine))
+    }
+}
+
+fn is_destroyed_at(error: &LogError, at: Lsn) -> bool {
+    matches!(error, LogError::Integrity { lsn, .. } if *lsn == at)
+}
+
+fn is_rollback(error: &LogError, by: Witness) -> bool {
+    matches!(error, LogError::Rollback { witness, .. } if *witness == by)
+}
+
+/// All bits of the fields and the tag, and some of zeros and payload.
+fn bits(frame: &Range<u64>) -> Vec<u64> {
+    let first = frame.start * 8;
+    let fields = (0..200 * 8).chain((4096 - 32) * 8..4096 * 8);
+    let others = (200 * 8..(4096 - 32) * 8).step_by(997);
+    let pages = (4096 * 8..3 * 4096 * 8).step_by(1999);
+    fields
+        .chain(others)
+        .chain(pages)
+        .map(|bit| first + bit)
+        .collect()
+}
+
+#[test]
+fn every_flipped_bit_of_a_durable_frame_is_an_integrity_error() {
+    let six = Six::new();
+    for bit in bits(&six.frame(2)) {
+        device(&six.machine).flip(bit);
+        let error = six.error();
+        assert!(is_destroyed_at(&error, six.starts[2]), "bit {bit}: {error}");
+        device(&six.machine).flip(bit);
+    }
+    assert_eq!(
+        seeds(&open_at(&six.machine).unwrap(), ONE),
+        [1, 2, 3, 4, 5, 6]
+    );
+}
+
+#[test]
+fn every_flipped_bit_of_the_last_frame_cuts_it_off_and_an_anchor_notices() {
+    let six = Six::new();
+    for bit in bits(&six.frame(5)) {
+        device(&six.machine).flip(bit);
+        let recovery = open_at(&six.machine).unwrap();
+        assert_eq!(recovery.end(), six.marks[4], "bit {bit}");
+        let error = refused(open_anchored(&six.machine, six.marks[5]));
+        assert!(is_rollback(&error, Witness::Anchor), "bit {bit}: {error}");
+        device(&six.machine).flip(bit);
+    }
+    let recovery = open_anchored(&six.machine, six.marks[5]).unwrap();
+    assert_eq!(seeds(&recovery, ONE), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn frame_in_the_place_of_another_is_refused() {
+    for (from, to) in [(1, 2), (3, 2), (5, 1), (0, 3)] {
+        let six = Six::new();
+        let (from, place) = (six.frame(from), six.frame(to));
+        device(&six.machine).transplant(from.start, place.start, 3 * PAGE);
+        let error = six.error();
+        assert!(is_destroyed_at(&error, six.starts[to]), "{error}");
+    }
+}
+
+#[test]
+fn frame_of_another_volume_is_refused() {
+    let six = Six::new();
+    let geometry = geometry(RING_PAGES);
+    let other = Machine::new(&[("L", device_bytes(&geometry))]);
+    let volume = log::VolumeId([8; 16]);
+    let formatted = device(&other);
+    log::prepare(&*formatted, &geometry, &mut |_| {}).unwrap();
+    log::format(&*formatted, &key(), volume, &geometry, &[], b"").unwrap();
+    let log = open_at(&other).unwrap().finish(&[]).unwrap();
+    for seed in 1..=6 {
+        put(&log, ONE, record(seed, 2));
+    }
+    let place = six.frame(2);
+    let bytes = &formatted.contents()[place.start as usize..place.end as usize];
+    assert!(log::inspect::frame(bytes, &key(), volume).is_some());
+    assert!(log::inspect::frame(bytes, &key(), VOLUME).is_none());
+    device(&six.machine).plant(place.start, bytes);
+    assert!(is_destroyed_at(&six.error(), six.starts[2]));
+}
+
+/// Two histories of one log: what one wrote is authentic, and in its place, but not in the other's chain.
+#[test]
+fn frames_of_another_history_of_the_same_log_are_refused() {
+    let six = Six::new();
+    let fork = six.machine.fork();
+    let grow = |machine: &Machine, seed: u64| {
+        let log = open_at(machine)
+            .unwrap()
+            .finish(&[(TWO, record(seed, 0))])
+            .unwrap();
+        let (start, _) = put(&log, ONE, record(seed, 2));
+        for later in seed + 1..seed + 4 {
+            put(&log, ONE, record(later, 2));
+        }
+        start
+    };
+    let start = grow(&six.machine, 10);
+    assert_eq!(grow(&fork, 20), start);
+    let ring = ring_start(&geometry(RING_PAGES));
+    let theirs = device(&fork).contents();
+    // Its first frame follows the same frame, but the next one does not follow it.
+    for (at, pages, end) in [
+        (start.0 - PAGE, 1, start),
+        (start.0, 3, start),
+        (start.0 + 3 * PAGE, 3, Lsn(start.0 + 3 * PAGE)),
+    ] {
+        let machine = six.machine.fork();
+        let place = (ring + at) as usize..(ring + at + pages * PAGE) as usize;
+        device(&machine).plant(ring + at, &theirs[place]);
+        let error = refused(open_at(&machine));
+        assert!(is_destroyed_at(&error, end), "{error}");
+    }
+    // The rest of the other history, without the superblocks that name it.
+    let machine = six.machine.fork();
+    device(&machine).plant(ring, &theirs[ring as usize..]);
+    assert!(is_rollback(
+        &refused(open_at(&machine)),
+        Witness::Superblock
+    ));
+}
+
+#[test]
+fn frames_of_an_earlier_lap_are_refused() {
+    let machine = machine(RING_PAGES);
+    let log = open_at(&machine).unwrap().finish(&[]).unwrap();
+    let mut laps: Vec<(Lsn, u64)> = Vec::new();
+    for seed in 0..80 {
+        let (start, _) = put(&log, ONE, record(seed, 2));
+        laps.push((start, machine.operations()));
+        let oldest = laps[laps.len().saturating_sub(6)].0;
+        log.checkpoint(ONE, oldest, b"").unwrap();
+        log.checkpoint(TWO, oldest, b"").unwrap();
+    }
+    let (start, _) = laps[77];
+    let same_place = |lsn: Lsn| lsn.0 % log.ring_bytes() == start.0 % log.ring_bytes();
+    let earlier = laps
+        .iter()
+        .filter(|(lsn, _)| *lsn < start && same_place(*lsn));
+    let offset = ring_start(&geometry(RING_PAGES)) + start.0 % log.ring_bytes();
+    let mut tried = 0;
+    for (_, instant) in earlier {
+        let machine = machine.fork();
+        device(&machine).put_back(offset..offset + 3 * PAGE, *instant);
+        let error = refused(open_at(&machine));
+        assert!(is_destroyed_at(&error, start), "{error}");
+        tried += 1;
+    }
+    assert!(tried > 0);
+    // Superblocks of an earlier lap: their tail is overwritten by frames of later laps.
+    for (lsn, instant) in &laps[..60] {
+        let machine = machine.fork();
+        device(&machine).put_back(0..256 << 10, *instant);
+        let error = refused(open_at(&machine));
+        assert!(
+            matches!(error, LogError::Integrity { .. }),
+            "{lsn}: {error}"
+        );
+    }
+}
+
+#[test]
+fn destroyed_frame_is_noticed_by_frames_of_later_openings() {
+    let six = Six::new();
+    for seed in 7..10 {
+        let log = open_at(&six.machine).unwrap().finish(&[]).unwrap();
+        put(&log, ONE, record(seed, 0));
+        device(&six.machine).put_back(0..256 << 10, six.instants[0]);
+    }
+    device(&six.machine).erase(six.frame(5));
+    assert!(is_destroyed_at(&six.error(), six.starts[5]));
+}
+
+/// The first frame that knows of the destroyed one's durability may lie a whole window behind it.
+#[test]
+fn destroyed_frame_is_noticed_across_a_window_of_undurable_frames() {
+    let machine = machine(256);
+    let log = open_at(&machine).unwrap().finish(&[]).unwrap();
+    let first = log.append(&[(ONE, record(1, 15))]).unwrap();
+    while log.append(&[(ONE, record(2, 15))]).is_ok() {}
+    log.flush(log.end()).wait().unwrap();
+    let (last, _) = put(&log, ONE, record(3, 0));
+    assert!(last.0 - first.start.0 > 3 * log.max_frame_bytes() / 2);
+    let offset = ring_start(&geometry(256)) + first.start.0;
+    device(&machine).erase(offset..offset + PAGE);
+    // The frames between were made before the first was durable, so they prove nothing.
+    let error = refused(open_at(&machine));
+    assert!(is_destroyed_at(&error, first.start), "{error}");
+    device(&machine).erase(ring_start(&geometry(256)) + last.0..device_bytes(&geometry(256)));
+    let end = open_at(&machine).unwrap().end();
+    assert_eq!(
+        end.lsn, first.start,
+        "a suffix is gone, and nothing proves it"
+    );
+}
+
+#[test]
+fn cut_suffix_is_noticed_by_an_anchor_and_by_the_superblocks_mark() {
+    for cut in 0..6 {
+        let six = Six::new();
+        device(&six.machine).erase(six.frame(cut).start..six.frame(5).end);
+        let end = open_at(&six.machine).unwrap().end().lsn;
+        assert_eq!(end, six.starts[cut], "without an anchor nobody notices");
+        for mark in 0..6 {
+            let opened = open_anchored(&six.machine, six.marks[mark]);
+            assert_eq!(opened.is_ok(), mark < cut, "anchor {mark}, cut {cut}");
+            let error = opened.err();
+            assert!(error.is_none_or(|e| is_rollback(&e, Witness::Anchor)));
+        }
+    }
+    let six = Six::new();
+    let log = open_at(&six.machine).unwrap().finish(&[]).unwrap();
+    let (start, _) = put(&log, ONE, record(7, 2));
+    log.checkpoint(ONE, six.starts[1], b"").unwrap();
+    let place = ring_start(&geometry(RING_PAGES)) + start.0;
+    device(&six.machine).erase(place..place + 3 * PAGE);
+    assert!(is_rollback(&six.error(), Witness::Superblock));
+}
+
+#[test]
+fn device_that_was_put_back_is_noticed_by_an_anchor_alone() {
+    for instant in 0..5 {
+        let six = Six::new();
+        device(&six.machine).put_back_all(six.instants[instant]);
+        let recovery = open_at(&six.machine).unwrap();
+        assert_eq!(recovery.end(), six.marks[instant]);
+        let error = refused(open_anchored(&six.machine, six.marks[5]));
+        assert!(is_rollback(&error, Witness::Anchor), "{error}");
+        open_anchored(&six.machine, six.marks[instant]).unwrap();
+    }
+}
+
+#[test]
+fn anchor_of_another_history_is_refused_where_it_equals_the_tail() {
+    let six = Six::new();
+    let log = open_at(&six.machine).unwrap().finish(&[]).unwrap();
+    let mark = log.durable();
+    for client in [ONE, TWO] {
+        log.checkpoint(client, mark.lsn, b"").unwrap();
+    }
+    assert_eq!(log.tail(), mark.lsn);
+    open_anchored(&six.machine, mark).unwrap();
+    let mut tag = mark.tag;
+    tag[31] ^= 1;
+    let epoch = mark.epoch - 1;
+    for other in [Mark { tag, ..mark }, Mark { epoch, ..mark }] {
+        let error = refused(open_anchored(&six.machine, other));
+        assert!(is_rollback(&error, Witness::Anchor), "{error}");
+    }
+    let error = refused(open_anchored(&six.machine, six.marks[5]));
+    assert!(matches!(error, LogError::StaleAnchor { .. }), "{error}");
+    let other = Mark {
+        lsn: Lsn(mark.lsn.0 + 1),
+        ..mark
+    };
+    assert!(is_rollback(
+        &refused(open_anchored(&six.machine, other)),
+        Witness::Anchor
+    ));
+}
+
+/// A negative control: without the anchor, such a loss looks like an honest crash.
+#[test]
+fn loss_by_ignored_syncs_is_noticed_by_the_mark_or_the_anchor() {
+    let machine = machine(RING_PAGES);
+    let log = open_at(&machine).unwrap().finish(&[]).unwrap();
+    put(&log, ONE, record(1, 1));
+    device(&machine).inject(Fault::always(Lie::SyncIgnored));
+    for seed in 2..5 {
+        put(&log, ONE, record(seed, 1));
+    }
+    log.checkpoint(ONE, Lsn(0), b"").unwrap();
+    let (_, anchor) = put(&log, ONE, record(5, 1));
+    machine.stop();
+    let (mut unseen, mut seen) = (0, 0);
+    for outcome in machine.outcomes(Stop::Power, 1, 200, 7) {
+        let found = machine.restart(Stop::Power, 1, &outcome);
+        device(&found).heal();
+        let whole = match open_at(&found) {
+            Ok(recovery) => recovery.end() == anchor,
+            Err(error) => {
+                let known = is_rollback(&error, Witness::Superblock)
+                    || matches!(error, LogError::Integrity { .. });
+                assert!(known, "{error}");
+                seen += 1;
+                false
+            }
+        };
+        let anchored = open_anchored(&found, anchor);
+        assert_eq!(anchored.is_ok(), whole, "outcome {outcome}");
+        unseen += u64::from(!whole);
+    }
+    assert!(
+        unseen > seen && seen > 0,
+        "{unseen} losses, {seen} seen without an anchor"
+    );
+}
+
+/// A file in the payload may hold pages of this log that were written before the device was put back.
+#[test]
+fn authentic_frames_in_payload_prove_nothing() {
+    let six = Six::new();
+    let frame = six.frame(5);
+    let page = device(&six.machine).contents()[frame.start as usize..][..PAGE as usize].to_vec();
+    assert!(log::inspect::frame(&page, &key(), VOLUME).is_some());
+    device(&six.machine).put_back_all(six.instants[0]);
+    let log = open_at(&six.machine).unwrap().finish(&[]).unwrap();
+    let mut copied = record(7, 1);
+    copied.payload[0].page = page.into();
+    copied.payload[0].digest = crate::volume::digests().digest(&copied.payload[0].page);
+    let (start, _) = put(&log, ONE, copied);
+    drop(log);
+    // The frame around it is torn, as by an honest crash.
+    let offset = ring_start(&geometry(RING_PAGES)) + start.0;
+    device(&six.machine).erase(offset..offset + 512);
+    assert_eq!(open_at(&six.machine).unwrap().end().lsn, start);
+}
+
+#[test]
+fn one_damaged_copy_of_each_superblock_changes_nothing() {
+    let six = Six::new();
+    let whole = open_at(&six.machine).unwrap().end();
+    for copies in [[0, 64], [128, 192], [0, 192], [128, 64]] {
+        let machine = six.machine.fork();
+        for kib in copies {
+            device(&machine).erase(kib << 10..(kib << 10) + PAGE);
+        }
+        assert_eq!(open_at(&machine).unwrap().end(), whole);
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_superblocks_is_noticed() {
+    let six = Six::new();
+    let fields = (0..320 * 8).chain((4096 - 32) * 8..4096 * 8);
+    for bit in fields.chain((320 * 8..(4096 - 32) * 8).step_by(499)) {
+        let flip = || {
+            for kib in [0, 64, 128, 192] {
+                device(&six.machine).flip((kib << 13) + bit);
+            }
+        };
+        flip();
+        let error = six.error();
+        let named = match bit / 8 {
+            0..8 => matches!(error, LogError::NotALog),
+            8..16 => matches!(error, LogError::Unsupported { .. }),
+            16..48 => matches!(error, LogError::WrongKey { .. }),
+            _ => matches!(error, LogError::Superblock { .. }),
+        };
+        assert!(named, "bit {bit}: {error}");
+        flip();
+    }
+    open_at(&six.machine).unwrap();
+}

@@ -1,0 +1,12 @@
+//! The log on real files and on simulated machines that crash and lie.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod basic;
+mod commit;
+mod crash;
+mod faults;
+mod file_device;
+mod hostile;
+mod vectors;
+mod volume;

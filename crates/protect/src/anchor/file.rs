@@ -1,0 +1,386 @@
+//! The anchor in a file on a disk that is trusted: a text of six lines, replaced as a whole.
+//!
+//! ```text
+//! bulla-anchor-1
+//! volume <32 hex digits>
+//! epoch <decimal>
+//! lsn <decimal>
+//! tag <64 hex digits>
+//! check <16 hex digits>
+//! ```
+//!
+//! The check is the beginning of BLAKE3 of the lines before. It finds damage; whoever can write the file can set it back,
+//! so a file that others may write is refused. While an anchor is open, its lock file is locked, so that two processes
+//! cannot overtake one another.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use log::{Lsn, Mark, VolumeId};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::{Anchor, AnchorError, follows};
+
+const HEADER: &str = "bulla-anchor-1";
+const MAX_FILE_BYTES: u64 = 1024;
+const CHECK_DIGITS: usize = 16;
+
+/// An anchor in a file. Nobody else can open it until it is dropped.
+#[derive(Debug)]
+pub struct FileAnchor {
+    path: PathBuf,
+    volume: VolumeId,
+    held: Mutex<Mark>,
+    _lock: File,
+}
+
+impl FileAnchor {
+    /// Makes the anchor of a volume. The file must not exist.
+    ///
+    /// # Errors
+    /// [`AnchorError`].
+    pub fn create(path: &Path, volume: VolumeId, mark: Mark) -> Result<FileAnchor, AnchorError> {
+        let lock = lock(path)?;
+        match fs::symlink_metadata(path) {
+            Ok(_) => return Err(AnchorError::Exists { path: path.into() }),
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(failed(path, "written", e)),
+        }
+        FileAnchor::written(path, volume, mark, lock)
+    }
+
+    /// Makes or replaces the anchor of a volume, also backwards: for people who know why the log was put back.
+    ///
+    /// # Errors
+    /// [`AnchorError`].
+    pub fn set(path: &Path, volume: VolumeId, mark: Mark) -> Result<FileAnchor, AnchorError> {
+        let lock = lock(path)?;
+        FileAnchor::written(path, volume, mark, lock)
+    }
+
+    fn written(
+        path: &Path,
+        volume: VolumeId,
+        mark: Mark,
+        lock: File,
+    ) -> Result<FileAnchor, AnchorError> {
+        let write = replace(path, &text(volume, &mark));
+        write.map_err(|e| failed(path, "written", e))?;
+        Ok(FileAnchor {
+            path: path.into(),
+            volume,
+            held: Mutex::new(mark),
+            _lock: lock,
+        })
+    }
+
+    /// Opens the anchor of a volume. A missing file is an error: nobody can tell whether it was removed.
+    ///
+    /// # Errors
+    /// [`AnchorError`].
+    pub fn open(path: &Path, volume: VolumeId) -> Result<FileAnchor, AnchorError> {
+        // First the file, so that a mistyped path leaves no lock file behind.
+        read(path)?;
+        let lock = lock(path)?;
+        let (found, mark) = read(path)?;
+        if found != volume {
+            return Err(AnchorError::OtherVolume {
+                path: path.into(),
+                volume: found,
+            });
+        }
+        Ok(FileAnchor {
+            path: path.into(),
+            volume,
+            held: Mutex::new(mark),
+            _lock: lock,
+        })
+    }
+
+    /// What an anchor file says, without locking it.
+    ///
+    /// # Errors
+    /// [`AnchorError`].
+    pub fn show(path: &Path) -> Result<(VolumeId, Mark), AnchorError> {
+        read(path)
+    }
+}
+
+impl Anchor for FileAnchor {
+    fn mark(&self) -> Result<Mark, AnchorError> {
+        Ok(*self.held.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn advance(&self, mark: Mark) -> Result<(), AnchorError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if *held == mark {
+            return Ok(());
+        }
+        if !follows(&held, &mark) {
+            return Err(AnchorError::Backwards {
+                held: *held,
+                offered: mark,
+            });
+        }
+        let write = replace(&self.path, &text(self.volume, &mark));
+        write.map_err(|e| failed(&self.path, "written", e))?;
+        *held = mark;
+        Ok(())
+    }
+}
+
+fn failed(path: &Path, doing: &'static str, source: io::Error) -> AnchorError {
+    AnchorError::Io {
+        path: path.into(),
+        doing,
+        source,
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn lock(path: &Path) -> Result<File, AnchorError> {
+    let place = beside(path, ".lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    let file = options.open(&place);
+    let file = file.map_err(|e| failed(&place, "written", e))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(AnchorError::Locked { path: path.into() }),
+        Err(e) => Err(failed(&place, "written", e.into())),
+    }
+}
+
+/// Replaces the file: a crash at any time leaves the old text or the new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = beside(path, ".tmp");
+    match fs::remove_file(&new) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn read(path: &Path) -> Result<(VolumeId, Mark), AnchorError> {
+    let io = |source| failed(path, "read", source);
+    let mut options = OpenOptions::new();
+    // A named pipe must not block.
+    let options = options
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path).map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    let malformed = |why| AnchorError::Malformed {
+        path: path.into(),
+        why,
+    };
+    if !metadata.is_file() {
+        return Err(malformed("it is not a regular file"));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(AnchorError::Exposed {
+            path: path.into(),
+            mode: metadata.mode() & 0o7777,
+        });
+    }
+    let mut bytes = Vec::new();
+    let mut limited = file.take(MAX_FILE_BYTES + 1);
+    limited.read_to_end(&mut bytes).map_err(io)?;
+    let text = String::from_utf8(bytes).map_err(|_| malformed("it is not text"))?;
+    parse(&text).map_err(malformed)
+}
+
+fn text(volume: VolumeId, mark: &Mark) -> String {
+    let mut text = format!(
+        "{HEADER}\nvolume {volume}\nepoch {}\nlsn {}\ntag ",
+        mark.epoch, mark.lsn
+    );
+    for byte in mark.tag {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text.push('\n');
+    let check = check(&text);
+    text.push_str(&format!("check {check}\n"));
+    text
+}
+
+fn check(text: &str) -> String {
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    hash.as_str().chars().take(CHECK_DIGITS).collect()
+}
+
+/// Reads the text of an anchor; exactly what [`text`] writes is accepted.
+pub(super) fn parse(whole: &str) -> Result<(VolumeId, Mark), &'static str> {
+    let mut lines = whole.lines();
+    let mut line = |key: &str, why| {
+        let line = lines.next().ok_or(why)?;
+        line.strip_prefix(key).ok_or(why)
+    };
+    if !line(HEADER, "its first line is not bulla-anchor-1")?.is_empty() {
+        return Err("its first line is not bulla-anchor-1");
+    }
+    let volume = line("volume ", "there is no volume")?;
+    let volume = VolumeId(hex(volume).ok_or("the volume is not 32 hexadecimal digits")?);
+    let number = |text: &str, why| text.parse::<u64>().map_err(|_| why);
+    let epoch = number(
+        line("epoch ", "there is no epoch")?,
+        "the epoch is no number",
+    )?;
+    let lsn = number(line("lsn ", "there is no lsn")?, "the lsn is no number")?;
+    let tag = line("tag ", "there is no tag")?;
+    let mark = Mark {
+        epoch,
+        lsn: Lsn(lsn),
+        tag: hex(tag).ok_or("the tag is not 64 hexadecimal digits")?,
+    };
+    match text(volume, &mark) == whole {
+        true => Ok((volume, mark)),
+        false => Err("its check does not match: it was changed or damaged"),
+    }
+}
+
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let (pairs, odd) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != N || !odd.is_empty() {
+        return None;
+    }
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let mut bytes = [0; N];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = u8::try_from(digit(high)? << 4 | digit(low)?).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VOLUME: VolumeId = VolumeId([7; 16]);
+
+    fn mark(epoch: u64, lsn: u64) -> Mark {
+        Mark {
+            epoch,
+            lsn: Lsn(lsn),
+            tag: [9; 32],
+        }
+    }
+
+    #[test]
+    fn file_anchor_is_an_anchor() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("anchor");
+        let first = super::super::conformance::first();
+        drop(FileAnchor::create(&path, VOLUME, first).unwrap());
+        super::super::conformance::suite(&|| Box::new(FileAnchor::open(&path, VOLUME).unwrap()));
+    }
+
+    #[test]
+    fn anchor_is_used_by_one_process_and_one_volume() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("anchor");
+        let missing = FileAnchor::open(&path, VOLUME).unwrap_err();
+        assert!(matches!(missing, AnchorError::Io { source, .. }
+            if source.kind() == ErrorKind::NotFound));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let anchor = FileAnchor::create(&path, VOLUME, mark(1, 4096)).unwrap();
+        for again in [
+            FileAnchor::open(&path, VOLUME),
+            FileAnchor::create(&path, VOLUME, mark(1, 0)),
+            FileAnchor::set(&path, VOLUME, mark(1, 0)),
+        ] {
+            assert!(matches!(again, Err(AnchorError::Locked { .. })));
+        }
+        drop(anchor);
+        let exists = FileAnchor::create(&path, VOLUME, mark(1, 0)).unwrap_err();
+        assert!(matches!(exists, AnchorError::Exists { .. }));
+        let other = FileAnchor::open(&path, VolumeId([8; 16])).unwrap_err();
+        assert!(matches!(other, AnchorError::OtherVolume { volume, .. } if volume == VOLUME));
+        assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, 4096)));
+        drop(FileAnchor::set(&path, VOLUME, mark(1, 0)).unwrap());
+        assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, 0)));
+    }
+
+    #[test]
+    fn changed_or_exposed_anchor_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("anchor");
+        drop(FileAnchor::create(&path, VOLUME, mark(3, 1 << 40)).unwrap());
+        let good = fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            fs::write(&path, &bad).unwrap();
+            let refused = FileAnchor::open(&path, VOLUME).unwrap_err();
+            assert!(matches!(refused, AnchorError::Malformed { .. }), "{at}");
+            fs::write(&path, &good[..at]).unwrap();
+            assert!(FileAnchor::open(&path, VOLUME).is_err(), "{at}");
+        }
+        fs::write(&path, &good).unwrap();
+        for mode in [0o620, 0o602, 0o666] {
+            fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            let exposed = FileAnchor::open(&path, VOLUME).unwrap_err();
+            assert!(matches!(exposed, AnchorError::Exposed { mode: m, .. } if m == mode));
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(FileAnchor::open(&path, VOLUME).is_err());
+    }
+
+    #[test]
+    fn interrupted_replacement_leaves_the_old_anchor() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("anchor");
+        let anchor = FileAnchor::create(&path, VOLUME, mark(1, 1)).unwrap();
+        // What a crash leaves behind.
+        fs::write(beside(&path, ".tmp"), "half").unwrap();
+        assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, 1)));
+        anchor.advance(mark(1, 2)).unwrap();
+        assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, 2)));
+        assert!(!beside(&path, ".tmp").exists());
+        // Where nothing can be written, the anchor stays as it is.
+        fs::create_dir(beside(&path, ".tmp")).unwrap();
+        assert!(anchor.advance(mark(1, 3)).is_err());
+        assert_eq!(anchor.mark().unwrap(), mark(1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_mark_is_read_back(volume: [u8; 16], epoch: u64, lsn: u64, tag: [u8; 32]) {
+            let mark = Mark { epoch, lsn: Lsn(lsn), tag };
+            let volume = VolumeId(volume);
+            prop_assert_eq!(parse(&text(volume, &mark)), Ok((volume, mark)));
+        }
+
+        #[test]
+        fn any_text_is_refused_or_canonical(words in "(bulla-anchor-1\n)?(.|\n){0,300}") {
+            if let Ok((volume, mark)) = parse(&words) {
+                prop_assert_eq!(text(volume, &mark), words);
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The threads of a protected device.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Shared, add, chain, lock};
+use crate::engine::EngineError;
+
+/// After a failed write to the data device the next try waits so long.
+const RETRY: Duration = Duration::from_millis(500);
+/// So many failures in a row end in a device that is read-only: its log would fill up.
+const TRIES: u32 = 10;
+
+impl Shared {
+    /// Commits what no flush waits for.
+    pub(super) fn commit_thread(&self) {
+        loop {
+            let signals = lock(&self.signals);
+            if signals.stop {
+                return;
+            }
+            let wait = self.to_commit.wait_timeout(signals, self.pace.commit);
+            let (signals, _) = wait.unwrap_or_else(PoisonError::into_inner);
+            if signals.stop {
+                return;
+            }
+            drop(signals);
+            self.commit(None);
+            while self.engine.must_settle_first() && self.engine.failure().is_none() {
+                if lock(&self.signals).stop {
+                    return;
+                }
+                self.wait_for_settling();
+                self.commit(None);
+            }
+        }
+    }
+
+    /// Writes home.
+    pub(super) fn home_thread(&self) {
+        let mut failures = 0;
+        loop {
+            if lock(&self.signals).stop {
+                return;
+            }
+            match self.home_once() {
+                None => {
+                    let signals = lock(&self.signals);
+                    let wait = self.to_home.wait_timeout(signals, self.pace.commit);
+                    drop(wait.unwrap_or_else(PoisonError::into_inner));
+                }
+                Some(Ok(())) => failures = 0,
+                Some(Err(error)) => {
+                    failures += 1;
+                    self.home_failed(&error, failures);
+                }
+            }
+        }
+    }
+
+    fn home_once(&self) -> Option<Result<(), EngineError>> {
+        if self.engine.failure().is_some() {
+            return None;
+        }
+        let homing = self.engine.home_begin(self.must_home())?;
+        let result = self.engine.home_run(&homing);
+        self.engine.home_end(&homing, result.is_ok());
+        if result.is_ok() {
+            let bytes = homing.bytes();
+            add(&self.traffic.homed_bytes, bytes);
+            let unsynced = self.unsynced.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            if unsynced >= self.pace.settle_bytes || self.engine.is_home_idle(false) {
+                self.to_settle.notify_one();
+            }
+        }
+        Some(result)
+    }
+
+    fn home_failed(&self, error: &EngineError, failures: u32) {
+        let is_full = matches!(error, EngineError::Data { source, .. }
+            if source.kind() == std::io::ErrorKind::StorageFull);
+        if let EngineError::Data { source, .. } = error {
+            self.engine.tell_device_failed(source);
+        }
+        if is_full || failures >= TRIES {
+            self.engine.fail(&chain(error));
+            self.wake_all();
+            return;
+        }
+        let signals = lock(&self.signals);
+        if !signals.stop {
+            let wait = self.to_home.wait_timeout(signals, RETRY);
+            drop(wait.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Whether what the log has goes home as well.
+    fn must_home(&self) -> bool {
+        let signals = lock(&self.signals);
+        signals.drain
+            || signals.detached
+            || signals.last_write.elapsed() >= self.pace.idle
+            || self.used_percent() >= self.pace.full_percent
+    }
+
+    /// Whether the log can be emptied at little cost, which makes the next attachment fast.
+    fn is_idle(&self) -> bool {
+        let idle = lock(&self.signals).last_write.elapsed() >= self.pace.idle;
+        idle && self.engine.is_settled()
+    }
+
+    fn used_percent(&self) -> u64 {
+        let pressure = self.engine.log().pressure();
+        pressure.used * 100 / pressure.ring_bytes.max(1)
+    }
+
+    /// Settles and checkpoints.
+    pub(super) fn settle_thread(&self) {
+        let mut settled = Instant::now();
+        let mut looked = Instant::now();
+        loop {
+            let is_due = self.must_settle() || settled.elapsed() >= self.pace.settle;
+            let checkpoint = {
+                let mut signals = lock(&self.signals);
+                if !is_due && !signals.stop && !signals.checkpoint_now {
+                    let wait = self.to_settle.wait_timeout(signals, self.pace.commit);
+                    signals = wait.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                if signals.stop {
+                    return;
+                }
+                std::mem::take(&mut signals.checkpoint_now)
+            };
+            if looked.elapsed() >= self.pace.session {
+                looked = Instant::now();
+                self.look_for_others();
+            }
+            if is_due || checkpoint {
+                settled = Instant::now();
+                self.settle();
+            }
+            if checkpoint || self.used_percent() >= self.pace.full_percent || self.is_idle() {
+                self.checkpoint();
+            }
+        }
+    }
+
+    /// Whether the data device must be synced now: much was written to it, or everything that somebody waits for.
+    fn must_settle(&self) -> bool {
+        let unsynced = self.unsynced.load(Ordering::Relaxed);
+        let (drain, settle_now) = {
+            let signals = lock(&self.signals);
+            (signals.drain, signals.settle_now)
+        };
+        let waits = drain || settle_now;
+        unsynced >= self.pace.settle_bytes
+            || waits && self.engine.is_home_idle(drain) && self.engine.has_written()
+    }
+
+    fn look_for_others(&self) {
+        if let Err(error) = self.engine.log().check_session()
+            && self.engine.failure().is_none()
+        {
+            self.engine.fail(&chain(&error));
+            self.wake_all();
+        }
+    }
+
+    /// Syncs the data device once, if something was written to it.
+    pub(super) fn settle(&self) {
+        if self.engine.failure().is_some() {
+            return;
+        }
+        let turn = lock(&self.settling);
+        lock(&self.signals).settle_now = false;
+        self.unsynced.store(0, Ordering::Relaxed);
+        if let Some(settling) = self.engine.settle_begin() {
+            match self.engine.settle_run(&settling) {
+                Ok(done) => {
+                    self.engine.settle_end(&done);
+                    add(&self.traffic.settles, 1);
+                }
+                Err(error) => self.engine.fail(&chain(&error)),
+            }
+        }
+        drop(turn);
+        self.to_home.notify_all();
+        self.announce();
+    }
+
+    /// Moves the log's tail, if it can move.
+    pub(super) fn checkpoint(&self) {
+        let _turn = lock(&self.settling);
+        let can_move = self.engine.oldest() > self.engine.log().tail();
+        if self.engine.failure().is_some() || !can_move {
+            return;
+        }
+        match self.engine.checkpoint() {
+            Ok(()) => {
+                add(&self.traffic.checkpoints, 1);
+                if self.used_percent() < self.pace.full_percent {
+                    let mut signals = lock(&self.signals);
+                    signals.drain = signals.detached;
+                }
+            }
+            Err(error) => self.engine.fail(&chain(&error)),
+        }
+        self.announce();
+    }
+}

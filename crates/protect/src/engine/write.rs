@@ -1,0 +1,150 @@
+//! Writes and trims: accepted in memory, all of a request or nothing.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use log::Piece;
+
+use super::Engine;
+use crate::block::BlockError;
+use crate::core::{BLOCK_BYTES, Stamp};
+
+/// Trims of fewer blocks are written as zeros: a trim costs a sync of the data device, a few blocks cost less.
+const SMALL_TRIM_BLOCKS: u64 = 16;
+/// How often a partial write is made again because its block has changed.
+const CHANGES: usize = 1000;
+
+/// Whether a request was accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// It was. The next read sees it; a flush makes it durable.
+    Accepted,
+    /// Too much is not durable or not settled yet. The caller waits and tries again.
+    Wait,
+}
+
+/// A block of a request: whole, or merged from what it was at a time.
+struct Part {
+    block: u64,
+    piece: Piece,
+    merged: Option<Stamp>,
+}
+
+impl Engine {
+    /// Writes whole sectors at `offset`: all of them or nothing. At most a MiB or so at once.
+    ///
+    /// # Errors
+    /// [`BlockError::ReadOnly`], [`BlockError::Range`]; those of reads, if the request is not whole blocks.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<Admission, BlockError> {
+        self.check_range(offset, from.len() as u64)?;
+        self.refuse_if_failed()?;
+        if !self.core().has_room(from.len()) {
+            return Ok(Admission::Wait);
+        }
+        self.accept(offset, from)
+    }
+
+    fn accept(&self, offset: u64, from: &[u8]) -> Result<Admission, BlockError> {
+        for _ in 0..CHANGES {
+            let parts = self.parts(offset, from)?;
+            let mut core = self.core();
+            if !core.has_room(from.len()) {
+                return Ok(Admission::Wait);
+            }
+            let merged = parts
+                .iter()
+                .filter_map(|part| Some((part.block, part.merged?)));
+            if merged
+                .into_iter()
+                .any(|(block, stamp)| core.stamp(block) != stamp)
+            {
+                continue;
+            }
+            for part in parts {
+                core.stage(part.block, part.piece);
+            }
+            return Ok(Admission::Accepted);
+        }
+        Err(BlockError::Io {
+            device: super::DATA,
+            source: std::io::ErrorKind::ResourceBusy.into(),
+        })
+    }
+
+    /// The request, cut into blocks. Blocks that it does not cover whole are read and merged.
+    fn parts(&self, offset: u64, from: &[u8]) -> Result<Vec<Part>, BlockError> {
+        let mut parts = Vec::with_capacity(from.len() / BLOCK_BYTES + 2);
+        let mut done = 0;
+        while done < from.len() {
+            let at = offset + done as u64;
+            let block = at / BLOCK_BYTES as u64;
+            let inside = (at % BLOCK_BYTES as u64) as usize;
+            let bytes = (BLOCK_BYTES - inside).min(from.len() - done);
+            let new = &from[done..done + bytes];
+            parts.push(self.part(block, inside, new)?);
+            done += bytes;
+        }
+        Ok(parts)
+    }
+
+    fn part(&self, block: u64, inside: usize, new: &[u8]) -> Result<Part, BlockError> {
+        let is_whole = inside == 0 && new.len() == self.real_bytes(block);
+        let (page, merged) = if new.len() == BLOCK_BYTES {
+            (Bytes::copy_from_slice(new), None)
+        } else if is_whole {
+            let mut page = vec![0; BLOCK_BYTES];
+            page[..new.len()].copy_from_slice(new);
+            (page.into(), None)
+        } else {
+            let (stamp, mut page) = self.read_stamped(block)?;
+            page[inside..inside + new.len()].copy_from_slice(new);
+            (Bytes::copy_from_slice(&page), Some(stamp))
+        };
+        let digest = self.digests.digest(&page);
+        Ok(Part {
+            block,
+            piece: Piece { digest, page },
+            merged,
+        })
+    }
+
+    /// Makes whole sectors read as zeros.
+    ///
+    /// # Errors
+    /// As [`write`](Engine::write).
+    pub fn zero(&self, offset: u64, bytes: u64) -> Result<Admission, BlockError> {
+        self.check_range(offset, bytes)?;
+        self.refuse_if_failed()?;
+        let whole = self.whole_blocks(offset, bytes);
+        if whole.end.saturating_sub(whole.start) < SMALL_TRIM_BLOCKS {
+            return self.write(offset, &vec![0; bytes as usize]);
+        }
+        let inner = whole.start * BLOCK_BYTES as u64;
+        let outer = (whole.end * BLOCK_BYTES as u64).min(self.shape.bytes);
+        let (head, tail) = ((inner - offset) as usize, (offset + bytes - outer) as usize);
+        // The edges first: they wait without having done anything, and zeros twice are zeros.
+        for (at, bytes) in [(offset, head), (outer, tail)] {
+            if bytes > 0 && self.write(at, &vec![0; bytes])? == Admission::Wait {
+                return Ok(Admission::Wait);
+            }
+        }
+        let mut core = self.core();
+        if !core.has_room_for_trim() {
+            return Ok(Admission::Wait);
+        }
+        core.stage_trim(whole);
+        Ok(Admission::Accepted)
+    }
+
+    /// The blocks that lie in the range whole. A short last block is whole if the range reaches the end.
+    fn whole_blocks(&self, offset: u64, bytes: u64) -> Range<u64> {
+        let block_bytes = BLOCK_BYTES as u64;
+        let end = offset + bytes;
+        let last = if end == self.shape.bytes {
+            end.div_ceil(block_bytes)
+        } else {
+            end / block_bytes
+        };
+        offset.div_ceil(block_bytes)..last
+    }
+}

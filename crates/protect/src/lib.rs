@@ -1,0 +1,49 @@
+//! A block device on a disk that may lie: the protected file system of Stein, Howard and Seltzer (PFS, 2001) as a
+//! device, below any file system.
+//!
+//! Every block of a data device is checked against a keyed digest. Digests lie in a map on another device, changes of
+//! it in a log (crate `log`). The data device keeps its layout, so that an existing file system is protected where it
+//! lies.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `block` | the interface between a protected device and the programs that show it to the kernel |
+//! | `core` | the state machine, without I/O |
+//! | `engine` | the state machine, the log, the map and the data device; its actors |
+//! | `device` | the engine in operation, with threads |
+//! | `enrol` | making log and map of an existing device |
+//! | `scrub` | checking every block, slowly |
+//! | `recovery` | attaching: from two devices and a key to an engine; `replay` is its pure half |
+//! | `records`, `volume` | what stands in the log and in its superblock |
+//! | `ranges` | ranges of blocks |
+//! | [`map`] | the tree of authenticated pages with the digest of each block |
+//! | [`anchor`] | where the newest mark of the log is kept, so that devices that were put back are refused |
+//! | `error` | why a device cannot be attached |
+//! | [`nbd`] | a server of the NBD protocol over it |
+
+pub mod anchor;
+mod block;
+mod core;
+mod device;
+mod engine;
+pub mod enrol;
+mod error;
+pub mod map;
+pub mod nbd;
+mod ranges;
+mod records;
+mod recovery;
+mod replay;
+pub mod scrub;
+mod volume;
+
+pub use block::{Block, BlockError};
+pub use core::{BLOCK_BYTES, Counts, Limits};
+pub use device::{Pace, Protected, Traffic};
+pub use engine::{
+    Admission, Commit, Committed, Engine, EngineError, Homing, SettledDone, Settling, Watch,
+};
+pub use error::AttachError;
+pub use recovery::{Attach, Recovered};
+pub use replay::Contradiction;
+pub use volume::{Cookie, Shape};

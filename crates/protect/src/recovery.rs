@@ -1,0 +1,281 @@
+//! Attaching: from two devices and a key to an engine (PFS 5.3; design `protect.md`, *recover*).
+//!
+//! Nothing that is only visible is believed: both devices are synced first. Then the log is read; blocks whose version
+//! only the data device can tell are read there; the choices are durable in the log before anything is served, so
+//! that a second crash cannot reverse them.
+
+use std::sync::Arc;
+
+use log::{Client, Device, DigestKey, Key, Log, OpenOptions, Record, Recovery};
+
+use crate::anchor::Anchoring;
+use crate::core::{BLOCK_BYTES, Core, Limits};
+use crate::engine::{CLIENT, Engine, Parts, Watch};
+use crate::error::AttachError;
+use crate::map::{Map, Value};
+use crate::records::{Adoption, Entry, MAX_ADOPTED};
+use crate::replay::{Last, Prior, Replay, choose};
+use crate::volume::Cookie;
+
+/// What an attachment needs.
+pub struct Attach {
+    /// The data device.
+    pub data: Arc<dyn Device>,
+    /// The device with log and map.
+    pub log: Arc<dyn Device>,
+    /// The volume's key.
+    pub key: Key,
+    /// The anchor, if there is one. A log that does not pass through its mark is refused.
+    pub anchor: Option<Anchoring>,
+    /// Take a position of the log that cannot be read for its end. What lies behind is lost.
+    pub cut_at_error: bool,
+    /// Bounds on memory.
+    pub limits: Limits,
+    /// Bytes of the map's pages that are kept in memory.
+    pub map_cache_bytes: usize,
+    /// Told what an operator must know.
+    pub watch: Arc<dyn Watch>,
+}
+
+/// What recovery did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// How often the device has been attached, this time included.
+    pub epoch: u64,
+    /// Blocks whose content was only in the log.
+    pub from_log: usize,
+    /// Blocks of which the data device had to tell which version it has.
+    pub judged: usize,
+    /// Of those the ones that fit no version. Reads of them fail until they are written.
+    pub bad: usize,
+    /// Settled blocks that were read as a sample, and those of them that are not what was written to them. Either the
+    /// data device lies, or something wrote to it beside this program.
+    pub sampled: usize,
+    /// See `sampled`.
+    pub changed: usize,
+    /// Whether the last session ended in order, or this is the first one.
+    pub was_detached: bool,
+}
+
+impl Attach {
+    /// Recovers, and takes the device for this process.
+    ///
+    /// # Errors
+    /// See [`AttachError`]. Before the log is taken nothing has changed.
+    pub fn attach(self) -> Result<(Engine, Recovered), AttachError> {
+        let synced = self.data.sync();
+        synced.map_err(|source| AttachError::Data {
+            action: "synced",
+            source,
+        })?;
+        let options = OpenOptions {
+            cut_at_error: self.cut_at_error,
+            ..OpenOptions::default()
+        };
+        let mark = self.anchor.as_ref().map(|anchor| anchor.recorded());
+        let recovery = log::open(Arc::clone(&self.log), &self.key, mark, options)?;
+        let cookie = Cookie::decode(recovery.cookie(CLIENT)).map_err(AttachError::Format)?;
+        let shape = cookie.shape;
+        if self.data.bytes() != shape.bytes {
+            return Err(AttachError::OtherDevice {
+                expected: shape.bytes,
+                found: self.data.bytes(),
+            });
+        }
+        let map = Map::open(
+            Arc::clone(&self.log),
+            recovery.area(CLIENT),
+            &self.key,
+            recovery.volume(),
+            shape.blocks(),
+            cookie.root,
+            self.map_cache_bytes,
+        )?;
+        let digests = DigestKey::new(&self.key, recovery.volume());
+        let (replay, was_detached) = replay(&recovery, shape.blocks())?;
+        let reading = Reading {
+            data: &*self.data,
+            digests: &digests,
+            map: &map,
+            bytes: shape.bytes,
+        };
+        let (sampled, changed) = reading.sample(&replay)?;
+        if sampled >= TELLING && changed == sampled {
+            return Err(AttachError::OtherContent { sampled });
+        }
+        let adoptions = reading.judge(&replay)?;
+        let mut recovered = Recovered {
+            epoch: recovery.epoch(),
+            judged: adoptions.len(),
+            sampled,
+            changed,
+            was_detached,
+            ..Recovered::default()
+        };
+        let log = recovery.finish(&records(recovered.epoch, &adoptions))?;
+        let replay = with_choices(replay, &adoptions, log.end())?;
+        let core = self.apply(&replay, &log, &map, shape.bytes, &mut recovered)?;
+        let engine = Engine::new(Parts {
+            core,
+            log,
+            map,
+            data: self.data,
+            shape,
+            digests,
+            anchor: self.anchor,
+            watch: self.watch,
+        });
+        engine.anchor().map_err(AttachError::Engine)?;
+        Ok((engine, recovered))
+    }
+
+    /// Writes what recovery knows to the places where reads look.
+    fn apply(
+        &self,
+        replay: &Replay,
+        log: &Log,
+        map: &Map,
+        bytes: u64,
+        recovered: &mut Recovered,
+    ) -> Result<Core, AttachError> {
+        let mut core = Core::new(self.limits.within(log.max_frame_bytes()), log.end());
+        // Trims first: their blocks have no newer record.
+        for trim in replay.trims.iter() {
+            let offset = trim.start * BLOCK_BYTES as u64;
+            let end = (trim.end * BLOCK_BYTES as u64).min(bytes);
+            self.data.zero(offset, end - offset).map_err(not_written)?;
+        }
+        self.data.sync().map_err(|source| AttachError::Data {
+            action: "synced",
+            source,
+        })?;
+        for trim in replay.trims.iter() {
+            map.set_range(trim, Value::Zero)?;
+        }
+        for (block, last) in &replay.blocks {
+            match last {
+                Last::Redo(redo) => {
+                    recovered.from_log += 1;
+                    core.recover_redo(*block, redo.lsn, redo.payload, redo.digest);
+                }
+                Last::Hash { digest, .. } | Last::Adopted(digest) => {
+                    map.set(*block, Value::Digest(*digest))?;
+                }
+                Last::Bad => {
+                    recovered.bad += 1;
+                    map.set(*block, Value::Bad)?;
+                }
+            }
+        }
+        Ok(core)
+    }
+}
+
+fn not_written(source: std::io::Error) -> AttachError {
+    AttachError::Data {
+        action: "written",
+        source,
+    }
+}
+
+fn replay(recovery: &Recovery, blocks: u64) -> Result<(Replay, bool), AttachError> {
+    let mut replay = Replay::default();
+    let mut was_detached = true;
+    for record in recovery.cursor(CLIENT) {
+        let record = record?;
+        let pages = record.digests.len();
+        let entry = Entry::decode(record.kind, &record.body, pages, blocks);
+        let entry = entry.map_err(AttachError::Format)?;
+        was_detached = entry == Entry::Detached;
+        replay.apply(&entry, record.frame, record.payload, &record.digests)?;
+    }
+    Ok((replay, was_detached))
+}
+
+/// The choices take effect as any reader of the log will see them.
+fn with_choices(
+    mut replay: Replay,
+    adoptions: &[Adoption],
+    end: log::Lsn,
+) -> Result<Replay, AttachError> {
+    let choices = Entry::Adopted(adoptions.to_vec());
+    replay.apply(&choices, end, end, &[])?;
+    Ok(replay)
+}
+
+fn records(epoch: u64, adoptions: &[Adoption]) -> Vec<(Client, Record)> {
+    let recovered = Entry::Recovered(epoch).record(Vec::new());
+    let mut records = vec![(CLIENT, recovered)];
+    for some in adoptions.chunks(MAX_ADOPTED) {
+        records.push((CLIENT, Entry::Adopted(some.to_vec()).record(Vec::new())));
+    }
+    records
+}
+
+/// The data device, for blocks of which the log does not know whether a write arrived.
+struct Reading<'a> {
+    data: &'a dyn Device,
+    digests: &'a DigestKey,
+    map: &'a Map,
+    bytes: u64,
+}
+
+/// Leaves of the sample.
+const SAMPLE: u64 = 64;
+/// Blocks that are read, in all and of a leaf.
+const MOST_READS: u64 = 256;
+const MOST_OF_A_LEAF: u64 = 16;
+/// From so many blocks on a sample that is all wrong says that this is another device.
+const TELLING: usize = 8;
+/// Blocks of a leaf of the map.
+const LEAF: u64 = 256;
+
+impl Reading<'_> {
+    /// Reads a few settled blocks all over the device. How many were read, and how many are wrong or unreadable.
+    fn sample(&self, replay: &Replay) -> Result<(usize, usize), AttachError> {
+        let blocks = self.map.blocks();
+        let leaves = blocks.div_ceil(LEAF);
+        let (mut sampled, mut changed) = (0, 0);
+        let step = leaves.div_ceil(SAMPLE).max(1);
+        // Few leaves, or leaves that are mostly zero, must still tell another device.
+        let each = (MOST_READS / leaves.div_ceil(step).max(1)).min(MOST_OF_A_LEAF) as usize;
+        for leaf in (0..leaves).step_by(step as usize) {
+            let range = leaf * LEAF..blocks.min((leaf + 1) * LEAF);
+            // A page of the map that cannot be verified is found when its blocks are read.
+            let Ok(values) = self.map.get_range(range.clone()) else {
+                continue;
+            };
+            let settled = range.zip(values).filter_map(|(block, value)| match value {
+                Value::Digest(digest) if !replay.concerns(block) => Some((block, digest)),
+                _ => None,
+            });
+            for (block, digest) in settled.take(each) {
+                sampled += 1;
+                changed += usize::from(self.digest(block) != Some(digest));
+            }
+        }
+        Ok((sampled, changed))
+    }
+
+    fn judge(&self, replay: &Replay) -> Result<Vec<Adoption>, AttachError> {
+        let mut adoptions = Vec::new();
+        for (block, digest, prior) in replay.unsettled() {
+            let mapped = match prior {
+                Prior::Map => self.map.get(block)?,
+                _ => Value::Bad,
+            };
+            let choice = choose(digest, prior, mapped, self.digest(block));
+            adoptions.push(Adoption { block, choice });
+        }
+        Ok(adoptions)
+    }
+
+    /// The digest of what the data device has; `None` if it cannot be read.
+    fn digest(&self, block: u64) -> Option<log::Digest> {
+        let offset = block * BLOCK_BYTES as u64;
+        let mut page = log::Buffer::zeroed(BLOCK_BYTES);
+        let real = (self.bytes - offset).min(BLOCK_BYTES as u64) as usize;
+        let read = (0..2).any(|_| self.data.read(offset, &mut page[..real]).is_ok());
+        read.then(|| self.digests.digest(&page))
+    }
+}

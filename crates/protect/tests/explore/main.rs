@@ -1,0 +1,30 @@
+//! Explores a protected device on simulated devices: every interleaving of a few operations with the stages of the
+//! background work, every crash of them, and devices that lie (design `protect.md`, *Proof*).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `content` | bytes that say which write made them, and where they belong |
+//! | `model` | what a device may return |
+//! | `subject` | the interface of what is explored |
+//! | `trace` | what was done, as text |
+//! | `explorer` | schedules, crashes, recoveries |
+//! | `protected` | a protected device, driven stage by stage |
+//! | `exhaustive` | all schedules of a few operations, and all crashes |
+//! | `life`, `adversaries` | long lives by seed, on honest devices and on devices that lie |
+//! | `beside` | reads that writes overtake |
+//! | `raw`, `controls` | a raw disk, on which the explorer must find faults |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
+
+mod adversaries;
+mod beside;
+mod content;
+mod controls;
+mod exhaustive;
+mod explorer;
+mod life;
+mod model;
+mod protected;
+mod raw;
+mod subject;
+mod trace;
