@@ -6,8 +6,10 @@ set -eu
 # cc, g++: zstd's C code and libFuzzer. fuse3: fusermount3, for mounts by ordinary users.
 # attr: extended attributes in tests and demo. faketime: wrong clocks in tests. util-linux: setpriv.
 # nginx-light: tests of repositories behind a web server. iproute2: tests with simulated networks.
-# fio, sqlite3: tests of programs that write to mounts. python3-zstandard: the second implementation (interop/).
-packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils fio sqlite3 python3 python3-zstandard"
+# fio, sqlite3: tests of programs that write to mounts. e2fsprogs, xfsprogs, btrfs-progs: file systems on protected
+# devices. python3-zstandard: the second implementation (interop/).
+# libnbd-bin, qemu-utils: clients of the NBD server.
+packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils fio sqlite3 e2fsprogs xfsprogs btrfs-progs python3 python3-zstandard libnbd-bin qemu-utils"
 
 missing=""
 if command -v dpkg-query >/dev/null 2>&1; then
@@ -17,14 +19,14 @@ if command -v dpkg-query >/dev/null 2>&1; then
         fi
     done
 else
-    for program in cc c++ make git fusermount3 setfattr faketime rsync nginx ip fio sqlite3; do
+    for program in cc c++ make git fusermount3 setfattr faketime rsync nginx ip fio sqlite3 nbdcopy qemu-img; do
         command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
     done
     python3 -c 'import zstandard' 2>/dev/null || missing="$missing python3-zstandard"
     if [ -n "$missing" ]; then
         echo "error: missing:$missing" >&2
         echo "cause: this is not a Debian system, so this script cannot install them" >&2
-        echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2, rsync, fio, sqlite3 and Python with zstandard, then try again" >&2
+        echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2, rsync, fio, sqlite3, libnbd, qemu-utils and Python with zstandard, then try again" >&2
         exit 1
     fi
 fi

@@ -3,6 +3,7 @@
 
 mod forks;
 mod places;
+mod protecting;
 mod publishing;
 mod reading;
 
@@ -15,6 +16,7 @@ use crate::output::Color;
 
 pub use forks::*;
 pub use places::*;
+pub use protecting::*;
 pub use publishing::*;
 pub use reading::*;
 
@@ -94,6 +96,9 @@ pub enum Command {
     Mount(Mount),
     /// Unmount a volume, even if its daemon has died
     Umount(Umount),
+    /// Protect an existing file system on a disk that may lie: every block is checked
+    #[command(subcommand)]
+    Protect(ProtectCommand),
     /// Show the state of this user's mounts
     Status(Status),
     /// Look for problems on this machine and say how to fix them
@@ -164,6 +169,7 @@ impl Command {
             Command::Prune(_) => "prune",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Protect(command) => command.name(),
             Command::Status(_) => "status",
             Command::Doctor(_) => "doctor",
             Command::Ls(_) => "ls",

@@ -3,7 +3,13 @@
 
 use std::error::Error;
 
+use log::LogError;
 use mount::MountError;
+use mount::loop_device::LoopError;
+use protect::anchor::AnchorError;
+use protect::enrol::EnrolError;
+use protect::map::MapError;
+use protect::{AttachError, EngineError};
 use publish::publish_error::PublishError;
 use reader::ReadError;
 use replica::prune::PruneError;
@@ -11,6 +17,7 @@ use replica::pull::PullError;
 use serve::mirror::ServeError;
 use state::StateError;
 use state::keyfile::KeyError;
+use state::slots::{BadRecoveryKey, SlotError};
 use store::StoreError;
 use trust::Reject;
 use volume::VolumeError;
@@ -213,6 +220,20 @@ fn serve_kind(error: &ServeError) -> Kind {
     }
 }
 
+fn loop_kind(error: &LoopError) -> Kind {
+    match error {
+        LoopError::Busy { .. } => Kind::DeviceInUse,
+        LoopError::NoModule
+        | LoopError::NoPermission
+        | LoopError::NoProgram
+        | LoopError::Silent { .. }
+        | LoopError::Refused { .. }
+        | LoopError::Vanished { .. }
+        | LoopError::Setting { .. }
+        | LoopError::Io { .. } => Kind::LoopDevice,
+    }
+}
+
 fn mount_kind(error: &MountError) -> Kind {
     match error {
         MountError::Directory { .. } | MountError::Refused { .. } | MountError::Silent { .. } => {
@@ -221,7 +242,103 @@ fn mount_kind(error: &MountError) -> Kind {
         MountError::Stale { .. } => Kind::Stale,
         MountError::Busy { .. } => Kind::Occupied,
         MountError::NotMounted { .. } | MountError::Unmount { .. } => Kind::Unmount,
-        MountError::Ended { .. } => Kind::Mount,
+        MountError::Ended { .. } | MountError::Unanswered { .. } => Kind::Mount,
+    }
+}
+
+fn slot_kind(error: &SlotError) -> Kind {
+    match error {
+        SlotError::Malformed { .. } | SlotError::OtherVolume => Kind::LogDamaged,
+        SlotError::Unsupported { .. } => Kind::Newer,
+        SlotError::WrongKey { .. } | SlotError::NoSuchKind { .. } => Kind::VolumeKey,
+        SlotError::NoSlot { .. } => Kind::NoSlot,
+        SlotError::LastSlot { .. } => Kind::LastSlot,
+        SlotError::Full => Kind::SlotsFull,
+        SlotError::TooCostly { .. } => Kind::CostlySlot,
+        SlotError::Empty => Kind::NoInput,
+        SlotError::KeyLength { .. } => Kind::WeakKey,
+        SlotError::Random(_) | SlotError::Derivation(_) => Kind::System,
+    }
+}
+
+fn recovery_kind(_: &BadRecoveryKey) -> Kind {
+    Kind::RecoveryText
+}
+
+fn anchor_kind(error: &AnchorError) -> Kind {
+    match error {
+        AnchorError::Io { source, .. } => io_kind(source),
+        AnchorError::Malformed { .. } | AnchorError::Exposed { .. } => Kind::AnchorFile,
+        AnchorError::OtherVolume { .. } => Kind::OtherAnchor,
+        AnchorError::Locked { .. } => Kind::AnchorLocked,
+        AnchorError::Exists { .. } => Kind::Exists,
+        AnchorError::Backwards { .. } => Kind::LogRollback,
+    }
+}
+
+fn log_kind(error: &LogError) -> Kind {
+    match error {
+        LogError::NotALog => Kind::NoLog,
+        LogError::WrongKey { .. } => Kind::VolumeKey,
+        LogError::OtherVolume { .. } => Kind::OtherLog,
+        LogError::Unsupported { .. } => Kind::Newer,
+        LogError::Rollback { .. } | LogError::StaleAnchor { .. } => Kind::LogRollback,
+        LogError::Truncated { .. }
+        | LogError::Integrity { .. }
+        | LogError::Superblock { .. }
+        | LogError::Released { .. } => Kind::LogDamaged,
+        LogError::Io { .. } | LogError::Failed { .. } => Kind::LogDevice,
+        LogError::Foreign => Kind::Attached,
+        LogError::Invalid { .. } => Kind::Usage,
+        LogError::Full { .. } => Kind::Defect,
+        LogError::Random => Kind::System,
+    }
+}
+
+fn map_kind(error: &MapError) -> Kind {
+    match error {
+        MapError::Page { .. } | MapError::Range { .. } | MapError::Shape { .. } => Kind::LogDamaged,
+        MapError::Area { .. } => Kind::LogDamaged,
+        MapError::Io { .. } => Kind::LogDevice,
+        MapError::Align { .. } => Kind::Usage,
+        MapError::Digest | MapError::Uncommitted => Kind::Defect,
+    }
+}
+
+fn engine_kind(error: &EngineError) -> Kind {
+    match error {
+        EngineError::Log(error) => log_kind(error),
+        EngineError::Full => Kind::Defect,
+        EngineError::Map(error) => map_kind(error),
+        EngineError::Data { .. } => Kind::DataDevice,
+        EngineError::Anchor(error) => anchor_kind(error),
+    }
+}
+
+fn enrol_kind(error: &EnrolError) -> Kind {
+    match error {
+        EnrolError::Shape { .. } | EnrolError::OtherRing { .. } => Kind::Usage,
+        EnrolError::TooSmall { .. } => Kind::LogTooSmall,
+        EnrolError::Occupied { .. } => Kind::NotConfirmed,
+        EnrolError::WrongKey { .. } => Kind::VolumeKey,
+        EnrolError::Changed => Kind::DeviceChanged,
+        EnrolError::Data { .. } => Kind::DataDevice,
+        EnrolError::LogDevice { .. } => Kind::LogDevice,
+        EnrolError::Log(error) => log_kind(error),
+        EnrolError::Map(error) => map_kind(error),
+        EnrolError::Stopped { .. } => Kind::Stopped,
+    }
+}
+
+fn attach_kind(error: &AttachError) -> Kind {
+    match error {
+        AttachError::Log(error) => log_kind(error),
+        AttachError::OtherDevice { .. } | AttachError::OtherContent { .. } => Kind::OtherLog,
+        AttachError::Format(_) => Kind::Newer,
+        AttachError::Contradiction(_) => Kind::Defect,
+        AttachError::Map(error) => map_kind(error),
+        AttachError::Data { .. } => Kind::DataDevice,
+        AttachError::Engine(error) => engine_kind(error),
     }
 }
 
@@ -249,7 +366,21 @@ failures! {
     PruneError => prune_kind;
     ExtractError => extract_kind;
     ServeError => serve_kind;
-   MountError => mount_kind;
+    MountError => mount_kind;
+    SlotError => slot_kind;
+    BadRecoveryKey => recovery_kind;
+    AnchorError => anchor_kind;
+    LogError => log_kind;
+    AttachError => attach_kind;
+    EnrolError => enrol_kind;
+    EngineError => engine_kind;
+}
+
+impl From<LoopError> for Failure {
+    fn from(error: LoopError) -> Failure {
+        // Its own hints are more specific.
+        Failure::from_error(loop_kind(&error), &error).with_hint(error.hint())
+    }
 }
 
 #[cfg(test)]

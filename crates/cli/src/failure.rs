@@ -173,6 +173,8 @@ kinds! {
     Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that has the volume";
     /// Listening on an address failed.
     Listen => Failed, "choose another address with --listen or --http; port 0 takes any free one";
+    /// A loop device cannot be made or detached.
+    LoopDevice => Mount, "loop devices need root, the module loop and the program losetup; --file DIR and --nbd SOCKET do without";
     /// Mounting failed.
     Mount => Mount, "the directory and /dev/fuse must exist, and users other than root need fusermount3 (package fuse3); `bulla doctor` checks this machine";
     /// Something is mounted on the directory already.
@@ -183,6 +185,54 @@ kinds! {
     Unmount => Mount, "`cat /proc/mounts` lists what is mounted; only root or the user who mounted it can unmount it";
     /// `extract` cannot create an entry.
     Extract => Failed, "special files and owners need root; `--skip-special` leaves special files out";
+    /// A device that something else uses.
+    DeviceInUse => Locked, "unmount the file system on it, or end what uses it (`lsblk`, `losetup -l` and `fuser -v` show that), then run the command again";
+    /// The device or its log is attached, here or on another host.
+    Attached => Locked, "`bulla protect status` shows what is attached here; a log that another host has attached must be detached there. Two hosts at once would destroy the log";
+    /// No attached device has this name.
+    NotAttached => NotFound, "`bulla protect status` lists the attached devices of this user; `bulla protect attach DEVICE --log LOG` attaches one";
+    /// The daemon of an attached device does not answer.
+    DeviceSilent => Failed, "its process is stuck or was stopped: its log is in the state directory, in `devices`; `bulla doctor` looks for stale attachments";
+    /// The named log is no log.
+    NoLog => NotFound, "check the path; `bulla protect enrol DEVICE --log LOG` makes a log";
+    /// The log belongs to another device.
+    OtherLog => Usage, "name the log with which this device was enrolled; if the device was replaced or written by something else, enrol it anew";
+    /// The log does not fit.
+    LogTooSmall => Usage, "choose a larger device or file for the log, or a smaller --ring; `--dry-run` shows how much is needed";
+    /// Nothing opens the log.
+    VolumeKey => WrongKey, "try again; `bulla protect key list LOG` shows which kinds of keys open it: a passphrase, --key-file, --key-command, or --recovery for the recovery key";
+    /// No recovery key.
+    RecoveryText => WrongKey, "type all 36 letters and digits of the recovery key; small letters, spaces and hyphens make no difference";
+    /// A number that no slot has.
+    NoSlot => NotFound, "`bulla protect key list LOG` shows the numbers";
+    /// The last slot.
+    LastSlot => Usage, "add another key first: `bulla protect key add LOG`; a log without a slot could never be opened again";
+    /// All slots are used.
+    SlotsFull => Failed, "remove a key that is not needed any more: `bulla protect key remove LOG N`";
+    /// Slots that are a trap.
+    CostlySlot => Integrity, "no bulla wrote such a slot: the log was changed. Try only your own slot with --slot N, or another kind of key";
+    /// A key that is too short or too long.
+    WeakKey => Usage, "a key file or the output of a command needs 32 bytes or more that nobody can guess: `head -c 64 /dev/urandom > FILE`; for words that people remember, use a passphrase";
+    /// The log is older than what was seen.
+    LogRollback => Rollback, "the log was put back to an earlier state, and with it all that was written since. Restore the newest copy; if you put it back yourself, and know why, `bulla protect anchor set FILE --log LOG` accepts it";
+    /// The log was changed.
+    LogDamaged => Integrity, "the log was damaged or changed, by its disk or by an attack. Restore the newest copy of both devices; with what is on the data device alone, a new `bulla protect enrol` begins anew";
+    /// The log device fails.
+    LogDevice => Failed, "the disk with the log reports errors: `dmesg` shows them. Nothing was given up; if its end cannot be read any more, `attach --cut-at-error` gives up what lies behind the error";
+    /// The data device fails.
+    DataDevice => Failed, "the disk reports errors: `dmesg` shows them";
+    /// The device was written while it was enrolled.
+    DeviceChanged => Failed, "enrol it anew (--restart), and let nothing write to it until the enrolment has ended, over all its runs";
+    /// Blocks of the device are not what was written.
+    DeviceDamaged => Integrity, "these blocks read as errors until each is written anew as a whole or trimmed. Restore the files that they belong to from a backup; if the device was changed without bulla, `bulla protect detach --force` and a new `enrol` accept what it holds";
+    /// The anchor file cannot be used.
+    AnchorFile => Failed, "the anchor must be a file that bulla wrote, on a disk that you trust, which only you can write (chmod 600 FILE); `bulla protect anchor set FILE --log LOG` makes a new one";
+    /// The anchor of another volume.
+    OtherAnchor => Usage, "name the anchor that was made for this log";
+    /// Another process has the anchor.
+    AnchorLocked => Locked, "an attached device moves this anchor; `bulla protect status` shows it. Detach it first";
+    /// Stopped while it worked on a device.
+    Stopped => Interrupted, "run the same command again: it goes on where it stopped";
     /// The doctor found a problem.
     Unwell => Failed, "each finding has a hint; `bulla doctor --fix` removes dead mounts and sockets of dead daemons";
     /// Ctrl-C.
@@ -192,7 +242,7 @@ kinds! {
 }
 
 /// A failed command.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Failure {
     /// The kind.
     pub kind: Kind,

@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`args`] | the command line: commands, arguments, flags |
 //! | [`config`] | settings: files, variables, defaults |
+//! | [`daemon`] | commands that go to the background |
+//! | [`control`] | what other commands ask of an attached device, over a socket |
 //! | [`report`], [`sockets`], [`metrics`] | the status report and metrics of a mount, and the sockets that serve them |
 //! | [`address`] | addresses to listen on |
 //! | [`activation`], [`notify`] | sockets from a service manager, and readiness notification |
@@ -30,6 +32,8 @@ mod args;
 mod caching;
 mod commands;
 mod config;
+mod control;
+mod daemon;
 mod entry;
 mod errors;
 mod exit;
@@ -41,6 +45,7 @@ mod notify;
 mod output;
 mod passphrase;
 mod progress;
+mod questions;
 mod report;
 mod roles;
 mod session;

@@ -44,20 +44,41 @@ fn from_file(path: &Path) -> Outcome<Secret> {
 }
 
 fn from_command(command: &str) -> Outcome<Secret> {
-    let what = "cannot run the passphrase command";
+    output_of(command, "passphrase", first_line)
+}
+
+/// The bytes of a key: the whole output of a command, at most `most` bytes and one more.
+pub fn key_from_command(command: &str, most: usize) -> Outcome<Secret> {
+    output_of(command, "key", |stdout| whole(stdout, most))
+}
+
+/// Reads everything, at most `most` bytes and one more. The memory is taken at once, because a growing buffer would leave
+/// copies behind.
+pub fn whole(from: impl Read, most: usize) -> std::io::Result<Secret> {
+    let mut bytes = Secret::new(Vec::with_capacity(most + 1));
+    from.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn output_of(
+    command: &str,
+    what: &str,
+    read: impl FnOnce(std::process::ChildStdout) -> std::io::Result<Secret>,
+) -> Outcome<Secret> {
+    let failed = |e: std::io::Error| Failure::io(format!("cannot run the {what} command"), &e);
     let mut child = Command::new("/bin/sh")
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| Failure::io(what, &e))?;
+        .map_err(failed)?;
     let secret = match child.stdout.take() {
-        Some(stdout) => first_line(stdout).map_err(|e| Failure::io(what, &e))?,
+        Some(stdout) => read(stdout).map_err(failed)?,
         None => Secret::default(),
     };
-    let status = child.wait().map_err(|e| Failure::io(what, &e))?;
+    let status = child.wait().map_err(failed)?;
     if !status.success() {
-        let mut failure = Failure::new(Kind::NoInput, "the passphrase command failed");
+        let mut failure = Failure::new(Kind::NoInput, format!("the {what} command failed"));
         failure.push_cause(format!("it ended with {status}"));
         return Err(failure);
     }

@@ -70,6 +70,11 @@ impl Progress {
         });
     }
 
+    /// Sets the progress, where there are no files.
+    pub fn bytes(&self, bytes: u64) {
+        self.bar.set_position(bytes);
+    }
+
     /// Removes the bar.
     pub fn end(&self) {
         self.bar.finish_and_clear();

@@ -4,7 +4,7 @@
 
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -44,6 +44,43 @@ pub fn check(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Listens on a new socket that only this user can open, in a directory that only this user can open. `about` is what
+/// the socket is for.
+pub fn listen(directory: &Path, about: &[u8]) -> Outcome<(UnixListener, PathBuf)> {
+    let failed = |e: io::Error| cannot_create(directory, &e);
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(directory).map_err(failed)?;
+    check(directory).map_err(failed)?;
+    // Each process has its own path, because mount namespaces may share this directory. The name is
+    // short, because socket addresses are limited to 108 bytes.
+    let name = Hasher::new(&[0; 32]).name(BlockKind::Data, about);
+    let name: String = name
+        .as_bytes()
+        .iter()
+        .take(6)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let path = directory.join(format!("{name}.{}.{ENDING}", std::process::id()));
+    let new = path.with_extension("new");
+    for old in [&path, &new] {
+        match fs::remove_file(old) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {}
+        }
+    }
+    // Renamed only when it listens: until then it would look like the socket of a dead daemon.
+    let listener = UnixListener::bind(&new).map_err(failed)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    fs::rename(&new, &path).map_err(failed)?;
+    Ok((listener, path))
+}
+
+fn cannot_create(directory: &Path, error: &io::Error) -> Failure {
+    let what = format!("cannot create a socket in {}", directory.display());
+    Failure::of(Kind::System, what, error)
+}
+
 /// Answers at a socket until it is dropped.
 #[derive(Debug)]
 pub struct Door {
@@ -58,34 +95,8 @@ impl Door {
         mounted: &Path,
         answer: impl Fn() -> String + Send + 'static,
     ) -> Outcome<Door> {
-        let failed = |e: io::Error| {
-            let what = format!("cannot create a socket in {}", directory.display());
-            Failure::of(Kind::System, what, &e)
-        };
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(directory).map_err(failed)?;
-        check(directory).map_err(failed)?;
-        // Each process has its own path, because mount namespaces may share this directory. The name is
-        // short, because socket addresses are limited to 108 bytes.
-        let name = Hasher::new(&[0; 32]).name(BlockKind::Data, mounted.as_os_str().as_bytes());
-        let name: String = name
-            .as_bytes()
-            .iter()
-            .take(6)
-            .map(|b| format!("{b:02x}"))
-            .collect();
-        let path = directory.join(format!("{name}.{}.{ENDING}", std::process::id()));
-        let new = path.with_extension("new");
-        for old in [&path, &new] {
-            match fs::remove_file(old) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
-                _ => {}
-            }
-        }
-        // Renamed only when it listens: until then it would look like the socket of a dead daemon.
-        let listener = UnixListener::bind(&new).map_err(failed)?;
-        fs::rename(&new, &path).map_err(failed)?;
+        let failed = |e: io::Error| cannot_create(directory, &e);
+        let (listener, path) = listen(directory, mounted.as_os_str().as_bytes())?;
         listener.set_nonblocking(true).map_err(failed)?;
         let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
         let answering = tokio::spawn(async move {
@@ -130,6 +141,15 @@ pub enum Heard {
 
 /// Asks every socket in `directory`. If the directory does not exist, there are none.
 pub fn ask_all(directory: &Path) -> Outcome<Vec<(PathBuf, Heard)>> {
+    let mut heard = Vec::new();
+    for path in all(directory)? {
+        heard.extend(ask(&path).map(|what| (path, what)));
+    }
+    Ok(heard)
+}
+
+/// The sockets in `directory`. If the directory does not exist, there are none.
+pub fn all(directory: &Path) -> Outcome<Vec<PathBuf>> {
     match check(directory) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -141,17 +161,15 @@ pub fn ask_all(directory: &Path) -> Outcome<Vec<(PathBuf, Heard)>> {
     }
     let entries = fs::read_dir(directory)
         .map_err(|e| Failure::io(format!("cannot read {}", directory.display()), &e))?;
-    let mut heard = Vec::new();
-    for entry in entries.flatten() {
+    let is_socket = |entry: &fs::DirEntry| {
         let path = entry.path();
-        let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
-        if is_socket && path.extension().is_some_and(|ending| ending == ENDING) {
-            let what = ask(&path);
-            heard.extend(what.map(|what| (path, what)));
-        }
-    }
-    heard.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(heard)
+        entry.file_type().is_ok_and(|kind| kind.is_socket())
+            && path.extension().is_some_and(|ending| ending == ENDING)
+    };
+    let sockets = entries.flatten().filter(is_socket);
+    let mut sockets: Vec<PathBuf> = sockets.map(|entry| entry.path()).collect();
+    sockets.sort();
+    Ok(sockets)
 }
 
 /// Asks one socket. `None` if it disappears meanwhile.

@@ -51,7 +51,7 @@ pub struct KeyList {
 }
 
 /// Where a passphrase comes from. Without these flags, the command asks for it on the terminal.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Passphrase {
     /// Read the passphrase from the first line of FILE
     #[arg(long, value_name = "FILE")]

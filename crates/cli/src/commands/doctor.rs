@@ -1,6 +1,8 @@
 //! `bulla doctor`: checks what bulla needs on this machine, and gives a hint for each problem. docs/cli.md
 //! lists the checks.
 
+mod devices;
+
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -123,6 +125,7 @@ pub fn run(args: &Doctor, config: &Config, output: &mut Output) -> Outcome<Done>
         fuse(),
         mounts(args.fix)?,
         leftover_sockets(args.fix, &sockets::directory(config)),
+        devices::devices(args.fix, config)?,
         state(&state_dir),
         clock(&state_dir),
         cache(config)?,

@@ -15,6 +15,7 @@ mod log;
 mod ls;
 mod manual;
 mod mount;
+mod protect;
 mod prune;
 mod publish;
 mod pull;
@@ -43,6 +44,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Pull(args) => pull::run(args, config, output),
         Command::Prune(args) => prune::run(args, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
+        Command::Protect(command) => protect::run(command, global, config, output),
         Command::Umount(args) => mount::umount(args, output),
         Command::Status(args) => status::run(args, config, output),
         Command::Doctor(args) => doctor::run(args, config, output),

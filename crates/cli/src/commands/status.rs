@@ -136,7 +136,11 @@ impl Survey {
 pub fn own_mounts() -> Outcome<Vec<Line>> {
     let user = rustix::process::geteuid().as_raw();
     let lines = table::ours().map_err(|e| Failure::io("cannot read the mount table", &e))?;
-    let own = lines.into_iter().filter(|line| line.user == Some(user));
+    // Devices are shown by `bulla protect status`.
+    let is_volume = |line: &Line| !line.source.starts_with(crate::control::MOUNT_SOURCE);
+    let own = lines
+        .into_iter()
+        .filter(|line| line.user == Some(user) && is_volume(line));
     Ok(own.collect())
 }
 

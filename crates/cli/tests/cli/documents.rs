@@ -208,6 +208,11 @@ fn the_command_lines_about_signing_offline_run() {
     run("docs/operations/offline-signing.md", 6);
 }
 
+#[test]
+fn the_command_lines_about_protected_devices_run() {
+    run("docs/operations/protect.md", 3);
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

@@ -143,6 +143,27 @@ pub fn start(home: &Home, args: &[&str], records: usize) -> (Daemon, Vec<Value>)
 /// Arguments that have metrics at a port that the system chooses.
 pub const ANY_PORT: [&str; 2] = ["--metrics", "127.0.0.1:0"];
 
+/// An attached device, and where its metrics are.
+fn device(home: &Home) -> (Daemon, String) {
+    fs::write(home.path("d"), [1; 1 << 20]).unwrap();
+    let parts = ["d", "--log", "l", "--key-file", "k"];
+    let enrol = [
+        &["protect", "enrol"],
+        &parts[..],
+        &["--ring", "16MiB", "--anchor", "a"],
+    ];
+    home.run(&enrol.concat()).ends(0);
+    let shown = ["--nbd", "./nbd", "--anchor", "a", "--foreground"];
+    let attach = [
+        &["--json", "protect", "attach"],
+        &parts[..],
+        &shown,
+        &ANY_PORT,
+    ];
+    let (daemon, told) = start(home, &attach.concat(), 1);
+    (daemon, told[0]["metrics"].as_str().unwrap().to_owned())
+}
+
 #[test]
 fn document_and_daemons_have_the_same_metrics() {
     if !Path::new("/dev/fuse").exists() {
@@ -186,13 +207,15 @@ fn document_and_daemons_have_the_same_metrics() {
     let of_mount = told[0]["metrics"].as_str().unwrap();
     fs::read(home.path("mnt/sub/deep/big")).unwrap();
 
+    let (_device, of_device) = device(&home);
     let (mut metrics, served) = read(&get(of_server));
     let (of_mount, mounted) = read(&get(of_mount));
-    for (name, metric) in of_mount {
+    let (of_device, _) = read(&get(&of_device));
+    for (name, metric) in of_mount.into_iter().chain(of_device) {
         if name != "bulla_build_info" {
             assert!(
                 metrics.insert(name.clone(), metric).is_none(),
-                "both tell {name}"
+                "two of them tell {name}"
             );
         }
     }

@@ -236,3 +236,63 @@ fn what_the_units_start_runs() {
     service.wait().unwrap();
     assert_eq!(read.ends(0).out, "hello\n");
 }
+
+/// The unit of a protected device: it is ready when the device answers, and SIGTERM detaches it.
+#[test]
+fn unit_of_a_device_attaches_it_until_it_is_stopped() {
+    let home = Home::new();
+    let _units = units(&home);
+    fs::write(home.path("config.toml"), "").unwrap();
+    fs::write(home.path("d"), [1; 1 << 20]).unwrap();
+    let enrol = [
+        "protect",
+        "enrol",
+        "d",
+        "--log",
+        "l",
+        "--ring",
+        "16MiB",
+        "--key-file",
+        "k",
+    ];
+    home.run(&enrol).ends(0);
+    let text = |name: &str| home.path(name).display().to_string();
+    let variables = HashMap::from([
+        ("{DEVICE}", text("d")),
+        ("{LOG}", text("l")),
+        (
+            "ATTACH_OPTIONS",
+            format!("--key-file {} --nbd {}", text("k"), text("nbd")),
+        ),
+    ]);
+    let unit = home.path("units/bulla-protect@docs.service");
+    let notified = std::os::unix::net::UnixDatagram::bind(home.path("notify")).unwrap();
+    notified
+        .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .unwrap();
+    let mut command = command_of(&unit, &home, &variables);
+    command
+        .env("NOTIFY_SOCKET", home.path("notify"))
+        .stdout(Stdio::null());
+    let mut service = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut told = [0; 256];
+    let n = notified.recv(&mut told).unwrap();
+    assert!(
+        told[..n].starts_with(b"READY=1\n"),
+        "{}",
+        told[..n].escape_ascii()
+    );
+    assert!(home.path("nbd").exists());
+    let status = home.run(&["--json", "protect", "status", "d"]).ends(0);
+    assert_eq!(status.field("devices"), 1);
+    let kill = format!("kill {}", service.id());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &kill])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(service.wait().unwrap().code(), Some(0));
+    assert!(!home.path("nbd").exists());
+}

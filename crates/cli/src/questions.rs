@@ -1,0 +1,31 @@
+//! Questions whose answer is yes or no.
+
+use std::io::IsTerminal;
+
+use crate::args::Global;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output;
+
+/// Asks for a confirmation, unless `--yes` gives it. `refused` says what is not done without one.
+pub fn confirm(global: &Global, question: &str, refused: &str) -> Outcome<()> {
+    if global.yes {
+        return Ok(());
+    }
+    let hint = "check what is there, and answer yes or give --yes";
+    let failure = |why: &str| {
+        let mut failure = Failure::new(Kind::NotConfirmed, refused).with_hint(hint);
+        failure.push_cause(why.to_owned());
+        failure
+    };
+    if global.no_input || !std::io::stdin().is_terminal() {
+        return Err(failure("it cannot be confirmed without a terminal"));
+    }
+    output::say(question);
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.map_err(|e| Failure::io("cannot read the answer", &e))?;
+    match answer.trim() {
+        "yes" => Ok(()),
+        _ => Err(failure("the answer was not yes")),
+    }
+}
