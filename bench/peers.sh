@@ -12,6 +12,9 @@ packages="
     nginx-light curl openssl
     gcc libc6-dev make flex bison bc perl
     rsync findutils util-linux
+    libssl-dev zlib1g-dev
+    e2fsprogs fio dbench
+    user-mode-linux kmod dmsetup cryptsetup-bin
 "
 
 missing=

@@ -56,6 +56,22 @@ pub fn children_s() -> Result<f64> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
+/// Processor seconds that the whole machine has worked so far, the kernel's threads included: more than
+/// the work under test if something else runs.
+pub fn machine_s() -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+    busy_s(&text).context("/proc/stat has an unknown format")
+}
+
+/// User, nice, system, irq and softirq of all processors (`proc(5)`).
+fn busy_s(stat: &str) -> Option<f64> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<f64> = line.split_whitespace().flat_map(str::parse).collect();
+    let busy = [0, 1, 2, 5, 6].map(|field| ticks.get(field).copied());
+    let total: Option<f64> = busy.into_iter().sum();
+    Some(total? / TICKS_PER_SECOND)
+}
+
 /// Processor seconds of all threads of a process; none once it has ended.
 fn process_s(pid: u32) -> Option<f64> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?);
@@ -157,6 +173,14 @@ mod tests {
             })
         );
         assert_eq!(parse_stat("7 (a) S 3"), None);
+    }
+
+    #[test]
+    fn idle_and_stolen_time_is_no_work_of_the_machine() {
+        let stat = "cpu  100 10 50 9999 888 20 20 777 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(busy_s(stat), Some(2.0));
+        assert_eq!(busy_s("cpu  100 10"), None);
+        assert!(machine_s().unwrap() > 0.0);
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub fn all(field: &Field) -> Result<()> {
         names,
         objects,
         program,
+        openssh,
         directories,
         many_files,
     ];
@@ -83,6 +84,24 @@ pub fn package(field: &Field) -> Result<PathBuf> {
         }
         process::run(copy.current_dir(&whole), field.work()).map(drop)
     })
+}
+
+/// Figure 40: the archive of OpenSSH's source, from Debian's source package.
+///
+/// # Errors
+/// If the package cannot be fetched.
+pub fn openssh(field: &Field) -> Result<PathBuf> {
+    let dir = once(field, "openssh", |dir| {
+        let mut fetch = Command::new("sh");
+        fetch.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/source.sh"));
+        process::run(fetch.arg("openssh").arg(dir), field.work())?;
+        Ok(())
+    })?;
+    let archive = files(&dir)?.into_iter().find(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".orig.tar.gz")
+    });
+    archive.context("the source package of openssh has no archive")
 }
 
 /// What the kernel source calls this machine's architecture.

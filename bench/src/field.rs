@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::figure::Build;
-use crate::mounts;
+use crate::{loops, mounts};
 
 /// How large the workloads are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -34,6 +34,7 @@ pub struct Field {
     before: Option<PathBuf>,
     gate: bool,
     rounds: Option<u32>,
+    other_disk: Option<PathBuf>,
 }
 
 /// Rounds of a gate: one more than the fewest that can prove a difference ([`crate::stats::interval`]).
@@ -50,6 +51,7 @@ impl Field {
             before: None,
             gate: false,
             rounds: None,
+            other_disk: None,
         })
     }
 
@@ -64,7 +66,9 @@ impl Field {
             bail!("another bulla-bench runs in {}", self.work.display());
         }
         let run = self.work.join("run");
+        let left = loops::below(&run)?;
         mounts::clear(&run)?;
+        loops::clear(&left)?;
         if run.exists() {
             fs::remove_dir_all(&run).context("removing the files of an earlier run")?;
         }
@@ -138,6 +142,16 @@ impl Field {
     /// The older build, if it takes part.
     pub fn before(&self) -> Option<&Path> {
         self.before.as_deref()
+    }
+
+    /// A directory on another disk, for the log of a protected device.
+    pub fn other_disk(&self) -> Option<&Path> {
+        self.other_disk.as_deref()
+    }
+
+    /// The same with a directory on another disk.
+    pub fn with_other_disk(self, other_disk: Option<PathBuf>) -> Field {
+        Field { other_disk, ..self }
     }
 
     /// The builds of bulla that take part.

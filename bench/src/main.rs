@@ -8,6 +8,7 @@
 mod compile;
 mod cpu;
 mod dataset;
+mod disks;
 mod environment;
 mod field;
 mod figure;
@@ -15,6 +16,7 @@ mod figures;
 mod gate;
 mod hostile;
 mod load;
+mod loops;
 mod memory;
 mod metric;
 mod mounts;
@@ -49,7 +51,7 @@ struct Arguments {
     /// The binary under test [default: `bulla` beside this program].
     #[arg(long, global = true)]
     bulla: Option<PathBuf>,
-    /// An older build of bulla that takes part in figures 1 to 12, 15 and 16.
+    /// An older build of bulla that takes part in figures 1 to 12, 15, 16 and 40 to 47.
     #[arg(long, global = true, value_name = "PATH")]
     before: Option<PathBuf>,
     /// Sizes and rounds; quick ones show that every part works, but measure nothing.
@@ -58,6 +60,9 @@ struct Arguments {
     /// How often each contestant runs [default: what suits the figure; at most 20 for figure 6].
     #[arg(long, global = true, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// A directory on another disk than the work directory's, for a log in figure 43.
+    #[arg(long, global = true, value_name = "DIR")]
+    other_disk: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -106,6 +111,7 @@ fn work(arguments: Arguments) -> Result<()> {
     let bulla = arguments.bulla.unwrap_or(beside);
     let mut field = Field::new(&arguments.work, arguments.scale, &bulla)?
         .with_rounds(arguments.rounds)
+        .with_other_disk(arguments.other_disk)
         .with_before(arguments.before)?;
     if let Command::Gate { .. } = arguments.command {
         field = field.for_gate()?;

@@ -47,7 +47,8 @@ impl Drop for Mounted {
     }
 }
 
-fn unmount(dir: &Path) {
+/// Unmounts a directory, lazily if a normal unmount fails. Does nothing if it is not mounted.
+pub fn unmount(dir: &Path) {
     for arguments in [&["umount"][..], &["umount", "-l"][..]] {
         if !is_mounted(dir).unwrap_or(false) {
             return;

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -98,6 +99,49 @@ fn run_and(
     })
 }
 
+/// How long a short command may take.
+const SHORT: Duration = Duration::from_secs(300);
+
+/// Runs a command that only prepares or tidies up. Returns what it printed. It runs also after the user has
+/// asked to stop, so that everything is taken down.
+///
+/// # Errors
+/// If it fails or takes too long: the message has the end of its output.
+pub fn short(command: &mut Command) -> Result<String> {
+    let shown = show(command);
+    let child = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {shown}"))?;
+    let group = Group::of(&child)?;
+    let (over, wait) = channel::<()>();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if wait.recv_timeout(SHORT) == Err(RecvTimeoutError::Timeout) {
+                group.signal(Signal::KILL);
+            }
+        });
+        let output = child.wait_with_output();
+        drop(over);
+        output
+    });
+    let output = output.context("waiting")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "{shown}: {}: {} {}",
+            output.status,
+            tail(&printed),
+            tail(&said)
+        );
+    }
+    Ok(printed.into_owned())
+}
+
 /// A program that runs until this is dropped.
 pub struct Daemon {
     child: Child,
@@ -142,6 +186,13 @@ impl Daemon {
         }
     }
 
+    /// Kills it (SIGKILL), so that it can tidy up nothing.
+    pub fn kill(self) {
+        if let Some(group) = &self.group {
+            group.signal(Signal::KILL);
+        }
+    }
+
     /// Processor seconds that it and its children have used so far.
     pub fn cpu_s(&self) -> Result<f64> {
         cpu::tree_s(self.pid())
@@ -172,6 +223,11 @@ impl Daemon {
         self.wait_until("answered", || {
             std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
         })
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// Waits until it ends for another reason (an unmount); false if it has not ended after the grace period.
@@ -321,7 +377,17 @@ fn show(command: &Command) -> String {
     words.join(" ")
 }
 
-fn tail(text: &str) -> String {
+/// Lets everybody execute a file.
+pub fn make_executable(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(0o755),
+    )?)
+}
+
+/// The last lines of a text in one line.
+pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.trim().lines().collect();
     lines[lines.len().saturating_sub(4)..].join(" | ")
 }
@@ -338,6 +404,16 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("no space") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn short_command_returns_its_output_or_both_of_them() {
+        let sh = |script: &str| short(Command::new("sh").args(["-c", script]));
+        assert_eq!(sh("echo done").unwrap(), "done\n");
+        let error = sh("echo half; echo full >&2; exit 4")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("half") && error.contains("full"), "{error}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::mounts::Mounted;
 use crate::process::{self, Cost, Daemon};
 
 /// `bulla` with its state below `home`.
-fn bulla(binary: &Path, home: &Path) -> Command {
+pub fn bulla(binary: &Path, home: &Path) -> Command {
     let mut command = Command::new(binary);
     command.env("HOME", home);
     command.env("XDG_CONFIG_HOME", home.join("config"));

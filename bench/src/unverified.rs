@@ -1,27 +1,50 @@
-//! Builds a reader that does not verify (RONV in SFSRO section 5): a copy of the source tree with one
-//! check removed.
+//! Builds a bulla that does not verify (RONV in SFSRO section 5): a copy of the source tree with the checks
+//! of blocks removed.
 //!
 //! The product has no switch for this, so neither a mistake nor an attacker can turn verification off.
-//! Before the measurement, [`control`] reads a corrupted repository: the shipped binary must refuse it
-//! and the copy must accept it. Otherwise the figure would not measure verification.
+//! Before the measurement, [`control`] reads a corrupted repository and [`control_device`] a corrupted
+//! protected device: the shipped binary must refuse it and the copy must accept it. Otherwise the figure
+//! would not measure verification.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::dataset;
+use crate::disks::protected::Protected;
+use crate::disks::{self, Content};
 use crate::field::Field;
 use crate::process;
 use crate::subject::Published;
 
-/// The file with the check, below the source tree.
-const FILE: &str = "crates/trust/src/handle.rs";
-/// The check: the only line that turns bytes into a verified block.
-const CHECK: &str = "if self.handle::<K>(&plaintext) == *handle {";
-/// The replacement in the copy.
-const NO_CHECK: &str = "if let _unproved = handle {";
+/// A check, and what replaces it in the copy.
+struct Check {
+    /// The file that has it, below the source tree.
+    file: &'static str,
+    /// Its text, which occurs once.
+    text: &'static str,
+    /// The replacement.
+    without: &'static str,
+}
+
+/// The checks.
+const CHECKS: [Check; 2] = [
+    // The only line that turns bytes into a verified block.
+    Check {
+        file: "crates/trust/src/handle.rs",
+        text: "if self.handle::<K>(&plaintext) == *handle {",
+        without: "if let _unproved = handle {",
+    },
+    // The line that lets a block of a protected device pass.
+    Check {
+        file: "crates/protect/src/engine/read.rs",
+        text: "(Value::Digest(digest), Some(page)) if self.digests.digest(page) == digest => {",
+        without: "(Value::Digest(_unproved), Some(page)) => {",
+    },
+];
 /// Files that a build needs.
 const PARTS: [&str; 6] = [
     "Cargo.toml",
@@ -37,7 +60,7 @@ const INTEGRITY: i32 = 20;
 /// Builds the copy. Returns the path of its binary.
 ///
 /// # Errors
-/// When the check is not found exactly once, or the copy does not build.
+/// When a check is not found exactly once, or the copy does not build.
 pub fn build(field: &Field) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -64,14 +87,17 @@ pub fn build(field: &Field) -> Result<PathBuf> {
     Ok(home.join("target/release/bulla"))
 }
 
-/// Removes the check.
-fn patched(text: &str) -> Result<String> {
-    let times = text.matches(CHECK).count();
-    ensure!(
-        times == 1,
-        "{FILE} has the check {times} times instead of once"
-    );
-    Ok(text.replacen(CHECK, NO_CHECK, 1))
+impl Check {
+    /// Removes it from its file.
+    fn removed(&self, text: &str) -> Result<String> {
+        let times = text.matches(self.text).count();
+        ensure!(
+            times == 1,
+            "{} has the check {times} times instead of once",
+            self.file
+        );
+        Ok(text.replacen(self.text, self.without, 1))
+    }
 }
 
 /// Updates a copy. Unchanged files keep their times, so that they are not built again.
@@ -94,8 +120,8 @@ fn update(from: &Path, to: &Path) -> Result<()> {
         return Ok(());
     }
     let mut bytes = fs::read(from)?;
-    if from.ends_with(FILE) {
-        bytes = patched(std::str::from_utf8(&bytes)?)?.into_bytes();
+    if let Some(check) = CHECKS.iter().find(|check| from.ends_with(check.file)) {
+        bytes = check.removed(std::str::from_utf8(&bytes)?)?.into_bytes();
     }
     if fs::read(to).is_ok_and(|old| old == bytes) {
         return Ok(());
@@ -140,6 +166,40 @@ pub fn control(field: &Field, copy: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Shows the same on a protected device: one bit of its file is flipped.
+///
+/// # Errors
+/// If the shipped binary returns the block, or the copy does not.
+pub fn control_device(field: &Field, copy: &Path) -> Result<()> {
+    let dir = field.fresh("control-device")?;
+    let protected = Protected::new(field, field.bulla()?, &dir, &dir)?.with_ring(64 << 20);
+    disks::image(&protected.image, 16 << 20, Content::Random)?;
+    protected.enrol()?;
+    let (place, mut byte) = (1 << 20, [0]);
+    let image = File::options()
+        .read(true)
+        .write(true)
+        .open(&protected.image)?;
+    image.read_exact_at(&mut byte, place)?;
+    let wrong = [byte[0] ^ 1];
+    image.write_all_at(&wrong, place)?;
+    image.sync_all()?;
+    let read = |binary: &Path| {
+        let attached = protected.with_binary(binary).attach()?;
+        let mut byte = [0];
+        let read = File::open(attached.path())?.read_exact_at(&mut byte, place);
+        attached.detach()?;
+        anyhow::Ok(read.map(|()| byte))
+    };
+    ensure!(
+        read(field.bulla()?)?.is_err(),
+        "the shipped binary does not refuse a wrong block of a device"
+    );
+    let believed = read(copy)?.context("the copy refuses a wrong block, so it verifies")?;
+    ensure!(believed == wrong, "the device was not corrupted");
+    Ok(())
+}
+
 /// Flips one bit of `content` in a repository.
 fn flip(repo: &Path, content: &[u8]) -> Result<()> {
     for path in dataset::files(repo)? {
@@ -160,12 +220,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn check_occurs_once_in_the_product_and_not_in_the_copy() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FILE);
-        let text = fs::read_to_string(source).unwrap();
-        let without = patched(&text).unwrap();
-        assert!(!without.contains(CHECK));
-        assert!(patched(&without).is_err());
+    fn each_check_occurs_once_in_the_product_and_not_in_the_copy() {
+        for check in &CHECKS {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            let text = fs::read_to_string(source.join(check.file)).unwrap();
+            let without = check.removed(&text).unwrap();
+            assert!(!without.contains(check.text));
+            assert!(check.removed(&without).is_err());
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod beside;
 mod blocks;
 mod clients;
 mod compile;
+mod device;
 mod getdata;
 mod growth;
 mod large;
@@ -41,4 +42,12 @@ pub const ALL: &[Figure] = &[
     recovery::FIGURE,
     start::CACHED,
     beside::FIGURE,
+    device::BUILD,
+    device::MAIL,
+    device::FILES,
+    device::SEQUENTIAL,
+    device::READS,
+    device::WRITES,
+    device::INTEGRITY,
+    device::LIMITS,
 ];
