@@ -207,4 +207,9 @@ Go on with your own:
   target/release/bulla publish DIR REPO --key ~/bulla.key
   target/release/bulla serve REPO --listen 0.0.0.0:28552
   target/release/bulla mount VOLUMEID@bulla://HOST DIR
+
+Or protect a file system on a disk that may lie (docs/operations/protect.md):
+  target/release/bulla protect enrol  disk.img --log disk.log --anchor disk.anchor
+  target/release/bulla protect attach disk.img --log disk.log --anchor disk.anchor
+  mount /dev/loopN /mnt; kill -9 the daemon; attach again; change a byte of disk.img; put old copies back
 SUMMARY
