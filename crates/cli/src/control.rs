@@ -113,7 +113,7 @@ impl Drop for Desk {
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
-        // Whoever asked for the end is told that it came. The process ends after this.
+        // Clients that asked for the end get their answer before the process ends.
         let until = Instant::now() + PATIENCE;
         while self.clients.load(Ordering::SeqCst) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));

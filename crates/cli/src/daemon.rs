@@ -23,7 +23,7 @@ const MAX_LOG_BYTES: u64 = 4 << 20;
 /// A daemon to start.
 #[derive(Debug)]
 pub struct Daemon<'a> {
-    /// What it is the daemon of, for messages: `mount`.
+    /// The daemon's task, for messages: `mount`.
     pub of: &'static str,
     /// The kind of failure when it dies without a word.
     pub kind: Kind,

@@ -13,7 +13,7 @@ use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, Reach, Reading, nothing};
 use crate::process;
 
-/// What is built: everything at full scale.
+/// Targets of `make`: everything at full scale, one program at the quick one.
 const TARGETS: (&[&str], &[&str]) = (&["all"], &["ssh-keygen"]);
 const IMAGE_BYTES: u64 = 1 << 30;
 const RING_BYTES: u64 = 256 << 20;

@@ -30,7 +30,7 @@ const JOURNAL: &str = "dm-integrity, journal";
 const BITMAP: &str = "dm-integrity, bitmap";
 const DIRECT: &str = "dm-integrity, direct";
 
-/// What is measured, and its ratio to the base.
+/// Metrics: a value and its ratio to the base.
 const TRIMMED: [Metric; 2] = both("trimmed", "MB/s", "trimmed, ratio");
 const IN_PLACE: [Metric; 2] = both("in place", "MB/s", "in place, ratio");
 const RANDOM: [Metric; 2] = both("random", "writes/s", "random, ratio");

@@ -48,7 +48,7 @@ fn detach(
                 let left = attached.device.engine().counts();
                 let left = left.redo_blocks + left.staged_blocks + left.hash_blocks;
                 let one = json!({"type": "progress", "left_bytes": left * BLOCK_BYTES});
-                // Whoever asked may go away; the device is detached all the same.
+                // The device is detached even if the client goes away.
                 let _ = record(fields(one));
             }
         }

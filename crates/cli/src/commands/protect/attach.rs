@@ -390,7 +390,7 @@ fn serve(
                     None => front.release(force),
                 };
                 if let Err(failure) = free {
-                    // Whoever asked may have gone.
+                    // The client may have gone.
                     let _ = reply.send(Err(failure));
                     continue;
                 }

@@ -16,7 +16,7 @@ use crate::failure::Outcome;
 use crate::output::fields;
 use crate::units;
 
-/// What is said wherever there is no anchor.
+/// The warning of an attachment without an anchor.
 pub const NO_ANCHOR: &str = "without an anchor, nobody notices when the device and its log are put back to an earlier state together";
 
 /// What happens to an attached device.

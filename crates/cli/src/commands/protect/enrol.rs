@@ -25,7 +25,7 @@ use crate::{questions, session, units};
 /// The ring, where nobody says otherwise.
 const MAX_RING_BYTES: u64 = 1 << 30;
 const MIN_RING_BYTES: u64 = 128 << 20;
-/// What is looked at for something to be overwritten.
+/// Bytes that are searched for something that would be overwritten.
 const LOOK_BYTES: u64 = 1 << 20;
 /// Threads that read the device.
 const MAX_THREADS: usize = 8;

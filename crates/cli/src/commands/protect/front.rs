@@ -25,7 +25,7 @@ const FILE_NAME: &str = "device";
 /// How the names of files under loop devices begin.
 const FILE_PREFIX: &str = "bulla-";
 
-/// What is asked for.
+/// How the device is to be shown.
 #[derive(Debug, Clone)]
 pub enum Wanted {
     /// A loop device, over a FUSE file in this directory of our own.
@@ -110,7 +110,7 @@ impl Front {
         }
     }
 
-    /// Who uses it, if anybody does.
+    /// The user of the device, if there is one.
     pub fn user(&self) -> Option<String> {
         match self {
             Front::Loop { attached, .. } => loop_user(attached),
@@ -220,7 +220,7 @@ pub fn loops_below(directory: &Path) -> Outcome<Vec<(Attached, String)>> {
     Ok(loop_device::all()?.into_iter().filter_map(ours).collect())
 }
 
-/// Who uses a loop device: its mount, or another block device.
+/// The user of a loop device: a mount, or another block device.
 fn loop_user(attached: &Attached) -> Option<String> {
     let device = attached.device.display();
     if let Ok(Some(place)) = attached.mounted_on() {
