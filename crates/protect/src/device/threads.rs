@@ -59,7 +59,7 @@ impl Shared {
         }
     }
 
-    fn home_once(&self) -> Option<Result<(), EngineError>> {
+    pub(super) fn home_once(&self) -> Option<Result<(), EngineError>> {
         if self.engine.failure().is_some() {
             return None;
         }
