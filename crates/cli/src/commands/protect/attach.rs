@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::mount::Signals;
-use ::protect::anchor::{Anchor, AnchorMode, Anchoring, FileAnchor};
+use ::protect::anchor::{AnchorError, AnchorMode, Anchoring, FileAnchor};
 use ::protect::map::DEFAULT_CACHE_BYTES;
 use ::protect::nbd::Address;
 use ::protect::{Attach, Block, BlockError, Limits, Pace, Protected, Recovered};
@@ -299,8 +299,9 @@ fn anchoring(path: &Path, volume: VolumeId, mode: Option<AnchorWhen>) -> Outcome
         AnchorWhen::Sync => AnchorMode::Sync,
         AnchorWhen::Lag(lag) => AnchorMode::Lag(lag),
     };
-    let anchor: Box<dyn Anchor> = Box::new(FileAnchor::open(path, volume)?);
-    Ok(Anchoring::start(anchor, mode)?)
+    let is_locked = |error: &AnchorError| matches!(error, AnchorError::Locked { .. });
+    let anchor = devices::patiently(is_locked, || FileAnchor::open(path, volume))?;
+    Ok(Anchoring::start(Box::new(anchor), mode)?)
 }
 
 fn wanted(args: &ProtectAttach, config: &Config, volume: VolumeId) -> Outcome<Wanted> {
