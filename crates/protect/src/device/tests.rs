@@ -1,10 +1,11 @@
 //! Threads that meet at an unlucky moment, which the test chooses: the device's own threads have ended, and the test
 //! does their work. Simulated devices come from `sim`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use log::{Client, Device, Geometry, Key, VolumeId};
-use sim::device::Machine;
+use sim::device::{Fault, Lie, Machine};
 
 use super::*;
 use crate::map::{Map, Root};
@@ -21,6 +22,7 @@ struct Silent;
 impl Watch for Silent {
     fn bad_block(&self, _: u64, _: u64) {}
     fn repaired_block(&self, _: u64, _: u64) {}
+    fn lost_blocks(&self, _: Range<u64>) {}
     fn device_failed(&self, _: &'static str, _: &std::io::Error) {}
     fn became_read_only(&self, _: &str) {}
 }
@@ -108,4 +110,49 @@ fn checkpoint_before_the_wait_for_it_is_not_waited_for_again() {
         "it asked for a checkpoint that cannot come"
     );
     assert!(matches!(shared.commit_frame(None), Frame::Durable));
+}
+
+#[test]
+fn failed_sync_of_the_data_device_makes_it_read_only_for_good() {
+    let machine = machine();
+    let device = attach(&machine);
+    let shared = &device.shared;
+    device.write(0, &[7; 4096]).unwrap();
+    shared.flush().unwrap();
+    lock(&shared.signals).drain = true;
+    while let Some(homed) = shared.home_once() {
+        homed.unwrap();
+    }
+    machine.device("D").inject(Fault::once(Lie::SyncFails));
+    for _ in 0..2 {
+        shared.settle();
+        let why = shared.engine.failure().unwrap();
+        assert!(why.contains("cannot be synced"), "{why}");
+        shared.checkpoint();
+    }
+    assert!(!shared.engine.is_settled(), "the next sync proves nothing");
+    assert!(shared.engine.oldest() < shared.engine.log().durable().lsn);
+    let refused = device.write(0, &[8; 4096]).unwrap_err();
+    assert!(matches!(refused, BlockError::ReadOnly { .. }), "{refused}");
+}
+
+#[test]
+fn device_that_another_host_attaches_becomes_read_only() {
+    let machine = machine();
+    let device = attach(&machine);
+    device.write(0, &[7; 4096]).unwrap();
+    device.flush().unwrap();
+    device.shared.look_for_others();
+    assert_eq!(device.engine().failure(), None);
+    let other = attach(&machine);
+    device.shared.look_for_others();
+    let why = device.engine().failure().unwrap();
+    assert!(why.contains("another process or host"), "{why}");
+    let refused = device.write(0, &[8; 4096]).unwrap_err();
+    assert!(matches!(refused, BlockError::ReadOnly { .. }), "{refused}");
+    other.shared.look_for_others();
+    assert_eq!(other.engine().failure(), None);
+    let mut found = [0; 4096];
+    other.read(0, &mut found).unwrap();
+    assert_eq!(found, [7; 4096]);
 }

@@ -158,7 +158,7 @@ impl Shared {
             || waits && self.engine.is_home_idle(drain) && self.engine.has_written()
     }
 
-    fn look_for_others(&self) {
+    pub(super) fn look_for_others(&self) {
         if let Err(error) = self.engine.log().check_session()
             && self.engine.failure().is_none()
         {

@@ -12,6 +12,7 @@
 //! | `exhaustive` | all schedules of a few operations, and all crashes |
 //! | `life`, `adversaries` | long lives by seed, on honest devices and on devices that lie |
 //! | `beside` | reads that writes overtake |
+//! | `rot` | pages of the map and of the ring that are changed: what else goes on |
 //! | `raw`, `controls` | a raw disk, on which the explorer must find faults |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
@@ -26,5 +27,6 @@ mod life;
 mod model;
 mod protected;
 mod raw;
+mod rot;
 mod subject;
 mod trace;

@@ -115,8 +115,14 @@ fn show(record: &Map<String, Value>, args: &ProtectAttach, output: &mut Output) 
     }
     if recovered("bad") > 0 {
         output.warn(&format!(
-            "{} blocks fit no version that was written; they read as errors until they are written anew",
+            "{} blocks are lost: neither the device nor the log has them. They read as errors until they are written anew",
             recovered("bad")
+        ));
+    }
+    if recovered("wrong_pages") > 0 {
+        output.warn(&format!(
+            "{} pages of the log are not what was written to it; its disk is failing, or somebody changes it",
+            recovered("wrong_pages")
         ));
     }
     let (sampled, changed) = (recovered("sampled"), recovered("changed"));
