@@ -35,17 +35,14 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
     let refused = lab.detach().ends_json(11);
     assert!(refused.err.contains("is mounted on"), "{}", refused.err);
     lab.kill();
-    sh(&format!("umount -l {}", lab.path("m").display())).unwrap();
-
     let ill = lab.run(&["--json", "doctor"]);
     let found = ill.records("finding");
-    let about: Vec<&Value> = found.iter().filter(|it| it["check"] == "devices").collect();
-    assert!(
-        about
-            .iter()
-            .any(|it| it["what"].as_str().unwrap().contains(&place)),
-        "{about:?}"
-    );
+    let text = |it: &Value, key: &str| it[key].as_str().unwrap_or_default().to_owned();
+    let stale = found.iter().find(|it| text(it, "what").contains(&place));
+    let hint = text(stale.unwrap(), "hint");
+    let unmount = format!("umount {}", lab.path("m").display());
+    assert!(hint.contains(&format!("`{unmount}`")), "{found:?}");
+    sh(&unmount.replace("umount", "umount -l")).unwrap();
 
     let again = lab.attach_loop(&["--anchor", "a"]).ends(0);
     assert_eq!(again.field("recovered")["was_detached"], false);
