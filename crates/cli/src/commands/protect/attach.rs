@@ -30,7 +30,7 @@ use crate::daemon::{self, Daemon, absolute};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::metrics::Listening;
 use crate::output::{Done, Output, fields};
-use crate::{notify, session, sockets};
+use crate::{notify, session, sockets, units};
 
 /// Time limit of the start, besides the time to read the log.
 const START: Duration = Duration::from_secs(60);
@@ -114,15 +114,17 @@ fn show(record: &Map<String, Value>, args: &ProtectAttach, output: &mut Output) 
         output.line(place.unwrap_or_default())?;
     }
     if recovered("bad") > 0 {
+        let bad = recovered("bad");
         output.warn(&format!(
-            "{} blocks fit no version that was written; they read as errors until they are written anew",
-            recovered("bad")
+            "{} no version that was written; such a block reads as an error until it is written anew",
+            units::count(bad, "block fits", "blocks fit")
         ));
     }
     let (sampled, changed) = (recovered("sampled"), recovered("changed"));
     if changed > 0 {
+        let changed = units::count(changed, "block is", "blocks are");
         output.warn(&format!(
-            "{changed} of {sampled} blocks that were looked at are not what was written; reads of such blocks fail. If the \
+            "of {sampled} blocks that were looked at, {changed} not what was written; reads of such blocks fail. If the \
              device was used without bulla, `bulla protect scrub {}` counts them",
             args.device.display()
         ));
