@@ -8,8 +8,8 @@ use log::{AppendError, Device, LogError, Lsn, OpenOptions, Recovery};
 use sim::device::{Fault, Lie, Machine};
 
 use crate::volume::{
-    ONE, PAGE, TWO, device, device_bytes, geometry, key, machine, open_at, put, record, refused,
-    ring_start, seeds,
+    Hooked, ONE, PAGE, TWO, device, device_bytes, geometry, key, machine, open, open_at, put,
+    record, refused, ring_start, seeds,
 };
 
 /// Frames of 2 pages with these seeds.
@@ -259,52 +259,22 @@ fn later_opening_elsewhere_stops_the_earlier_one() {
     assert!(matches!(log.check_session(), Err(LogError::Foreign)));
 }
 
-/// A device that calls somebody before the first write after it was armed.
-struct Before {
-    device: Arc<dyn Device>,
-    call: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl Device for Before {
-    fn bytes(&self) -> u64 {
-        self.device.bytes()
-    }
-
-    fn align(&self) -> u32 {
-        self.device.align()
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(offset, into)
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        let call = self.call.lock().unwrap().take();
-        call.into_iter().for_each(|call| call());
-        self.device.write(offset, from)
-    }
-
-    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.device.zero(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.device.sync()
-    }
-}
-
 #[test]
 fn opening_that_is_overtaken_destroys_nothing() {
     let (machine, _) = filled(1..=2);
     let second = open_at(&machine).unwrap();
-    let before = Arc::new(Before {
-        device: device(&machine),
-        call: Mutex::new(Some(Box::new(move || {
-            put(&second.finish(&[]).unwrap(), ONE, record(3, 1));
-        }))),
-    });
-    let options = OpenOptions::default();
-    let first = log::open(before, &key(), None, options).unwrap();
+    // The second opening comes before the first write of the first one.
+    let second = Mutex::new(Some(second));
+    let hooked = Hooked {
+        before_write: Box::new(move || {
+            let second = second.lock().unwrap().take();
+            if let Some(second) = second {
+                put(&second.finish(&[]).unwrap(), ONE, record(3, 1));
+            }
+        }),
+        ..Hooked::new(device(&machine))
+    };
+    let first = open(&(Arc::new(hooked) as _)).unwrap();
     let error = first.finish(&[(ONE, record(4, 0))]).map(drop).unwrap_err();
     assert!(matches!(error, LogError::Foreign), "{error}");
     assert_eq!(seeds(&open_at(&machine).unwrap(), ONE), [1, 2, 3]);

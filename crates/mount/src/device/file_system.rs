@@ -113,10 +113,10 @@ impl DeviceFile {
     /// When the system refuses one.
     pub fn new(block: Arc<dyn Block>, options: DeviceOptions) -> std::io::Result<DeviceFile> {
         let pools = Pools {
-            reads: Pool::new("device-read", options.readers)?,
+            reads: Pool::new("device-read", options.readers)?.with_first_here(),
             writes: Pool::new("device-write", options.writers)?,
             zeros: Pool::new("device-zero", 1)?,
-            flushes: Pool::new("device-flush", 1)?,
+            flushes: Pool::new("device-flush", 1)?.with_first_here(),
         };
         Ok(DeviceFile {
             pools,

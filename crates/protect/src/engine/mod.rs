@@ -20,11 +20,12 @@ mod write;
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use log::{Client, Device, DigestKey, Log, LogError, Lsn};
 
 use crate::anchor::{AnchorError, Anchoring};
+use crate::beside::Beside;
 use crate::block::BlockError;
 use crate::core::{BLOCK_BYTES, Core, Counts, Seq};
 use crate::map::{Map, MapError};
@@ -47,13 +48,14 @@ const LOG: &str = "the log's device";
 pub struct Engine {
     pub(crate) core: Mutex<Core>,
     pub(crate) log: Log,
-    pub(crate) map: Map,
+    pub(crate) map: Arc<Map>,
     data: Arc<dyn Device>,
     shape: Shape,
     digests: DigestKey,
     anchor: Option<Anchoring>,
     failure: Mutex<Option<String>>,
     watch: Arc<dyn Watch>,
+    beside: OnceLock<Beside>,
 }
 
 /// Told what an operator must know.
@@ -88,14 +90,20 @@ impl Engine {
         Engine {
             core: Mutex::new(parts.core),
             log: parts.log,
-            map: parts.map,
+            map: Arc::new(parts.map),
             data: parts.data,
             shape: parts.shape,
             digests: parts.digests,
             anchor: parts.anchor,
             failure: Mutex::new(None),
             watch: parts.watch,
+            beside: OnceLock::new(),
         }
+    }
+
+    /// From now on pages of the map are read by `beside` while the data device is read.
+    pub(crate) fn read_map_beside(&self, beside: Beside) {
+        let _ = self.beside.set(beside);
     }
 
     /// Length and sectors of the device.

@@ -1,6 +1,8 @@
 //! Reads: from memory, from the log, or from the data device, verified (PFS 4.2).
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use log::{Buffer, Digest, Piece};
 
@@ -37,6 +39,29 @@ impl Engine {
                 into[from_in..to_in].copy_from_slice(page);
             },
         )
+    }
+
+    /// As [`read`](Engine::read), if all of it is in memory. False: `into` may have any content.
+    ///
+    /// # Errors
+    /// [`BlockError::Range`].
+    pub fn read_memory(&self, offset: u64, into: &mut [u8]) -> Result<bool, BlockError> {
+        self.check_range(offset, into.len() as u64)?;
+        let core = self.core();
+        let mut at = offset;
+        let mut rest = into;
+        while !rest.is_empty() {
+            let inside = (at % BLOCK_BYTES as u64) as usize;
+            let (part, after) = rest.split_at_mut(rest.len().min(BLOCK_BYTES - inside));
+            match core.source(at / BLOCK_BYTES as u64) {
+                Source::Page(page) => part.copy_from_slice(&page[inside..inside + part.len()]),
+                Source::Zero => part.fill(0),
+                Source::Log(..) | Source::Settled => return Ok(false),
+            }
+            at += part.len() as u64;
+            rest = after;
+        }
+        Ok(true)
     }
 
     /// The content of a block and the stamp of the time before it was read.
@@ -103,18 +128,21 @@ impl Engine {
         if run.is_empty() {
             return Ok(());
         }
-        let Ok(values) = self.map.get_range(run.clone()) else {
+        let (values, pages) = match self.map.get_range_at_once(run.clone()) {
+            Some(values) if values.iter().all(|value| *value == Value::Zero) => {
+                run.for_each(|block| visit(block, &ZEROS));
+                return Ok(());
+            }
+            Some(values) => (Ok(values), self.read_data(run.clone())),
+            None => self.read_both(&run),
+        };
+        let Ok(values) = values else {
             // Each block for itself: only some depend on what cannot be read.
             for block in run {
                 visit(block, &self.read_again(block)?);
             }
             return Ok(());
         };
-        if values.iter().all(|value| *value == Value::Zero) {
-            run.for_each(|block| visit(block, &ZEROS));
-            return Ok(());
-        }
-        let pages = self.read_data(run.clone());
         for (n, (block, value)) in run.zip(values).enumerate() {
             let page = pages
                 .as_ref()
@@ -129,6 +157,23 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Reads pages of the map and the data device at once, if another thread has time.
+    fn read_both(&self, run: &Range<u64>) -> (Result<Vec<Value>, MapError>, io::Result<Buffer>) {
+        let (send, values) = std::sync::mpsc::sync_channel(1);
+        let (map, wanted) = (Arc::clone(&self.map), run.clone());
+        let read_map = Box::new(move || {
+            // Nobody waits any more if the reader has panicked.
+            let _ = send.send(map.get_range(wanted));
+        });
+        let is_beside = self.beside.get().is_some_and(|beside| beside.run(read_map));
+        let pages = self.read_data(run.clone());
+        let values = values.recv().ok().filter(|_| is_beside);
+        (
+            values.unwrap_or_else(|| self.map.get_range(run.clone())),
+            pages,
+        )
     }
 
     /// Reads a block whose first read failed. It counts as bad if it is wrong twice, without a newer write of it in
@@ -228,7 +273,7 @@ impl Engine {
     }
 
     /// What the data device has, unverified. Blocks beyond its end are zeros.
-    pub(crate) fn read_data(&self, run: Range<u64>) -> std::io::Result<Buffer> {
+    pub(crate) fn read_data(&self, run: Range<u64>) -> io::Result<Buffer> {
         let offset = run.start * BLOCK_BYTES as u64;
         let mut pages = Buffer::zeroed((run.end - run.start) as usize * BLOCK_BYTES);
         let real = pages.len().min((self.shape.bytes - offset) as usize);
@@ -267,9 +312,9 @@ fn map_error(block: u64, error: MapError) -> BlockError {
 }
 
 /// A copy of an error that others share.
-fn io_error(error: &std::io::Error) -> std::io::Error {
+fn io_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
-        Some(errno) => std::io::Error::from_raw_os_error(errno),
-        None => std::io::Error::new(error.kind(), error.to_string()),
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::new(error.kind(), error.to_string()),
     }
 }

@@ -30,7 +30,7 @@ use crate::daemon::{self, Daemon, absolute};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::metrics::Listening;
 use crate::output::{Done, Output, fields};
-use crate::{notify, session, sockets};
+use crate::{notify, session, sockets, units};
 
 /// Time limit of the start, besides the time to read the log.
 const START: Duration = Duration::from_secs(60);
@@ -114,21 +114,24 @@ fn show(record: &Map<String, Value>, args: &ProtectAttach, output: &mut Output) 
         output.line(place.unwrap_or_default())?;
     }
     if recovered("bad") > 0 {
+        let bad = recovered("bad");
         output.warn(&format!(
-            "{} blocks are lost: neither the device nor the log has them. They read as errors until they are written anew",
-            recovered("bad")
+            "{} lost: neither the device nor the log has what was written; such a block reads as an error until it is \
+             written anew",
+            units::count(bad, "block is", "blocks are")
         ));
     }
     if recovered("wrong_pages") > 0 {
+        let pages = units::count(recovered("wrong_pages"), "page", "pages");
         output.warn(&format!(
-            "{} pages of the log are not what was written to it; its disk is failing, or somebody changes it",
-            recovered("wrong_pages")
+            "{pages} of the log: not what was written to it; its disk is failing, or somebody changes it"
         ));
     }
     let (sampled, changed) = (recovered("sampled"), recovered("changed"));
     if changed > 0 {
+        let changed = units::count(changed, "block is", "blocks are");
         output.warn(&format!(
-            "{changed} of {sampled} blocks that were looked at are not what was written; reads of such blocks fail. If the \
+            "of {sampled} blocks that were looked at, {changed} not what was written; reads of such blocks fail. If the \
              device was used without bulla, `bulla protect scrub {}` counts them",
             args.device.display()
         ));

@@ -217,6 +217,7 @@ pub fn detach(args: &ProtectDetach, config: &Config, output: &mut Output) -> Out
     progress.end();
     let record = done?;
     let bad = record.get("bad_blocks").and_then(Value::as_u64);
+    let bad = bad.unwrap_or_default();
     let device = record
         .get("device")
         .and_then(Value::as_str)
@@ -224,8 +225,11 @@ pub fn detach(args: &ProtectDetach, config: &Config, output: &mut Output) -> Out
     output.note(&format!(
         "{device} is detached; it is what a raw disk would be"
     ));
-    if bad.unwrap_or_default() > 0 {
-        output.warn("blocks of it could not be read; they are still what the disk made of them");
+    if bad > 0 {
+        let bad = units::count(bad, "block of it was bad", "blocks of it were bad");
+        output.warn(&format!(
+            "{bad}: what is there now was not written, and nothing checks it without bulla"
+        ));
     }
     Ok(Done::ok(record))
 }
