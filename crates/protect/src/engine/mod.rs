@@ -19,6 +19,7 @@ mod settle;
 mod write;
 
 use std::io;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use log::{Client, Device, DigestKey, Log, LogError, Lsn};
@@ -55,6 +56,8 @@ pub struct Engine {
     failure: Mutex<Option<String>>,
     watch: Arc<dyn Watch>,
     beside: OnceLock<Beside>,
+    /// Readers that wait for pages of the map.
+    map_readers: AtomicUsize,
 }
 
 /// Told what an operator must know.
@@ -94,6 +97,7 @@ impl Engine {
             failure: Mutex::new(None),
             watch: parts.watch,
             beside: OnceLock::new(),
+            map_readers: AtomicUsize::new(0),
         }
     }
 
