@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -164,6 +165,27 @@ fn device_and_log_are_attached_once() {
     lab.detach().ends_json(10);
     let status = lab.run(&["--json", "protect", "status", "d"]);
     status.ends_json(10);
+}
+
+/// The kernel closes the files of a process that was killed some time after `kill` has returned.
+#[test]
+fn locks_of_a_process_that_ends_soon_are_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(4);
+    lab.enrol(&["--anchor", "a"]).ends(0);
+    for name in ["l", "d", "a.lock"] {
+        let held = File::open(lab.path(name)).unwrap();
+        held.lock().unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            drop(held);
+        });
+        lab.attach(&["--anchor", "a"]).ends(0);
+        ends.join().unwrap();
+        lab.detach().ends(0);
+    }
 }
 
 #[test]

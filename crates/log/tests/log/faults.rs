@@ -1,8 +1,10 @@
 //! Devices on which calls fail, and what the log accepts afterwards.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::{Arc, Mutex};
 
-use log::{AppendError, LogError, Lsn, OpenOptions, Recovery};
+use log::{AppendError, Device, LogError, Lsn, OpenOptions, Recovery};
 use sim::device::{Fault, Lie, Machine};
 
 use crate::volume::{
@@ -68,6 +70,63 @@ fn read_error_that_passes_is_tried_again() {
         ..Fault::once(Lie::ReadFails).at(ring() + 3 * PAGE..ring() + 4 * PAGE)
     });
     let recovery = open_at(&machine).unwrap();
+    assert_eq!(seeds(&recovery, ONE), [1, 2, 3, 4, 5, 6]);
+}
+
+/// A device whose first read of each page is wrong: the page changes on the way, for example in bad memory.
+struct WrongOnce {
+    device: Arc<dyn Device>,
+    ring: u64,
+    read: Mutex<BTreeSet<u64>>,
+}
+
+impl Device for WrongOnce {
+    fn bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    fn align(&self) -> u32 {
+        self.device.align()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(offset, into)?;
+        let mut read = self.read.lock().unwrap();
+        for (at, page) in (offset..)
+            .step_by(PAGE as usize)
+            .zip(into.chunks_mut(PAGE as usize))
+        {
+            // Pages of payload hold noise; headers begin with their magic.
+            if at >= self.ring && !page.starts_with(b"bullafrm") && read.insert(at) {
+                page[100] ^= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.device.write(offset, from)
+    }
+
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.device.zero(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.sync()
+    }
+}
+
+#[test]
+fn page_that_changes_on_the_way_is_read_again() {
+    let (machine, _) = filled(1..=6);
+    let once = Arc::new(WrongOnce {
+        device: device(&machine),
+        ring: ring(),
+        read: Mutex::default(),
+    });
+    let recovery = log::open(once, &key(), None, OpenOptions::default()).unwrap();
+    assert_eq!(recovery.wrong_pages(), []);
     assert_eq!(seeds(&recovery, ONE), [1, 2, 3, 4, 5, 6]);
 }
 

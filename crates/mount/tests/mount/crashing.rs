@@ -41,6 +41,10 @@ impl Watch for Told {
         eprintln!("ALARM repaired block {block}");
     }
 
+    fn lost_blocks(&self, blocks: std::ops::Range<u64>) {
+        eprintln!("ALARM lost blocks {blocks:?}");
+    }
+
     fn device_failed(&self, device: &'static str, error: &io::Error) {
         eprintln!("{device}: {error}");
     }

@@ -5,6 +5,8 @@
 //! home, one settles and checkpoints.
 
 mod detach;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -301,6 +303,16 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
+/// What became of a frame that was to be committed.
+enum Frame {
+    Durable,
+    /// There is nothing to commit.
+    None,
+    /// The log is full. So many checkpoints there were before that was found.
+    Full(u64),
+    Failed,
+}
+
 impl Shared {
     /// A write is accepted in steps of this size.
     fn step_bytes(&self) -> u64 {
@@ -395,32 +407,38 @@ impl Shared {
             if flush.is_none() && self.engine.must_settle_first() {
                 return;
             }
-            let before = self.traffic.checkpoints.load(Ordering::Relaxed);
-            let Some(commit) = self.engine.commit_begin(flush) else {
-                return;
-            };
-            match self.engine.commit_run(&commit) {
-                Ok(done) => {
-                    self.engine.commit_end(&done);
-                    if self.engine.has_home_work(self.must_home(0)) {
-                        self.to_home.notify_all();
-                    }
-                    self.announce();
-                    if flush.is_none() && !self.engine.is_frame_staged() {
-                        return;
-                    }
+            match self.commit_frame(flush) {
+                Frame::Durable if flush.is_none() && !self.engine.is_frame_staged() => return,
+                Frame::Durable | Frame::Failed => {}
+                Frame::Full(before) if self.wait_for_checkpoint(before) => {}
+                Frame::Full(_) | Frame::None => return,
+            }
+        }
+    }
+
+    fn commit_frame(&self, flush: Option<Seq>) -> Frame {
+        let before = self.traffic.checkpoints.load(Ordering::Relaxed);
+        let Some(commit) = self.engine.commit_begin(flush) else {
+            return Frame::None;
+        };
+        match self.engine.commit_run(&commit) {
+            Ok(done) => {
+                self.engine.commit_end(&done);
+                if self.engine.has_home_work(self.must_home(0)) {
+                    self.to_home.notify_all();
                 }
-                Err(EngineError::Full) => {
-                    self.engine.commit_abort(&commit);
-                    if !self.wait_for_checkpoint(before) {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    self.engine.commit_abort(&commit);
-                    self.engine.fail(&chain(&error));
-                    self.announce();
-                }
+                self.announce();
+                Frame::Durable
+            }
+            Err(EngineError::Full) => {
+                self.engine.commit_abort(&commit);
+                Frame::Full(before)
+            }
+            Err(error) => {
+                self.engine.commit_abort(&commit);
+                self.engine.fail(&chain(&error));
+                self.announce();
+                Frame::Failed
             }
         }
     }

@@ -59,7 +59,7 @@ impl Shared {
         }
     }
 
-    fn home_once(&self, number: usize) -> Option<Result<(), EngineError>> {
+    pub(super) fn home_once(&self, number: usize) -> Option<Result<(), EngineError>> {
         if self.engine.failure().is_some() {
             return None;
         }
@@ -185,7 +185,7 @@ impl Shared {
             && (gain >= step || gain > 0 && self.engine.is_home_idle(drain))
     }
 
-    fn look_for_others(&self) {
+    pub(super) fn look_for_others(&self) {
         if let Err(error) = self.engine.log().check_session()
             && self.engine.failure().is_none()
         {

@@ -19,6 +19,7 @@ mod settle;
 mod write;
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -66,6 +67,9 @@ pub trait Watch: Send + Sync {
     fn bad_block(&self, block: u64, offset: u64);
     /// Block `block` was not what was written to it. The log had it, and it is written again.
     fn repaired_block(&self, block: u64, offset: u64);
+    /// A page of the map is not what was written, so nobody knows what these blocks should be, but for those with a newer
+    /// version in the log. Reads of them fail until they are written.
+    fn lost_blocks(&self, blocks: Range<u64>);
     /// A device failed; reads and writes may go on.
     fn device_failed(&self, device: &'static str, error: &io::Error);
     /// Nothing more is written.

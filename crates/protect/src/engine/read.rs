@@ -137,7 +137,13 @@ impl Engine {
             Some(values) => (Ok(values), self.read_data(run.clone())),
             None => self.read_both(&run),
         };
-        let values = values.map_err(|error| map_error(run.start, error))?;
+        let Ok(values) = values else {
+            // Each block for itself: only some depend on what cannot be read.
+            for block in run {
+                visit(block, &self.read_again(block)?);
+            }
+            return Ok(());
+        };
         for (n, (block, value)) in run.zip(values).enumerate() {
             let page = pages
                 .as_ref()
@@ -163,7 +169,9 @@ impl Engine {
             // Nobody waits any more if the reader has panicked.
             let _ = send.send(map.get_range(wanted));
         });
-        let is_beside = self.beside.get().is_some_and(|beside| beside.run(read_map));
+        let readers = Readers::enter(&self.map_readers);
+        let beside = self.beside.get().filter(|_| readers.is_alone());
+        let is_beside = beside.is_some_and(|beside| beside.run(read_map));
         let pages = self.read_data(run.clone());
         let values = values.recv().ok().filter(|_| is_beside);
         (

@@ -18,6 +18,7 @@
 //! | `cache` | leaves in memory |
 //! | `tree` | what is in memory, what is dirty, which slots are free |
 //! | `write` | changes, early eviction, write-back |
+//! | `losing` | changes that go on where a page is lost |
 //! | `build` | a new map from all values in order |
 //! | `error` | [`MapError`] |
 
@@ -25,6 +26,7 @@ mod build;
 mod cache;
 mod error;
 mod layout;
+mod losing;
 mod page;
 mod pages;
 #[cfg(test)]

@@ -78,6 +78,18 @@ fn attached(record: &Map<String, Value>, check: &mut Check) {
             ),
         ),
     }
+    match number("lost_blocks") {
+        0 => {}
+        n => check.problem(
+            format!(
+                "{device}: the log lost what it knew of {}",
+                units::count(n, "block", "blocks")
+            ),
+            format!(
+                "the log's disk is failing, or somebody changes it. `bulla protect scrub {device}` lists the blocks that cannot be read"
+            ),
+        ),
+    }
     if record.get("anchor").is_none_or(Value::is_null) {
         check.note(
             format!("{device} has no anchor: nobody notices when it is put back together with its log"),

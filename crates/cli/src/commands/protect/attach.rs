@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::mount::Signals;
-use ::protect::anchor::{Anchor, AnchorMode, Anchoring, FileAnchor};
+use ::protect::anchor::{AnchorError, AnchorMode, Anchoring, FileAnchor};
 use ::protect::map::DEFAULT_CACHE_BYTES;
 use ::protect::nbd::Address;
 use ::protect::{Attach, Block, BlockError, Limits, Pace, Protected, Recovered};
@@ -116,8 +116,15 @@ fn show(record: &Map<String, Value>, args: &ProtectAttach, output: &mut Output) 
     if recovered("bad") > 0 {
         let bad = recovered("bad");
         output.warn(&format!(
-            "{} no version that was written; such a block reads as an error until it is written anew",
-            units::count(bad, "block fits", "blocks fit")
+            "{} lost: neither the device nor the log has what was written; a read of it fails until it is written anew",
+            units::count(bad, "block is", "blocks are")
+        ));
+    }
+    let wrong_pages = recovered("wrong_pages");
+    if wrong_pages > 0 {
+        output.warn(&format!(
+            "{} not what was written to it: its disk is failing, or somebody changes it",
+            units::count(wrong_pages, "page of the log is", "pages of the log are")
         ));
     }
     let (sampled, changed) = (recovered("sampled"), recovered("changed"));
@@ -301,8 +308,9 @@ fn anchoring(path: &Path, volume: VolumeId, mode: Option<AnchorWhen>) -> Outcome
         AnchorWhen::Sync => AnchorMode::Sync,
         AnchorWhen::Lag(lag) => AnchorMode::Lag(lag),
     };
-    let anchor: Box<dyn Anchor> = Box::new(FileAnchor::open(path, volume)?);
-    Ok(Anchoring::start(anchor, mode)?)
+    let is_locked = |error: &AnchorError| matches!(error, AnchorError::Locked { .. });
+    let anchor = devices::patiently(is_locked, || FileAnchor::open(path, volume))?;
+    Ok(Anchoring::start(Box::new(anchor), mode)?)
 }
 
 fn wanted(args: &ProtectAttach, config: &Config, volume: VolumeId) -> Outcome<Wanted> {

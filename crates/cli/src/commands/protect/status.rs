@@ -174,6 +174,12 @@ fn lines(record: &Value) -> Vec<String> {
         ),
         false => "  blocks   none that was read is bad".to_owned(),
     });
+    if number(record, "/lost_blocks") > 0 {
+        lines.push(format!(
+            "  LOST     {}: the part of the log that knows them was changed; they read as errors until they are written",
+            units::count(number(record, "/lost_blocks"), "block", "blocks")
+        ));
+    }
     if number(record, "/repaired_blocks") > 0 {
         lines.push(format!(
             "  REPAIRED {}: the disk had lost them, and the log still had them",
@@ -260,7 +266,7 @@ mod tests {
         );
         record.extend(fields(json!({
             "anchor": {"file": "/a", "mode": "sync", "behind_ms": 3},
-            "bad_blocks": 2, "last_bad": {"block": 9, "offset": 36864, "at": "then"},
+            "lost_blocks": 256, "bad_blocks": 2, "last_bad": {"block": 9, "offset": 36864, "at": "then"},
             "device_errors": 1, "last_device_error": "the disk: \u{1b}[31m", "read_only": "no space"})));
         let text = lines(&Value::Object(record)).join("\n");
         assert!(text.contains("/a (sync), 3 ms behind"), "{text}");
@@ -268,6 +274,7 @@ mod tests {
             text.contains("block 9 (offset 36864 of the device)"),
             "{text}"
         );
+        assert!(text.contains("LOST     256 blocks"), "{text}");
         assert!(text.contains("READ-ONLY  no space"), "{text}");
         assert!(!text.contains('\u{1b}'));
     }

@@ -152,6 +152,7 @@ struct Silent;
 impl Watch for Silent {
     fn bad_block(&self, _: u64, _: u64) {}
     fn repaired_block(&self, _: u64, _: u64) {}
+    fn lost_blocks(&self, _: Range<u64>) {}
     fn device_failed(&self, _: &'static str, _: &io::Error) {}
     fn became_read_only(&self, _: &str) {}
 }
