@@ -19,8 +19,8 @@ use crate::ring::read_payload;
 use crate::shared::{Shared, lock};
 
 /// Pages that are not further apart than this are read at once, with what lies between them.
-const NEAR_BYTES: u64 = 16 << 10;
-/// At most so many, so that a read has at most 4 MiB.
+const NEAR_BYTES: u64 = 8 << 10;
+/// At most so many, so that a read has at most 2 MiB.
 const NEAR_PAGES: usize = 256;
 
 /// A log that is open for writing.

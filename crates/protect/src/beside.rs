@@ -1,60 +1,43 @@
-//! Threads for what a reader can have done while it waits for a device itself.
+//! A thread for what a reader can have done while it waits for a device itself.
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that take a job only if they have nothing else to do. They end when this is dropped.
+/// A thread that takes a job only if it has nothing else to do. It ends when this is dropped.
 pub(crate) struct Beside {
     jobs: SyncSender<Job>,
 }
 
 impl Beside {
-    /// Starts `threads` threads.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// The system has no threads.
-    pub fn start(threads: usize) -> io::Result<Beside> {
-        // Without any place to wait, a job is taken only by a thread that waits for one.
-        let (send, receive) = sync_channel(0);
-        let receive = Arc::new(Mutex::new(receive));
-        for _ in 0..threads {
-            let receive = Arc::clone(&receive);
-            let thread = std::thread::Builder::new().name("map".to_owned());
-            thread.spawn(move || serve(&receive))?;
-        }
-        Ok(Beside { jobs: send })
+    /// The system has none.
+    pub fn start() -> io::Result<Beside> {
+        // Without any place to wait, a job is taken only if the thread waits for one.
+        let (jobs, receive) = sync_channel::<Job>(0);
+        let thread = std::thread::Builder::new().name("map".to_owned());
+        thread.spawn(move || receive.into_iter().for_each(|job| job()))?;
+        Ok(Beside { jobs })
     }
 
-    /// Has the job done at once by another thread. False if none has time: the job is dropped.
+    /// Has the job done at once by the thread. False if it has no time: the job is dropped.
     pub fn run(&self, job: Job) -> bool {
         self.jobs.try_send(job).is_ok()
-    }
-}
-
-fn serve(jobs: &Mutex<Receiver<Job>>) {
-    loop {
-        let next = {
-            let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
-            jobs.recv()
-        };
-        match next {
-            Ok(job) => job(),
-            Err(_) => return,
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
     use super::*;
 
-    /// Threads need a moment until they wait.
+    /// The thread needs a moment until it waits.
     fn run_soon(beside: &Beside, job: impl Fn() -> Job) -> bool {
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
@@ -67,8 +50,8 @@ mod tests {
     }
 
     #[test]
-    fn job_is_done_by_a_thread_that_waits_and_refused_if_none_does() {
-        let beside = Beside::start(1).unwrap();
+    fn job_is_done_by_the_thread_that_waits_and_refused_while_it_works() {
+        let beside = Beside::start().unwrap();
         let (done, results) = channel();
         let (go, wait) = channel::<()>();
         let wait = Arc::new(Mutex::new(wait));

@@ -7,7 +7,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `beside` | threads that read the map while a reader reads the data device |
+//! | `beside` | a thread that reads the map while a reader reads the data device |
 //! | `block` | the interface between a protected device and the programs that show it to the kernel |
 //! | `core` | the state machine, without I/O |
 //! | `engine` | the state machine, the log, the map and the data device; its actors |

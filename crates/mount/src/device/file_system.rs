@@ -31,7 +31,7 @@ const TO_WRITE: u64 = 2;
 /// Larger requests always go to a thread: copying them takes longer than waking it.
 const AT_ONCE_BYTES: u64 = 32 << 10;
 /// Buffers that are kept when no request needs them.
-const KEEP_BYTES: u64 = 16 << 20;
+const KEEP_BYTES: u64 = 8 << 20;
 
 impl Faults {
     fn refuse(&self, (operation, offset): (&'static str, u64), error: BlockError) -> DeviceError {

@@ -103,7 +103,7 @@ struct Signals {
     stop: bool,
     /// Nothing is accepted any more.
     detached: bool,
-    /// Everything goes home: the log is full, or the device is being detached.
+    /// Everything goes home: somebody waits for room in the log, or the device is being detached.
     drain: bool,
     /// Somebody waits for a sync of the data device.
     settle_now: bool,
@@ -154,16 +154,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Waits no longer than this, in case what it waits for happened unseen.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Threads that read pages of the map for readers.
-const MAP_THREADS: usize = 2;
-
 impl Protected {
     /// Starts the threads.
     ///
     /// # Errors
     /// The system has no threads.
     pub fn start(engine: Engine, pace: Pace) -> std::io::Result<Protected> {
-        engine.read_map_beside(Beside::start(MAP_THREADS)?);
+        engine.read_map_beside(Beside::start()?);
         let shared = Arc::new(Shared {
             engine,
             pace,
@@ -193,13 +190,17 @@ impl Protected {
         };
         protected.spawn("commit", Shared::commit_thread)?;
         protected.spawn("settle", Shared::settle_thread)?;
-        for _ in 0..pace.home_threads.max(1) {
-            protected.spawn("home", Shared::home_thread)?;
+        for number in 0..pace.home_threads.max(1) {
+            protected.spawn("home", move |shared| shared.home_thread(number))?;
         }
         Ok(protected)
     }
 
-    fn spawn(&mut self, name: &str, run: fn(&Shared)) -> std::io::Result<()> {
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Shared) + Send + 'static,
+    ) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.to_owned());
         self.threads.push(thread.spawn(move || run(&shared))?);
@@ -423,7 +424,7 @@ impl Shared {
         match self.engine.commit_run(&commit) {
             Ok(done) => {
                 self.engine.commit_end(&done);
-                if self.engine.has_home_work(self.must_home()) {
+                if self.engine.has_home_work(self.must_home(0)) {
                     self.to_home.notify_all();
                 }
                 self.announce();

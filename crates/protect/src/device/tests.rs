@@ -98,7 +98,7 @@ fn checkpoint_before_the_wait_for_it_is_not_waited_for_again() {
         }
     };
     // The thread that settles is quicker than the one that found the log full, and leaves nothing to do.
-    while let Some(homed) = shared.home_once() {
+    while let Some(homed) = shared.home_once(0) {
         homed.unwrap();
     }
     shared.settle();
@@ -120,7 +120,7 @@ fn failed_sync_of_the_data_device_makes_it_read_only_for_good() {
     device.write(0, &[7; 4096]).unwrap();
     shared.flush().unwrap();
     lock(&shared.signals).drain = true;
-    while let Some(homed) = shared.home_once() {
+    while let Some(homed) = shared.home_once(0) {
         homed.unwrap();
     }
     machine.device("D").inject(Fault::once(Lie::SyncFails));

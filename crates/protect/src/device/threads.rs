@@ -37,14 +37,14 @@ impl Shared {
         }
     }
 
-    /// Writes home.
-    pub(super) fn home_thread(&self) {
+    /// Writes home. The later threads help only when the log gets fuller: until then the devices are for whoever flushes.
+    pub(super) fn home_thread(&self, number: usize) {
         let mut failures = 0;
         loop {
             if lock(&self.signals).stop {
                 return;
             }
-            match self.home_once() {
+            match self.home_once(number) {
                 None => {
                     let signals = lock(&self.signals);
                     let wait = self.to_home.wait_timeout(signals, self.pace.commit);
@@ -59,11 +59,11 @@ impl Shared {
         }
     }
 
-    pub(super) fn home_once(&self) -> Option<Result<(), EngineError>> {
+    pub(super) fn home_once(&self, number: usize) -> Option<Result<(), EngineError>> {
         if self.engine.failure().is_some() {
             return None;
         }
-        let redos = self.must_home();
+        let redos = self.must_home(number);
         let homing = self.engine.home_begin(redos)?;
         let result = self.engine.home_run(&homing);
         self.engine.home_end(&homing, result.is_ok());
@@ -96,13 +96,16 @@ impl Shared {
         }
     }
 
-    /// Whether what the log has goes home as well.
-    pub(super) fn must_home(&self) -> bool {
-        let signals = lock(&self.signals);
-        signals.drain
-            || signals.detached
-            || signals.last_write.elapsed() >= self.pace.idle
-            || self.used_percent() >= self.pace.full_percent
+    /// Whether what the log has goes home as well, by the thread of this number.
+    pub(super) fn must_home(&self, number: usize) -> bool {
+        let threads = self.pace.home_threads.max(1) as u64;
+        let full = self.pace.full_percent;
+        let from_percent = full + (100 - full) * number as u64 / threads;
+        let must = {
+            let signals = lock(&self.signals);
+            signals.drain || signals.detached || signals.last_write.elapsed() >= self.pace.idle
+        };
+        must || self.used_percent() >= from_percent
     }
 
     /// Whether the log can be emptied at little cost, which makes the next attachment fast.
@@ -111,9 +114,10 @@ impl Shared {
         idle && self.engine.is_settled()
     }
 
+    /// How full the log is for whoever writes to the device.
     fn used_percent(&self) -> u64 {
         let pressure = self.engine.log().pressure();
-        pressure.used * 100 / pressure.ring_bytes.max(1)
+        pressure.used * 100 / (pressure.used + pressure.free).max(1)
     }
 
     /// Settles and checkpoints.
@@ -224,9 +228,8 @@ impl Shared {
                 add(&self.traffic.checkpoints, 1);
                 let mut signals = lock(&self.signals);
                 signals.checkpoint_now = false;
-                if self.used_percent() < self.pace.full_percent {
-                    signals.drain = signals.detached;
-                }
+                // Whoever finds the log still full asks again.
+                signals.drain = signals.detached;
             }
             Err(error) => self.engine.fail(&chain(&error)),
         }

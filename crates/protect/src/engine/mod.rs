@@ -20,6 +20,7 @@ mod write;
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use log::{Client, Device, DigestKey, Log, LogError, Lsn};
@@ -56,6 +57,8 @@ pub struct Engine {
     failure: Mutex<Option<String>>,
     watch: Arc<dyn Watch>,
     beside: OnceLock<Beside>,
+    /// Readers that wait for pages of the map.
+    map_readers: AtomicUsize,
 }
 
 /// Told what an operator must know.
@@ -98,6 +101,7 @@ impl Engine {
             failure: Mutex::new(None),
             watch: parts.watch,
             beside: OnceLock::new(),
+            map_readers: AtomicUsize::new(0),
         }
     }
 

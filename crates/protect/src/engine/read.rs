@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use log::{Buffer, Digest, Piece};
 
@@ -159,7 +160,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads pages of the map and the data device at once, if another thread has time.
+    /// Reads pages of the map and the data device at once, if no other reader does and another thread has time: with
+    /// many readers the devices are busy anyway.
     fn read_both(&self, run: &Range<u64>) -> (Result<Vec<Value>, MapError>, io::Result<Buffer>) {
         let (send, values) = std::sync::mpsc::sync_channel(1);
         let (map, wanted) = (Arc::clone(&self.map), run.clone());
@@ -167,7 +169,9 @@ impl Engine {
             // Nobody waits any more if the reader has panicked.
             let _ = send.send(map.get_range(wanted));
         });
-        let is_beside = self.beside.get().is_some_and(|beside| beside.run(read_map));
+        let readers = Readers::enter(&self.map_readers);
+        let beside = self.beside.get().filter(|_| readers.is_alone());
+        let is_beside = beside.is_some_and(|beside| beside.run(read_map));
         let pages = self.read_data(run.clone());
         let values = values.recv().ok().filter(|_| is_beside);
         (
@@ -295,6 +299,29 @@ impl Engine {
             return Ok(());
         }
         Err(BlockError::Range { offset, bytes })
+    }
+}
+
+/// A reader whose pages of the map are not in memory.
+struct Readers<'a> {
+    all: &'a AtomicUsize,
+    before: usize,
+}
+
+impl Readers<'_> {
+    fn enter(all: &AtomicUsize) -> Readers<'_> {
+        let before = all.fetch_add(1, Ordering::Relaxed);
+        Readers { all, before }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.before == 0
+    }
+}
+
+impl Drop for Readers<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -116,15 +116,15 @@ fn show(record: &Map<String, Value>, args: &ProtectAttach, output: &mut Output) 
     if recovered("bad") > 0 {
         let bad = recovered("bad");
         output.warn(&format!(
-            "{} lost: neither the device nor the log has what was written; such a block reads as an error until it is \
-             written anew",
+            "{} lost: neither the device nor the log has what was written; a read of it fails until it is written anew",
             units::count(bad, "block is", "blocks are")
         ));
     }
-    if recovered("wrong_pages") > 0 {
-        let pages = units::count(recovered("wrong_pages"), "page", "pages");
+    let wrong_pages = recovered("wrong_pages");
+    if wrong_pages > 0 {
         output.warn(&format!(
-            "{pages} of the log: not what was written to it; its disk is failing, or somebody changes it"
+            "{} not what was written to it: its disk is failing, or somebody changes it",
+            units::count(wrong_pages, "page of the log is", "pages of the log are")
         ));
     }
     let (sampled, changed) = (recovered("sampled"), recovered("changed"));
