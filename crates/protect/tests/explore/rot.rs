@@ -372,7 +372,7 @@ fn block_whose_page_of_the_log_is_wrong_is_lost_alone() {
 
 #[test]
 fn block_whose_page_of_the_log_is_wrong_comes_from_the_data_device_if_it_has_it() {
-    let machine = with_lost_page(|engine| go_home(engine));
+    let machine = with_lost_page(go_home);
     let (engine, alarms) = attach(&machine, true);
     assert_eq!(alarms.all(), ["1 pages of the log are wrong"]);
     assert_eq!(read(&engine, 2), Ok(2));
