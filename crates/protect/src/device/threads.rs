@@ -12,6 +12,9 @@ const RETRY: Duration = Duration::from_millis(500);
 /// So many failures in a row end in a device that is read-only: its log would fill up.
 const TRIES: u32 = 10;
 
+/// A thread that writes home rests at most so long.
+const MOST_REST: Duration = Duration::from_millis(50);
+
 impl Shared {
     /// Commits what no flush waits for.
     pub(super) fn commit_thread(&self) {
@@ -63,6 +66,8 @@ impl Shared {
         if self.engine.failure().is_some() {
             return None;
         }
+        let begun = Instant::now();
+        let can_wait = !self.engine.has_home_work(false);
         let redos = self.must_home(number);
         let homing = self.engine.home_begin(redos)?;
         let result = self.engine.home_run(&homing);
@@ -74,6 +79,9 @@ impl Shared {
             if unsynced >= self.settle_bytes() || self.engine.is_home_idle(redos) {
                 self.to_settle.notify_one();
             }
+        }
+        if can_wait && result.is_ok() && !self.is_urgent() {
+            std::thread::sleep(begun.elapsed().min(MOST_REST));
         }
         Some(result)
     }
@@ -101,11 +109,19 @@ impl Shared {
         let threads = self.pace.home_threads.max(1) as u64;
         let full = self.pace.full_percent;
         let from_percent = full + (100 - full) * number as u64 / threads;
-        let must = {
-            let signals = lock(&self.signals);
-            signals.drain || signals.detached || signals.last_write.elapsed() >= self.pace.idle
-        };
-        must || self.used_percent() >= from_percent
+        self.is_drained() || self.used_percent() >= from_percent
+    }
+
+    /// Whether everything goes home: nobody writes, or somebody waits for it.
+    fn is_drained(&self) -> bool {
+        let signals = lock(&self.signals);
+        signals.drain || signals.detached || signals.last_write.elapsed() >= self.pace.idle
+    }
+
+    /// Whether the log must get emptier as fast as possible. Else the devices are free half of the time for whoever reads
+    /// and flushes.
+    fn is_urgent(&self) -> bool {
+        self.is_drained() || self.used_percent() >= (self.pace.full_percent + 100) / 2
     }
 
     /// Whether the log can be emptied at little cost, which makes the next attachment fast.
