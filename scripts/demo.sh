@@ -211,5 +211,8 @@ Go on with your own:
 Or protect a file system on a disk that may lie (docs/operations/protect.md):
   target/release/bulla protect enrol  disk.img --log disk.log --anchor disk.anchor
   target/release/bulla protect attach disk.img --log disk.log --anchor disk.anchor
-  mount /dev/loopN /mnt; kill -9 the daemon; attach again; change a byte of disk.img; put old copies back
+  mount LOOP /mnt                    LOOP is what attach printed
+  target/release/bulla protect status; kill -9 PID; umount /mnt; attach and mount again: all is there
+  target/release/bulla protect detach disk.img; change a byte of disk.img: reading it fails, the rest is right
+That page has it step by step, with a compiler and with old copies put back. A test runs it.
 SUMMARY

@@ -73,14 +73,7 @@ fn run_and(
     rustix::fs::syncfs(&disk).context("syncfs")?;
     let cpu_before_s = cpu::children_s()?;
     let start = Instant::now();
-    let child = command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("starting {shown}"))?;
-    let group = Group::of(&child)?;
+    let (child, group) = spawn(command, &shown)?;
     let output = wait(child).context("waiting")?;
     let ran_s = start.elapsed().as_secs_f64();
     rustix::fs::syncfs(&disk).context("syncfs")?;
@@ -99,6 +92,19 @@ fn run_and(
     })
 }
 
+/// Starts a command in a group of its own, without input; its output is kept.
+fn spawn(command: &mut Command, shown: &str) -> Result<(Child, Group)> {
+    let child = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {shown}"))?;
+    let group = Group::of(&child)?;
+    Ok((child, group))
+}
+
 /// How long a short command may take.
 const SHORT: Duration = Duration::from_secs(300);
 
@@ -109,14 +115,7 @@ const SHORT: Duration = Duration::from_secs(300);
 /// If it fails or takes too long: the message has the end of its output.
 pub fn short(command: &mut Command) -> Result<String> {
     let shown = show(command);
-    let child = command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("starting {shown}"))?;
-    let group = Group::of(&child)?;
+    let (child, group) = spawn(command, &shown)?;
     let (over, wait) = channel::<()>();
     let output = std::thread::scope(|scope| {
         scope.spawn(move || {

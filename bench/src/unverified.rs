@@ -46,12 +46,13 @@ const CHECKS: [Check; 2] = [
     },
 ];
 /// Files that a build needs.
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 7] = [
     "Cargo.toml",
     "Cargo.lock",
     "rust-toolchain.toml",
     "crates",
     "bench",
+    "fuzz",
     "xtask",
 ];
 /// Exit code of the shipped binary for a wrong block (`integrity` in docs/cli.md).

@@ -10,6 +10,7 @@ pub mod fio;
 pub mod integrity;
 pub mod postmark;
 pub mod protected;
+pub mod slow;
 pub mod tree;
 pub mod uml;
 
@@ -22,6 +23,7 @@ use anyhow::{Context, Result};
 
 use crate::loops::Loop;
 use protected::{Attached, Protected};
+use slow::Slow;
 
 /// Bytes of one write to a new image.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -73,6 +75,28 @@ impl Disk {
             Disk::Protected(protected) => Up::Protected(Box::new(protected.attach()?)),
         })
     }
+
+    /// Brings it up with files that are slow ([`Slow`]).
+    pub fn up_slowly(&self) -> Result<SlowUp> {
+        drop_pages(self.image())?;
+        let show = |file: &Path, name: &str| Slow::over(file, &file.with_file_name(name));
+        let image = show(self.image(), "slow-image")?;
+        Ok(match self {
+            Disk::Plain(_) => SlowUp {
+                up: Up::Plain(Loop::over(image.file())?),
+                files: vec![image],
+            },
+            Disk::Protected(protected) => {
+                drop_pages(&protected.log)?;
+                let log = show(&protected.log, "slow-log")?;
+                let slow = protected.with_files(image.file(), log.file());
+                SlowUp {
+                    up: Up::Protected(Box::new(slow.attach()?)),
+                    files: vec![image, log],
+                }
+            }
+        })
+    }
 }
 
 /// A device that is up until this is dropped.
@@ -101,6 +125,30 @@ impl Up {
             Up::Plain(device) => device.detach(),
             Up::Protected(attached) => attached.detach(),
         }
+    }
+}
+
+/// A device that is up on slow files until this is dropped.
+pub struct SlowUp {
+    up: Up,
+    // Dropped after the device.
+    files: Vec<Slow>,
+}
+
+impl SlowUp {
+    /// The block device.
+    pub fn path(&self) -> &Path {
+        self.up.path()
+    }
+
+    /// Takes it down.
+    ///
+    /// # Errors
+    /// As [`Up::down`].
+    pub fn down(self) -> Result<()> {
+        self.up.down()?;
+        drop(self.files);
+        Ok(())
     }
 }
 

@@ -47,6 +47,15 @@ impl Protected {
         Protected { ring_bytes, ..self }
     }
 
+    /// The same, reached by other paths.
+    pub fn with_files(&self, image: &Path, log: &Path) -> Protected {
+        Protected {
+            image: image.to_owned(),
+            log: log.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// The same, run by another binary.
     pub fn with_binary(&self, binary: &Path) -> Protected {
         Protected {

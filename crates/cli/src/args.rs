@@ -97,7 +97,12 @@ pub enum Command {
     /// Unmount a volume, even if its daemon has died
     Umount(Umount),
     /// Protect an existing file system on a disk that may lie: every block is checked
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "In this order: `enrol DEVICE --log LOG` once, while DEVICE is not in use. `attach DEVICE --log \
+            LOG` prints a loop device; mount that, and never DEVICE itself. After `umount` and `detach DEVICE`, DEVICE \
+            is a plain disk again."
+    )]
     Protect(ProtectCommand),
     /// Show the state of this user's mounts
     Status(Status),

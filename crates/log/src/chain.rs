@@ -2,6 +2,7 @@
 //! (design: end of log).
 
 use crate::buffer::{PAGE, PAGE_BYTES};
+use crate::device::Device;
 use crate::error::LogError;
 use crate::frame::{Fixed, FrameKey, Header, records};
 use crate::key::DigestKey;
@@ -29,9 +30,22 @@ pub(crate) struct Found {
     pub records: Box<[u8]>,
 }
 
+/// What is known of positions that were durable once.
+pub(crate) struct Evidence<'a> {
+    pub device: &'a dyn Device,
+    /// Everything before this position was.
+    pub known: Lsn,
+    /// Frames of epochs up to this one were given up, and prove nothing.
+    pub cut_epoch: u64,
+    /// Positions that cannot be read are passed over.
+    pub skip_errors: bool,
+}
+
+/// Bytes that are read ahead where a proof is looked for.
+const PROOF_AHEAD_BYTES: usize = 256 << 10;
+
 impl Chain<'_> {
-    /// The frame after `previous`; `None` if there is no such frame. With `pages` the frame's pages must match their
-    /// digests.
+    /// The frame after `previous`; `None` if there is no such frame. Its pages may be anything.
     ///
     /// # Errors
     /// [`LogError::Io`].
@@ -39,7 +53,6 @@ impl Chain<'_> {
         &self,
         reader: &mut RingReader<'_>,
         previous: &Mark,
-        pages: bool,
     ) -> Result<Option<Found>, LogError> {
         let first = reader.get(previous.lsn, PAGE_BYTES)?;
         let Some(fixed) = Fixed::decode(first, self.key.volume()) else {
@@ -52,29 +65,36 @@ impl Chain<'_> {
         let Some(header) = Header::open(bytes, self.key) else {
             return Ok(None);
         };
-        let found = Found {
+        Ok(Some(Found {
             lsn: fixed.lsn,
             mark: header.mark(),
             payload: fixed.payload(),
             records: header.encoded().into(),
-        };
-        if pages && !self.pages_match(reader, &found)? {
-            return Ok(None);
-        }
-        Ok(Some(found))
+        }))
     }
 
-    fn pages_match(&self, reader: &mut RingReader<'_>, found: &Found) -> Result<bool, LogError> {
+    /// The frame's pages that do not match their digests.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn wrong_pages(
+        &self,
+        reader: &mut RingReader<'_>,
+        found: &Found,
+    ) -> Result<Vec<Lsn>, LogError> {
         let records = records(&found.records, found.payload);
         let digests = records.flat_map(|(_, record)| record.digests());
+        let mut wrong = Vec::new();
         let mut at = found.payload;
         for digest in digests {
-            if self.digests.digest(reader.get(at, PAGE_BYTES)?) != digest {
-                return Ok(false);
+            if self.digests.digest(reader.get(at, PAGE_BYTES)?) != digest
+                && !reader.has_after_all(at, digest, self.digests)?
+            {
+                wrong.push(at);
             }
             at.0 += PAGE;
         }
-        Ok(true)
+        Ok(wrong)
     }
 
     fn follows(&self, fixed: &Fixed, previous: &Mark) -> bool {
@@ -87,52 +107,83 @@ impl Chain<'_> {
     }
 
     /// Looks beyond the end for an authentic frame that was made when more than `end` was durable: then a durable
-    /// frame at `end` was destroyed. Frames of epochs up to `cut_epoch` were given up.
+    /// frame at `end` was destroyed.
     ///
     /// # Errors
-    /// [`LogError::Integrity`], or [`LogError::Io`] unless `skip_errors`.
+    /// [`LogError::Integrity`], or [`LogError::Io`] unless errors are passed over.
     pub fn refuse_destroyed(
         &self,
         reader: &mut RingReader<'_>,
         end: Lsn,
-        cut_epoch: u64,
-        skip_errors: bool,
+        evidence: &Evidence<'_>,
     ) -> Result<(), LogError> {
-        let range = 2 * self.layout.window_bytes() + self.layout.max_frame_bytes();
-        let last = end.0 + range.min(self.layout.ring_bytes);
-        let mut at = end;
-        while at.0 < last {
-            match self.proves_loss(reader, at, end, cut_epoch) {
-                Err(error) if !skip_errors => return Err(error),
-                Ok(true) => {
-                    return Err(LogError::Integrity {
-                        lsn: end,
-                        why: "a frame that was durable is destroyed",
-                    });
-                }
-                _ => at.0 += PAGE,
-            }
+        if self.find_proof(reader, end, end, evidence)?.is_some() {
+            return Err(LogError::Integrity {
+                lsn: end,
+                why: "a frame that was durable is destroyed",
+            });
         }
         Ok(())
     }
 
-    /// Whether an authentic frame at this position, of any lap, says that more than `end` was durable.
-    fn proves_loss(
+    /// Whether the frame was durable once: a witness remembers it, or an authentic frame says so. One that was not may
+    /// be torn by a crash.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] unless errors are passed over.
+    pub fn was_durable(
+        &self,
+        frame: &Found,
+        evidence: &mut Evidence<'_>,
+    ) -> Result<bool, LogError> {
+        let end = frame.mark.lsn;
+        if end <= evidence.known {
+            return Ok(true);
+        }
+        let mut reader = RingReader::new(evidence.device, self.layout, PROOF_AHEAD_BYTES);
+        let proof = self.find_proof(&mut reader, frame.lsn, Lsn(end.0 - 1), evidence)?;
+        evidence.known = proof.unwrap_or(evidence.known);
+        Ok(proof.is_some())
+    }
+
+    /// Looks from `from` on for an authentic frame that was made when more than `before` was durable. Returns how much.
+    fn find_proof(
+        &self,
+        reader: &mut RingReader<'_>,
+        from: Lsn,
+        before: Lsn,
+        evidence: &Evidence<'_>,
+    ) -> Result<Option<Lsn>, LogError> {
+        let range = 2 * self.layout.window_bytes() + self.layout.max_frame_bytes();
+        let last = from.0 + range.min(self.layout.ring_bytes);
+        let mut at = from;
+        while at.0 < last {
+            match self.proves(reader, at, before, evidence.cut_epoch) {
+                Err(error) if !evidence.skip_errors => return Err(error),
+                Ok(Some(stable)) => return Ok(Some(stable)),
+                _ => at.0 += PAGE,
+            }
+        }
+        Ok(None)
+    }
+
+    /// How much was durable, if an authentic frame at this position, of any lap, says that it was more than `before`.
+    fn proves(
         &self,
         reader: &mut RingReader<'_>,
         at: Lsn,
-        end: Lsn,
+        before: Lsn,
         cut_epoch: u64,
-    ) -> Result<bool, LogError> {
+    ) -> Result<Option<Lsn>, LogError> {
         let Some(fixed) = Fixed::decode(reader.get(at, PAGE_BYTES)?, self.key.volume()) else {
-            return Ok(false);
+            return Ok(None);
         };
         let here = self.layout.offset(fixed.lsn) == self.layout.offset(at)
             && fixed.header_bytes() as u64 <= self.layout.rest_of_lap(at);
-        if !here || fixed.stable <= end || fixed.epoch <= cut_epoch {
-            return Ok(false);
+        if !here || fixed.stable <= before || fixed.epoch <= cut_epoch {
+            return Ok(None);
         }
         let bytes = reader.get(at, fixed.header_bytes())?;
-        Ok(Header::open(bytes, self.key).is_some())
+        Ok(Header::open(bytes, self.key).map(|header| header.fixed.stable))
     }
 }

@@ -113,6 +113,13 @@ fn reaches_the_end(device: &dyn Device, align: usize) {
             "the end is durable"
         );
     }
+    device.zero(at, content.len() as u64).unwrap();
+    device.sync().unwrap();
+    assert_eq!(
+        read(device, at, content.len()),
+        vec![0; content.len()],
+        "zeros up to the last byte"
+    );
 }
 
 /// A request beyond the end transfers nothing.

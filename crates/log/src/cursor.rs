@@ -114,7 +114,7 @@ impl<'a> Cursor<'a> {
             return Ok(false);
         }
         // The end is where it was when the log was opened. If it is not, the device has changed its mind.
-        let next = self.chain.next(&mut self.reader, &self.at, false)?;
+        let next = self.chain.next(&mut self.reader, &self.at)?;
         let frame = next.ok_or(LogError::Integrity {
             lsn: self.at.lsn,
             why: "a frame that was there is gone",

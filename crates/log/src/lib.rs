@@ -7,8 +7,8 @@
 //! their payloads, so a client verifies a payload with the digest that it keeps anyway.
 //!
 //! The log knows nothing about what records mean, and key slots are opaque bytes to it. No asynchronous runtime,
-//! no network. Bytes: `docs/formats/log.md`; the encoding style is that of `trust::encode` (bounded, canonical, never
-//! panicking), which this crate uses for all fields.
+//! no network. Why it is as it is: `docs/decisions/0041-log.md`. Bytes: `docs/formats/log.md`; the encoding style is
+//! that of `trust::encode` (bounded, canonical, never panicking), which this crate uses for all fields.
 //!
 //! | module | what lives there |
 //! |---|---|

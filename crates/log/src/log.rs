@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::buffer::{PAGE, PAGE_BYTES};
+use crate::buffer::{Buffer, PAGE, PAGE_BYTES};
 use crate::device::Device;
 use crate::durable::Durable;
 use crate::error::{AppendError, LogError};
@@ -17,6 +17,11 @@ use crate::pressure::PressureAbove;
 use crate::record::{Client, Record};
 use crate::ring::read_payload;
 use crate::shared::{Shared, lock};
+
+/// Pages that are not further apart than this are read at once, with what lies between them.
+const NEAR_BYTES: u64 = 8 << 10;
+/// At most so many, so that a read has at most 2 MiB.
+const NEAR_PAGES: usize = 256;
 
 /// A log that is open for writing.
 pub struct Log {
@@ -141,35 +146,62 @@ impl Log {
 }
 
 impl Log {
-    /// Pages of payload that follow each other from `lsn` on, with these digests. One read of the device where that is
-    /// possible, else as [`Log::read`] for each.
+    /// Pages of payload at these positions, in ascending order, with these digests. Pages that lie near each other are
+    /// read at once. `visit` gets the number and the bytes of each.
     ///
     /// # Errors
     /// As [`Log::read`], for the first page that cannot be had.
-    pub fn read_run(&self, lsn: Lsn, digests: &[Digest], into: &mut [u8]) -> Result<(), LogError> {
-        let shared = &*self.shared;
-        let last = Lsn(lsn.0 + into.len().saturating_sub(PAGE_BYTES) as u64);
-        let is_whole = {
-            let machine = &shared.state().machine;
-            machine.holds(lsn) && machine.holds(last) && machine.pending_page(last).is_none()
+    pub fn read_pages(
+        &self,
+        pages: &[(Lsn, Digest)],
+        visit: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<(), LogError> {
+        let near = |(one, _): &(Lsn, Digest), (next, _): &(Lsn, Digest)| {
+            *one < *next && next.0 - one.0 <= NEAR_BYTES
         };
-        let fits = into.len() as u64 <= shared.layout.rest_of_lap(lsn);
-        if is_whole && fits && shared.device.read(shared.layout.offset(lsn), into).is_ok() {
-            let pages = into.chunks_exact(PAGE_BYTES);
-            let mut pages = pages.zip(digests);
-            if pages.all(|(page, digest)| shared.keys.digests.digest(page) == *digest) {
-                return Ok(());
+        let mut number = 0;
+        let mut buffer = Buffer::zeroed(0);
+        for group in pages
+            .chunk_by(near)
+            .flat_map(|group| group.chunks(NEAR_PAGES))
+        {
+            let is_read = self.read_group(group, &mut buffer);
+            for (lsn, digest) in group {
+                let at = (lsn.0 - group[0].0.0) as usize;
+                let page = buffer.get(at..at + PAGE_BYTES).filter(|_| is_read);
+                match page.filter(|page| self.shared.keys.digests.digest(page) == *digest) {
+                    Some(page) => visit(number, page),
+                    None => visit(number, &self.read(*lsn, *digest)?),
+                }
+                number += 1;
             }
         }
-        let positions = (lsn.0..).step_by(PAGE_BYTES).map(Lsn);
-        for ((page, digest), lsn) in into
-            .chunks_exact_mut(PAGE_BYTES)
-            .zip(digests)
-            .zip(positions)
-        {
-            page.copy_from_slice(&self.read(lsn, *digest)?);
-        }
         Ok(())
+    }
+
+    /// Reads from the first page of the group to the last. False if that is not possible: each is then read alone.
+    fn read_group(&self, group: &[(Lsn, Digest)], buffer: &mut Buffer) -> bool {
+        let shared = &*self.shared;
+        let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else {
+            return false;
+        };
+        let bytes = last.0 - first.0 + PAGE;
+        let is_stored = {
+            let machine = &shared.state().machine;
+            let holds = machine.holds(*first) && machine.holds(*last);
+            holds && machine.pending_page(*last).is_none()
+        };
+        if group.len() == 1 || !is_stored || bytes > shared.layout.rest_of_lap(*first) {
+            return false;
+        }
+        if (buffer.len() as u64) < bytes {
+            *buffer = Buffer::zeroed(bytes as usize);
+        }
+        let into = &mut buffer[..bytes as usize];
+        shared
+            .device
+            .read(shared.layout.offset(*first), into)
+            .is_ok()
     }
 
     /// The page of payload with this digest, if the ring still has it, although a checkpoint may have released it: to

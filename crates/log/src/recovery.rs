@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::{Buffer, PAGE};
+use crate::chain::{Chain, Evidence, Found};
 use crate::cursor::{Cursor, Kept};
 use crate::device::Device;
 use crate::error::{AppendError, LogError, Witness};
@@ -51,6 +52,7 @@ pub struct Recovery {
     end: Mark,
     boundaries: Boundaries,
     kept: Kept,
+    wrong_pages: Vec<Lsn>,
     cut: Option<Cut>,
 }
 
@@ -85,6 +87,7 @@ pub fn open(
         keys: Keys::new(key, superblock.volume),
         boundaries: Boundaries::new(superblock.tail, layout.ring_bytes),
         kept: Kept::new(superblock.tail),
+        wrong_pages: Vec::new(),
         end: superblock.tail,
         device,
         layout,
@@ -109,13 +112,21 @@ impl Recovery {
         }
         let chain = self.keys.chain(&self.layout);
         let mut reader = RingReader::new(&*self.device, &self.layout, AHEAD_BYTES);
+        let marks = witnesses.iter().map(|(_, mark)| mark.lsn);
+        let mut evidence = Evidence {
+            device: &*self.device,
+            known: marks.max().unwrap_or(end.lsn),
+            cut_epoch: self.superblock.cut_epoch,
+            skip_errors: cut_at_error,
+        };
         loop {
             witnesses.retain(|(_, mark)| *mark != end);
-            match chain.next(&mut reader, &end, true) {
-                Ok(Some(frame)) => {
+            match follow(&chain, &mut reader, &end, &mut evidence) {
+                Ok(Some((frame, wrong))) => {
                     end = frame.mark;
                     self.boundaries.push(end);
                     self.kept.push(frame);
+                    self.wrong_pages.extend(wrong);
                 }
                 Ok(None) => break,
                 Err(error) if cut_at_error => {
@@ -126,8 +137,7 @@ impl Recovery {
             }
         }
         if self.cut.is_none() {
-            let cut_epoch = self.superblock.cut_epoch;
-            chain.refuse_destroyed(&mut reader, end.lsn, cut_epoch, cut_at_error)?;
+            chain.refuse_destroyed(&mut reader, end.lsn, &evidence)?;
             if let Some((witness, mark)) = witnesses.first().copied() {
                 let end = end.lsn;
                 return Err(LogError::Rollback { witness, mark, end });
@@ -167,6 +177,12 @@ impl Recovery {
         let mut clients = self.superblock.clients.iter();
         let found = clients.find(|state| state.client == client);
         found.map_or(&[], |state| state.cookie.as_slice())
+    }
+
+    /// Pages of payload, in order, that do not match their digests although they were durable: the device lost or
+    /// changed them. Their records are there, and reads of these pages fail.
+    pub fn wrong_pages(&self) -> &[Lsn] {
+        &self.wrong_pages
     }
 
     /// A client's own region of the device.
@@ -248,6 +264,22 @@ impl Recovery {
             first.end,
         )
     }
+}
+
+/// The frame after `end` if the log goes on there, and its pages that are wrong. A frame with wrong pages is the end
+/// of the log if it may never have been durable: then a crash tore it.
+fn follow(
+    chain: &Chain<'_>,
+    reader: &mut RingReader<'_>,
+    end: &Mark,
+    evidence: &mut Evidence<'_>,
+) -> Result<Option<(Found, Vec<Lsn>)>, LogError> {
+    let Some(frame) = chain.next(reader, end)? else {
+        return Ok(None);
+    };
+    let wrong = chain.wrong_pages(reader, &frame)?;
+    let goes_on = wrong.is_empty() || chain.was_durable(&frame, evidence)?;
+    Ok(goes_on.then_some((frame, wrong)))
 }
 
 /// An error of the first frame, which nobody can retry.

@@ -58,6 +58,21 @@ impl<'a> RingReader<'a> {
         Ok(&self.buffer[at..at + bytes])
     }
 
+    /// Whether the page has this digest when it is read once more: it may have changed on the way.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]
+    pub fn has_after_all(
+        &self,
+        lsn: Lsn,
+        digest: Digest,
+        digests: &DigestKey,
+    ) -> Result<bool, LogError> {
+        let mut page = Buffer::zeroed(PAGE_BYTES);
+        read_page(self.device, self.layout.offset(lsn), &mut page)?;
+        Ok(digests.digest(&page) == digest)
+    }
+
     /// Fills the buffer from `start`: at least `needed` bytes, more if the device allows.
     fn fill(&mut self, needed: usize) -> Result<(), LogError> {
         let rest = self.layout.rest_of_lap(self.start);

@@ -7,6 +7,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `beside` | a thread that reads the map while a reader reads the data device |
 //! | `block` | the interface between a protected device and the programs that show it to the kernel |
 //! | `core` | the state machine, without I/O |
 //! | `engine` | the state machine, the log, the map and the data device; its actors |
@@ -22,6 +23,7 @@
 //! | [`nbd`] | a server of the NBD protocol over it |
 
 pub mod anchor;
+mod beside;
 mod block;
 mod core;
 mod device;

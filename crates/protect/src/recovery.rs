@@ -12,7 +12,7 @@ use crate::anchor::Anchoring;
 use crate::core::{BLOCK_BYTES, Core, Limits};
 use crate::engine::{CLIENT, Engine, Parts, Watch};
 use crate::error::AttachError;
-use crate::map::{Map, Value};
+use crate::map::{Map, MapError, Value};
 use crate::records::{Adoption, Entry, MAX_ADOPTED};
 use crate::replay::{Last, Prior, Replay, choose};
 use crate::volume::Cookie;
@@ -46,8 +46,11 @@ pub struct Recovered {
     pub from_log: usize,
     /// Blocks of which the data device had to tell which version it has.
     pub judged: usize,
-    /// Of those the ones that fit no version. Reads of them fail until they are written.
+    /// Blocks of which nothing is left that fits: neither device has them. Reads of them fail until they are written.
     pub bad: usize,
+    /// Pages of the log that are not what was written. Their blocks are `bad`, unless a newer version is in the log or
+    /// the data device has them.
+    pub wrong_pages: usize,
     /// Settled blocks that were read as a sample, and those of them that are not what was written to them. Either the
     /// data device lies, or something wrote to it beside this program.
     pub sampled: usize,
@@ -92,7 +95,7 @@ impl Attach {
             self.map_cache_bytes,
         )?;
         let digests = DigestKey::new(&self.key, recovery.volume());
-        let (replay, was_detached) = replay(&recovery, shape.blocks())?;
+        let (mut replay, was_detached) = replay(&recovery, shape.blocks())?;
         let reading = Reading {
             data: &*self.data,
             digests: &digests,
@@ -103,12 +106,15 @@ impl Attach {
         if sampled >= TELLING && changed == sampled {
             return Err(AttachError::OtherContent { sampled });
         }
+        let wrong_pages = recovery.wrong_pages().len();
+        replay.lose(recovery.wrong_pages(), |block| reading.digest(block));
         let adoptions = reading.judge(&replay)?;
         let mut recovered = Recovered {
             epoch: recovery.epoch(),
             judged: adoptions.len(),
             sampled,
             changed,
+            wrong_pages,
             was_detached,
             ..Recovered::default()
         };
@@ -149,26 +155,40 @@ impl Attach {
             action: "synced",
             source,
         })?;
-        for trim in replay.trims.iter() {
-            map.set_range(trim, Value::Zero)?;
-        }
         for (block, last) in &replay.blocks {
             match last {
                 Last::Redo(redo) => {
                     recovered.from_log += 1;
                     core.recover_redo(*block, redo.lsn, redo.payload, redo.digest);
                 }
-                Last::Hash { digest, .. } | Last::Adopted(digest) => {
-                    map.set(*block, Value::Digest(*digest))?;
-                }
                 Last::Bad => {
                     recovered.bad += 1;
-                    map.set(*block, Value::Bad)?;
+                    self.watch.bad_block(*block, block * BLOCK_BYTES as u64);
                 }
+                Last::Hash { .. } | Last::Adopted(_) => {}
             }
         }
+        let mut lost = |blocks| self.watch.lost_blocks(blocks);
+        map.change(&|map| settle(replay, map), &mut lost)?;
         Ok(core)
     }
+}
+
+/// Gives the map what the log says about settled blocks.
+fn settle(replay: &Replay, map: &Map) -> Result<(), MapError> {
+    for trim in replay.trims.iter() {
+        map.set_range(trim, Value::Zero)?;
+    }
+    for (block, last) in &replay.blocks {
+        match last {
+            Last::Hash { digest, .. } | Last::Adopted(digest) => {
+                map.set(*block, Value::Digest(*digest))?;
+            }
+            Last::Bad => map.set(*block, Value::Bad)?,
+            Last::Redo(_) => {}
+        }
+    }
+    Ok(())
 }
 
 fn not_written(source: std::io::Error) -> AttachError {
@@ -261,13 +281,21 @@ impl Reading<'_> {
         let mut adoptions = Vec::new();
         for (block, digest, prior) in replay.unsettled() {
             let mapped = match prior {
-                Prior::Map => self.map.get(block)?,
+                Prior::Map => self.mapped(block)?,
                 _ => Value::Bad,
             };
             let choice = choose(digest, prior, mapped, self.digest(block));
             adoptions.push(Adoption { block, choice });
         }
         Ok(adoptions)
+    }
+
+    /// What the map says. A value that is lost with its page is as if nothing fitted.
+    fn mapped(&self, block: u64) -> Result<Value, MapError> {
+        match self.map.get(block) {
+            Err(MapError::Page { blocks, .. }) if !self.map.depends_on(&blocks) => Ok(Value::Bad),
+            value => value,
+        }
     }
 
     /// The digest of what the data device has; `None` if it cannot be read.

@@ -24,9 +24,9 @@ pub(crate) enum Last {
         /// What the block was before.
         prior: Prior,
     },
-    /// An earlier recovery found that the data device has this durably.
+    /// A recovery found that the data device has this durably.
     Adopted(Digest),
-    /// An earlier recovery found nothing that fits.
+    /// A recovery found nothing that fits.
     Bad,
 }
 
@@ -183,6 +183,32 @@ impl Replay {
         Ok(())
     }
 
+    /// The log has lost these pages, which are sorted. Where one had the newest version of a block, or the one before an
+    /// unsettled Hash, the data device may have it too; `found` is the digest of what it has.
+    pub fn lose(&mut self, pages: &[Lsn], found: impl Fn(u64) -> Option<Digest>) {
+        let is_lost = |redo: &Redo| pages.binary_search(&redo.payload).is_ok();
+        for (block, last) in &mut self.blocks {
+            match last {
+                Last::Redo(redo) if is_lost(redo) => {
+                    let digest = redo.digest;
+                    let is_there = found(*block) == Some(digest);
+                    *last = match is_there {
+                        true => Last::Adopted(digest),
+                        false => Last::Bad,
+                    };
+                }
+                Last::Hash { prior, .. } => {
+                    if let Prior::Redo(redo) = *prior
+                        && is_lost(&redo)
+                    {
+                        *prior = Prior::Settled(redo.digest);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Whether a record says something about `block`.
     pub fn concerns(&self, block: u64) -> bool {
         self.blocks.contains_key(&block) || self.trims.contains(block)
@@ -215,5 +241,47 @@ pub(crate) fn choose(digest: Digest, prior: Prior, mapped: Value, found: Option<
         Choice::Settled(before)
     } else {
         Choice::Bad
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: Digest = Digest([1; 16]);
+    const NEW: Digest = Digest([2; 16]);
+
+    /// A block with a Redo whose page is lost, and then a Hash that is not settled.
+    #[test]
+    fn hash_after_a_lost_page_has_the_new_content_the_old_one_or_none() {
+        let mut replay = Replay::default();
+        let page = Lsn(8192);
+        replay
+            .apply(&Entry::Redo(7..8), Lsn(4096), page, &[OLD])
+            .unwrap();
+        let hash = Entry::Hash(7, vec![NEW]);
+        replay.apply(&hash, Lsn(12288), Lsn(16384), &[]).unwrap();
+        replay.lose(&[page], |_| panic!("the last version is not lost"));
+        let unsettled: Vec<_> = replay.unsettled().collect();
+        let [(7, NEW, prior)] = unsettled[..] else {
+            panic!("{unsettled:?}");
+        };
+        for (found, expected) in [
+            (Some(NEW), Choice::Settled(NEW)),
+            (Some(OLD), Choice::Settled(OLD)),
+            (Some(Digest([3; 16])), Choice::Bad),
+            (None, Choice::Bad),
+        ] {
+            let choice = choose(NEW, prior, Value::Zero, found);
+            assert_eq!(choice, expected);
+            let adopted = Entry::Adopted(vec![Adoption { block: 7, choice }]);
+            let mut later = Replay::default();
+            later
+                .apply(&Entry::Redo(7..8), Lsn(4096), page, &[OLD])
+                .unwrap();
+            later.apply(&hash, Lsn(12288), Lsn(16384), &[]).unwrap();
+            later.apply(&adopted, Lsn(20480), Lsn(24576), &[]).unwrap();
+            assert_eq!(later.unsettled().count(), 0, "the choice stays");
+        }
     }
 }

@@ -283,13 +283,15 @@ impl log::Device for SimDevice {
         self.hold_here(state, Held::Read, &range, |_, _| {})?;
         let mut state = self.machine.state();
         let disk = &mut state.devices[self.index];
-        disk.fault(
-            |lie| matches!(lie, Lie::ReadFails),
-            offset,
-            into.len() as u64,
-        )
-        .map_or(Ok(()), |_| Err(eio()))?;
+        let is_of_read = |lie| matches!(lie, Lie::ReadFails | Lie::ReadWrong);
+        let lie = disk.fault(is_of_read, offset, into.len() as u64);
+        if lie == Some(Lie::ReadFails) {
+            return Err(eio());
+        }
         disk.sectors.read(offset, into);
+        if let (Some(_), Some(first)) = (lie, into.first_mut()) {
+            *first ^= 1;
+        }
         Ok(())
     }
 

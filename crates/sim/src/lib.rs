@@ -7,6 +7,7 @@
 //! | [`altered`] | a replica of which a test alters single answers |
 //! | [`disk`] | a disk that crashes, and one that fills up |
 //! | [`fsx`] | random operations on a file, compared with a model |
+//! | [`guarded`] | a temporary directory of which nothing is left behind |
 //! | [`holder`] | a process that holds a lock and is stopped |
 //! | [`liar`] | a replica that tells one named lie |
 //! | [`log`] | no part of the world: it collects log lines |
@@ -23,6 +24,7 @@ pub mod block;
 pub mod device;
 pub mod disk;
 pub mod fsx;
+pub mod guarded;
 pub mod holder;
 pub mod liar;
 pub mod log;

@@ -178,9 +178,12 @@ impl HeadRound<'_> {
         let mirrors = fetched.iter().map(|told| told.mirror);
         let heads: Vec<_> = mirrors.zip(&decoded).collect();
         let pinned = matches!(self.freshness, Freshness::Pinned { .. });
-        let known = self.learn_policies(&heads, !pinned, deadline).await?;
-        let known = pinned.then_some(known);
-        let judgement = self.judge(fetched, decoded, known, deadline).await?;
+        let learned = self.learn_policies(&heads, !pinned, deadline).await?;
+        let known = pinned.then(|| learned.floor.clone());
+        let mut judgement = self.judge(fetched, decoded, known, deadline).await?;
+        let offers = judgement.offers.into_iter().enumerate();
+        let offers = offers.map(|(at, offer)| offer.map_err(|why| learned.reason(at, why)));
+        judgement.offers = offers.collect();
         let mut verified = self.sort_out(judgement, &mut errors);
         verified.sort_by_key(|j| {
             let version = Reverse(j.offer.record.version);

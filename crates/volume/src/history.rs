@@ -397,18 +397,19 @@ impl HeadRound<'_> {
             .iter()
             .map(|(told, head)| (told.mirror, head))
             .collect();
-        let floor = self.learn_policies(&shown, false, deadline).await?;
+        let learned = self.learn_policies(&shown, false, deadline).await?;
         let replicas: Vec<Arc<dyn Replica>> = self.mirrors.replicas().cloned().collect();
-        for (told, head) in heads {
+        for (at, (told, head)) in heads.into_iter().enumerate() {
             let Some((mirror, replica)) = told
                 .mirror
                 .and_then(|mirror| Some((mirror, replicas.get(mirror)?.clone())))
             else {
                 continue;
             };
-            match History::begin(mirror, replica, head, floor.clone(), self.now) {
+            match History::begin(mirror, replica, head, learned.floor.clone(), self.now) {
                 Ok(history) => histories.push(history),
                 Err(why) => {
+                    let why = learned.reason(at, why);
                     let place = told.place;
                     errors.push(VolumeError::Statement { place, why });
                 }

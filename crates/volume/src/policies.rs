@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use futures_util::{StreamExt, stream};
 use store::object::ObjectName;
-use store::{Objects, Replica};
+use store::{Objects, Replica, StoreError};
 use trust::Reject;
 use trust::chain::Link;
 use trust::error::Class;
@@ -31,6 +31,25 @@ const MAX_ROUND_BYTES: usize = 32 << 20;
 /// Policies that a part has at least, if there are more.
 const MIN_PART: usize = 10;
 
+/// What was learned of the policies between.
+pub(crate) struct Learned {
+    /// The floor that knows them.
+    pub floor: Floor,
+    /// For each head: why its replica's policies cannot be read, if they are those of a later bulla.
+    newer: Vec<Option<Reject>>,
+}
+
+impl Learned {
+    /// Why a head is refused: that of number `at` of those that policies were learned for. Policies that this build
+    /// cannot read are not missing.
+    pub fn reason(&self, at: usize, why: Reject) -> Reject {
+        match (self.newer.get(at), why) {
+            (Some(Some(newer)), Reject::PoliciesMissing { .. }) => newer.clone(),
+            (_, why) => why,
+        }
+    }
+}
+
 /// What a replica shows.
 struct Shown<'a> {
     mirror: Option<usize>,
@@ -41,6 +60,8 @@ struct Shown<'a> {
     was_asked: bool,
     /// Whether it is not asked any more in this round.
     is_over: bool,
+    /// Why its policies cannot be read, if they are those of a later bulla.
+    newer: Option<Reject>,
 }
 
 /// The genesis and the policies that came.
@@ -61,7 +82,7 @@ enum Fault {
 impl HeadRound<'_> {
     /// Learns the policies that lie between the known ones and those of these heads, as far as replicas show them,
     /// and returns the floor that knows them. It is stored if `keeps`. A head that does not connect then is refused
-    /// when it is judged.
+    /// when it is judged; [`Learned::reason`] tells why.
     ///
     /// # Errors
     /// [`VolumeError::State`].
@@ -70,10 +91,11 @@ impl HeadRound<'_> {
         heads: &[(Option<usize>, &Head)],
         keeps: bool,
         deadline: Instant,
-    ) -> Result<Floor, VolumeError> {
+    ) -> Result<Learned, VolumeError> {
         let mut floor = self.floor(deadline).await?;
         if heads.iter().all(|(_, head)| floor.lacks(head).is_none()) {
-            return Ok(floor);
+            let newer = Vec::new();
+            return Ok(Learned { floor, newer });
         }
         // A newcomer knows the genesis by the volume id, whoever shows it.
         let genesis = heads
@@ -94,6 +116,7 @@ impl HeadRound<'_> {
                 bytes: 0,
                 was_asked: false,
                 is_over: false,
+                newer: None,
             })
             .collect();
         loop {
@@ -109,7 +132,8 @@ impl HeadRound<'_> {
             let goes_on = next.policy() != floor.policy() && Instant::now() < until;
             floor = next;
             if !goes_on {
-                return Ok(floor);
+                let newer = shown.into_iter().map(|shown| shown.newer).collect();
+                return Ok(Learned { floor, newer });
             }
         }
     }
@@ -214,7 +238,8 @@ impl HeadRound<'_> {
         match why.class() {
             Class::Integrity => tracing::error!(replica = place, %why, "a wrong policy"),
             Class::Unsupported => {
-                tracing::warn!(replica = place, %why, "a policy of a later bulla")
+                tracing::warn!(replica = place, %why, "a policy of a later bulla");
+                shown.newer = Some(why.clone());
             }
             _ => return,
         }
@@ -271,6 +296,10 @@ async fn fetch(
     let bytes = match range.await {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(Fault::Outage(format!("{place} does not have {name}"))),
+        Err(StoreError::Unsupported { why, .. }) => {
+            let what = "a policy's file";
+            return Err(Fault::Wrong(Reject::Unsupported { what, why }));
+        }
         Err(error) => return Err(Fault::Outage(error.to_string())),
     };
     let policy = Signed::from_bytes(&bytes).map_err(Fault::Wrong)?;

@@ -1,7 +1,8 @@
 //! Figures 44 and 45: random reads and writes of 4 KiB.
 //!
 //! *Leaf cold*: each access is to another mebibyte, and so needs another page of the digests' tree, which
-//! the process has not read since it was attached.
+//! the process has not read since it was attached. *Slow*: on files whose accesses take 300 µs and syncs 1 ms
+//! ([`crate::disks::slow`]).
 
 use anyhow::Result;
 
@@ -25,18 +26,27 @@ const MANY: Metric = Metric::rate_in("QD 32", "reads/s");
 const COLD_ONE: Metric = Metric::rate_in("leaf cold, QD 1", "reads/s");
 const COLD_MANY: Metric = Metric::rate_in("leaf cold, QD 32", "reads/s");
 
+const SLOW_ONE: Metric = Metric::rate_in("slow, QD 1", "reads/s");
+const SLOW_MANY: Metric = Metric::rate_in("slow, QD 32", "reads/s");
+const SLOW_COLD: Metric = Metric::rate_in("slow, leaf cold", "reads/s, QD 1");
+
 /// Reads.
 pub const READS: Figure = Figure {
     number: 44,
     title: "random reads of 4 KiB from a protected device",
     rounds: (3, 1),
     placements: &[UNPINNED],
-    metrics: &[ONE, MANY, COLD_ONE, COLD_MANY],
+    metrics: &[
+        ONE, MANY, COLD_ONE, COLD_MANY, SLOW_ONE, SLOW_MANY, SLOW_COLD,
+    ],
     reaches: &[
         at_least("QD 1", 0.65),
         at_least("QD 32", 0.75),
         at_least("leaf cold, QD 1", 0.7),
         at_least("leaf cold, QD 32", 0.45),
+        at_least("slow, QD 1", 0.9),
+        at_least("slow, QD 32", 0.9),
+        at_least("slow, leaf cold", 0.7),
     ],
     derive: nothing,
     line_up: reads,
@@ -45,6 +55,7 @@ pub const READS: Figure = Figure {
 const BURST: Metric = Metric::rate_in("burst", "writes/s");
 const BEYOND: Metric = Metric::rate_in("beyond the ring", "writes/s");
 const SYNCED: Metric = Metric::rate_in("4K + fsync", "writes/s");
+const SLOW_SYNCED: Metric = Metric::rate_in("slow, 4K + fsync", "writes/s");
 
 /// Writes.
 pub const WRITES: Figure = Figure {
@@ -52,11 +63,12 @@ pub const WRITES: Figure = Figure {
     title: "random writes of 4 KiB to a protected device, its ring 512 MiB",
     rounds: (3, 1),
     placements: &[UNPINNED],
-    metrics: &[BURST, BEYOND, SYNCED],
+    metrics: &[BURST, BEYOND, SYNCED, SLOW_SYNCED],
     reaches: &[
         at_least("burst", 0.9),
         at_least("beyond the ring", 0.4),
         at_least("4K + fsync", 0.5),
+        at_least("slow, 4K + fsync", 1.3),
     ],
     derive: nothing,
     line_up: writes,
@@ -107,6 +119,11 @@ fn read(disk: &Disk, (bytes, sparse_bytes): (u64, u64), seconds: u32) -> Result<
     let one = at(1).run(up.path())?;
     let many = at(32).run(up.path())?;
     up.down()?;
+    let up = disk.up_slowly()?;
+    warming.run(up.path())?;
+    let slow_one = at(1).run(up.path())?;
+    let slow_many = at(32).run(up.path())?;
+    up.down()?;
 
     disk.renew(sparse_bytes, Content::Scattered)?;
     let log = disk.image().with_file_name("offsets");
@@ -119,11 +136,17 @@ fn read(disk: &Disk, (bytes, sparse_bytes): (u64, u64), seconds: u32) -> Result<
         anyhow::Ok(ran)
     };
     let (cold_one, cold_many) = (cold(1)?, cold(32)?);
+    let up = disk.up_slowly()?;
+    let slow_cold = READ.replay(up.path(), &log)?;
+    up.down()?;
     Ok(vec![
         (ONE.name, one.accesses_s),
         (MANY.name, many.accesses_s),
         (COLD_ONE.name, cold_one.accesses_s),
         (COLD_MANY.name, cold_many.accesses_s),
+        (SLOW_ONE.name, slow_one.accesses_s),
+        (SLOW_MANY.name, slow_many.accesses_s),
+        (SLOW_COLD.name, slow_cold.accesses_s),
     ])
 }
 
@@ -160,12 +183,16 @@ fn write(field: &Field, disk: &Disk) -> Result<Vec<Reading>> {
         options: &["--fsync=1"],
         ..WRITE
     };
-    let synced = synced.run(up.path())?;
+    let on_fast = synced.run(up.path())?;
+    up.down()?;
+    let up = disk.up_slowly()?;
+    let on_slow = synced.run(up.path())?;
     up.down()?;
     Ok(vec![
         (BURST.name, burst.accesses_s),
         (BEYOND.name, beyond.accesses_s),
-        (SYNCED.name, synced.accesses_s),
+        (SYNCED.name, on_fast.accesses_s),
+        (SLOW_SYNCED.name, on_slow.accesses_s),
     ])
 }
 

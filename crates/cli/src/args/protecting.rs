@@ -24,7 +24,7 @@ pub enum ProtectCommand {
     /// Add, remove and list the ways to open a log
     #[command(subcommand)]
     Key(ProtectKeyCommand),
-    /// Keep the newest state in a file that whoever stores the devices cannot put back
+    /// Keep the newest state of a log in a file on a disk that you trust
     #[command(subcommand)]
     Anchor(ProtectAnchorCommand),
 }
@@ -60,7 +60,7 @@ pub enum ProtectKeyCommand {
 /// `bulla protect anchor`.
 #[derive(Debug, Subcommand)]
 pub enum ProtectAnchorCommand {
-    /// Write the newest state of the log into an anchor, also if that goes back
+    /// Write the state of a log into an anchor file; an earlier state than the file's needs --yes
     Set(ProtectAnchorSet),
 }
 

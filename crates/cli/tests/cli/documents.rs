@@ -2,21 +2,23 @@
 //! document with wrong commands fails here.
 //!
 //! A block opens with three backticks and `sh run`. `fails=N` expects this exit code of its last command.
-//! `mount` marks a block that needs /dev/fuse, `nginx` one that needs nginx, `needs=PROGRAM` one that needs
-//! another program. `$VOLUME` is the volume id that `publish` printed last. A block of any language with
+//! `mount` marks a block that needs /dev/fuse, `loops` one that needs root and loop devices, `nginx` one that needs
+//! nginx, `needs=PROGRAM,PROGRAM` one that needs other programs. `$VOLUME` is the volume id that `publish` printed last. A block of any language with
 //! `file=NAME` is written into that file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::lab::has_loops;
 use crate::support::{Home, skipped};
 
 struct Block {
     fails: i32,
     mounts: bool,
-    /// A program that the block needs.
-    needs: Option<String>,
+    loops: bool,
+    /// Programs that the block needs.
+    needs: Vec<String>,
     /// The file to write instead of running the block.
     file: Option<String>,
     lines: Vec<String>,
@@ -41,9 +43,11 @@ fn blocks(document: &str) -> Vec<Block> {
             open = Some(Block {
                 fails: value("fails=").map_or(0, |code| code.parse().expect("a number")),
                 mounts: marked("mount"),
+                loops: marked("loops"),
                 needs: value("needs=")
                     .or(marked("nginx").then_some("nginx"))
-                    .map(str::to_owned),
+                    .map(|names| names.split(',').map(str::to_owned).collect())
+                    .unwrap_or_default(),
                 file: value("file=").map(str::to_owned),
                 lines: Vec::new(),
             });
@@ -88,7 +92,10 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
             skipped("a mount in a document", "no /dev/fuse");
             continue;
         }
-        if let Some(program) = block.needs.as_deref().filter(|it| !is_installed(it)) {
+        if block.loops && !has_loops() {
+            continue;
+        }
+        if let Some(program) = block.needs.iter().find(|it| !is_installed(it)) {
             skipped("a document", &format!("{program} is not installed"));
             continue;
         }
@@ -210,7 +217,7 @@ fn the_command_lines_about_signing_offline_run() {
 
 #[test]
 fn the_command_lines_about_protected_devices_run() {
-    run("docs/operations/protect.md", 3);
+    run("docs/operations/protect.md", 12);
 }
 
 fn root() -> PathBuf {

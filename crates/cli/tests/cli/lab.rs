@@ -12,7 +12,7 @@ use crate::support::{Home, Ran, noise, skipped, wait_until};
 pub const BLOCK: u64 = 4096;
 pub const MIB: u64 = 1 << 20;
 
-/// A home with a device `d`, its log `l` and the key file `k`. What is attached is killed at the end.
+/// A home with a device `d`, its log `l` and the key file `k`. The home's guard removes what is attached at the end.
 pub struct Lab {
     pub home: Home,
 }
@@ -44,22 +44,45 @@ impl Lab {
     }
 
     pub fn enrol(&self, more: &[&str]) -> Ran {
+        self.enrol_of("d", "l", &[&["--ring", "16MiB"], more].concat())
+    }
+
+    pub fn enrol_of(&self, device: &str, log: &str, more: &[&str]) -> Ran {
         let args = [
-            "--json", "protect", "enrol", "d", "--log", "l", "--ring", "16MiB",
+            "--json",
+            "protect",
+            "enrol",
+            device,
+            "--log",
+            log,
+            "--key-file",
+            "k",
         ];
-        let key = ["--key-file", "k"];
-        self.run(&[&args, &key[..], more].concat())
+        self.run(&[&args, more].concat())
     }
 
     /// Attaches as a FUSE file `m/device`.
     pub fn attach(&self, more: &[&str]) -> Ran {
-        let args = ["--json", "protect", "attach", "d", "--log", "l"];
-        self.run(&[&args, &["--key-file", "k", "--file", "m"][..], more].concat())
+        self.attach_of("d", &[&["--file", "m"], more].concat())
     }
 
     pub fn attach_loop(&self, more: &[&str]) -> Ran {
-        let args = ["--json", "protect", "attach", "d", "--log", "l"];
+        self.attach_of("d", more)
+    }
+
+    pub fn attach_of(&self, device: &str, more: &[&str]) -> Ran {
+        let args = ["--json", "protect", "attach", device, "--log", "l"];
         self.run(&[&args, &["--key-file", "k"][..], more].concat())
+    }
+
+    /// Writes the log's state into the anchor `a`.
+    pub fn set_anchor(&self, more: &[&str]) -> Ran {
+        let args = ["--json", "protect", "anchor", "set", "a", "--log", "l"];
+        self.run(&[&args, &["--key-file", "k"][..], more].concat())
+    }
+
+    pub fn scrub(&self) -> Ran {
+        self.run(&["--json", "protect", "scrub", "d"])
     }
 
     pub fn detach(&self) -> Ran {
@@ -124,38 +147,6 @@ impl Lab {
         device.read_exact_at(&mut byte, offset).unwrap();
         device.write_all_at(&[byte[0] ^ 4], offset).unwrap();
         device.sync_all().unwrap();
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let ran = self.run(&["--json", "protect", "status"]);
-        for report in ran.records("device") {
-            let place = report["place"].as_str().unwrap_or_default().to_owned();
-            let _ = sh(&format!("umount -l {place}"));
-            self.run(&["protect", "detach", "d", "--force"]);
-            if let Some(pid) = report["pid"].as_u64() {
-                let _ = sh(&format!("kill -9 {pid}"));
-            }
-        }
-        let _ = sh(&format!("umount -l {}", self.path("m").display()));
-        let own = self.path("");
-        for line in std::fs::read_to_string("/proc/self/mounts")
-            .unwrap_or_default()
-            .lines()
-        {
-            let place = line.split(' ').nth(1).unwrap_or_default();
-            if Path::new(place).starts_with(&own) {
-                let _ = sh(&format!("umount -l {place}"));
-            }
-        }
-        let loops = sh("losetup -l -n -O NAME,BACK-FILE").unwrap_or_default();
-        for line in loops.lines() {
-            if line.contains(&*own.to_string_lossy()) {
-                let name = line.split(' ').next().unwrap_or_default();
-                let _ = sh(&format!("losetup -d {name}"));
-            }
-        }
     }
 }
 

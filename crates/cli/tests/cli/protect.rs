@@ -35,17 +35,14 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
     let refused = lab.detach().ends_json(11);
     assert!(refused.err.contains("is mounted on"), "{}", refused.err);
     lab.kill();
-    sh(&format!("umount -l {}", lab.path("m").display())).unwrap();
-
     let ill = lab.run(&["--json", "doctor"]);
     let found = ill.records("finding");
-    let about: Vec<&Value> = found.iter().filter(|it| it["check"] == "devices").collect();
-    assert!(
-        about
-            .iter()
-            .any(|it| it["what"].as_str().unwrap().contains(&place)),
-        "{about:?}"
-    );
+    let text = |it: &Value, key: &str| it[key].as_str().unwrap_or_default().to_owned();
+    let stale = found.iter().find(|it| text(it, "what").contains(&place));
+    let hint = text(stale.unwrap(), "hint");
+    let unmount = format!("umount {}", lab.path("m").display());
+    assert!(hint.contains(&format!("`{unmount}`")), "{found:?}");
+    sh(&unmount.replace("umount", "umount -l")).unwrap();
 
     let again = lab.attach_loop(&["--anchor", "a"]).ends(0);
     assert_eq!(again.field("recovered")["was_detached"], false);
@@ -117,7 +114,7 @@ fn flipped_bit_is_an_error_that_names_block_and_offset() {
     let page = noise(9, BLOCK as usize);
     lab.write(bad * BLOCK, &page);
     assert!(lab.read(bad * BLOCK, BLOCK as usize).unwrap() == page);
-    lab.run(&["--json", "protect", "scrub", "d"]).ends(0);
+    lab.scrub().ends(0);
     lab.detach().ends(0);
 }
 
@@ -144,19 +141,8 @@ fn devices_that_were_put_back_together_are_only_noticed_with_an_anchor() {
     assert!(told.out.contains("anchor   NONE"), "{}", told.out);
     lab.detach().ends(0);
     // The way back, for those who know why.
-    let set = [
-        "--json",
-        "protect",
-        "anchor",
-        "set",
-        "a",
-        "--log",
-        "l",
-        "--key-file",
-        "k",
-    ];
-    lab.run(&set).ends_json(21);
-    lab.run(&[&set[..], &["--yes"]].concat()).ends(0);
+    lab.set_anchor(&[]).ends_json(21);
+    lab.set_anchor(&["--yes"]).ends(0);
     lab.attach(&["--anchor", "a", "--anchor-mode", "lag=5s"])
         .ends(0);
     assert_eq!(lab.report()["anchor"]["mode"], "lag=5s");
@@ -215,7 +201,7 @@ fn device_that_was_written_without_bulla_is_told() {
     raw.write_all_at(&noise(8, 64 << 10), 128 << 10).unwrap();
     drop(raw);
     lab.attach(&[]).ends(0);
-    let scrub = lab.run(&["--json", "protect", "scrub", "d"]).ends_json(20);
+    let scrub = lab.scrub().ends_json(20);
     assert_eq!(scrub.field("bad_blocks"), 16);
     assert_eq!(scrub.records("bad").len(), 16);
     lab.run(&["--json", "protect", "detach", "d", "--force"])
@@ -223,7 +209,7 @@ fn device_that_was_written_without_bulla_is_told() {
     // A new enrolment accepts what is there.
     lab.enrol(&["--yes"]).ends(0);
     lab.attach(&[]).ends(0);
-    lab.run(&["--json", "protect", "scrub", "d"]).ends(0);
+    lab.scrub().ends(0);
     lab.detach().ends(0);
 }
 
@@ -246,13 +232,13 @@ fn scrub_that_is_interrupted_goes_on_where_it_was() {
             .find(|it| it.extension().is_some_and(|it| it == "scrub"))
     };
     wait_until("a position is kept", || position().is_some());
-    lab.run(&["--json", "protect", "scrub", "d"]).ends_json(11);
+    lab.scrub().ends_json(11);
     child.kill().unwrap();
     child.wait().unwrap();
-    let mut again = lab.run(&["--json", "protect", "scrub", "d"]);
+    let mut again = lab.scrub();
     wait_until("the first scrub ends with its client", || {
         if again.code == 11 {
-            again = lab.run(&["--json", "protect", "scrub", "d"]);
+            again = lab.scrub();
         }
         again.code != 11
     });
@@ -267,19 +253,7 @@ fn nbd_shows_the_device_on_a_socket() {
     let lab = Lab::new(4);
     lab.fill();
     lab.enrol(&[]).ends(0);
-    let attach = [
-        "--json",
-        "protect",
-        "attach",
-        "d",
-        "--log",
-        "l",
-        "--key-file",
-        "k",
-    ];
-    let attached = lab
-        .run(&[&attach[..], &["--nbd", "./socket"]].concat())
-        .ends(0);
+    let attached = lab.attach_of("d", &["--nbd", "./socket"]).ends(0);
     let socket = lab.path("socket").canonicalize().unwrap();
     assert_eq!(Path::new(attached.field("place").as_str().unwrap()), socket);
     let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
@@ -289,6 +263,5 @@ fn nbd_shows_the_device_on_a_socket() {
     lab.detach().ends_json(11);
     drop(client);
     wait_until("the client is gone", || lab.detach().code == 0);
-    lab.run(&[&attach[..], &["--nbd", "nowhere"]].concat())
-        .ends_json(2);
+    lab.attach_of("d", &["--nbd", "nowhere"]).ends_json(2);
 }

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -25,9 +26,7 @@ fn log_of_another_device_is_refused_before_anything_is_written() {
         .set_len(8 << 20)
         .unwrap();
     for device in ["e", "f"] {
-        let args = ["--json", "protect", "attach", device, "--log", "l"];
-        let ran = lab.run(&[&args, &["--key-file", "k", "--file", "m"][..]].concat());
-        ran.ends_json(2);
+        lab.attach_of(device, &["--file", "m"]).ends_json(2);
     }
     assert!(std::fs::read(lab.path("e")).unwrap() == other);
     lab.attach(&[]).ends(0);
@@ -155,18 +154,7 @@ fn device_and_log_are_attached_once() {
     command.env("BULLA_RUNTIME_DIR", lab.path("run2"));
     Ran::of(command.output().unwrap()).ends_json(11);
     lab.enrol(&["--yes"]).ends_json(11);
-    let set = [
-        "--json",
-        "protect",
-        "anchor",
-        "set",
-        "a",
-        "--log",
-        "l",
-        "--key-file",
-        "k",
-    ];
-    lab.run(&set).ends_json(11);
+    lab.set_anchor(&[]).ends_json(11);
     lab.run(&["--json", "protect", "key", "list", "l"]).ends(0);
     // A program that uses the file keeps it attached.
     let mut user = File::open(lab.path("m/device")).unwrap();
@@ -177,6 +165,27 @@ fn device_and_log_are_attached_once() {
     lab.detach().ends_json(10);
     let status = lab.run(&["--json", "protect", "status", "d"]);
     status.ends_json(10);
+}
+
+/// The kernel closes the files of a process that was killed some time after `kill` has returned.
+#[test]
+fn locks_of_a_process_that_ends_soon_are_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(4);
+    lab.enrol(&["--anchor", "a"]).ends(0);
+    for name in ["l", "d", "a.lock"] {
+        let held = File::open(lab.path(name)).unwrap();
+        held.lock().unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            drop(held);
+        });
+        lab.attach(&["--anchor", "a"]).ends(0);
+        ends.join().unwrap();
+        lab.detach().ends(0);
+    }
 }
 
 #[test]
@@ -196,30 +205,10 @@ fn enrol_overwrites_nothing_without_being_told() {
     assert!(!lab.path("k").exists(), "nothing is asked or made in vain");
     std::fs::write(lab.path("a"), b"taken").unwrap();
     lab.enrol(&["--anchor", "a"]).ends_json(1);
-    let same = [
-        "--json",
-        "protect",
-        "enrol",
-        "d",
-        "--log",
-        "./d",
-        "--key-file",
-        "k",
-    ];
-    lab.run(&same).ends_json(2);
+    lab.enrol_of("d", "./d", &[]).ends_json(2);
     let odd = File::create(lab.path("odd")).unwrap();
     odd.set_len(1000).unwrap();
-    let odd = [
-        "--json",
-        "protect",
-        "enrol",
-        "odd",
-        "--log",
-        "x",
-        "--key-file",
-        "k",
-    ];
-    lab.run(&odd).ends_json(2);
+    lab.enrol_of("odd", "x", &[]).ends_json(2);
     lab.enrol(&["--yes"]).ends(0);
     assert!(
         std::fs::read(lab.path("d")).unwrap() == before,
@@ -267,6 +256,6 @@ fn enrolment_that_was_interrupted_goes_on_with_its_key() {
         return;
     }
     lab.attach(&[]).ends(0);
-    lab.run(&["--json", "protect", "scrub", "d"]).ends(0);
+    lab.scrub().ends(0);
     lab.detach().ends(0);
 }

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use sim::guarded::GuardedDir;
 pub use sim::random::noise;
 pub use sim::time::wait_until;
-use tempfile::TempDir;
 
 /// Prints, past the capture of the test harness, that something is not tested on this machine.
 pub fn skipped(what: &str, why: &str) {
@@ -15,9 +15,10 @@ pub fn skipped(what: &str, why: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// A directory with its own state, cache and configuration.
+/// A directory with its own state, cache and configuration. When it is dropped, or the tests are killed, its guard
+/// ends daemons that still use it, and removes what is mounted or attached there.
 pub struct Home {
-    dir: TempDir,
+    dir: GuardedDir,
 }
 
 /// Output and exit code of a run.
@@ -71,7 +72,7 @@ impl Ran {
 impl Home {
     pub fn new() -> Home {
         Home {
-            dir: tempfile::tempdir().expect("a temporary directory"),
+            dir: GuardedDir::new().expect("a temporary directory"),
         }
     }
 

@@ -237,6 +237,28 @@ fn what_the_units_start_runs() {
     assert_eq!(read.ends(0).out, "hello\n");
 }
 
+#[test]
+fn unit_of_a_device_waits_for_its_disks() {
+    let home = Home::new();
+    let unit = fs::read_to_string(contrib().join("bulla-protect@.service")).unwrap();
+    let line = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStartPre="));
+    let script = line.unwrap().strip_prefix("/bin/sh -c '").unwrap();
+    let (script, disks) = script.split_once("' ").unwrap();
+    assert_eq!(disks, "${DEVICE} ${LOG}");
+    let mut waits = Command::new("/bin/sh")
+        .args(["-c", &script.replace("$$", "$")])
+        .args([home.path("d"), home.path("l")])
+        .spawn()
+        .unwrap();
+    fs::write(home.path("d"), "").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(waits.try_wait().unwrap().is_none(), "the log is not there");
+    fs::write(home.path("l"), "").unwrap();
+    assert!(waits.wait().unwrap().success());
+}
+
 /// The unit of a protected device: it is ready when the device answers, and SIGTERM detaches it.
 #[test]
 fn unit_of_a_device_attaches_it_until_it_is_stopped() {

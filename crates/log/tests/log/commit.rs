@@ -1,60 +1,36 @@
 //! Group commit: threads and futures that share syncs, and waiting for space.
 
 use std::future::Future;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use log::{AppendError, Device, Log, LogError, OpenOptions};
+use log::{AppendError, Log, LogError};
 
-use crate::volume::{ONE, TWO, device, key, machine, open_at, put, record, seeds};
+use crate::volume::{Hooked, ONE, TWO, device, machine, open, open_at, put, record, seeds};
 
-/// A device that takes time for a sync, and panics or fails when it is told to.
+/// What the device of [`slow`] counts, and what it is told.
+#[derive(Default)]
 struct Slow {
-    device: Arc<dyn Device>,
     syncs: AtomicU64,
     panics: AtomicBool,
 }
 
-impl Device for Slow {
-    fn bytes(&self) -> u64 {
-        self.device.bytes()
-    }
-
-    fn align(&self) -> u32 {
-        self.device.align()
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(offset, into)
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        self.device.write(offset, from)
-    }
-
-    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.device.zero(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.syncs.fetch_add(1, Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(2));
-        assert!(!self.panics.load(Ordering::SeqCst), "told to panic");
-        self.device.sync()
-    }
-}
-
+/// A log on a device that takes time for a sync, and panics when it is told to.
 fn slow(machine: &sim::device::Machine) -> (Arc<Slow>, Arc<Log>) {
-    let slow = Arc::new(Slow {
-        device: device(machine),
-        syncs: AtomicU64::new(0),
-        panics: AtomicBool::new(false),
-    });
-    let opened = log::open(Arc::clone(&slow) as _, &key(), None, OpenOptions::default());
+    let slow = Arc::<Slow>::default();
+    let told = slow.clone();
+    let hooked = Hooked {
+        before_sync: Box::new(move || {
+            told.syncs.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(2));
+            assert!(!told.panics.load(Ordering::SeqCst), "told to panic");
+        }),
+        ..Hooked::new(device(machine))
+    };
+    let opened = open(&(Arc::new(hooked) as _));
     let log = Arc::new(opened.unwrap().finish(&[]).unwrap());
     slow.syncs.store(0, Ordering::SeqCst);
     (slow, log)

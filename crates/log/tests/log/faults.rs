@@ -1,5 +1,6 @@
 //! Devices on which calls fail, and what the log accepts afterwards.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -7,8 +8,8 @@ use log::{AppendError, Device, LogError, Lsn, OpenOptions, Recovery};
 use sim::device::{Fault, Lie, Machine};
 
 use crate::volume::{
-    ONE, PAGE, TWO, device, device_bytes, geometry, key, machine, open_at, put, record, refused,
-    ring_start, seeds,
+    Hooked, ONE, PAGE, TWO, device, device_bytes, geometry, key, machine, open, open_at, put,
+    record, refused, ring_start, seeds,
 };
 
 /// Frames of 2 pages with these seeds.
@@ -69,6 +70,63 @@ fn read_error_that_passes_is_tried_again() {
         ..Fault::once(Lie::ReadFails).at(ring() + 3 * PAGE..ring() + 4 * PAGE)
     });
     let recovery = open_at(&machine).unwrap();
+    assert_eq!(seeds(&recovery, ONE), [1, 2, 3, 4, 5, 6]);
+}
+
+/// A device whose first read of each page is wrong: the page changes on the way, for example in bad memory.
+struct WrongOnce {
+    device: Arc<dyn Device>,
+    ring: u64,
+    read: Mutex<BTreeSet<u64>>,
+}
+
+impl Device for WrongOnce {
+    fn bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    fn align(&self) -> u32 {
+        self.device.align()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(offset, into)?;
+        let mut read = self.read.lock().unwrap();
+        for (at, page) in (offset..)
+            .step_by(PAGE as usize)
+            .zip(into.chunks_mut(PAGE as usize))
+        {
+            // Pages of payload hold noise; headers begin with their magic.
+            if at >= self.ring && !page.starts_with(b"bullafrm") && read.insert(at) {
+                page[100] ^= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.device.write(offset, from)
+    }
+
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.device.zero(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.sync()
+    }
+}
+
+#[test]
+fn page_that_changes_on_the_way_is_read_again() {
+    let (machine, _) = filled(1..=6);
+    let once = Arc::new(WrongOnce {
+        device: device(&machine),
+        ring: ring(),
+        read: Mutex::default(),
+    });
+    let recovery = log::open(once, &key(), None, OpenOptions::default()).unwrap();
+    assert_eq!(recovery.wrong_pages(), []);
     assert_eq!(seeds(&recovery, ONE), [1, 2, 3, 4, 5, 6]);
 }
 
@@ -201,52 +259,22 @@ fn later_opening_elsewhere_stops_the_earlier_one() {
     assert!(matches!(log.check_session(), Err(LogError::Foreign)));
 }
 
-/// A device that calls somebody before the first write after it was armed.
-struct Before {
-    device: Arc<dyn Device>,
-    call: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl Device for Before {
-    fn bytes(&self) -> u64 {
-        self.device.bytes()
-    }
-
-    fn align(&self) -> u32 {
-        self.device.align()
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(offset, into)
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        let call = self.call.lock().unwrap().take();
-        call.into_iter().for_each(|call| call());
-        self.device.write(offset, from)
-    }
-
-    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.device.zero(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.device.sync()
-    }
-}
-
 #[test]
 fn opening_that_is_overtaken_destroys_nothing() {
     let (machine, _) = filled(1..=2);
     let second = open_at(&machine).unwrap();
-    let before = Arc::new(Before {
-        device: device(&machine),
-        call: Mutex::new(Some(Box::new(move || {
-            put(&second.finish(&[]).unwrap(), ONE, record(3, 1));
-        }))),
-    });
-    let options = OpenOptions::default();
-    let first = log::open(before, &key(), None, options).unwrap();
+    // The second opening comes before the first write of the first one.
+    let second = Mutex::new(Some(second));
+    let hooked = Hooked {
+        before_write: Box::new(move || {
+            let second = second.lock().unwrap().take();
+            if let Some(second) = second {
+                put(&second.finish(&[]).unwrap(), ONE, record(3, 1));
+            }
+        }),
+        ..Hooked::new(device(&machine))
+    };
+    let first = open(&(Arc::new(hooked) as _)).unwrap();
     let error = first.finish(&[(ONE, record(4, 0))]).map(drop).unwrap_err();
     assert!(matches!(error, LogError::Foreign), "{error}");
     assert_eq!(seeds(&open_at(&machine).unwrap(), ONE), [1, 2, 3]);

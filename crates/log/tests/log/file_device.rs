@@ -7,6 +7,7 @@ use std::process::Command;
 
 use log::{Buffer, Device, FileDevice, conformance};
 use sim::device::Machine;
+use sim::guarded::GuardedDir;
 
 fn new_file(directory: &Path, bytes: u64) -> PathBuf {
     let path = directory.join("device");
@@ -48,43 +49,81 @@ fn simulated_device_conforms() {
     conformance::suite(device, |device| device);
 }
 
-/// A loop device, detached when it is dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    fn new(file: &Path) -> Option<Loop> {
-        let made = Command::new("losetup")
-            .args(["--find", "--show"])
-            .arg(file)
-            .output();
-        let made = made.ok().filter(|output| output.status.success())?;
-        let path = String::from_utf8(made.stdout).unwrap();
-        Some(Loop(PathBuf::from(path.trim())))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup")
-            .arg("--detach")
-            .arg(&self.0)
-            .status();
-    }
+/// A loop device over a file of a guarded directory, whose guard detaches it.
+fn looped(file: &Path, sector_bytes: u32) -> Option<PathBuf> {
+    let made = Command::new("losetup")
+        .args(["--find", "--show", "--direct-io=on"])
+        .arg(format!("--sector-size={sector_bytes}"))
+        .arg(file)
+        .output();
+    let made = made.ok().filter(|output| output.status.success());
+    let Some(made) = made else {
+        eprintln!("SKIPPED: no loop device can be made here");
+        return None;
+    };
+    let path = String::from_utf8(made.stdout).unwrap();
+    Some(PathBuf::from(path.trim()))
 }
 
 #[test]
 fn block_device_conforms_and_is_exclusive() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = new_file(directory.path(), 2 << 20);
-    let Some(device) = Loop::new(&file) else {
-        eprintln!("SKIPPED: no loop device can be made here");
+    for sector_bytes in [512, 4096] {
+        let directory = GuardedDir::new().unwrap();
+        let file = new_file(directory.path(), 2 << 20);
+        let Some(device) = looped(&file, sector_bytes) else {
+            return;
+        };
+        conforms(&device);
+        let open = FileDevice::open(&device).unwrap();
+        assert_eq!(open.bytes(), 2 << 20);
+        let second = FileDevice::open(&device).unwrap_err();
+        assert_eq!(second.kind(), ErrorKind::ResourceBusy, "{second}");
+    }
+}
+
+/// Sectors of 512 bytes, but not a whole number of blocks.
+#[test]
+fn block_device_whose_length_is_no_multiple_of_a_block_conforms() {
+    let directory = GuardedDir::new().unwrap();
+    let file = new_file(directory.path(), (2 << 20) + 1536);
+    let Some(device) = looped(&file, 512) else {
         return;
     };
-    conforms(&device.0);
-    let open = FileDevice::open(&device.0).unwrap();
-    assert_eq!(open.bytes(), 2 << 20);
-    let second = FileDevice::open(&device.0).unwrap_err();
-    assert_eq!(second.kind(), ErrorKind::ResourceBusy, "{second}");
+    conforms(&device);
+    assert_eq!(FileDevice::open(&device).unwrap().bytes(), (2 << 20) + 1536);
+}
+
+/// O_DIRECT takes whole sectors of 4096 bytes only, and the file ends within one.
+#[test]
+fn file_of_any_length_on_a_disk_with_4096_byte_sectors_conforms() {
+    for kind in ["ext4", "xfs"] {
+        let directory = GuardedDir::new().unwrap();
+        let disk = directory.path().join("disk");
+        File::create(&disk).unwrap().set_len(400 << 20).unwrap();
+        let Some(device) = looped(&disk, 4096) else {
+            return;
+        };
+        let place = directory.path().join("place");
+        std::fs::create_dir(&place).unwrap();
+        let script =
+            "PATH=$PATH:/usr/sbin:/sbin; command -v mkfs.$1 && mkfs.$1 -q $2 && mount $2 $3";
+        let mounted = Command::new("sh")
+            .args(["-c", script, "sh", kind])
+            .args([&device, &place])
+            .output()
+            .unwrap();
+        if !mounted.status.success() {
+            let why = String::from_utf8_lossy(&mounted.stderr);
+            eprintln!("SKIPPED {kind} on 4096-byte sectors: {why}");
+            continue;
+        }
+        for rest in [0, 1, 511, 512, 513, 2048, 4095] {
+            let path = new_file(&place, (2 << 20) + rest);
+            assert!(FileDevice::open(&path).unwrap().is_direct(), "{kind}");
+            conforms(&path);
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -59,23 +59,25 @@ fn is_rollback(error: &LogError, by: Witness) -> bool {
     matches!(error, LogError::Rollback { witness, .. } if *witness == by)
 }
 
-/// All bits of the fields and the tag, and some of zeros and payload.
-fn bits(frame: &Range<u64>) -> Vec<u64> {
+/// All bits of the fields and the tag, and some of the zeros between.
+fn header_bits(frame: &Range<u64>) -> Vec<u64> {
     let first = frame.start * 8;
     let fields = (0..200 * 8).chain((4096 - 32) * 8..4096 * 8);
     let others = (200 * 8..(4096 - 32) * 8).step_by(997);
+    fields.chain(others).map(|bit| first + bit).collect()
+}
+
+/// Some bits of the payload, with the page in the frame that they are in.
+fn page_bits(frame: &Range<u64>) -> Vec<(u64, u64)> {
+    let first = frame.start * 8;
     let pages = (4096 * 8..3 * 4096 * 8).step_by(1999);
-    fields
-        .chain(others)
-        .chain(pages)
-        .map(|bit| first + bit)
-        .collect()
+    pages.map(|bit| (first + bit, bit / 8 / PAGE)).collect()
 }
 
 #[test]
-fn every_flipped_bit_of_a_durable_frame_is_an_integrity_error() {
+fn every_flipped_bit_of_a_durable_frames_header_is_an_integrity_error() {
     let six = Six::new();
-    for bit in bits(&six.frame(2)) {
+    for bit in header_bits(&six.frame(2)) {
         device(&six.machine).flip(bit);
         let error = six.error();
         assert!(is_destroyed_at(&error, six.starts[2]), "bit {bit}: {error}");
@@ -88,14 +90,77 @@ fn every_flipped_bit_of_a_durable_frame_is_an_integrity_error() {
 }
 
 #[test]
+fn wrong_page_of_a_durable_frame_is_named_and_the_log_goes_on() {
+    let six = Six::new();
+    for number in 0..5 {
+        for (bit, page) in page_bits(&six.frame(number)) {
+            device(&six.machine).flip(bit);
+            let recovery = open_at(&six.machine).unwrap();
+            let lost = Lsn(six.starts[number].0 + page * PAGE);
+            assert_eq!(recovery.wrong_pages(), [lost], "bit {bit}");
+            assert_eq!(recovery.end(), six.marks[5]);
+            let entries = recovery.cursor(ONE).map(Result::unwrap);
+            for (seed, entry) in (1..).zip(entries) {
+                assert_eq!(entry.body, format!("record {seed}"));
+                for (digest, lsn) in entry.digests.iter().zip((entry.payload.0..).step_by(4096)) {
+                    let read = recovery.read(Lsn(lsn), *digest);
+                    assert_eq!(read.is_err(), Lsn(lsn) == lost, "{lsn}");
+                }
+            }
+            device(&six.machine).flip(bit);
+        }
+    }
+    // Also after the next opening, and then by what that one wrote.
+    let (bit, page) = page_bits(&six.frame(5))[0];
+    let log = open_at(&six.machine).unwrap().finish(&[]).unwrap();
+    device(&six.machine).flip(bit);
+    let lost = [Lsn(six.starts[5].0 + page * PAGE)];
+    for seed in 7..9 {
+        assert_eq!(open_at(&six.machine).unwrap().wrong_pages(), lost);
+        put(&log, ONE, record(seed, 1));
+    }
+}
+
+/// A crash leaves any part of what was not synced: also a later frame whole, and an earlier one torn.
+#[test]
+fn wrong_page_of_a_frame_that_may_never_have_been_durable_is_the_end_of_the_log() {
+    let six = Six::new();
+    let log = open_at(&six.machine).unwrap().finish(&[]).unwrap();
+    let appended: Vec<_> = (7..10)
+        .map(|seed| log.append(&[(ONE, record(seed, 2))]).unwrap())
+        .collect();
+    log.flush(log.end()).wait().unwrap();
+    drop(log);
+    for torn in &appended {
+        let page = ring_start(&geometry(RING_PAGES)) + torn.start.0 + PAGE;
+        device(&six.machine).flip(page * 8);
+        let recovery = open_at(&six.machine).unwrap();
+        assert_eq!(recovery.end().lsn, torn.start);
+        assert_eq!(recovery.wrong_pages(), []);
+        device(&six.machine).flip(page * 8);
+    }
+}
+
+#[test]
 fn every_flipped_bit_of_the_last_frame_cuts_it_off_and_an_anchor_notices() {
     let six = Six::new();
-    for bit in bits(&six.frame(5)) {
+    let (header, pages) = (header_bits(&six.frame(5)), page_bits(&six.frame(5)));
+    for bit in header.into_iter().chain(pages.iter().map(|page| page.0)) {
         device(&six.machine).flip(bit);
         let recovery = open_at(&six.machine).unwrap();
         assert_eq!(recovery.end(), six.marks[4], "bit {bit}");
-        let error = refused(open_anchored(&six.machine, six.marks[5]));
-        assert!(is_rollback(&error, Witness::Anchor), "bit {bit}: {error}");
+        let opened = open_anchored(&six.machine, six.marks[5]);
+        match pages.iter().find(|page| page.0 == bit) {
+            None => {
+                let error = refused(opened);
+                assert!(is_rollback(&error, Witness::Anchor), "bit {bit}: {error}");
+            }
+            // The anchor proves that the frame was durable, so its page is what is wrong.
+            Some((_, page)) => {
+                let lost = Lsn(six.starts[5].0 + page * PAGE);
+                assert_eq!(opened.unwrap().wrong_pages(), [lost], "bit {bit}");
+            }
+        }
         device(&six.machine).flip(bit);
     }
     let recovery = open_anchored(&six.machine, six.marks[5]).unwrap();

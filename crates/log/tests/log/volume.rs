@@ -1,5 +1,6 @@
 //! Small logs for tests: two clients, records with pages of noise, on files and on simulated machines.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,6 +61,51 @@ pub fn machine(ring_pages: u64) -> Machine {
     format(&*machine.device("L"), &geometry);
     machine.forget();
     machine
+}
+
+/// A device that calls the test before each write and each sync.
+pub struct Hooked {
+    pub device: Arc<dyn Device>,
+    pub before_write: Box<dyn Fn() + Send + Sync>,
+    pub before_sync: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Hooked {
+    pub fn new(device: Arc<dyn Device>) -> Hooked {
+        Hooked {
+            device,
+            before_write: Box::new(|| {}),
+            before_sync: Box::new(|| {}),
+        }
+    }
+}
+
+impl Device for Hooked {
+    fn bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    fn align(&self) -> u32 {
+        self.device.align()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        (self.before_write)();
+        self.device.write(offset, from)
+    }
+
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.device.zero(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (self.before_sync)();
+        self.device.sync()
+    }
 }
 
 /// The log's device of a machine.

@@ -31,7 +31,7 @@ const TO_WRITE: u64 = 2;
 /// Larger requests always go to a thread: copying them takes longer than waking it.
 const AT_ONCE_BYTES: u64 = 32 << 10;
 /// Buffers that are kept when no request needs them.
-const KEEP_BYTES: u64 = 16 << 20;
+const KEEP_BYTES: u64 = 8 << 20;
 
 impl Faults {
     fn refuse(&self, (operation, offset): (&'static str, u64), error: BlockError) -> DeviceError {
@@ -113,10 +113,10 @@ impl DeviceFile {
     /// When the system refuses one.
     pub fn new(block: Arc<dyn Block>, options: DeviceOptions) -> std::io::Result<DeviceFile> {
         let pools = Pools {
-            reads: Pool::new("device-read", options.readers)?,
+            reads: Pool::new("device-read", options.readers)?.with_first_here(),
             writes: Pool::new("device-write", options.writers)?,
             zeros: Pool::new("device-zero", 1)?,
-            flushes: Pool::new("device-flush", 1)?,
+            flushes: Pool::new("device-flush", 1)?.with_first_here(),
         };
         Ok(DeviceFile {
             pools,

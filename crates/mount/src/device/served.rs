@@ -12,6 +12,9 @@ use super::options::DeviceOptions;
 use crate::error::MountError;
 use crate::fuse::{Session, SessionOptions, Signals};
 
+/// Threads that take requests. One may wait in a read and one in a flush; there is always one for the others.
+const THREADS: usize = 3;
+
 /// A device that is mounted. Dropping it unmounts without waiting for requests.
 pub struct Served {
     session: Session,
@@ -33,6 +36,7 @@ pub async fn serve(
         read_only: options.read_only,
         no_exec: true,
         read_ahead_bytes: options.max_request_bytes,
+        threads: THREADS,
         ..SessionOptions::new(options.source.clone())
     };
     let name = options.name.clone();

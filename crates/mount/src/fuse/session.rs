@@ -354,11 +354,11 @@ fn config(options: &SessionOptions) -> Config {
     let threads = if options.threads == 0 {
         // At least two, even on one core, because reading a local repository waits for the disk. The
         // cost of the second is not measurable.
-        cores.max(2)
+        cores.clamp(2, MAX_THREADS)
     } else {
         options.threads
     };
-    config.n_threads = Some(threads.min(MAX_THREADS));
+    config.n_threads = Some(threads);
     config
 }
 

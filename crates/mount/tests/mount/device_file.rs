@@ -12,8 +12,9 @@ use mount::device::{DeviceOptions, Served, serve};
 use protect::BlockError;
 use rustix::fs::FallocateFlags;
 use sim::block::{Call, MemoryBlock};
+use sim::guarded::GuardedDir;
 
-use crate::fixture::{Watchdog, errno, is_mounted, noise, wait_until};
+use crate::fixture::{Watchdog, assert_unmounted, errno, noise, wait_until};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,13 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Shown {
     block: Arc<MemoryBlock>,
     served: Option<Served>,
-    directory: tempfile::TempDir,
+    directory: GuardedDir,
     _watchdog: Watchdog,
 }
 
 impl Shown {
     async fn new(bytes: u64, change: impl FnOnce(&mut DeviceOptions)) -> Shown {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = GuardedDir::new().unwrap();
         let block = MemoryBlock::new(bytes, 512);
         let mut options = DeviceOptions::new("disk", "bulla#test");
         change(&mut options);
@@ -78,13 +79,7 @@ impl Drop for Shown {
     fn drop(&mut self) {
         self.block.release();
         drop(self.served.take());
-        let leaked = is_mounted(self.directory.path());
-        if leaked {
-            let _ = mount::unmount(self.directory.path());
-        }
-        if !std::thread::panicking() {
-            assert!(!leaked, "a mount was left behind");
-        }
+        assert_unmounted(self.directory.path());
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mount::{MountOptions, Mounted};
 use rustix::mount::UnmountFlags;
+use sim::guarded::GuardedDir;
 use sim::model::{Model, inode};
 pub use sim::random::noise;
 use sim::time::now;
@@ -138,6 +139,13 @@ pub fn is_mounted(directory: &Path) -> bool {
         .any(|line| line.split(' ').nth(4) == directory.to_str())
 }
 
+/// Fails if something is still mounted on `directory`, unless the test fails already. The guard removes it.
+pub fn assert_unmounted(directory: &Path) {
+    if !std::thread::panicking() {
+        assert!(!is_mounted(directory), "a mount was left behind");
+    }
+}
+
 /// Ends a mount that hangs: if it is not dropped in time, the kernel's connection to the mount is aborted,
 /// so that every call in it fails, and the test with it.
 pub struct Watchdog {
@@ -168,13 +176,13 @@ impl Watchdog {
 /// A mount on a directory of its own, which is removed when this is dropped, also by a panic.
 pub struct TestMount {
     pub mounted: Option<Mounted>,
-    directory: tempfile::TempDir,
+    directory: GuardedDir,
     _watchdog: Watchdog,
 }
 
 impl TestMount {
     pub async fn new(volume: Arc<Volume>, options: MountOptions) -> TestMount {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = GuardedDir::new().unwrap();
         let mounted = mount::mount(volume, directory.path(), options)
             .await
             .unwrap();
@@ -217,13 +225,7 @@ impl TestMount {
 impl Drop for TestMount {
     fn drop(&mut self) {
         drop(self.mounted.take());
-        let leaked = is_mounted(self.directory.path());
-        if leaked {
-            let _ = mount::unmount(self.directory.path());
-        }
-        if !std::thread::panicking() {
-            assert!(!leaked, "a mount was left behind");
-        }
+        assert_unmounted(self.directory.path());
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mount::{MountError, MountOptions};
+use sim::guarded::GuardedDir;
 
 use crate::fixture::{World, errno, is_mounted, quick, wait_until};
 
@@ -92,7 +93,7 @@ async fn mounting_on_a_file_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_to_a_directory_can_be_mounted_on() {
-    let (real, links) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (real, links) = (GuardedDir::new().unwrap(), tempfile::tempdir().unwrap());
     let link = links.path().join("link");
     std::os::unix::fs::symlink(real.path(), &link).unwrap();
     let mounted = mount::mount(world().open().await, &link, quick())
@@ -128,23 +129,22 @@ async fn serve_until_signalled() {
     mounted.until_signal(signals).await.unwrap();
 }
 
-/// A process that serves a mount; killed and cleared away when dropped.
+/// A process that serves a mount; killed and cleared away when dropped, by the guard of its directory.
 struct Server {
     child: Child,
-    directory: tempfile::TempDir,
+    directory: GuardedDir,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // These fail if the test has ended the process already.
+        // Fails if the test has ended the process already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = mount::unmount(self.directory.path());
     }
 }
 
 fn serve() -> Server {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = GuardedDir::new().unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "lifecycle::serve_until_signalled", "--ignored"])
         .env("BULLA_TEST_MOUNT", directory.path())

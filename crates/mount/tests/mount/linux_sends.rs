@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mount::fuse::Error;
 use mount::fuse::request::Allocation;
+use sim::guarded::GuardedDir;
 
 use crate::fixture::wait_until;
 use crate::looped::{Loop, can_loop, has, sh};
@@ -68,7 +69,7 @@ async fn fsync_of_a_file_is_a_flush_before_and_after_the_commit_record() {
     let Some((r, device)) = looped(GIB).await else {
         return;
     };
-    let directory = tempfile::tempdir().unwrap();
+    let directory = GuardedDir::new().unwrap();
     let place = directory.path().to_str().unwrap();
     sh("mkfs.ext4 -q -F $1", &device.path()).unwrap();
     sh(&format!("mount $1 {place}"), &device.path()).unwrap();

@@ -1,9 +1,11 @@
 //! Loop devices for tests: skipped loudly where the machine has none, and none left behind.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mount::loop_device::{self, Attached, LoopError, LoopOptions};
+use sim::guarded::GuardedDir;
 
 /// Whether this process may use loop devices; says so if not.
 pub fn can_loop(what: &str) -> bool {
@@ -33,6 +35,50 @@ pub fn has(program: &str) -> bool {
 
 fn path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap())
+}
+
+/// Where a device is shown as a file, and where a file system on it is mounted. When this is dropped, or the process
+/// is killed, the guard of the directory removes what is attached, mounted or served there.
+pub struct Places {
+    directory: GuardedDir,
+}
+
+impl Places {
+    pub fn new() -> Places {
+        let directory = GuardedDir::new().unwrap();
+        for name in ["served", "files"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        Places { directory }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Where the file system is mounted.
+    pub fn files(&self) -> String {
+        self.at("files").to_str().unwrap().to_owned()
+    }
+
+    /// The name of the device's file: no other test has it, and the guard knows it.
+    pub fn name(&self) -> String {
+        let name = self.directory.path().file_name().unwrap();
+        format!("disk-{}", name.to_str().unwrap())
+    }
+
+    /// The device's file.
+    pub fn file(&self) -> PathBuf {
+        self.at("served").join(self.name())
+    }
+
+    pub fn mount(&self, device: &Loop) -> Result<(), String> {
+        sh(&format!("mount $1 {}", self.files()), &device.path()).map(drop)
+    }
+
+    pub fn unmount(&self) -> Result<(), String> {
+        sh("umount $1", &self.files()).map(drop)
+    }
 }
 
 /// An attached loop device, detached when this is dropped, also by a panic.

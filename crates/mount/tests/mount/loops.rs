@@ -14,8 +14,8 @@ use protect::{Block, BlockError};
 use rustix::fs::FallocateFlags;
 use sim::fsx::{self, FsxOptions};
 
-use crate::fixture::{Watchdog, is_mounted, wait_until};
-use crate::looped::{Loop, can_loop, has, sh};
+use crate::fixture::{Watchdog, wait_until};
+use crate::looped::{Loop, Places, can_loop, has, sh};
 
 const BYTES: u64 = 128 << 20;
 
@@ -62,71 +62,21 @@ impl Block for FileBlock {
     }
 }
 
-/// Where a device, its mount and a file system on it are.
-struct Places {
-    directory: tempfile::TempDir,
+fn places() -> Places {
+    let places = Places::new();
+    let data = File::create(places.at("data")).unwrap();
+    data.set_len(BYTES).unwrap();
+    places
 }
 
-impl Places {
-    fn new() -> Places {
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["served", "files"] {
-            fs::create_dir(directory.path().join(name)).unwrap();
-        }
-        let data = File::create(directory.path().join("data")).unwrap();
-        data.set_len(BYTES).unwrap();
-        Places { directory }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn files(&self) -> String {
-        self.at("files").to_str().unwrap().to_owned()
-    }
-
-    /// The name of the file: no other test has it.
-    fn name(&self) -> String {
-        let name = self.directory.path().file_name().unwrap();
-        format!("disk{}", name.to_str().unwrap())
-    }
-
-    fn file(&self) -> PathBuf {
-        self.at("served").join(self.name())
-    }
-
-    async fn serve(&self) -> Served {
-        let options = DeviceOptions::new(self.name(), "bulla#test");
-        let block = FileBlock::open(&self.at("data"));
-        serve(block, &self.at("served"), options).await.unwrap()
-    }
-
-    fn attach(&self) -> Loop {
-        Loop::new(&self.file(), 512)
-    }
-
-    fn mount(&self, device: &Loop) {
-        sh(&format!("mount $1 {}", self.files()), &device.path()).unwrap();
-    }
-
-    fn unmount(&self) {
-        sh("umount $1", &self.files()).unwrap();
-    }
+async fn serve_at(places: &Places) -> Served {
+    let options = DeviceOptions::new(places.name(), "bulla#test");
+    let block = FileBlock::open(&places.at("data"));
+    serve(block, &places.at("served"), options).await.unwrap()
 }
 
-impl Drop for Places {
-    fn drop(&mut self) {
-        // What a failed test left.
-        let _ = sh("umount -l $1 2>/dev/null", &self.files());
-        for left in loop_device::of(&self.file()).unwrap() {
-            let _ = left.detach();
-            eprintln!("a test left {} attached", left.device.display());
-        }
-        if is_mounted(&self.at("served")) {
-            let _ = mount::unmount(&self.at("served"));
-        }
-    }
+fn attach(places: &Places) -> Loop {
+    Loop::new(&places.file(), 512)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,8 +84,8 @@ async fn attached_device_has_the_settings_and_is_found_by_its_file() {
     if !can_loop("attaching devices") {
         return;
     }
-    let places = Places::new();
-    let served = places.serve().await;
+    let places = places();
+    let served = serve_at(&places).await;
     for sector_bytes in [512, 4096] {
         let options = LoopOptions {
             sector_bytes,
@@ -173,8 +123,8 @@ async fn foreign_settings_are_found() {
     if !can_loop("settings of devices") {
         return;
     }
-    let places = Places::new();
-    let served = places.serve().await;
+    let places = places();
+    let served = serve_at(&places).await;
     let file = places.file().to_str().unwrap().to_owned();
     let device = sh("losetup --find --show --offset 4096 \"$1\"", &file).unwrap();
     let found = loop_device::on(Path::new(&device)).unwrap().unwrap();
@@ -189,16 +139,16 @@ async fn mounted_device_is_not_detached() {
     if !can_loop("detaching mounted devices") {
         return;
     }
-    let places = Places::new();
-    let _served = places.serve().await;
-    let device = places.attach();
+    let places = places();
+    let _served = serve_at(&places).await;
+    let device = attach(&places);
     sh("mkfs.ext4 -q -F $1", &device.path()).unwrap();
-    places.mount(&device);
+    places.mount(&device).unwrap();
     let refused = device.attached.detach();
     let on = device.attached.mounted_on().unwrap();
     let cleared = loop_device::clear_stale(&places.file());
     let written = fs::write(places.at("files/f"), b"still attached");
-    places.unmount();
+    places.unmount().unwrap();
     assert_eq!(on, Some(places.at("files")));
     let told = refused.unwrap_err().to_string();
     let expected = format!("{} is in use: mounted on {}", device.path(), places.files());
@@ -212,7 +162,7 @@ fn device_that_stays_open_is_told() {
     if !can_loop("detaching open devices") {
         return;
     }
-    let places = Places::new();
+    let places = places();
     let device = Loop::new(&places.at("data"), 512);
     let open = File::open(device.path()).unwrap();
     let refused = device.attached.detach();
@@ -236,7 +186,7 @@ fn errors_name_their_cause() {
         read_only: false,
         max_request_bytes: 128 << 10,
     };
-    let places = Places::new();
+    let places = places();
     let missing = loop_device::attach(&places.at("nothing"), options).unwrap_err();
     assert!(missing.to_string().contains("No such file"), "{missing}");
     let odd = LoopOptions {
@@ -284,11 +234,11 @@ async fn programs_work_on_ext4_over_the_device() {
     if !can_loop("programs on ext4 over a device") {
         return;
     }
-    let places = Places::new();
-    let served = places.serve().await;
-    let device = places.attach();
+    let places = places();
+    let served = serve_at(&places).await;
+    let device = attach(&places);
     sh("mkfs.ext4 -q -F -b 4096 $1", &device.path()).unwrap();
-    places.mount(&device);
+    places.mount(&device).unwrap();
     let _watchdog = Watchdog::start(&places.at("served"), Duration::from_secs(100));
     let git = "cd $1 && export HOME=$1 && git init -q -b main r && cd r && git config user.name n && \
         git config user.email e@example.org && for i in $(seq 20); do mkdir -p d$((i % 5)); \
@@ -297,17 +247,17 @@ async fn programs_work_on_ext4_over_the_device() {
     let git = sh(git, &places.files());
     let exercised = fsx::run(&places.at("files/fsx"), &FsxOptions::new(11, 1000), |_| {});
     let trimmed = sh("fstrim $1", &places.files());
-    places.unmount();
+    places.unmount().unwrap();
     assert_eq!(git.unwrap(), "");
     exercised.unwrap();
     trimmed.unwrap();
     sh("fsck.ext4 -f -n $1", &device.path()).unwrap();
-    places.mount(&device);
+    places.mount(&device).unwrap();
     let checked = sh(
         "cd $1/r && git fsck --strict --no-progress && git status --porcelain",
         &places.files(),
     );
-    places.unmount();
+    places.unmount().unwrap();
     assert_eq!(checked.unwrap(), "");
     drop(device);
     assert_eq!(served.faults().count, 0);
@@ -342,11 +292,11 @@ fn serve_elsewhere(places: &Places) -> Child {
 
 /// Whether the dead mount has left the tree before the next attach.
 async fn attach_after_a_kill(unmounted: bool) {
-    let places = Places::new();
+    let places = places();
     let mut server = serve_elsewhere(&places);
-    let device = places.attach();
+    let device = attach(&places);
     sh("mkfs.ext4 -q -F $1", &device.path()).unwrap();
-    places.mount(&device);
+    places.mount(&device).unwrap();
     let synced = sh(
         "seq 100000 > $1/f && sync $1/f && seq 9 > $1/unsynced",
         &places.files(),
@@ -356,7 +306,7 @@ async fn attach_after_a_kill(unmounted: bool) {
     synced.unwrap();
     // The file system notices, and is unmounted.
     let lost = sh("seq 10 > $1/g && sync $1/g", &places.files());
-    places.unmount();
+    places.unmount().unwrap();
     lost.unwrap_err();
     assert_eq!(loop_device::of(&places.file()).unwrap().len(), 1);
     if unmounted {
@@ -369,14 +319,14 @@ async fn attach_after_a_kill(unmounted: bool) {
     if !unmounted {
         mount::unmount(&places.at("served")).unwrap();
     }
-    let served = places.serve().await;
-    let device = places.attach();
+    let served = serve_at(&places).await;
+    let device = attach(&places);
     // It recovers the journal (1: something was mended), and then nothing is wrong.
     sh("fsck.ext4 -p $1 || [ $? = 1 ]", &device.path()).unwrap();
     sh("fsck.ext4 -f -n $1", &device.path()).unwrap();
-    places.mount(&device);
+    places.mount(&device).unwrap();
     let kept = sh("seq 100000 | cmp - $1/f", &places.files());
-    places.unmount();
+    places.unmount().unwrap();
     kept.unwrap();
     drop((device, served));
 }

@@ -9,6 +9,7 @@
 mod attributes;
 mod calls;
 mod changes;
+mod crashing;
 mod device_file;
 mod document;
 mod evidence;

@@ -8,36 +8,20 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use log::{Client, FileDevice, Geometry, Key, VolumeId};
-use mount::device::{DeviceOptions, Served, serve};
-use mount::loop_device;
-use protect::map::{Map, Root};
-use protect::{Attach, Cookie, Limits, Pace, Protected, Shape, Watch};
-use rustix::process::{Pid, Signal, kill_process};
 use sim::device::{Fault, Lie};
-use sim::power::Power;
 use sim::random::Random;
 
-use crate::fixture::{is_mounted, noise};
-use crate::looped::{Loop, can_loop, has, sh};
+use crate::crashing::{World, is_ready};
+use crate::fixture::noise;
+use crate::looped::{Loop, sh};
 
-const DATA_BYTES: u64 = 512 << 20;
-/// Small, so that the log's tail moves in every round.
-const RING_BYTES: u64 = 8 << 20;
-const LOG_BYTES: u64 = 32 << 20;
-const VOLUME: VolumeId = VolumeId([5; 16]);
-const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
-
-fn key() -> Key {
-    Key::new([6; 32])
-}
 
 /// A file system, and how to make and check it.
 struct Kind {
@@ -61,246 +45,6 @@ const BTRFS: Kind = Kind {
     make: "mkfs.btrfs -q -f -K $1",
     check: "btrfs check --readonly $1",
 };
-
-/// Prints what an operator must know; the test reads it.
-struct Told;
-
-impl Watch for Told {
-    fn bad_block(&self, block: u64, _: u64) {
-        eprintln!("ALARM bad block {block}");
-    }
-
-    fn repaired_block(&self, block: u64, _: u64) {
-        eprintln!("ALARM repaired block {block}");
-    }
-
-    fn device_failed(&self, device: &'static str, error: &io::Error) {
-        eprintln!("{device}: {error}");
-    }
-
-    fn became_read_only(&self, why: &str) {
-        eprintln!("read-only: {why}");
-    }
-}
-
-/// Attaches a device and serves it until it is killed; detaches it when it is terminated.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by other tests, as a process that they kill"]
-async fn attach_until_told() {
-    let variable = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
-    let disks = variable("BULLA_TEST_DISKS");
-    let open = |name: &str| Arc::new(FileDevice::open(&disks.join(name).join(name)).unwrap());
-    let attach = Attach {
-        data: open("D"),
-        log: open("L"),
-        key: key(),
-        anchor: None,
-        cut_at_error: false,
-        limits: Limits::default(),
-        map_cache_bytes: 1 << 20,
-        watch: Arc::new(Told),
-    };
-    let (engine, recovered) = attach.attach().unwrap();
-    eprintln!("{recovered:?}");
-    // Honest disks are never suspected.
-    assert_eq!((recovered.bad, recovered.changed), (0, 0), "ALARM");
-    let pace = Pace {
-        settle: Duration::from_millis(200),
-        ..Pace::default()
-    };
-    let device = Arc::new(Protected::start(engine, pace).unwrap());
-    let name = variable("BULLA_TEST_NAME");
-    let options = DeviceOptions::new(name.to_str().unwrap(), "bulla#test");
-    let mut signals = mount::Signals::listen().unwrap();
-    let served = serve(device.clone(), &variable("BULLA_TEST_MOUNT"), options).await;
-    let mut served = served.unwrap();
-    served.ended_or_signal(&mut signals).await.unwrap();
-    served.finish(PATIENCE).await.unwrap();
-    device.detach(PATIENCE).unwrap();
-}
-
-/// Disks, their files, and the device of another process.
-struct World {
-    power: Arc<Power>,
-    disks: Vec<Served>,
-    directory: tempfile::TempDir,
-    server: Option<Child>,
-    device: Option<Loop>,
-}
-
-impl World {
-    async fn new() -> World {
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["disks/D", "disks/L", "served", "files"] {
-            fs::create_dir_all(directory.path().join(name)).unwrap();
-        }
-        let power = Power::new(&[("D", DATA_BYTES), ("L", LOG_BYTES)]);
-        let mut disks = Vec::new();
-        for name in ["D", "L"] {
-            let place = directory.path().join("disks").join(name);
-            let options = DeviceOptions::new(name, "bulla#disk");
-            let served = serve(power.block(name), &place, options).await;
-            disks.push(served.unwrap());
-        }
-        let world = World {
-            power,
-            disks,
-            directory,
-            server: None,
-            device: None,
-        };
-        let log = world.at("disks/L/L");
-        tokio::task::spawn_blocking(move || format(&log))
-            .await
-            .unwrap();
-        world
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn files(&self) -> String {
-        self.at("files").to_str().unwrap().to_owned()
-    }
-
-    fn name(&self) -> String {
-        let name = self.directory.path().file_name().unwrap();
-        format!("power{}", name.to_str().unwrap())
-    }
-
-    fn file(&self) -> PathBuf {
-        self.at("served").join(self.name())
-    }
-
-    /// What the server printed.
-    fn told(&self) -> String {
-        fs::read_to_string(self.at("told")).unwrap_or_default()
-    }
-
-    fn attach(&mut self) -> Result<(), String> {
-        let told = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(self.at("told"));
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "power_cuts::attach_until_told",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env("BULLA_TEST_DISKS", self.at("disks"))
-            .env("BULLA_TEST_MOUNT", self.at("served"))
-            .env("BULLA_TEST_NAME", self.name())
-            .env("RUST_BACKTRACE", "0")
-            .stdout(Stdio::null())
-            .stderr(told.unwrap())
-            .spawn()
-            .unwrap();
-        self.server = Some(child);
-        let deadline = Instant::now() + PATIENCE;
-        let file = self.file();
-        while !file.exists() {
-            let ended = self
-                .server
-                .as_mut()
-                .map(|server| server.try_wait().unwrap());
-            if let Some(status) = ended.flatten() {
-                return Err(format!("attach: {status}: {}", self.told()));
-            }
-            if Instant::now() > deadline {
-                return Err(format!("attach takes too long: {}", self.told()));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        self.device = Some(Loop::new(&file, 512));
-        Ok(())
-    }
-
-    fn path(&self) -> String {
-        self.device.as_ref().unwrap().path()
-    }
-
-    fn mount(&self) -> Result<(), String> {
-        sh(&format!("mount $1 {}", self.files()), &self.path()).map(drop)
-    }
-
-    fn unmount(&self) -> Result<(), String> {
-        sh("umount $1", &self.files()).map(drop)
-    }
-
-    /// Ends the server as a crash does: of the machine, whose disks then hold what `outcome` says, or of the process.
-    fn crash(&mut self, outcome: Option<u64>) {
-        if outcome.is_some() {
-            self.power.cut();
-        }
-        let mut server = self.server.take().unwrap();
-        server.kill().unwrap();
-        server.wait().unwrap();
-    }
-
-    /// Removes what the crash left in the kernel, which a power cut would have removed.
-    fn clear(&mut self, outcome: Option<u64>) -> Result<(), String> {
-        self.unmount()?;
-        let cleared = loop_device::clear_stale(&self.file()).map_err(|error| error.to_string())?;
-        assert_eq!(cleared.len(), 1);
-        self.device = None;
-        mount::unmount(&self.at("served")).map_err(|error| error.to_string())?;
-        if let Some(number) = outcome {
-            self.power.restore(number);
-        }
-        Ok(())
-    }
-
-    fn detach(&mut self) -> Result<(), String> {
-        self.device = None;
-        let mut server = self.server.take().unwrap();
-        kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-        match server.wait().unwrap() {
-            status if status.success() => Ok(()),
-            status => Err(format!("detach: {status}: {}", self.told())),
-        }
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        if is_mounted(&self.at("files")) {
-            let _ = self.unmount();
-        }
-        if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-        for left in loop_device::of(&self.file()).unwrap() {
-            let _ = left.detach();
-        }
-        self.device = None;
-        if is_mounted(&self.at("served")) {
-            let _ = mount::unmount(&self.at("served"));
-        }
-        self.disks.clear();
-    }
-}
-
-fn format(log: &Path) {
-    let device = FileDevice::open(log).unwrap();
-    let area = Map::area_bytes(DATA_BYTES / BLOCK as u64).unwrap();
-    let geometry = Geometry {
-        ring_bytes: RING_BYTES,
-        areas: vec![(Client(1), area)],
-    };
-    log::prepare(&device, &geometry, &mut |_| {}).unwrap();
-    let shape = Shape {
-        bytes: DATA_BYTES,
-        sector_bytes: 512,
-    };
-    let root = Root::ZERO;
-    let cookie = Cookie { shape, root }.encode();
-    let cookies = [(Client(1), cookie)];
-    log::format(&device, &key(), VOLUME, &geometry, &cookies, b"").unwrap();
-}
 
 /// What programs were told to be durable.
 #[derive(Default)]
@@ -548,11 +292,6 @@ fn rounds(short: u64) -> u64 {
     } else {
         short
     }
-}
-
-/// Whether the machine has what these tests need; says so if not.
-fn is_ready(programs: &[&str]) -> bool {
-    can_loop("power cuts on real mounts") && programs.iter().all(|program| has(program))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,9 +16,10 @@ use mount::fuse::{
     AddEntry, AddName, Answer, Error, FileAttr, FileHandle, FileSystem, FileType, FopenFlags,
     INodeNo, Listing, LockOwner, OpenFlags, Session, SessionOptions,
 };
+use sim::guarded::GuardedDir;
 use tokio::sync::watch;
 
-use crate::fixture::{Watchdog, is_mounted};
+use crate::fixture::{Watchdog, assert_unmounted};
 
 const BLOCK: u64 = 512;
 const FILE: INodeNo = INodeNo(2);
@@ -341,13 +342,13 @@ impl FileSystem for Recorder {
 pub struct Recording {
     pub fs: Arc<Recorder>,
     session: Option<Session>,
-    directory: tempfile::TempDir,
+    directory: GuardedDir,
     _watchdog: Watchdog,
 }
 
 impl Recording {
     pub async fn new(shape: Shape) -> Recording {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = GuardedDir::new().unwrap();
         let fs = Arc::new(Recorder::new(shape));
         let session = Session::mount(
             fs.clone(),
@@ -375,11 +376,6 @@ impl Drop for Recording {
     fn drop(&mut self) {
         self.fs.answer(|manner| *manner = Manner::default());
         drop(self.session.take());
-        if is_mounted(self.directory.path()) {
-            let _ = mount::unmount(self.directory.path());
-            if !std::thread::panicking() {
-                panic!("a mount was left behind");
-            }
-        }
+        assert_unmounted(self.directory.path());
     }
 }

@@ -5,21 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mount::fuse::{Session, SessionOptions};
+use sim::guarded::GuardedDir;
 use sim::memfs::{MemFs, MemFsOptions};
 
-use crate::fixture::{Watchdog, is_mounted};
+use crate::fixture::{Watchdog, assert_unmounted};
 
 /// A mounted [`MemFs`], which is unmounted when this is dropped, also by a panic.
 pub struct WritableMount {
     pub fs: Arc<MemFs>,
     pub session: Option<Session>,
-    directory: tempfile::TempDir,
+    directory: GuardedDir,
     _watchdog: Watchdog,
 }
 
 impl WritableMount {
     pub async fn new(options: MemFsOptions) -> WritableMount {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = GuardedDir::new().unwrap();
         let fs = Arc::new(MemFs::new(options));
         let is_root = rustix::process::geteuid().is_root();
         let session_options = SessionOptions {
@@ -69,12 +70,6 @@ fn with_writeback(writeback_cache: bool) -> MemFsOptions {
 impl Drop for WritableMount {
     fn drop(&mut self) {
         drop(self.session.take());
-        let leaked = is_mounted(self.directory.path());
-        if leaked {
-            let _ = mount::unmount(self.directory.path());
-        }
-        if !std::thread::panicking() {
-            assert!(!leaked, "a mount was left behind");
-        }
+        assert_unmounted(self.directory.path());
     }
 }

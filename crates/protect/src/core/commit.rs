@@ -260,7 +260,7 @@ impl Core {
             },
         );
         if self.homes.get(&block).is_none_or(|home| home.seq != seq) {
-            self.redos_to_home.insert(block);
+            self.redos_to_home.insert((payload, block));
         }
     }
 
@@ -276,7 +276,7 @@ impl Core {
         self.hashes.insert(block, Hash { seq, lsn, piece });
         self.hashes_to_home.insert(block);
         // An older Redo stays in the log until the Hash is settled, but is not homed any more.
-        self.redos_to_home.remove(&block);
+        self.leave_redos_to_home(block);
     }
 
     fn trim_is_durable(&mut self, trim: &StagedTrim, lsn: Lsn) {
@@ -305,12 +305,12 @@ impl Core {
 
     pub(super) fn drop_redo(&mut self, block: u64) {
         if let Some(redo) = self.redos.remove(&block) {
+            self.redos_to_home.remove(&(redo.payload, block));
             self.live.remove(redo.lsn);
             if redo.page.is_some() {
                 self.cached_bytes -= BLOCK_BYTES;
             }
         }
-        self.redos_to_home.remove(&block);
     }
 
     pub(super) fn drop_hash(&mut self, block: u64) {

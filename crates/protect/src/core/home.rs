@@ -7,16 +7,11 @@ use log::{Digest, Lsn};
 
 use super::{BLOCK_BYTES, Core, Home, Phase, Seq};
 
-/// One write to the data device.
+/// One piece of work for the data device.
 #[derive(Clone, Debug)]
 pub(crate) enum HomeJob {
-    /// Content of consecutive blocks from the first on.
-    Write {
-        /// Block where the write begins.
-        start: u64,
-        /// For each block the version and where its content is.
-        pages: Vec<(Seq, Place)>,
-    },
+    /// Content of blocks, in the order of the device.
+    Write(Vec<HomePage>),
     /// Zeros.
     Zero {
         /// The trim.
@@ -24,6 +19,14 @@ pub(crate) enum HomeJob {
         /// Blocks.
         range: Range<u64>,
     },
+}
+
+/// A block that is written home.
+#[derive(Clone, Debug)]
+pub(crate) struct HomePage {
+    pub block: u64,
+    pub place: Place,
+    seq: Seq,
 }
 
 /// Where the content of a version is.
@@ -36,8 +39,8 @@ pub(crate) enum Place {
 }
 
 impl Core {
-    /// The next write to the data device: trims first, then what only memory has, then, if `redos`, what the log has
-    /// too, in the order of the device.
+    /// The next work for the data device: trims first, then what only memory has, then, if `redos`, what the log has
+    /// too. The oldest in the log goes first: pages are read from the log in large pieces, and each job frees space.
     pub fn home_begin(&mut self, redos: bool) -> Option<HomeJob> {
         let job = self.next_job(redos)?;
         self.in_flight += 1;
@@ -46,35 +49,25 @@ impl Core {
 
     /// Whether nothing is on its way to the data device or must go there; with `redos`, nor what the log has too.
     pub fn is_home_idle(&self, redos: bool) -> bool {
-        self.in_flight == 0
-            && self.hashes_to_home.is_empty()
-            && !self.trims.iter().any(|trim| trim.home == Phase::Waiting)
-            && (!redos || self.redos_to_home.is_empty())
+        self.in_flight == 0 && !self.has_home_work(redos)
+    }
+
+    /// Whether something waits to go to the data device; with `redos`, also of what the log has too.
+    pub fn has_home_work(&self, redos: bool) -> bool {
+        let waiting = |trim: &super::Trim| trim.home == Phase::Waiting;
+        !self.hashes_to_home.is_empty()
+            || self.trims.iter().any(waiting)
+            || redos && !self.redos_to_home.is_empty()
     }
 
     fn next_job(&mut self, redos: bool) -> Option<HomeJob> {
         if let Some(job) = self.zero_job() {
             return Some(job);
         }
-        let first = self
-            .hashes_to_home
-            .iter()
-            .copied()
-            .find(|block| self.may_home(*block));
-        if let Some(start) = first {
-            return Some(self.write_job(start));
+        if let Some(job) = self.hash_job() {
+            return Some(job);
         }
-        if !redos {
-            return None;
-        }
-        let after = self.redos_to_home.range(self.cursor..).copied();
-        let around = after.chain(self.redos_to_home.range(..self.cursor).copied());
-        let start = around.into_iter().find(|block| self.may_home(*block))?;
-        let job = self.write_job(start);
-        if let HomeJob::Write { pages, .. } = &job {
-            self.cursor = start + pages.len() as u64;
-        }
-        Some(job)
+        if redos { self.redo_job() } else { None }
     }
 
     /// Bytes of Redo records that wait to be homed.
@@ -106,25 +99,48 @@ impl Core {
         })
     }
 
-    fn write_job(&mut self, start: u64) -> HomeJob {
-        let mut pages = Vec::new();
-        let mut block = start;
-        while pages.len() * BLOCK_BYTES < self.limits.home_bytes {
-            let waits = self.hashes_to_home.contains(&block) || self.redos_to_home.contains(&block);
-            if !waits || !self.may_home(block) {
-                break;
-            }
+    /// Blocks that follow each other.
+    fn hash_job(&mut self) -> Option<HomeJob> {
+        let mut waiting = self.hashes_to_home.iter().copied();
+        let start = waiting.find(|block| self.may_home(*block))?;
+        let run = (start..).take_while(|block| self.hashes_to_home.contains(block));
+        let blocks: Vec<u64> = run
+            .take_while(|block| self.may_home(*block))
+            .take(self.limits.home_blocks())
+            .collect();
+        self.write_job(blocks)
+    }
+
+    /// The oldest pages of the log.
+    fn redo_job(&mut self) -> Option<HomeJob> {
+        let waiting = self.redos_to_home.iter().map(|(_, block)| *block);
+        let mut blocks: Vec<u64> = waiting
+            .filter(|block| self.may_home(*block))
+            .take(self.limits.home_blocks())
+            .collect();
+        blocks.sort_unstable();
+        self.write_job(blocks)
+    }
+
+    fn write_job(&mut self, blocks: Vec<u64>) -> Option<HomeJob> {
+        let mut pages = Vec::with_capacity(blocks.len());
+        for block in blocks {
             let Some((seq, place)) = self.newest_durable(block) else {
-                break;
+                continue;
             };
             self.hashes_to_home.remove(&block);
-            self.redos_to_home.remove(&block);
+            self.leave_redos_to_home(block);
             let written = false;
             self.homes.insert(block, Home { seq, written });
-            pages.push((seq, place));
-            block += 1;
+            pages.push(HomePage { block, place, seq });
         }
-        HomeJob::Write { start, pages }
+        (!pages.is_empty()).then_some(HomeJob::Write(pages))
+    }
+
+    pub(super) fn leave_redos_to_home(&mut self, block: u64) {
+        if let Some(redo) = self.redos.get(&block) {
+            self.redos_to_home.remove(&(redo.payload, block));
+        }
     }
 
     fn newest_durable(&self, block: u64) -> Option<(Seq, Place)> {
@@ -152,9 +168,9 @@ impl Core {
                     };
                 }
             }
-            HomeJob::Write { start, pages } => {
-                for (block, (seq, _)) in (*start..).zip(pages) {
-                    self.block_written(block, *seq, succeeded);
+            HomeJob::Write(pages) => {
+                for page in pages {
+                    self.block_written(page.block, page.seq, succeeded);
                 }
             }
         }
@@ -170,8 +186,8 @@ impl Core {
         self.homes.remove(&block);
         if self.hashes.contains_key(&block) {
             self.hashes_to_home.insert(block);
-        } else if self.redos.contains_key(&block) {
-            self.redos_to_home.insert(block);
+        } else if let Some(redo) = self.redos.get(&block) {
+            self.redos_to_home.insert((redo.payload, block));
         }
     }
 }

@@ -31,7 +31,7 @@ use bytes::Bytes;
 use log::{Digest, Lsn, Piece};
 
 pub(crate) use commit::{Batch, HashRun, Logged};
-pub(crate) use home::{HomeJob, Place};
+pub(crate) use home::{HomeJob, HomePage, Place};
 pub(crate) use settle::{Settled, Written};
 pub(crate) use source::Source;
 pub(crate) use stage::Stamp;
@@ -62,7 +62,7 @@ pub struct Limits {
     pub hash_run_blocks: u64,
     /// Trims that are not settled. Further ones wait.
     pub trims: usize,
-    /// Most bytes of one write to the data device.
+    /// Most bytes that are read from the log and written to the data device in one piece of work.
     pub home_bytes: usize,
 }
 
@@ -87,6 +87,11 @@ const FRAME_OVERHEAD_BYTES: usize = 3072;
 const BLOCK_OVERHEAD_BYTES: usize = 64;
 
 impl Limits {
+    /// Blocks of one piece of work for the data device.
+    fn home_blocks(&self) -> usize {
+        (self.home_bytes / BLOCK_BYTES).max(1)
+    }
+
     /// With frames that the log accepts, header included. One block always fits into the shortest ring.
     pub(crate) fn within(self, max_frame_bytes: u64) -> Limits {
         let content = (max_frame_bytes as usize).saturating_sub(BLOCK_BYTES);
@@ -178,10 +183,9 @@ pub(crate) struct Core {
     homes: HashMap<u64, Home>,
     /// Writes to the data device that have not returned.
     in_flight: usize,
-    redos_to_home: BTreeSet<u64>,
+    /// By the position of the page in the log.
+    redos_to_home: BTreeSet<(Lsn, u64)>,
     hashes_to_home: BTreeSet<u64>,
-    /// Where the elevator over `redos_to_home` is.
-    cursor: u64,
     cached_bytes: usize,
     /// Frames that recovery needs, and those of them with unsettled Hash records.
     live: References,
@@ -215,7 +219,6 @@ impl Core {
             in_flight: 0,
             redos_to_home: BTreeSet::new(),
             hashes_to_home: BTreeSet::new(),
-            cursor: 0,
             cached_bytes: 0,
             live: References::default(),
             live_hashes: References::default(),
@@ -230,7 +233,7 @@ impl Core {
     pub fn recover_redo(&mut self, block: u64, lsn: Lsn, payload: Lsn, digest: Digest) {
         let seq = self.take_seq();
         self.live.add(lsn);
-        self.redos_to_home.insert(block);
+        self.redos_to_home.insert((payload, block));
         self.redos.insert(
             block,
             Redo {

@@ -207,3 +207,24 @@ fn failed_write_is_tried_again() {
     assert!(settle(&mut core).versions.is_empty());
     assert_eq!(home_all(&mut core).len(), 1);
 }
+
+#[test]
+fn oldest_pages_of_the_log_go_home_first_and_in_the_order_of_the_device() {
+    let limits = Limits {
+        home_bytes: 3 * BLOCK_BYTES,
+        ..Limits::default()
+    };
+    let mut core = Core::new(limits, Lsn(0));
+    for (lsn, blocks) in [(0, [90, 80]), (100_000, [10, 91]), (200_000, [20, 80])] {
+        blocks.iter().for_each(|block| core.stage(*block, piece(1)));
+        commit(&mut core, false, lsn);
+    }
+    let blocks = |job: &HomeJob| match job {
+        HomeJob::Write(pages) => pages.iter().map(|page| page.block).collect(),
+        HomeJob::Zero { .. } => Vec::new(),
+    };
+    let jobs: Vec<Vec<u64>> = home_all(&mut core).iter().map(blocks).collect();
+    assert_eq!(jobs, [vec![10, 90, 91], vec![20, 80]]);
+    settle(&mut core);
+    assert!(core.is_settled());
+}

@@ -5,15 +5,18 @@
 //! home, one settles and checkpoints.
 
 mod detach;
+#[cfg(test)]
+mod tests;
 mod threads;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::beside::Beside;
 use crate::block::{Block, BlockError};
-use crate::core::Seq;
+use crate::core::{BLOCK_BYTES, Seq};
 use crate::engine::{Admission, Engine, EngineError};
 
 /// When the background work is done.
@@ -88,6 +91,9 @@ struct Shared {
     committing: Mutex<()>,
     /// Held during a sync of the data device and during a checkpoint.
     settling: Mutex<()>,
+    /// Writes that wait for room, and trims.
+    writes: Queue,
+    trims: Queue,
     /// Bytes written home since the last sync of the data device.
     unsynced: AtomicU64,
 }
@@ -97,13 +103,48 @@ struct Signals {
     stop: bool,
     /// Nothing is accepted any more.
     detached: bool,
-    /// Everything goes home: the log is full, or the device is being detached.
+    /// Everything goes home: somebody waits for room in the log, or the device is being detached.
     drain: bool,
     /// Somebody waits for a sync of the data device.
     settle_now: bool,
     /// Somebody waits for room in the log.
     checkpoint_now: bool,
     last_write: Instant,
+    /// Counts what is announced.
+    progress: u64,
+}
+
+/// Requests that wait for the same. Only the one that has entered looks whether it can go on.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: AtomicUsize,
+    turn: Mutex<()>,
+}
+
+/// The right to go on first. Dropping it lets the next one enter.
+struct Turn<'a> {
+    waiting: &'a AtomicUsize,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0
+    }
+
+    fn enter(&self) -> Turn<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Turn {
+            waiting: &self.waiting,
+            _turn: lock(&self.turn),
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -119,6 +160,7 @@ impl Protected {
     /// # Errors
     /// The system has no threads.
     pub fn start(engine: Engine, pace: Pace) -> std::io::Result<Protected> {
+        engine.read_map_beside(Beside::start()?);
         let shared = Arc::new(Shared {
             engine,
             pace,
@@ -130,6 +172,7 @@ impl Protected {
                 settle_now: false,
                 checkpoint_now: false,
                 last_write: Instant::now(),
+                progress: 0,
             }),
             progress: Condvar::new(),
             to_commit: Condvar::new(),
@@ -137,6 +180,8 @@ impl Protected {
             to_settle: Condvar::new(),
             committing: Mutex::new(()),
             settling: Mutex::new(()),
+            writes: Queue::default(),
+            trims: Queue::default(),
             unsynced: AtomicU64::new(0),
         });
         let mut protected = Protected {
@@ -145,13 +190,17 @@ impl Protected {
         };
         protected.spawn("commit", Shared::commit_thread)?;
         protected.spawn("settle", Shared::settle_thread)?;
-        for _ in 0..pace.home_threads.max(1) {
-            protected.spawn("home", Shared::home_thread)?;
+        for number in 0..pace.home_threads.max(1) {
+            protected.spawn("home", move |shared| shared.home_thread(number))?;
         }
         Ok(protected)
     }
 
-    fn spawn(&mut self, name: &str, run: fn(&Shared)) -> std::io::Result<()> {
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Shared) + Send + 'static,
+    ) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.to_owned());
         self.threads.push(thread.spawn(move || run(&shared))?);
@@ -208,15 +257,40 @@ impl Block for Protected {
             let next = (at + step) / step * step;
             let bytes = (next - at).min((from.len() - done) as u64) as usize;
             let piece = &from[done..done + bytes];
-            self.shared.admit(|engine| engine.write(at, piece))?;
+            let shared = &self.shared;
+            shared.admit(&shared.writes, |engine| engine.write(at, piece))?;
             done += bytes;
         }
         add(&self.shared.traffic.written_bytes, from.len() as u64);
         Ok(())
     }
 
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> Result<bool, BlockError> {
+        let done = self.shared.engine.read_memory(offset, into)?;
+        if done {
+            add(&self.shared.traffic.read_bytes, into.len() as u64);
+        }
+        Ok(done)
+    }
+
+    fn write_at_once(&self, offset: u64, from: &[u8]) -> Result<bool, BlockError> {
+        let shared = &self.shared;
+        let is_whole = [offset, from.len() as u64]
+            .iter()
+            .all(|n| n.is_multiple_of(BLOCK_BYTES as u64));
+        if !is_whole || !shared.writes.is_empty() {
+            return Ok(false);
+        }
+        let done = shared.try_admit(|engine| engine.write(offset, from))?;
+        if done {
+            add(&shared.traffic.written_bytes, from.len() as u64);
+        }
+        Ok(done)
+    }
+
     fn zero(&self, offset: u64, bytes: u64) -> Result<(), BlockError> {
-        self.shared.admit(|engine| engine.zero(offset, bytes))
+        let shared = &self.shared;
+        shared.admit(&shared.trims, |engine| engine.zero(offset, bytes))
     }
 
     fn flush(&self) -> Result<(), BlockError> {
@@ -229,43 +303,74 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
+/// What became of a frame that was to be committed.
+enum Frame {
+    Durable,
+    /// There is nothing to commit.
+    None,
+    /// The log is full. So many checkpoints there were before that was found.
+    Full(u64),
+    Failed,
+}
+
 impl Shared {
     /// A write is accepted in steps of this size.
     fn step_bytes(&self) -> u64 {
         256 << 10
     }
 
-    /// Accepts a request, after a wait if too much is unsettled.
+    /// Accepts a request, after a wait if too much is unsettled. Requests that wait are accepted one after the other, and
+    /// only the first of them looks whether it can go on.
     fn admit(
         &self,
+        queue: &Queue,
         request: impl Fn(&Engine) -> Result<Admission, BlockError>,
     ) -> Result<(), BlockError> {
+        if queue.is_empty() && self.try_admit(&request)? {
+            return Ok(());
+        }
+        let _turn = queue.enter();
         loop {
-            if lock(&self.signals).detached {
-                return Err(BlockError::Detached);
-            }
-            if request(&self.engine)? == Admission::Accepted {
-                let mut signals = lock(&self.signals);
-                signals.last_write = Instant::now();
-                if self.engine.is_frame_staged() {
-                    self.to_commit.notify_one();
-                }
+            let seen = self.progress_so_far();
+            if self.try_admit(&request)? {
                 return Ok(());
             }
-            self.to_commit.notify_one();
             let mut signals = lock(&self.signals);
             signals.settle_now |= self.engine.are_trims_many();
+            self.to_commit.notify_one();
             self.to_settle.notify_one();
-            self.wait_for_progress(signals);
+            self.wait_for_progress(signals, seen);
         }
     }
 
-    fn wait_for_progress(&self, signals: MutexGuard<'_, Signals>) {
-        drop(
-            self.progress
-                .wait_timeout(signals, WAIT)
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+    /// Whether the request was accepted.
+    fn try_admit(
+        &self,
+        request: impl Fn(&Engine) -> Result<Admission, BlockError>,
+    ) -> Result<bool, BlockError> {
+        if lock(&self.signals).detached {
+            return Err(BlockError::Detached);
+        }
+        if request(&self.engine)? == Admission::Wait {
+            return Ok(false);
+        }
+        lock(&self.signals).last_write = Instant::now();
+        if self.engine.is_frame_staged() {
+            self.to_commit.notify_one();
+        }
+        Ok(true)
+    }
+
+    fn progress_so_far(&self) -> u64 {
+        lock(&self.signals).progress
+    }
+
+    /// Waits until something has happened since `seen`.
+    fn wait_for_progress(&self, signals: MutexGuard<'_, Signals>, seen: u64) {
+        if signals.progress == seen {
+            let waited = self.progress.wait_timeout(signals, WAIT);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn flush(&self) -> Result<(), BlockError> {
@@ -274,6 +379,7 @@ impl Shared {
             if let Some(why) = self.engine.failure() {
                 return Err(BlockError::ReadOnly { why });
             }
+            let seen = self.progress_so_far();
             self.commit(Some(seq));
             if self.engine.is_durable(seq) {
                 break;
@@ -283,7 +389,7 @@ impl Shared {
             signals.settle_now = true;
             self.to_home.notify_all();
             self.to_settle.notify_one();
-            self.wait_for_progress(signals);
+            self.wait_for_progress(signals, seen);
         }
         self.engine.anchor().map_err(|error| {
             self.engine.fail(&chain(&error));
@@ -291,7 +397,8 @@ impl Shared {
         })
     }
 
-    /// Commits frames until `flush` is durable as far as the log can do it, or nothing is left.
+    /// Commits frames until `flush` is durable as far as the log can do it. If nobody waits, it leaves what does not fill
+    /// a frame after the first one for the next.
     fn commit(&self, flush: Option<Seq>) {
         let _turn = lock(&self.committing);
         while self.engine.failure().is_none()
@@ -300,27 +407,38 @@ impl Shared {
             if flush.is_none() && self.engine.must_settle_first() {
                 return;
             }
-            let before = self.traffic.checkpoints.load(Ordering::Relaxed);
-            let Some(commit) = self.engine.commit_begin(flush) else {
-                return;
-            };
-            match self.engine.commit_run(&commit) {
-                Ok(done) => {
-                    self.engine.commit_end(&done);
+            match self.commit_frame(flush) {
+                Frame::Durable if flush.is_none() && !self.engine.is_frame_staged() => return,
+                Frame::Durable | Frame::Failed => {}
+                Frame::Full(before) if self.wait_for_checkpoint(before) => {}
+                Frame::Full(_) | Frame::None => return,
+            }
+        }
+    }
+
+    fn commit_frame(&self, flush: Option<Seq>) -> Frame {
+        let before = self.traffic.checkpoints.load(Ordering::Relaxed);
+        let Some(commit) = self.engine.commit_begin(flush) else {
+            return Frame::None;
+        };
+        match self.engine.commit_run(&commit) {
+            Ok(done) => {
+                self.engine.commit_end(&done);
+                if self.engine.has_home_work(self.must_home(0)) {
                     self.to_home.notify_all();
-                    self.announce();
                 }
-                Err(EngineError::Full) => {
-                    self.engine.commit_abort(&commit);
-                    if !self.wait_for_checkpoint(before) {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    self.engine.commit_abort(&commit);
-                    self.engine.fail(&chain(&error));
-                    self.announce();
-                }
+                self.announce();
+                Frame::Durable
+            }
+            Err(EngineError::Full) => {
+                self.engine.commit_abort(&commit);
+                Frame::Full(before)
+            }
+            Err(error) => {
+                self.engine.commit_abort(&commit);
+                self.engine.fail(&chain(&error));
+                self.announce();
+                Frame::Failed
             }
         }
     }
@@ -332,7 +450,8 @@ impl Shared {
             signals.settle_now = true;
             self.to_home.notify_all();
             self.to_settle.notify_one();
-            self.wait_for_progress(signals);
+            let seen = signals.progress;
+            self.wait_for_progress(signals, seen);
         }
     }
 
@@ -350,19 +469,19 @@ impl Shared {
             signals.drain = true;
             self.to_home.notify_all();
             self.to_settle.notify_one();
-            self.wait_for_progress(signals);
+            let seen = signals.progress;
+            self.wait_for_progress(signals, seen);
         }
         true
     }
 
     fn announce(&self) {
-        // Under the lock, so that nobody who is about to wait misses it.
-        let _signals = lock(&self.signals);
+        lock(&self.signals).progress += 1;
         self.progress.notify_all();
     }
 
     fn wake_all(&self) {
-        let _signals = lock(&self.signals);
+        lock(&self.signals).progress += 1;
         self.progress.notify_all();
         self.to_commit.notify_all();
         self.to_home.notify_all();

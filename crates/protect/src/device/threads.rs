@@ -37,14 +37,14 @@ impl Shared {
         }
     }
 
-    /// Writes home.
-    pub(super) fn home_thread(&self) {
+    /// Writes home. The later threads help only when the log gets fuller: until then the devices are for whoever flushes.
+    pub(super) fn home_thread(&self, number: usize) {
         let mut failures = 0;
         loop {
             if lock(&self.signals).stop {
                 return;
             }
-            match self.home_once() {
+            match self.home_once(number) {
                 None => {
                     let signals = lock(&self.signals);
                     let wait = self.to_home.wait_timeout(signals, self.pace.commit);
@@ -59,18 +59,19 @@ impl Shared {
         }
     }
 
-    fn home_once(&self) -> Option<Result<(), EngineError>> {
+    pub(super) fn home_once(&self, number: usize) -> Option<Result<(), EngineError>> {
         if self.engine.failure().is_some() {
             return None;
         }
-        let homing = self.engine.home_begin(self.must_home())?;
+        let redos = self.must_home(number);
+        let homing = self.engine.home_begin(redos)?;
         let result = self.engine.home_run(&homing);
         self.engine.home_end(&homing, result.is_ok());
         if result.is_ok() {
             let bytes = homing.bytes();
             add(&self.traffic.homed_bytes, bytes);
             let unsynced = self.unsynced.fetch_add(bytes, Ordering::Relaxed) + bytes;
-            if unsynced >= self.pace.settle_bytes || self.engine.is_home_idle(false) {
+            if unsynced >= self.settle_bytes() || self.engine.is_home_idle(redos) {
                 self.to_settle.notify_one();
             }
         }
@@ -95,13 +96,16 @@ impl Shared {
         }
     }
 
-    /// Whether what the log has goes home as well.
-    fn must_home(&self) -> bool {
-        let signals = lock(&self.signals);
-        signals.drain
-            || signals.detached
-            || signals.last_write.elapsed() >= self.pace.idle
-            || self.used_percent() >= self.pace.full_percent
+    /// Whether what the log has goes home as well, by the thread of this number.
+    pub(super) fn must_home(&self, number: usize) -> bool {
+        let threads = self.pace.home_threads.max(1) as u64;
+        let full = self.pace.full_percent;
+        let from_percent = full + (100 - full) * number as u64 / threads;
+        let must = {
+            let signals = lock(&self.signals);
+            signals.drain || signals.detached || signals.last_write.elapsed() >= self.pace.idle
+        };
+        must || self.used_percent() >= from_percent
     }
 
     /// Whether the log can be emptied at little cost, which makes the next attachment fast.
@@ -110,9 +114,10 @@ impl Shared {
         idle && self.engine.is_settled()
     }
 
+    /// How full the log is for whoever writes to the device.
     fn used_percent(&self) -> u64 {
         let pressure = self.engine.log().pressure();
-        pressure.used * 100 / pressure.ring_bytes.max(1)
+        pressure.used * 100 / (pressure.used + pressure.free).max(1)
     }
 
     /// Settles and checkpoints.
@@ -120,27 +125,26 @@ impl Shared {
         let mut settled = Instant::now();
         let mut looked = Instant::now();
         loop {
-            let is_due = self.must_settle() || settled.elapsed() >= self.pace.settle;
-            let checkpoint = {
-                let mut signals = lock(&self.signals);
-                if !is_due && !signals.stop && !signals.checkpoint_now {
-                    let wait = self.to_settle.wait_timeout(signals, self.pace.commit);
-                    signals = wait.unwrap_or_else(PoisonError::into_inner).0;
-                }
+            if !self.must_settle() {
+                let signals = lock(&self.signals);
                 if signals.stop {
                     return;
                 }
-                std::mem::take(&mut signals.checkpoint_now)
-            };
+                let wait = self.to_settle.wait_timeout(signals, self.pace.commit);
+                drop(wait.unwrap_or_else(PoisonError::into_inner));
+            }
+            if lock(&self.signals).stop {
+                return;
+            }
             if looked.elapsed() >= self.pace.session {
                 looked = Instant::now();
                 self.look_for_others();
             }
-            if is_due || checkpoint {
+            if self.must_settle() || settled.elapsed() >= self.pace.settle {
                 settled = Instant::now();
                 self.settle();
             }
-            if checkpoint || self.used_percent() >= self.pace.full_percent || self.is_idle() {
+            if self.must_checkpoint() {
                 self.checkpoint();
             }
         }
@@ -154,11 +158,34 @@ impl Shared {
             (signals.drain, signals.settle_now)
         };
         let waits = drain || settle_now;
-        unsynced >= self.pace.settle_bytes
+        unsynced >= self.settle_bytes()
             || waits && self.engine.is_home_idle(drain) && self.engine.has_written()
     }
 
-    fn look_for_others(&self) {
+    /// The data device is synced after so many bytes; in a short ring more often, so that there is room in time.
+    pub(super) fn settle_bytes(&self) -> u64 {
+        let ring = self.engine.log().ring_bytes();
+        self.pace.settle_bytes.min(ring / 8)
+    }
+
+    /// Whether the tail must move now. It costs pages of the map and three syncs, so it moves on in steps, unless there
+    /// is nothing more to wait for.
+    fn must_checkpoint(&self) -> bool {
+        if self.is_idle() {
+            return true;
+        }
+        let (asked, drain) = {
+            let signals = lock(&self.signals);
+            (signals.checkpoint_now, signals.drain)
+        };
+        let log = self.engine.log();
+        let step = log.ring_bytes() / 16;
+        let gain = self.engine.oldest().0.saturating_sub(log.tail().0);
+        (asked || self.used_percent() >= self.pace.full_percent)
+            && (gain >= step || gain > 0 && self.engine.is_home_idle(drain))
+    }
+
+    pub(super) fn look_for_others(&self) {
         if let Err(error) = self.engine.log().check_session()
             && self.engine.failure().is_none()
         {
@@ -199,10 +226,10 @@ impl Shared {
         match self.engine.checkpoint() {
             Ok(()) => {
                 add(&self.traffic.checkpoints, 1);
-                if self.used_percent() < self.pace.full_percent {
-                    let mut signals = lock(&self.signals);
-                    signals.drain = signals.detached;
-                }
+                let mut signals = lock(&self.signals);
+                signals.checkpoint_now = false;
+                // Whoever finds the log still full asks again.
+                signals.drain = signals.detached;
             }
             Err(error) => self.engine.fail(&chain(&error)),
         }

@@ -19,11 +19,14 @@ mod settle;
 mod write;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use log::{Client, Device, DigestKey, Log, LogError, Lsn};
 
 use crate::anchor::{AnchorError, Anchoring};
+use crate::beside::Beside;
 use crate::block::BlockError;
 use crate::core::{BLOCK_BYTES, Core, Counts, Seq};
 use crate::map::{Map, MapError};
@@ -46,13 +49,16 @@ const LOG: &str = "the log's device";
 pub struct Engine {
     pub(crate) core: Mutex<Core>,
     pub(crate) log: Log,
-    pub(crate) map: Map,
+    pub(crate) map: Arc<Map>,
     data: Arc<dyn Device>,
     shape: Shape,
     digests: DigestKey,
     anchor: Option<Anchoring>,
     failure: Mutex<Option<String>>,
     watch: Arc<dyn Watch>,
+    beside: OnceLock<Beside>,
+    /// Readers that wait for pages of the map.
+    map_readers: AtomicUsize,
 }
 
 /// Told what an operator must know.
@@ -61,6 +67,9 @@ pub trait Watch: Send + Sync {
     fn bad_block(&self, block: u64, offset: u64);
     /// Block `block` was not what was written to it. The log had it, and it is written again.
     fn repaired_block(&self, block: u64, offset: u64);
+    /// A page of the map is not what was written, so nobody knows what these blocks should be, but for those with a newer
+    /// version in the log. Reads of them fail until they are written.
+    fn lost_blocks(&self, blocks: Range<u64>);
     /// A device failed; reads and writes may go on.
     fn device_failed(&self, device: &'static str, error: &io::Error);
     /// Nothing more is written.
@@ -84,14 +93,21 @@ impl Engine {
         Engine {
             core: Mutex::new(parts.core),
             log: parts.log,
-            map: parts.map,
+            map: Arc::new(parts.map),
             data: parts.data,
             shape: parts.shape,
             digests: parts.digests,
             anchor: parts.anchor,
             failure: Mutex::new(None),
             watch: parts.watch,
+            beside: OnceLock::new(),
+            map_readers: AtomicUsize::new(0),
         }
+    }
+
+    /// From now on pages of the map are read by `beside` while the data device is read.
+    pub(crate) fn read_map_beside(&self, beside: Beside) {
+        let _ = self.beside.set(beside);
     }
 
     /// Length and sectors of the device.

@@ -1,6 +1,9 @@
 //! Reads: from memory, from the log, or from the data device, verified (PFS 4.2).
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use log::{Buffer, Digest, Piece};
 
@@ -37,6 +40,29 @@ impl Engine {
                 into[from_in..to_in].copy_from_slice(page);
             },
         )
+    }
+
+    /// As [`read`](Engine::read), if all of it is in memory. False: `into` may have any content.
+    ///
+    /// # Errors
+    /// [`BlockError::Range`].
+    pub fn read_memory(&self, offset: u64, into: &mut [u8]) -> Result<bool, BlockError> {
+        self.check_range(offset, into.len() as u64)?;
+        let core = self.core();
+        let mut at = offset;
+        let mut rest = into;
+        while !rest.is_empty() {
+            let inside = (at % BLOCK_BYTES as u64) as usize;
+            let (part, after) = rest.split_at_mut(rest.len().min(BLOCK_BYTES - inside));
+            match core.source(at / BLOCK_BYTES as u64) {
+                Source::Page(page) => part.copy_from_slice(&page[inside..inside + part.len()]),
+                Source::Zero => part.fill(0),
+                Source::Log(..) | Source::Settled => return Ok(false),
+            }
+            at += part.len() as u64;
+            rest = after;
+        }
+        Ok(true)
     }
 
     /// The content of a block and the stamp of the time before it was read.
@@ -103,15 +129,21 @@ impl Engine {
         if run.is_empty() {
             return Ok(());
         }
-        let values = self
-            .map
-            .get_range(run.clone())
-            .map_err(|error| map_error(run.start, error))?;
-        if values.iter().all(|value| *value == Value::Zero) {
-            run.for_each(|block| visit(block, &ZEROS));
+        let (values, pages) = match self.map.get_range_at_once(run.clone()) {
+            Some(values) if values.iter().all(|value| *value == Value::Zero) => {
+                run.for_each(|block| visit(block, &ZEROS));
+                return Ok(());
+            }
+            Some(values) => (Ok(values), self.read_data(run.clone())),
+            None => self.read_both(&run),
+        };
+        let Ok(values) = values else {
+            // Each block for itself: only some depend on what cannot be read.
+            for block in run {
+                visit(block, &self.read_again(block)?);
+            }
             return Ok(());
-        }
-        let pages = self.read_data(run.clone());
+        };
         for (n, (block, value)) in run.zip(values).enumerate() {
             let page = pages
                 .as_ref()
@@ -126,6 +158,26 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Reads pages of the map and the data device at once, if no other reader does and another thread has time: with
+    /// many readers the devices are busy anyway.
+    fn read_both(&self, run: &Range<u64>) -> (Result<Vec<Value>, MapError>, io::Result<Buffer>) {
+        let (send, values) = std::sync::mpsc::sync_channel(1);
+        let (map, wanted) = (Arc::clone(&self.map), run.clone());
+        let read_map = Box::new(move || {
+            // Nobody waits any more if the reader has panicked.
+            let _ = send.send(map.get_range(wanted));
+        });
+        let readers = Readers::enter(&self.map_readers);
+        let beside = self.beside.get().filter(|_| readers.is_alone());
+        let is_beside = beside.is_some_and(|beside| beside.run(read_map));
+        let pages = self.read_data(run.clone());
+        let values = values.recv().ok().filter(|_| is_beside);
+        (
+            values.unwrap_or_else(|| self.map.get_range(run.clone())),
+            pages,
+        )
     }
 
     /// Reads a block whose first read failed. It counts as bad if it is wrong twice, without a newer write of it in
@@ -225,7 +277,7 @@ impl Engine {
     }
 
     /// What the data device has, unverified. Blocks beyond its end are zeros.
-    pub(crate) fn read_data(&self, run: Range<u64>) -> std::io::Result<Buffer> {
+    pub(crate) fn read_data(&self, run: Range<u64>) -> io::Result<Buffer> {
         let offset = run.start * BLOCK_BYTES as u64;
         let mut pages = Buffer::zeroed((run.end - run.start) as usize * BLOCK_BYTES);
         let real = pages.len().min((self.shape.bytes - offset) as usize);
@@ -250,6 +302,29 @@ impl Engine {
     }
 }
 
+/// A reader whose pages of the map are not in memory.
+struct Readers<'a> {
+    all: &'a AtomicUsize,
+    before: usize,
+}
+
+impl Readers<'_> {
+    fn enter(all: &AtomicUsize) -> Readers<'_> {
+        let before = all.fetch_add(1, Ordering::Relaxed);
+        Readers { all, before }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.before == 0
+    }
+}
+
+impl Drop for Readers<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn map_error(block: u64, error: MapError) -> BlockError {
     match error {
         MapError::Io { source, .. } => BlockError::Io {
@@ -264,9 +339,9 @@ fn map_error(block: u64, error: MapError) -> BlockError {
 }
 
 /// A copy of an error that others share.
-fn io_error(error: &std::io::Error) -> std::io::Error {
+fn io_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
-        Some(errno) => std::io::Error::from_raw_os_error(errno),
-        None => std::io::Error::new(error.kind(), error.to_string()),
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::new(error.kind(), error.to_string()),
     }
 }

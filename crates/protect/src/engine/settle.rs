@@ -1,8 +1,10 @@
 //! The settle actor: a sync of the data device, and what follows from it.
 
+use std::ops::Range;
+
 use super::{CLIENT, Engine, EngineError};
 use crate::core::{Settled, Written};
-use crate::map::Value;
+use crate::map::{Map, Value};
 use crate::records::Entry;
 
 /// A sync of the data device.
@@ -30,7 +32,8 @@ impl Engine {
     /// Syncs the data device, says so in the log if content is only there, and changes the map.
     ///
     /// # Errors
-    /// A failed sync makes the device read-only for good: the system may have dropped what it could not write.
+    /// A failed sync makes the device read-only for good: the system may have dropped what it could not write. Values of
+    /// other blocks that are lost with a page of the map are no error.
     pub fn settle_run(&self, settling: &Settling) -> Result<SettledDone, EngineError> {
         self.data.sync().map_err(|source| EngineError::Data {
             action: "synced",
@@ -42,12 +45,15 @@ impl Engine {
             let appended = self.log.append_reserved(&[(CLIENT, record)])?;
             self.log.flush(appended.end).wait()?;
         }
-        for (_, trim) in &settled.trims {
-            self.map.set_range(trim.clone(), Value::Zero)?;
-        }
-        for version in &settled.versions {
-            self.map.set(version.block, Value::Digest(version.digest))?;
-        }
+        let changes = |map: &Map| {
+            for (_, trim) in &settled.trims {
+                map.set_range(trim.clone(), Value::Zero)?;
+            }
+            let mut versions = settled.versions.iter();
+            versions.try_for_each(|version| map.set(version.block, Value::Digest(version.digest)))
+        };
+        let mut lost = |blocks: Range<u64>| self.watch.lost_blocks(blocks);
+        self.map.change(&changes, &mut lost)?;
         Ok(SettledDone { settled })
     }
 

@@ -18,6 +18,7 @@
 //! | `cache` | leaves in memory |
 //! | `tree` | what is in memory, what is dirty, which slots are free |
 //! | `write` | changes, early eviction, write-back |
+//! | `losing` | changes that go on where a page is lost |
 //! | `build` | a new map from all values in order |
 //! | `error` | [`MapError`] |
 
@@ -25,6 +26,7 @@ mod build;
 mod cache;
 mod error;
 mod layout;
+mod losing;
 mod page;
 mod pages;
 #[cfg(test)]
@@ -142,16 +144,18 @@ impl Map {
     /// As for [`get`](Map::get).
     pub fn get_range(&self, range: Range<u64>) -> Result<Vec<Value>, MapError> {
         self.pages.layout.check(&range)?;
-        let mut values = Vec::new();
-        let mut block = range.start;
-        while block < range.end {
-            let leaf = block / FAN_OUT;
-            let end = range.end.min((leaf + 1) * FAN_OUT);
-            let view = self.leaf(leaf)?;
-            values.extend((block..end).map(|block| view.value((block % FAN_OUT) as usize)));
-            block = end;
-        }
-        Ok(values)
+        collect(range, |leaf| self.leaf(leaf))
+    }
+
+    /// As [`get_range`](Map::get_range), if no page has to be read for it.
+    pub fn get_range_at_once(&self, range: Range<u64>) -> Option<Vec<Value>> {
+        self.pages.layout.check(&range).ok()?;
+        let in_memory = |leaf| match self.tree().find(PageId::leaf(leaf)) {
+            Found::Memory(page) => Ok(Leaf::Page(page)),
+            Found::Filled(fill) => Ok(Leaf::Filled(fill.into())),
+            Found::Missing(_) => Err(()),
+        };
+        collect(range, in_memory).ok()
     }
 
     fn leaf(&self, leaf: u64) -> Result<Leaf, MapError> {
@@ -200,6 +204,20 @@ impl Map {
     fn writer(&self) -> MutexGuard<'_, ()> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The values of a range, from its leaves.
+fn collect<E>(range: Range<u64>, leaf: impl Fn(u64) -> Result<Leaf, E>) -> Result<Vec<Value>, E> {
+    let mut values = Vec::new();
+    let mut block = range.start;
+    while block < range.end {
+        let number = block / FAN_OUT;
+        let end = range.end.min((number + 1) * FAN_OUT);
+        let view = leaf(number)?;
+        values.extend((block..end).map(|block| view.value((block % FAN_OUT) as usize)));
+        block = end;
+    }
+    Ok(values)
 }
 
 /// The values of 256 blocks.

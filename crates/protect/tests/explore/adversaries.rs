@@ -28,6 +28,28 @@ fn honest_devices_without_an_anchor_lose_nothing() {
     lives(&device, Adversary::Nobody, seeds(10));
 }
 
+#[test]
+fn lagging_anchor_loses_nothing_and_refuses_what_is_older_than_it() {
+    let device = ProtectedDevice {
+        lags: true,
+        ..ProtectedDevice::small()
+    };
+    lives(&device, Adversary::Nobody, seeds(20));
+    for adversary in [
+        Adversary::PutBack("L"),
+        Adversary::BothPutBack,
+        Adversary::Cut,
+    ] {
+        let lived = lives(&device, adversary, seeds(10));
+        assert!(lived.refused > 0, "{adversary:?}: {lived:?}");
+    }
+}
+
+#[test]
+fn full_data_device_loses_nothing_and_reads_go_on() {
+    caught(Adversary::Full, 20);
+}
+
 /// Lives in which somebody lies, which must be noticed.
 fn caught(adversary: Adversary, short: u64) -> Lived {
     let lived = lives(&ProtectedDevice::small(), adversary, seeds(short));
@@ -67,6 +89,11 @@ fn syncs_that_lie_lose_no_bytes_unseen() {
 fn calls_that_fail_once_lose_nothing_unseen() {
     for device in ["D", "L"] {
         caught(Adversary::Calls(device, Lie::ReadFails), 10);
+        lives(
+            &ProtectedDevice::small(),
+            Adversary::Calls(device, Lie::ReadWrong),
+            seeds(10),
+        );
         caught(Adversary::Calls(device, Lie::WriteFails { written: 2 }), 10);
         caught(Adversary::Calls(device, Lie::SyncFails), 10);
     }

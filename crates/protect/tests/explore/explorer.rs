@@ -297,7 +297,7 @@ impl Session {
     }
 
     fn read(&mut self, block: u64) -> Found {
-        let mut bytes = vec![0; BLOCK];
+        let mut bytes = vec![0; self.model.bytes(block)];
         let read = self.subject.read(block * BLOCK as u64, &mut bytes);
         read.map(|()| bytes).map_err(|error| error.to_string())
     }

@@ -4,19 +4,23 @@
 use std::ops::Range;
 
 use log::Device;
-use sim::device::{Fault, Lie, Machine, Stop};
+use sim::device::{Fault, Lie, Machine, SECTOR_BYTES, Stop};
 use sim::random::Random;
 
 use crate::explorer::Session;
 use crate::model::{Model, Trust};
-use crate::protected::{ProtectedDevice, machine};
+use crate::protected::{ProtectedDevice, machine_of};
 use crate::subject::Attach;
 use crate::trace::Action;
 
 /// Three leaves of the map.
 const BLOCKS: u64 = 600;
+/// The last block is short.
+const SECTORS_OF_DEVICE: u64 = BLOCKS * SECTORS - 3;
 /// The shortest ring.
 const RING_BYTES: u64 = 64 << 10;
+/// One with a reserve for all attachments of a life: where the data device takes nothing, each needs another frame.
+const LONG_RING_BYTES: u64 = 1 << 20;
 const SECTORS: u64 = 8;
 const BLOCK_BYTES: u64 = 4096;
 /// Blocks that are written, around the edges of leaves.
@@ -44,6 +48,8 @@ pub enum Adversary {
     Transplant(&'static str),
     /// The log loses a suffix of its ring.
     Cut,
+    /// The data device is a sparse file, and its file system is full from a random time on.
+    Full,
 }
 
 /// What happened in a life.
@@ -79,16 +85,21 @@ pub fn live(
 ) -> Result<Lived, String> {
     let trust = match adversary {
         Adversary::Nobody => Trust::Honest,
-        _ if device.anchored => Trust::Lies,
+        Adversary::Full => Trust::NoSpace,
+        _ if device.anchored && !device.lags => Trust::Lies,
         _ => Trust::LiesAboutAge,
+    };
+    let ring_bytes = match adversary {
+        Adversary::Full => LONG_RING_BYTES,
+        _ => RING_BYTES,
     };
     let mut life = Life {
         device,
         adversary,
         trust,
         random: Random::new(seed),
-        machine: machine(BLOCKS, RING_BYTES),
-        model: Model::new(WATCHED.into_iter().flatten()),
+        machine: machine_of(SECTORS_OF_DEVICE * SECTOR_BYTES, ring_bytes),
+        model: Model::new(WATCHED.into_iter().flatten()).ending(SECTORS_OF_DEVICE),
         lived: Lived::default(),
         told: Vec::new(),
     };
@@ -146,7 +157,7 @@ impl Life<'_> {
             }
             let subject = match attached {
                 Ok(subject) => subject,
-                Err(why) if self.trust == Trust::Honest => return Err(format!("refused: {why}")),
+                Err(why) if self.trust.is_honest() => return Err(format!("refused: {why}")),
                 Err(_) => {
                     self.lived.noticed += 1;
                     self.lived.refused += 1;
@@ -198,11 +209,12 @@ impl Life<'_> {
         }
         detached.map_err(|why| format!("detaching failed: {why}"))?;
         self.model.flushed(&begun);
-        if self.trust == Trust::Honest {
+        if self.trust.is_honest() {
             let contents = self.machine.device("D").contents();
             for block in self.model.blocks() {
-                let found = &contents[(block * BLOCK_BYTES) as usize..][..BLOCK_BYTES as usize];
-                if found != self.model.newest(block).bytes(block) {
+                let bytes = self.model.bytes(block);
+                let found = &contents[(block * BLOCK_BYTES) as usize..][..bytes];
+                if found != &self.model.newest(block).bytes(block)[..bytes] {
                     return Err(format!(
                         "after detaching, block {block} of the data device differs"
                     ));
@@ -234,27 +246,30 @@ impl Life<'_> {
     fn action(&mut self) -> Action {
         let block = self.block();
         let first = block * SECTORS;
+        let last = (first + SECTORS).min(SECTORS_OF_DEVICE);
         match self.random.below(20) {
-            0..=5 => Action::Write(first..first + SECTORS),
+            0..=5 => Action::Write(first..last),
             6 => {
                 let end = WATCHED
                     .iter()
                     .find(|range| range.contains(&block))
                     .map_or(block, |r| r.end);
                 let end = end.min(block + 3);
-                Action::Write(first..end * SECTORS)
+                Action::Write(first..(end * SECTORS).min(SECTORS_OF_DEVICE))
             }
             7..=8 => {
-                let from = self.random.below(SECTORS);
-                let to = from + 1 + self.random.below(SECTORS - from);
+                let sectors = last - first;
+                let from = self.random.below(sectors);
+                let to = from + 1 + self.random.below(sectors - from);
                 Action::Write(first + from..first + to)
             }
             9 => {
                 let start = block.saturating_sub(self.random.below(4)).min(BLOCKS - 20);
                 let end = (start + 16 + self.random.below(300)).min(BLOCKS);
-                Action::Zero(start * SECTORS + self.random.below(2)..end * SECTORS)
+                let end = (end * SECTORS).min(SECTORS_OF_DEVICE);
+                Action::Zero(start * SECTORS + self.random.below(2)..end)
             }
-            10 => Action::Zero(first..first + SECTORS),
+            10 => Action::Zero(first..last),
             11..=12 => Action::Flush,
             _ => Action::Step(self.random.below(5) as usize),
         }
@@ -326,6 +341,10 @@ impl Life<'_> {
                     .device(device)
                     .transplant(from, to, BLOCK_BYTES);
             }
+            Adversary::Full => {
+                let full = self.random.below(3) > 0;
+                self.machine.device("D").set_full(full);
+            }
             _ => {}
         }
     }
@@ -369,7 +388,12 @@ fn life_in_the_environment_is_lived_again() {
         return;
     };
     let (name, seed) = text.rsplit_once(' ').unwrap();
-    let mut known = vec![Adversary::Nobody, Adversary::BothPutBack, Adversary::Cut];
+    let mut known = vec![
+        Adversary::Nobody,
+        Adversary::BothPutBack,
+        Adversary::Cut,
+        Adversary::Full,
+    ];
     for device in ["D", "L"] {
         known.extend([
             Adversary::NoSync(device),

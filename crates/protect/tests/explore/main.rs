@@ -12,6 +12,8 @@
 //! | `exhaustive` | all schedules of a few operations, and all crashes |
 //! | `life`, `adversaries` | long lives by seed, on honest devices and on devices that lie |
 //! | `beside` | reads that writes overtake |
+//! | `refusals` | a full disk, a failed sync, a second host |
+//! | `rot` | pages of the map and of the ring that are changed: what else goes on |
 //! | `raw`, `controls` | a raw disk, on which the explorer must find faults |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
@@ -26,5 +28,7 @@ mod life;
 mod model;
 mod protected;
 mod raw;
+mod refusals;
+mod rot;
 mod subject;
 mod trace;

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
-use crate::content::{Image, SECTORS, sector};
+use crate::content::{Image, SECTOR, SECTORS, sector};
 
 /// Who lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Nobody: what was flushed is there, and nothing is ever reported.
     Honest,
+    /// Nobody, but a device has no space: requests may fail, reads do not.
+    NoSpace,
     /// The devices, but something tells how new they must be: what was flushed, or an error.
     Lies,
     /// Both devices, and nothing outside says how new they are: bytes that the block once had, or an error.
@@ -26,6 +28,15 @@ pub type Found = Result<Vec<u8>, String>;
 pub struct Model {
     blocks: BTreeMap<u64, History>,
     writes: u32,
+    /// Sectors of the device: its last block may be short.
+    sectors: u64,
+}
+
+impl Trust {
+    /// Whether each read must succeed.
+    pub fn is_honest(self) -> bool {
+        matches!(self, Trust::Honest | Trust::NoSpace)
+    }
 }
 
 /// One block. The last image is what a read must return.
@@ -58,7 +69,19 @@ impl Model {
                 .map(|block| (block, zero.clone()))
                 .collect(),
             writes: 0,
+            sectors: u64::MAX,
         }
+    }
+
+    /// The same blocks of a device of so many sectors.
+    pub fn ending(self, sectors: u64) -> Model {
+        Model { sectors, ..self }
+    }
+
+    /// Bytes of a block.
+    pub fn bytes(&self, block: u64) -> usize {
+        let places = places(block, self.sectors);
+        (places.end - places.start) as usize * SECTOR
     }
 
     /// The watched blocks.
@@ -69,7 +92,7 @@ impl Model {
     /// Watched blocks of which these sectors are only a part.
     pub fn merged(&self, sectors: &Range<u64>) -> Vec<u64> {
         let is_part = |block: &u64| {
-            let places = places(*block);
+            let places = places(*block, self.sectors);
             touches(&places, sectors) && !covers(sectors, &places)
         };
         self.blocks.keys().copied().filter(is_part).collect()
@@ -101,7 +124,7 @@ impl Model {
 
     fn change(&mut self, sectors: &Range<u64>, write: u32) {
         for (block, history) in &mut self.blocks {
-            let places = places(*block);
+            let places = places(*block, self.sectors);
             if !touches(&places, sectors) {
                 continue;
             }
@@ -134,7 +157,7 @@ impl Model {
     pub fn check(&self, block: u64, found: &Found, trust: Trust) -> Result<(), String> {
         let history = &self.blocks[&block];
         let image = match found {
-            Err(_) if trust != Trust::Honest => return Ok(()),
+            Err(_) if !trust.is_honest() => return Ok(()),
             Err(error) => return Err(format!("block {block} cannot be read: {error}")),
             Ok(bytes) => read_image(block, bytes)?,
         };
@@ -158,7 +181,7 @@ impl Model {
             return Ok(());
         };
         let image = match found {
-            Err(error) if trust == Trust::Honest => {
+            Err(error) if trust.is_honest() => {
                 return Err(format!(
                     "block {block} cannot be read after the crash: {error}"
                 ));
@@ -209,7 +232,7 @@ impl History {
     fn may_have(&self, image: Image, trust: Trust) -> bool {
         let (first, earlier) = match trust {
             Trust::LiesAboutAge => (0, self.ever.contains(&image)),
-            Trust::Honest | Trust::Lies => (self.floor, false),
+            Trust::Honest | Trust::NoSpace | Trust::Lies => (self.floor, false),
         };
         earlier || self.images[first..].contains(&image)
     }
@@ -219,9 +242,9 @@ impl History {
     }
 }
 
-/// Sectors of a block.
-fn places(block: u64) -> Range<u64> {
-    block * SECTORS as u64..(block + 1) * SECTORS as u64
+/// Sectors of a block of a device with so many.
+fn places(block: u64, sectors: u64) -> Range<u64> {
+    block * SECTORS as u64..((block + 1) * SECTORS as u64).min(sectors)
 }
 
 fn touches(a: &Range<u64>, b: &Range<u64>) -> bool {

@@ -2,7 +2,9 @@
 //! is done in stages, begin, I/O and end, in the order that a schedule says.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use log::{Client, Device, Geometry, Key, Lsn, Mark, VolumeId};
 use protect::anchor::{Anchor, AnchorError, AnchorMode, Anchoring};
@@ -37,6 +39,8 @@ pub struct ProtectedDevice {
     pub limits: Limits,
     /// Whether the device `A` holds the newest mark of the log.
     pub anchored: bool,
+    /// Whether it only follows when the log's tail moves, or the session ends.
+    pub lags: bool,
 }
 
 impl ProtectedDevice {
@@ -54,6 +58,7 @@ impl ProtectedDevice {
                 home_bytes: 2 * BLOCK as usize,
             },
             anchored: true,
+            lags: false,
         }
     }
 }
@@ -64,18 +69,24 @@ fn key() -> Key {
 
 /// A machine whose device `D` has so many blocks of zeros, with a log of this ring on `L` and an anchor on `A`.
 pub fn machine(blocks: u64, ring_bytes: u64) -> Machine {
+    machine_of(blocks * BLOCK, ring_bytes)
+}
+
+/// The same with a device `D` of so many bytes.
+pub fn machine_of(bytes: u64, ring_bytes: u64) -> Machine {
+    let blocks = bytes.div_ceil(BLOCK);
     let area = Map::area_bytes(blocks).unwrap();
     let geometry = Geometry {
         ring_bytes,
         areas: vec![(CLIENT, area)],
     };
     let log_bytes = log::Layout::new(&geometry).unwrap().device_bytes();
-    let machine = Machine::new(&[("D", blocks * BLOCK), ("L", log_bytes), ("A", BLOCK)]);
+    let machine = Machine::new(&[("D", bytes), ("L", log_bytes), ("A", BLOCK)]);
     let device = machine.device("L");
     log::prepare(&*device, &geometry, &mut |_| {}).unwrap();
     let cookie = Cookie {
         shape: Shape {
-            bytes: blocks * BLOCK,
+            bytes,
             sector_bytes: 512,
         },
         root: Root::ZERO,
@@ -147,6 +158,13 @@ impl Alarms {
             .unwrap_or_else(PoisonError::into_inner)
             .push(alarm);
     }
+
+    pub fn all(&self) -> Vec<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
 }
 
 impl Watch for Alarms {
@@ -156,6 +174,10 @@ impl Watch for Alarms {
 
     fn repaired_block(&self, block: u64, _offset: u64) {
         self.add(format!("block {block} was written again"));
+    }
+
+    fn lost_blocks(&self, blocks: Range<u64>) {
+        self.add(format!("blocks {blocks:?} are lost"));
     }
 
     fn device_failed(&self, device: &'static str, error: &io::Error) {
@@ -172,7 +194,10 @@ impl ProtectedDevice {
     pub fn engine(&self, machine: &Machine) -> Result<(Engine, Arc<Alarms>), String> {
         let anchor = self.anchored.then(|| {
             let anchor = SimAnchor(machine.device("A"));
-            Anchoring::start(Box::new(anchor), AnchorMode::Sync)
+            // So long that no thread meets a schedule.
+            let lag = AnchorMode::Lag(Duration::from_secs(3600));
+            let mode = if self.lags { lag } else { AnchorMode::Sync };
+            Anchoring::start(Box::new(anchor), mode)
         });
         let anchor = anchor.transpose().map_err(|error| error.to_string())?;
         let alarms = Arc::new(Alarms::default());
@@ -189,6 +214,12 @@ impl ProtectedDevice {
         let (engine, recovered) = attach.attach().map_err(|error| told(&error))?;
         if recovered.bad > 0 {
             alarms.add(format!("{} blocks fit no version", recovered.bad));
+        }
+        if recovered.wrong_pages > 0 {
+            alarms.add(format!(
+                "{} pages of the log are wrong",
+                recovered.wrong_pages
+            ));
         }
         if recovered.changed > 0 {
             alarms.add(format!("{} blocks have changed", recovered.changed));
@@ -275,7 +306,7 @@ impl Attached {
                 let succeeded = ran.is_ok();
                 self.failures = if succeeded { 0 } else { self.failures + 1 };
                 if let Err(error) = ran
-                    && self.failures > TRIES
+                    && (is_full(&error) || self.failures > TRIES)
                 {
                     self.engine.fail(&told(&error));
                 }
@@ -356,6 +387,10 @@ impl Attached {
     }
 }
 
+fn is_full(error: &EngineError) -> bool {
+    matches!(error, EngineError::Data { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+}
+
 fn stuck(why: &str) -> BlockError {
     BlockError::Io {
         device: "nobody",
@@ -427,11 +462,7 @@ impl Subject for Attached {
     }
 
     fn alarms(&self) -> Vec<String> {
-        self.alarms
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.alarms.all()
     }
 
     fn log_end(&self) -> u64 {

@@ -9,6 +9,8 @@ use super::{Disk, SimDevice};
 pub enum Lie {
     /// A read returns EIO.
     ReadFails,
+    /// A read returns success, and its first byte is wrong. What lies on the device does not change.
+    ReadWrong,
     /// A write returns EIO after so many sectors.
     WriteFails {
         /// Sectors that hold new bytes.
@@ -35,7 +37,13 @@ pub enum Lie {
 impl Lie {
     /// Whether a write can meet it. Zeroing counts as a write.
     pub(super) fn is_of_write(self) -> bool {
-        !matches!(self, Lie::ReadFails | Lie::SyncFails | Lie::SyncIgnored)
+        let others = [
+            Lie::ReadFails,
+            Lie::ReadWrong,
+            Lie::SyncFails,
+            Lie::SyncIgnored,
+        ];
+        !others.contains(&self)
     }
 }
 

@@ -161,19 +161,23 @@ async fn policy_that_one_mirror_lacks_comes_from_another() {
     }
 }
 
+/// A policy of the model as a later bulla might write it: with another number of its format.
+fn later(world: &World, number: usize) -> Bytes {
+    let policy = &world.model.policies[number];
+    let statement = policy.statement().bytes();
+    let mut later = policy.to_bytes();
+    let at = later.windows(statement.len()).position(|w| w == statement);
+    later[at.unwrap()] += 1;
+    later.into()
+}
+
 /// In one thread, so that every log line is captured.
 #[tokio::test]
 async fn policy_of_a_later_bulla_is_not_logged_as_an_attack() {
     let world = rotated(40);
-    let policy = &world.model.policies[7];
-    let statement = policy.statement().bytes();
-    let mut later = policy.to_bytes();
-    let at = later.windows(statement.len()).position(|w| w == statement);
-    // The number of its format.
-    later[at.unwrap()] += 1;
     let log = Log::default();
     let listening = tracing::subscriber::set_default(log.clone());
-    let lie = PolicyLie::Other(7, later.into());
+    let lie = PolicyLie::Other(7, later(&world, 7));
     let mirrors = vec![liar(&world, lie), honest(&world)];
     let volume = open(&world, mirrors).await.unwrap();
     drop(listening);
@@ -187,6 +191,42 @@ async fn policy_of_a_later_bulla_is_not_logged_as_an_attack() {
     assert_eq!(status[0].counts.wrong, 0);
     let fault = status[0].last_fault.as_ref().unwrap();
     assert!(fault.contains("needs a newer bulla"), "{fault}");
+}
+
+#[tokio::test]
+async fn policy_of_a_later_bulla_is_the_reason_why_a_lone_mirror_is_refused() {
+    let world = rotated(40);
+    let newer = || liar(&world, PolicyLie::Other(7, later(&world, 7)));
+    let missing = || liar(&world, PolicyLie::Missing(7));
+    for mirrors in [
+        vec![newer()],
+        vec![missing(), newer()],
+        vec![newer(), missing()],
+    ] {
+        let error = open(&world, mirrors).await.unwrap_err();
+        assert_eq!(error.class(), Some(Class::Unsupported), "{error}");
+    }
+}
+
+/// A pinned reader stores no policies, so its history asks for them again.
+#[tokio::test]
+async fn policy_of_a_later_bulla_is_the_reason_why_a_history_is_refused() {
+    let world = rotated(40);
+    let record = Head::decode(&world.head).unwrap().record;
+    let options = VolumeOptions {
+        freshness: Freshness::Pinned {
+            version: 2,
+            record_hash: record.hash(),
+        },
+        ..patient(&world)
+    };
+    let mirror = world.liar(Lie::None);
+    let volume = Volume::open(world.model.id(), vec![mirror.clone()], options).await;
+    let volume = volume.unwrap();
+    assert_eq!(volume.histories().await.unwrap().len(), 1);
+    mirror.tell(Lie::Policies(PolicyLie::Other(7, later(&world, 7))));
+    let error = volume.histories().await.map(drop).unwrap_err();
+    assert_eq!(error.class(), Some(Class::Unsupported), "{error}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ::mount::loop_device;
+use ::mount::loop_device::{self, Attached};
 use ::mount::table::{self, Life};
 use serde_json::{Map, Value};
 
@@ -47,13 +47,10 @@ pub(super) fn devices(fix: bool, config: &Config) -> Outcome<Vec<Finding>> {
     stale_mounts(fix, &mut check)?;
     Ok(check.or_well(match live.len() {
         0 => "no protected device is attached".to_owned(),
-        n => format!(
-            "{} and answer",
-            units::count(
-                n as u64,
-                "protected device is attached",
-                "protected devices are attached"
-            )
+        n => units::count(
+            n as u64,
+            "protected device is attached and answers",
+            "protected devices are attached and answer",
         ),
     }))
 }
@@ -78,6 +75,18 @@ fn attached(record: &Map<String, Value>, check: &mut Check) {
             ),
             format!(
                 "`bulla protect scrub {device}` lists them all; restore their files from a backup"
+            ),
+        ),
+    }
+    match number("lost_blocks") {
+        0 => {}
+        n => check.problem(
+            format!(
+                "{device}: the log lost what it knew of {}",
+                units::count(n, "block", "blocks")
+            ),
+            format!(
+                "the log's disk is failing, or somebody changes it. `bulla protect scrub {device}` lists the blocks that cannot be read"
             ),
         ),
     }
@@ -141,11 +150,22 @@ fn stale_loops(
             ),
             None => check.problem(
                 format!("{place} is left of a process that was killed"),
-                "unmount what is on it; `bulla doctor --fix` or attaching the device again removes it",
+                stale_loop_hint(&attached),
             ),
         }
     }
     Ok(())
+}
+
+fn stale_loop_hint(attached: &Attached) -> String {
+    let removed = "`bulla doctor --fix` or attaching the device again removes it";
+    match attached.mounted_on() {
+        Ok(Some(on)) => format!(
+            "`umount {}` (with -l if programs use it); what was flushed is not lost. Then {removed}",
+            on.display()
+        ),
+        _ => removed.to_owned(),
+    }
 }
 
 fn stale_mounts(fix: bool, check: &mut Check) -> Outcome<()> {

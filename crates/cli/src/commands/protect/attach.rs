@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::mount::Signals;
-use ::protect::anchor::{Anchor, AnchorMode, Anchoring, FileAnchor};
+use ::protect::anchor::{AnchorError, AnchorMode, Anchoring, FileAnchor};
 use ::protect::map::DEFAULT_CACHE_BYTES;
 use ::protect::nbd::Address;
 use ::protect::{Attach, Block, BlockError, Limits, Pace, Protected, Recovered};
@@ -30,7 +30,7 @@ use crate::daemon::{self, Daemon, absolute};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::metrics::Listening;
 use crate::output::{Done, Output, fields};
-use crate::{notify, session, sockets};
+use crate::{notify, session, sockets, units};
 
 /// Time limit of the start, besides the time to read the log.
 const START: Duration = Duration::from_secs(60);
@@ -114,15 +114,24 @@ fn show(record: &Map<String, Value>, args: &ProtectAttach, output: &mut Output) 
         output.line(place.unwrap_or_default())?;
     }
     if recovered("bad") > 0 {
+        let bad = recovered("bad");
         output.warn(&format!(
-            "{} blocks fit no version that was written; they read as errors until they are written anew",
-            recovered("bad")
+            "{} lost: neither the device nor the log has what was written; a read of it fails until it is written anew",
+            units::count(bad, "block is", "blocks are")
+        ));
+    }
+    let wrong_pages = recovered("wrong_pages");
+    if wrong_pages > 0 {
+        output.warn(&format!(
+            "{} not what was written to it: its disk is failing, or somebody changes it",
+            units::count(wrong_pages, "page of the log is", "pages of the log are")
         ));
     }
     let (sampled, changed) = (recovered("sampled"), recovered("changed"));
     if changed > 0 {
+        let changed = units::count(changed, "block is", "blocks are");
         output.warn(&format!(
-            "{changed} of {sampled} blocks that were looked at are not what was written; reads of such blocks fail. If the \
+            "of {sampled} blocks that were looked at, {changed} not what was written; reads of such blocks fail. If the \
              device was used without bulla, `bulla protect scrub {}` counts them",
             args.device.display()
         ));
@@ -299,8 +308,9 @@ fn anchoring(path: &Path, volume: VolumeId, mode: Option<AnchorWhen>) -> Outcome
         AnchorWhen::Sync => AnchorMode::Sync,
         AnchorWhen::Lag(lag) => AnchorMode::Lag(lag),
     };
-    let anchor: Box<dyn Anchor> = Box::new(FileAnchor::open(path, volume)?);
-    Ok(Anchoring::start(anchor, mode)?)
+    let is_locked = |error: &AnchorError| matches!(error, AnchorError::Locked { .. });
+    let anchor = devices::patiently(is_locked, || FileAnchor::open(path, volume))?;
+    Ok(Anchoring::start(Box::new(anchor), mode)?)
 }
 
 fn wanted(args: &ProtectAttach, config: &Config, volume: VolumeId) -> Outcome<Wanted> {

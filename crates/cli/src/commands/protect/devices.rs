@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use ::mount::loop_device::{self, Attached};
 use log::{Device, FileDevice, VolumeId};
@@ -13,14 +14,37 @@ use state::slots::KeySlots;
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// Opens a device so that nobody else can use it. `what` names it in messages: `device`, `log`.
+/// How long a device may still be locked by a process that has just ended: its locks go when the kernel closes its
+/// files, which is after `kill` has returned.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often to look meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Tries again for a short time while `is_locked` says that another process is in the way.
+pub fn patiently<T, E>(
+    is_locked: impl Fn(&E) -> bool,
+    mut open: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match open() {
+            Err(error) if is_locked(&error) && Instant::now() < until => std::thread::sleep(LOOK),
+            opened => return opened,
+        }
+    }
+}
+
+/// Opens a device so that nobody else can use it. `what` names it in messages: `device`, `log`. A lock is waited for
+/// a short time.
 pub fn exclusive(path: &Path, what: &str) -> Outcome<FileDevice> {
     if let Some(user) = loop_user(path) {
         let shown = path.display();
         let failure = Failure::new(Kind::DeviceInUse, format!("the {what} {shown} is in use"));
         return Err(with_cause(failure, format!("{user} is attached to it")));
     }
-    FileDevice::open(path).map_err(|e| not_opened(path, what, &e))
+    let is_locked = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    let opened = patiently(is_locked, || FileDevice::open(path));
+    opened.map_err(|e| not_opened(path, what, &e))
 }
 
 fn not_opened(path: &Path, what: &str, error: &io::Error) -> Failure {

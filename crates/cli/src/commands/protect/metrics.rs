@@ -38,6 +38,12 @@ const METRICS: &[(&str, Kind, &str, &str)] = &[
         "Blocks that could not be read because they are not what was written",
     ),
     (
+        "bulla_device_lost_blocks_total",
+        Kind::Counter,
+        "/lost_blocks",
+        "Blocks whose part of the log was changed or lost",
+    ),
+    (
         "bulla_device_repaired_blocks_total",
         Kind::Counter,
         "/repaired_blocks",

@@ -174,6 +174,12 @@ fn lines(record: &Value) -> Vec<String> {
         ),
         false => "  blocks   none that was read is bad".to_owned(),
     });
+    if number(record, "/lost_blocks") > 0 {
+        lines.push(format!(
+            "  LOST     {}: the part of the log that knows them was changed; they read as errors until they are written",
+            units::count(number(record, "/lost_blocks"), "block", "blocks")
+        ));
+    }
     if number(record, "/repaired_blocks") > 0 {
         lines.push(format!(
             "  REPAIRED {}: the disk had lost them, and the log still had them",
@@ -211,6 +217,7 @@ pub fn detach(args: &ProtectDetach, config: &Config, output: &mut Output) -> Out
     progress.end();
     let record = done?;
     let bad = record.get("bad_blocks").and_then(Value::as_u64);
+    let bad = bad.unwrap_or_default();
     let device = record
         .get("device")
         .and_then(Value::as_str)
@@ -218,8 +225,11 @@ pub fn detach(args: &ProtectDetach, config: &Config, output: &mut Output) -> Out
     output.note(&format!(
         "{device} is detached; it is what a raw disk would be"
     ));
-    if bad.unwrap_or_default() > 0 {
-        output.warn("blocks of it could not be read; they are still what the disk made of them");
+    if bad > 0 {
+        let bad = units::count(bad, "block of it was bad", "blocks of it were bad");
+        output.warn(&format!(
+            "{bad}: what is there now was not written, and nothing checks it without bulla"
+        ));
     }
     Ok(Done::ok(record))
 }
@@ -256,7 +266,7 @@ mod tests {
         );
         record.extend(fields(json!({
             "anchor": {"file": "/a", "mode": "sync", "behind_ms": 3},
-            "bad_blocks": 2, "last_bad": {"block": 9, "offset": 36864, "at": "then"},
+            "lost_blocks": 256, "bad_blocks": 2, "last_bad": {"block": 9, "offset": 36864, "at": "then"},
             "device_errors": 1, "last_device_error": "the disk: \u{1b}[31m", "read_only": "no space"})));
         let text = lines(&Value::Object(record)).join("\n");
         assert!(text.contains("/a (sync), 3 ms behind"), "{text}");
@@ -264,6 +274,7 @@ mod tests {
             text.contains("block 9 (offset 36864 of the device)"),
             "{text}"
         );
+        assert!(text.contains("LOST     256 blocks"), "{text}");
         assert!(text.contains("READ-ONLY  no space"), "{text}");
         assert!(!text.contains('\u{1b}'));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -26,6 +27,8 @@ pub struct Seen {
     pub last: Option<(u64, u64, SystemTime)>,
     /// Blocks that the data device had lost and that were written to it again.
     pub repaired_blocks: u64,
+    /// Blocks that were lost with a page of the map. Some may have been written since.
+    pub lost_blocks: u64,
     /// Errors of devices.
     pub device_errors: u64,
     /// The last of them.
@@ -78,6 +81,16 @@ impl Watch for Watcher {
         );
     }
 
+    fn lost_blocks(&self, blocks: Range<u64>) {
+        self.lock().lost_blocks += blocks.end - blocks.start;
+        tracing::error!(
+            first = blocks.start,
+            last = blocks.end.saturating_sub(1),
+            "a part of the log that says what these blocks should be was changed or lost; reads of them fail until they \
+             are written"
+        );
+    }
+
     fn device_failed(&self, device: &'static str, error: &io::Error) {
         let mut seen = self.lock();
         seen.device_errors += 1;
@@ -103,6 +116,9 @@ mod tests {
         let seen = watcher.seen();
         assert_eq!(seen.bad_blocks(), 2);
         assert!(matches!(seen.last, Some((7, 28672, _))));
+        watcher.lost_blocks(256..512);
+        watcher.lost_blocks(512..600);
+        assert_eq!(watcher.seen().lost_blocks, 344);
         for block in 0..MAX_BAD as u64 + 10 {
             watcher.bad_block(block, 0);
         }

@@ -8,7 +8,7 @@ use log::{Device, FileDevice, MIN_RING_BYTES};
 use sim::random::noise;
 
 use super::super::{Enrol, EnrolError, Progress, Source, plan};
-use super::{KEY, NEVER, VOLUME};
+use super::enrolment;
 use crate::volume::Shape;
 
 const BYTES: u64 = 64 << 20;
@@ -47,18 +47,10 @@ fn holes_of_a_sparse_file_are_skipped_and_its_data_found() {
     assert!(has(0) && has(99_999) && has(40 << 20) && has((40 << 20) + 4095));
     assert!(bytes < BYTES / 2, "{found:?}");
 
+    let log = Arc::new(FileDevice::open(log.path()).unwrap());
     let enrol = Enrol {
-        data: &data,
-        log: Arc::new(FileDevice::open(log.path()).unwrap()),
-        shape,
-        ring_bytes: MIN_RING_BYTES,
-        volume: VOLUME,
-        key: &KEY,
-        slots: &[],
-        overwrite: false,
-        threads: 2,
         checkpoint_bytes: 1 << 30,
-        stop: &NEVER,
+        ..enrolment(&data, log, shape)
     };
     let enrolled = enrol.run(&mut |_| {}).unwrap();
     assert_eq!(enrolled.blocks - enrolled.zero_blocks, 25 + 1);
@@ -80,17 +72,8 @@ fn file_that_is_written_meanwhile_is_not_enrolled() {
     let data = FileDevice::open(file.path()).unwrap();
     let log: Arc<dyn Device> = Arc::new(FileDevice::open(log.path()).unwrap());
     let enrol = Enrol {
-        data: &data,
-        log: log.clone(),
-        shape,
-        ring_bytes: MIN_RING_BYTES,
-        volume: VOLUME,
-        key: &KEY,
-        slots: &[],
-        overwrite: false,
-        threads: 2,
         checkpoint_bytes: 1 << 30,
-        stop: &NEVER,
+        ..enrolment(&data, log.clone(), shape)
     };
     let mut wrote = false;
     let error = enrol.run(&mut |progress| {

@@ -114,17 +114,12 @@ fn machine() -> Machine {
     machine
 }
 
-/// An enrolment of the machine's devices.
-fn enrol<'a>(
-    machine: &Machine,
-    data: &'a Data,
-    change: impl FnOnce(&mut Enrol<'a>),
-    tell: &mut dyn FnMut(Progress),
-) -> Result<Enrolled, EnrolError> {
-    let mut enrol = Enrol {
+/// An enrolment of [`VOLUME`] that asks for nothing special.
+fn enrolment<'a>(data: &'a dyn Source, log: Arc<dyn Device>, shape: Shape) -> Enrol<'a> {
+    Enrol {
         data,
-        log: machine.device("L"),
-        shape: SHAPE,
+        log,
+        shape,
         ring_bytes: MIN_RING_BYTES,
         volume: VOLUME,
         key: &KEY,
@@ -133,7 +128,17 @@ fn enrol<'a>(
         threads: 3,
         checkpoint_bytes: 1 << 20,
         stop: &NEVER,
-    };
+    }
+}
+
+/// Enrols the machine's devices.
+fn enrol<'a>(
+    machine: &Machine,
+    data: &'a Data,
+    change: impl FnOnce(&mut Enrol<'a>),
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Enrolled, EnrolError> {
+    let mut enrol = enrolment(data, machine.device("L"), SHAPE);
     change(&mut enrol);
     enrol.run(tell)
 }
@@ -147,6 +152,7 @@ struct Silent;
 impl Watch for Silent {
     fn bad_block(&self, _: u64, _: u64) {}
     fn repaired_block(&self, _: u64, _: u64) {}
+    fn lost_blocks(&self, _: Range<u64>) {}
     fn device_failed(&self, _: &'static str, _: &io::Error) {}
     fn became_read_only(&self, _: &str) {}
 }

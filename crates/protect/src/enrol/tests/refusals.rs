@@ -5,7 +5,7 @@ use sim::device::{Fault, Lie, Machine};
 
 use super::super::{EnrolError, Found, look, plan};
 use super::crash::stopped;
-use super::{BYTES, Data, SHAPE, VOLUME, check, enrol, machine, run};
+use super::{BYTES, Data, SHAPE, VOLUME, check, enrol, enrolment, machine, run};
 use crate::volume::Shape;
 
 #[test]
@@ -201,19 +201,7 @@ fn lengths_that_cannot_be_protected_are_refused() {
 fn check_writes_nothing() {
     let machine = machine();
     let data = Data::new(&machine);
-    let enrol = super::Enrol {
-        data: &data,
-        log: machine.device("L"),
-        shape: SHAPE,
-        ring_bytes: log::MIN_RING_BYTES,
-        volume: VOLUME,
-        key: &super::KEY,
-        slots: &[],
-        overwrite: false,
-        threads: 1,
-        checkpoint_bytes: 1,
-        stop: &super::NEVER,
-    };
+    let enrol = enrolment(&data, machine.device("L"), SHAPE);
     assert_eq!(enrol.check().unwrap(), Found::Nothing);
     assert_eq!((machine.operations(), data.read_bytes()), (0, 0));
 }

@@ -1,6 +1,7 @@
 //! Formats and attaches a protected device on a simulated machine.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,6 +26,10 @@ impl Watch for Alarms {
     }
 
     fn repaired_block(&self, _block: u64, _offset: u64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lost_blocks(&self, _blocks: Range<u64>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 

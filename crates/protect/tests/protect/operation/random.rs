@@ -27,7 +27,10 @@ fn request(device: &Protected, model: &mut Model, random: &mut Random) {
     match random.below(8) {
         0..4 => {
             let content = noise(random.number(), bytes);
-            device.write(offset, &content).unwrap();
+            // The front end's way: at once if that is possible.
+            if !device.write_at_once(offset, &content).unwrap() {
+                device.write(offset, &content).unwrap();
+            }
             model.now[range].copy_from_slice(&content);
         }
         4 => {
@@ -40,7 +43,9 @@ fn request(device: &Protected, model: &mut Model, random: &mut Random) {
         }
         _ => {
             let mut found = vec![1; bytes];
-            device.read(offset, &mut found).unwrap();
+            if !device.read_at_once(offset, &mut found).unwrap() {
+                device.read(offset, &mut found).unwrap();
+            }
             assert!(
                 found == model.now[range],
                 "read of {bytes} bytes at {offset}"

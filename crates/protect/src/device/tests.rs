@@ -1,0 +1,158 @@
+//! Threads that meet at an unlucky moment, which the test chooses: the device's own threads have ended, and the test
+//! does their work. Simulated devices come from `sim`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use log::{Client, Device, Geometry, Key, VolumeId};
+use sim::device::{Fault, Lie, Machine};
+
+use super::*;
+use crate::map::{Map, Root};
+use crate::{Attach, Cookie, Limits, Shape, Watch};
+
+const BLOCKS: u64 = 64;
+
+fn key() -> Key {
+    Key::new([9; 32])
+}
+
+struct Silent;
+
+impl Watch for Silent {
+    fn bad_block(&self, _: u64, _: u64) {}
+    fn repaired_block(&self, _: u64, _: u64) {}
+    fn lost_blocks(&self, _: Range<u64>) {}
+    fn device_failed(&self, _: &'static str, _: &std::io::Error) {}
+    fn became_read_only(&self, _: &str) {}
+}
+
+/// A device with the shortest ring, and what it is attached from.
+fn machine() -> Machine {
+    let area = Map::area_bytes(BLOCKS).unwrap();
+    let geometry = Geometry {
+        ring_bytes: log::MIN_RING_BYTES,
+        areas: vec![(Client(1), area)],
+    };
+    let log_bytes = log::Layout::new(&geometry).unwrap().device_bytes();
+    let machine = Machine::new(&[("D", BLOCKS * 4096), ("L", log_bytes)]);
+    let shape = Shape {
+        bytes: BLOCKS * 4096,
+        sector_bytes: 512,
+    };
+    let root = Root::ZERO;
+    let cookie = Cookie { shape, root }.encode();
+    let device = machine.device("L");
+    log::prepare(&*device, &geometry, &mut |_| {}).unwrap();
+    let cookies = [(Client(1), cookie)];
+    log::format(
+        &*device,
+        &key(),
+        VolumeId([7; 16]),
+        &geometry,
+        &cookies,
+        b"",
+    )
+    .unwrap();
+    device.sync().unwrap();
+    machine
+}
+
+/// Attaches. The threads have ended.
+fn attach(machine: &Machine) -> Protected {
+    let attach = Attach {
+        data: machine.device("D"),
+        log: machine.device("L"),
+        key: key(),
+        anchor: None,
+        cut_at_error: false,
+        limits: Limits {
+            hash_run_blocks: u64::MAX,
+            ..Limits::default()
+        },
+        map_cache_bytes: 1 << 20,
+        watch: Arc::new(Silent),
+    };
+    let mut device = Protected::start(attach.attach().unwrap().0, Pace::default()).unwrap();
+    device.stop();
+    lock(&device.shared.signals).stop = false;
+    device
+}
+
+#[test]
+fn checkpoint_before_the_wait_for_it_is_not_waited_for_again() {
+    let device = attach(&machine());
+    let shared = &device.shared;
+    let mut block = 0;
+    let before = loop {
+        let offset = block % BLOCKS * 4096;
+        assert_eq!(
+            shared.engine.write(offset, &[7; 4096]).unwrap(),
+            Admission::Accepted
+        );
+        block += 1;
+        match shared.commit_frame(None) {
+            Frame::Durable => {}
+            Frame::Full(before) => break before,
+            Frame::None | Frame::Failed => panic!("block {block} is not committed"),
+        }
+    };
+    // The thread that settles is quicker than the one that found the log full, and leaves nothing to do.
+    while let Some(homed) = shared.home_once(0) {
+        homed.unwrap();
+    }
+    shared.settle();
+    shared.checkpoint();
+    assert_eq!(shared.engine.oldest(), shared.engine.log().tail());
+    assert!(shared.wait_for_checkpoint(before));
+    assert!(
+        !lock(&shared.signals).checkpoint_now,
+        "it asked for a checkpoint that cannot come"
+    );
+    assert!(matches!(shared.commit_frame(None), Frame::Durable));
+}
+
+#[test]
+fn failed_sync_of_the_data_device_makes_it_read_only_for_good() {
+    let machine = machine();
+    let device = attach(&machine);
+    let shared = &device.shared;
+    device.write(0, &[7; 4096]).unwrap();
+    shared.flush().unwrap();
+    lock(&shared.signals).drain = true;
+    while let Some(homed) = shared.home_once(0) {
+        homed.unwrap();
+    }
+    machine.device("D").inject(Fault::once(Lie::SyncFails));
+    for _ in 0..2 {
+        shared.settle();
+        let why = shared.engine.failure().unwrap();
+        assert!(why.contains("cannot be synced"), "{why}");
+        shared.checkpoint();
+    }
+    assert!(!shared.engine.is_settled(), "the next sync proves nothing");
+    assert!(shared.engine.oldest() < shared.engine.log().durable().lsn);
+    let refused = device.write(0, &[8; 4096]).unwrap_err();
+    assert!(matches!(refused, BlockError::ReadOnly { .. }), "{refused}");
+}
+
+#[test]
+fn device_that_another_host_attaches_becomes_read_only() {
+    let machine = machine();
+    let device = attach(&machine);
+    device.write(0, &[7; 4096]).unwrap();
+    device.flush().unwrap();
+    device.shared.look_for_others();
+    assert_eq!(device.engine().failure(), None);
+    let other = attach(&machine);
+    device.shared.look_for_others();
+    let why = device.engine().failure().unwrap();
+    assert!(why.contains("another process or host"), "{why}");
+    let refused = device.write(0, &[8; 4096]).unwrap_err();
+    assert!(matches!(refused, BlockError::ReadOnly { .. }), "{refused}");
+    other.shared.look_for_others();
+    assert_eq!(other.engine().failure(), None);
+    let mut found = [0; 4096];
+    other.read(0, &mut found).unwrap();
+    assert_eq!(found, [7; 4096]);
+}
