@@ -48,7 +48,7 @@ const ALL_LIBRARIES: &str = "*";
 const NO_LIBRARIES: &[&str] = &[CLI, "sim", "bench", "fuzz", "xtask"];
 
 /// Crates that have a row but do not exist yet. Remove a crate from the list when it is made.
-const PLANNED: &[&str] = &["share", "guard"];
+const PLANNED: &[&str] = &["guard"];
 
 /// Packages that a crate must not depend on, not even indirectly, so that other jobs can use trust, store,
 /// state and reader without a network stack, and publishing needs none.

@@ -1,0 +1,158 @@
+//! What may happen in a world, and traces of it for people to read.
+
+use std::fmt;
+
+use crate::chain::Chain;
+use crate::engine::{Crash, Output, Timer};
+use crate::protocol::{Call, Device, Leaf, Mark, Point, Request, letter};
+
+/// An entry by what it says of itself, so that a trace keeps its meaning when steps before it are left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Name {
+    /// Device, incarnation, number; which of them, if there are several.
+    Entry(Device, u8, u64, u8),
+    Mark(Mark),
+    /// A write by this device that it never signed.
+    Forged(Device),
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Action {
+    Issue(Device, Call),
+    Leaf(Device, Name),
+    /// To a device: the Attest of another with this number.
+    Attest(Device, Device, u8),
+    Timer(Device, Timer),
+    Crash(Device, Crash),
+    /// A device is shown the log of another one.
+    Switch(Device, Device),
+    Rest(Device),
+}
+
+/// A leaf for people to read.
+pub fn describe(leaf: &Leaf) -> String {
+    let Leaf::Entry(entry) = leaf else {
+        let Leaf::Mark(mark) = leaf else {
+            unreachable!()
+        };
+        return format!("mark {}{}", letter(mark.device), mark.number);
+    };
+    let heading = &entry.body.heading;
+    let calls: Vec<_> = entry
+        .body
+        .ops
+        .iter()
+        .map(|op| format!("{:?}", op.call))
+        .collect();
+    let what = if heading.resume {
+        "resume ".to_owned()
+    } else {
+        String::new()
+    };
+    format!(
+        "entry {}{}.{} {what}[{}] seen {} kept {}",
+        letter(entry.body.device),
+        heading.incarnation,
+        heading.n,
+        calls.join(" "),
+        heading.seen.size,
+        heading.kept
+    )
+}
+
+pub fn told(output: &Output) -> Option<String> {
+    Some(match output {
+        Output::Send(Request::Entry(entry)) => {
+            format!("sends {}", describe(&Leaf::Entry(entry.clone())))
+        }
+        Output::Send(Request::Mark(mark)) => format!("sends {}", describe(&Leaf::Mark(*mark))),
+        Output::Send(Request::Attest(attest)) => format!("attests {}", attest.size),
+        Output::Send(Request::Ask(device)) => format!("asks {}", letter(*device)),
+        Output::Send(Request::Fetch(_)) => return None,
+        Output::Answer {
+            call,
+            answer,
+            at,
+            marked,
+        } => {
+            let marks = if *marked == 0 { "" } else { ", marked" };
+            format!("{call:?} answers {answer:?} at {}{marks}", at.size)
+        }
+        Output::Alarm(what) => format!("alarm: {what}"),
+    })
+}
+
+/// A message for people to read, and different for different messages.
+pub fn describe_request(request: &Request) -> String {
+    match request {
+        Request::Entry(entry) => describe(&Leaf::Entry(entry.clone())),
+        Request::Mark(mark) => describe(&Leaf::Mark(*mark)),
+        Request::Attest(attest) => format!("attest {}{}", letter(attest.device), attest.size),
+        Request::Ask(device) => format!("a question to {}", letter(*device)),
+        Request::Fetch(since) => format!("fetch from {}", since.size),
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Issue(device, call) => write!(f, "{} calls {call:?}", letter(*device)),
+            Action::Leaf(to, Name::Entry(device, incarnation, n, which)) => {
+                let which = if *which == 0 {
+                    String::new()
+                } else {
+                    format!(" (another one, {which})")
+                };
+                write!(
+                    f,
+                    "{} is shown entry {}{incarnation}.{n}{which}",
+                    letter(*to),
+                    letter(*device)
+                )
+            }
+            Action::Leaf(to, Name::Mark(mark)) => {
+                write!(
+                    f,
+                    "{} is shown mark {}{}",
+                    letter(*to),
+                    letter(mark.device),
+                    mark.number
+                )
+            }
+            Action::Leaf(to, Name::Forged(device)) => {
+                write!(
+                    f,
+                    "{} is shown a forged entry of {}",
+                    letter(*to),
+                    letter(*device)
+                )
+            }
+            Action::Attest(to, device, number) => {
+                write!(
+                    f,
+                    "{} gets attest #{number}, of {}",
+                    letter(*to),
+                    letter(*device)
+                )
+            }
+            Action::Timer(device, timer) => write!(f, "{}: {timer:?}", letter(*device)),
+            Action::Crash(device, how) => {
+                write!(f, "{}: {how:?}, and starts again", letter(*device))
+            }
+            Action::Rest(device) => write!(f, "{} rests", letter(*device)),
+            Action::Switch(to, from) => {
+                write!(f, "{} is shown the log of {}", letter(*to), letter(*from))
+            }
+        }
+    }
+}
+
+/// A log for people to read.
+pub fn print(chain: &Chain) -> String {
+    let leaves = chain.leaves();
+    let text: Vec<_> = leaves
+        .iter()
+        .map(|(leaf, Point { size, .. })| format!("{}: {}", size - 1, describe(leaf)))
+        .collect();
+    text.join(" | ")
+}

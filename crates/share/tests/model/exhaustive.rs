@@ -1,0 +1,221 @@
+//! All states of two devices, and of three; with BULLA_LONG, of more calls and by seed.
+
+use std::time::Instant;
+
+use crate::explorer::{System, Tried, depth, walk};
+use crate::judged::Judged;
+use crate::protocol::Call::{
+    self, Accept, Admit, Append, Close, Create, Fold, Move, Put, Read, Remove,
+};
+use crate::world::Scope;
+
+/// States at most, so that memory is bounded: some 2 GiB.
+pub const LIMIT: u64 = 60_000_000;
+
+pub const FILE: &[Call] = &[Append(0), Read(0)];
+pub const BLIND: &[Call] = &[Put(0), Read(0)];
+pub const NAMES: &[Call] = &[Create(0), Append(0)];
+
+/// Visits all states, none of which may be broken.
+fn holds(name: &str, start: &impl System) -> Tried {
+    let began = Instant::now();
+    let tried = depth(start, LIMIT).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    println!(
+        "{name}: {tried:?} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    assert!(!tried.cut, "{name}: more states than {LIMIT}");
+    tried
+}
+
+fn long() -> bool {
+    std::env::var_os("BULLA_LONG").is_some()
+}
+
+#[test]
+fn server_without_crashes_of_devices_breaks_nothing() {
+    let tried = holds(
+        "files",
+        &Scope::new(&[(FILE, 2), (FILE, 1)]).impatient().world(),
+    );
+    assert!(tried.states > 10_000, "{tried:?}");
+    holds(
+        "blind writes",
+        &Scope::new(&[(BLIND, 2), (BLIND, 1)]).impatient().world(),
+    );
+    holds(
+        "names",
+        &Scope::new(&[(NAMES, 2), (NAMES, 1)]).impatient().world(),
+    );
+    let moves: &[Call] = &[Move(1, 2), Move(2, 1), Move(1, 0)];
+    holds("moves", &Scope::new(&[(moves, 2), (moves, 1)]).world());
+    holds(
+        "fold",
+        &Scope::new(&[(&[Fold, Read(0)], 2), (&[Append(0)], 1)]).world(),
+    );
+}
+
+#[test]
+fn crashes_of_devices_break_nothing() {
+    holds(
+        "kill",
+        &Scope::new(&[(FILE, 1), (FILE, 1)])
+            .kills(1)
+            .impatient()
+            .world(),
+    );
+    holds(
+        "power",
+        &Scope::new(&[(FILE, 1), (FILE, 1)])
+            .powers(1)
+            .impatient()
+            .world(),
+    );
+}
+
+#[test]
+fn relaxed_policy_lets_one_marked_entry_of_a_device_cross() {
+    holds(
+        "relaxed",
+        &Scope::new(&[(FILE, 2), (FILE, 1)]).relaxed().world(),
+    );
+    holds(
+        "relaxed, kill",
+        &Scope::new(&[(FILE, 1), (FILE, 1)])
+            .relaxed()
+            .kills(1)
+            .world(),
+    );
+}
+
+#[test]
+fn membership_and_accept_break_nothing() {
+    holds(
+        "accept",
+        &Scope::new(&[(&[Accept(1), Read(0)], 2), (&[Append(0)], 1)])
+            .impatient()
+            .world(),
+    );
+    holds(
+        "admit",
+        &Scope::new(&[(&[Admit(1)], 1), (&[Append(0)], 1)])
+            .members(1)
+            .world(),
+    );
+    holds(
+        "remove",
+        &Scope::new(&[(&[Remove(1), Append(0)], 1), (&[Append(0)], 2)])
+            .impatient()
+            .world(),
+    );
+    holds(
+        "close",
+        &Scope::new(&[(&[Close(0), Read(0)], 2), (&[Append(0)], 1)])
+            .impatient()
+            .world(),
+    );
+}
+
+#[test]
+fn search_without_positions_agrees() {
+    let judged = Judged::new(
+        Scope::new(&[(FILE, 2), (FILE, 1)]).impatient().world(),
+        true,
+    );
+    holds("searched", &judged);
+    assert!(judged.right.borrow().len() > 100);
+    let names = Judged::new(
+        Scope::new(&[(NAMES, 1), (NAMES, 2)]).impatient().world(),
+        true,
+    );
+    holds("searched, names", &names);
+}
+
+#[test]
+fn honest_server_raises_no_alarm_and_ends_every_call() {
+    holds("honest", &Scope::new(&[(FILE, 1), (FILE, 1)]).honest(0));
+    if long() {
+        holds(
+            "honest, files",
+            &Scope::new(&[(FILE, 2), (FILE, 1)]).honest(0),
+        );
+    }
+    holds(
+        "honest, kill",
+        &Scope::new(&[(&[Append(0)], 1), (&[Read(0)], 1)])
+            .kills(1)
+            .honest(0),
+    );
+    holds(
+        "honest, server stops",
+        &Scope::new(&[(&[Append(0)], 1), (&[Read(0)], 1)]).honest(1),
+    );
+}
+
+#[test]
+fn no_writer_starves() {
+    holds(
+        "starvation",
+        &Scope::new(&[(&[Append(0)], 1), (&[Put(0)], 5)])
+            .honest(0)
+            .quick(),
+    );
+    if long() {
+        let three = Scope::new(&[(&[Append(0)], 1), (&[Put(0)], 3), (&[Put(0)], 3)]);
+        holds("starvation, three devices", &three.honest(0).quick());
+    }
+}
+
+#[test]
+fn more_calls_and_devices_break_nothing() {
+    if !long() {
+        return;
+    }
+    holds(
+        "2+2",
+        &Scope::new(&[(FILE, 2), (FILE, 2)]).impatient().world(),
+    );
+    holds(
+        "2+1, kill",
+        &Scope::new(&[(FILE, 2), (FILE, 1)]).kills(1).world(),
+    );
+    holds(
+        "2+1, power",
+        &Scope::new(&[(FILE, 2), (FILE, 1)]).powers(1).world(),
+    );
+}
+
+#[test]
+fn long_ways_by_seed_break_nothing() {
+    let seeds = if long() { 200_000 } else { 300 };
+    let began = Instant::now();
+    let mut steps = 0;
+    for seed in 0..seeds {
+        let base = match seed % 4 {
+            0 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)]).impatient(),
+            1 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)])
+                .powers(2)
+                .impatient(),
+            2 => Scope::new(&[(NAMES, 4), (BLIND, 4), (FILE, 4)])
+                .kills(2)
+                .impatient(),
+            _ => Scope::new(&[(FILE, 4), (FILE, 4), (NAMES, 4)])
+                .kills(1)
+                .powers(1)
+                .relaxed(),
+        };
+        let world = Scope {
+            reduced: false,
+            ..base
+        }
+        .world();
+        match walk(&world, seed, 60) {
+            Ok(tried) => steps += tried.steps,
+            Err(failure) => panic!("seed {seed}: {failure}"),
+        }
+    }
+    println!(
+        "{seeds} seeds: {steps} steps in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+}

@@ -1,0 +1,366 @@
+//! Devices and an honest server over a network that delivers in order: every speed of every message, crashes of devices
+//! and of the server. There is one log and no alarm, every call ends, and none starves.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hash::Hash;
+
+use crate::action::{describe_request, told};
+use crate::engine::{ClientEngine, Crash, Orderer, Output, Timer};
+use crate::explorer::System;
+use crate::history::Record;
+use crate::protocol::{Call, CallId, Device, Reply, Request, letter};
+use crate::wide::Wide;
+use crate::world::World;
+
+#[derive(Clone, Debug)]
+pub struct Honest<E, S> {
+    pub world: World<E>,
+    server: S,
+    up: Vec<VecDeque<Request>>,
+    down: Vec<VecDeque<Reply>>,
+    crashes: u8,
+    /// How often the server stops.
+    server_crashes: u8,
+    /// Devices whose connection broke, as bits.
+    reconnect: u8,
+    /// Entries that one call may need.
+    bound: u8,
+    /// Messages to the server and Attests take no time, so that more calls can be explored.
+    quick: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Action {
+    Issue(Device, Call),
+    /// The server takes a device's oldest message.
+    Serve(Device),
+    /// A device takes the server's oldest message.
+    Take(Device),
+    Timer(Device, Timer),
+    Crash(Device, Crash),
+    ServerCrash,
+}
+
+impl<E: ClientEngine, S: Orderer> Honest<E, S> {
+    pub fn new(world: World<E>, server: S, server_crashes: u8, bound: u8) -> Honest<E, S> {
+        let devices = world.clients.len();
+        Honest {
+            world,
+            server,
+            up: vec![VecDeque::new(); devices],
+            down: vec![VecDeque::new(); devices],
+            crashes: 0,
+            server_crashes,
+            reconnect: 0,
+            bound,
+            quick: false,
+        }
+    }
+
+    pub fn quick(self) -> Honest<E, S> {
+        Honest {
+            quick: true,
+            ..self
+        }
+    }
+
+    /// Lets everything happen that takes no time.
+    fn hurry(&mut self) {
+        let mut busy = self.quick;
+        while busy {
+            busy = false;
+            for device in self.devices() {
+                while self.serve(device) {
+                    busy = true;
+                }
+                if self.world.clients[usize::from(device)].armed(Timer::Attest) {
+                    let outputs = self.world.clients[usize::from(device)].timer(Timer::Attest);
+                    self.world.record(device, &outputs);
+                    self.send(device, &outputs);
+                    busy = true;
+                }
+            }
+        }
+    }
+
+    fn devices(&self) -> impl Iterator<Item = Device> + use<E, S> {
+        0..self.world.clients.len() as Device
+    }
+
+    fn broken(&self, device: Device) -> bool {
+        self.reconnect >> device & 1 == 1
+    }
+
+    /// What a device does when something happens to it.
+    fn react(&self, action: &Action) -> Option<(Device, E, Vec<Output>)> {
+        let engine = |device: Device| self.world.clients[usize::from(device)].clone();
+        let (device, client, outputs);
+        match action {
+            Action::Issue(by, what) => {
+                let mut by_engine = engine(*by);
+                let number = self.world.called(*by)?;
+                if !by_engine.ready() {
+                    return None;
+                }
+                outputs = by_engine.issue(CallId::new(*by, number), *what);
+                (device, client) = (*by, by_engine);
+            }
+            Action::Take(by) => {
+                let reply = self.down[usize::from(*by)].front()?;
+                let mut by_engine = engine(*by);
+                outputs = by_engine.deliver(reply);
+                (device, client) = (*by, by_engine);
+            }
+            Action::Timer(by, timer) => {
+                let mut by_engine = engine(*by);
+                outputs = by_engine.timer(*timer);
+                (device, client) = (*by, by_engine);
+            }
+            Action::Crash(by, how) => {
+                let mut by_engine = engine(*by);
+                outputs = by_engine.crash(*how, (self.crashes + 1) * 8);
+                (device, client) = (*by, by_engine);
+            }
+            Action::Serve(_) | Action::ServerCrash => return None,
+        }
+        Some((device, client, outputs))
+    }
+
+    fn send(&mut self, device: Device, outputs: &[Output]) {
+        let up = &mut self.up[usize::from(device)];
+        for output in outputs {
+            match output {
+                // Asks are coalesced.
+                Output::Send(Request::Ask(about)) => {
+                    let same = |waiting: &Request| matches!(waiting, Request::Ask(other) if other == about);
+                    if !up.iter().any(same) {
+                        up.push_back(Request::Ask(*about));
+                    }
+                }
+                Output::Send(request) => up.push_back(request.clone()),
+                _ => {}
+            }
+        }
+    }
+
+    fn serve(&mut self, device: Device) -> bool {
+        let Some(request) = self.up[usize::from(device)].pop_front() else {
+            return false;
+        };
+        for (to, reply) in self.server.receive(device, &request) {
+            if let Some(down) = self.down.get_mut(usize::from(to)) {
+                down.push_back(reply);
+            }
+        }
+        true
+    }
+
+    fn disconnect(&mut self, device: Device) {
+        self.server.disconnect(device);
+        self.up[usize::from(device)].clear();
+        self.down[usize::from(device)].clear();
+    }
+
+    /// A device resumes once it has what the server sent, and reconnects before anything else.
+    fn timers(&self, device: Device, actions: &mut Vec<Action>) {
+        let at = usize::from(device);
+        let client = &self.world.clients[at];
+        if self.broken(device) {
+            actions.push(Action::Timer(device, Timer::Resend));
+            return;
+        }
+        for timer in [Timer::Attest, Timer::Sync] {
+            if client.armed(timer) && (timer != Timer::Sync || self.world.scope.powers > 0) {
+                actions.push(Action::Timer(device, timer));
+            }
+        }
+        let quiet = self.up[at].is_empty() && self.down[at].is_empty();
+        if quiet && client.armed(Timer::Resume) {
+            actions.push(Action::Timer(device, Timer::Resume));
+        }
+    }
+}
+
+impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
+    type Action = Action;
+
+    fn actions(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let scope = &self.world.scope;
+        for device in self.devices() {
+            let at = usize::from(device);
+            let client = &self.world.clients[at];
+            if client.stopped() {
+                continue;
+            }
+            if !self.broken(device) && client.ready() && self.world.called(device).is_some() {
+                actions.extend(
+                    scope.menus[at]
+                        .0
+                        .iter()
+                        .map(|call| Action::Issue(device, *call)),
+                );
+            }
+            if !self.up[at].is_empty() {
+                actions.push(Action::Serve(device));
+            }
+            if !self.down[at].is_empty() {
+                actions.push(Action::Take(device));
+            }
+            self.timers(device, &mut actions);
+            if self.crashes < scope.kills {
+                actions.push(Action::Crash(device, Crash::Kill));
+            }
+            if self.crashes < scope.powers {
+                actions.push(Action::Crash(device, Crash::Power));
+            }
+        }
+        if self.server_crashes > 0 {
+            actions.push(Action::ServerCrash);
+        }
+        actions
+    }
+
+    fn step(&self, action: &Action) -> Option<Honest<E, S>> {
+        let mut next = self.clone();
+        match action {
+            Action::Serve(device) => return next.serve(*device).then_some(next),
+            Action::ServerCrash => {
+                next.server_crashes -= 1;
+                next.server.crash();
+                for device in self.devices() {
+                    next.disconnect(device);
+                    next.reconnect |= 1 << device;
+                }
+                return Some(next);
+            }
+            _ => {}
+        }
+        let (device, client, outputs) = self.react(action)?;
+        let at = usize::from(device);
+        match action {
+            Action::Issue(_, what) => next.world.begin(device, *what),
+            Action::Take(_) => drop(next.down[at].pop_front()),
+            Action::Timer(_, Timer::Resend) => next.reconnect &= !(1 << device),
+            Action::Crash(_, how) => {
+                next.crashes += 1;
+                next.disconnect(device);
+                next.reconnect &= !(1 << device);
+                if *how == Crash::Power {
+                    let before = &self.world.clients[at];
+                    next.world
+                        .history
+                        .cut(device, before.frontier(), before.kept());
+                }
+            }
+            _ => {}
+        }
+        next.world.clients[at] = client;
+        next.world.record(device, &outputs);
+        if next.world.scope.powers == 0 {
+            next.world.clients[at].timer(Timer::Sync);
+        }
+        next.send(device, &outputs);
+        next.hurry();
+        Some(next)
+    }
+
+    fn fingerprint(&self) -> u128 {
+        let mut into = Wide::default();
+        self.world.fingerprint().hash(&mut into);
+        self.server.state(&mut into);
+        for queue in &self.up {
+            queue.len().hash(&mut into);
+            queue
+                .iter()
+                .for_each(|request| describe_request(request).hash(&mut into));
+        }
+        for queue in &self.down {
+            queue.len().hash(&mut into);
+            for reply in queue {
+                (reply.extends, reply.asked, reply.refused, &reply.attests).hash(&mut into);
+                reply.leaves.len().hash(&mut into);
+                reply
+                    .leaves
+                    .iter()
+                    .for_each(|leaf| leaf.id().hash(&mut into));
+            }
+        }
+        (self.crashes, self.server_crashes, self.reconnect).hash(&mut into);
+        into.finish128()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(alarm) = self.world.alarms.first() {
+            return Err(format!("false alarm: {alarm}"));
+        }
+        for (device, client) in self.world.clients.iter().enumerate() {
+            let log = client.frontier();
+            if !self.server.log().contains(log.point()) {
+                return Err(format!(
+                    "{} has another log than the server",
+                    letter(device as Device)
+                ));
+            }
+            if client.attempts() > self.bound {
+                return Err(format!(
+                    "{} has sent {} entries for one call",
+                    letter(device as Device),
+                    client.attempts()
+                ));
+            }
+        }
+        self.world.check()
+    }
+
+    fn check_end(&self) -> Result<(), String> {
+        let unanswered = |record: &&Record| record.given.is_none();
+        let open = self.world.history.records.iter().find(unanswered);
+        if let (0, Some(record)) = (self.crashes, open) {
+            return Err(format!("{:?} waits for ever", record.call));
+        }
+        for device in self.devices() {
+            let client = &self.world.clients[usize::from(device)];
+            let expelled = self.world.expelled(device);
+            if !client.ready() && !expelled {
+                return Err(format!("{} waits for ever", letter(device)));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, action: &Action) -> String {
+        if let Action::Serve(device) = action {
+            let request = self.up[usize::from(*device)].front().map(describe_request);
+            return format!("the server takes {}", request.unwrap_or_default());
+        }
+        let outputs: Vec<_> = self
+            .react(action)
+            .into_iter()
+            .flat_map(|(_, _, outputs)| outputs)
+            .collect();
+        let outputs: Vec<_> = outputs.iter().filter_map(told).collect();
+        let then = if outputs.is_empty() {
+            String::new()
+        } else {
+            format!(" -> {}", outputs.join(", "))
+        };
+        format!("{action}{then}")
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Issue(device, call) => write!(f, "{} calls {call:?}", letter(*device)),
+            Action::Serve(device) => write!(f, "the server takes a message of {}", letter(*device)),
+            Action::Take(device) => write!(f, "{} takes a message", letter(*device)),
+            Action::Timer(device, timer) => write!(f, "{}: {timer:?}", letter(*device)),
+            Action::Crash(device, how) => {
+                write!(f, "{}: {how:?}, and starts again", letter(*device))
+            }
+            Action::ServerCrash => write!(f, "the server stops, and starts again"),
+        }
+    }
+}

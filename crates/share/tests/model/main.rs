@@ -1,0 +1,44 @@
+//! The ordering protocol of a shared volume as a model that is explored: every choice of a server that lies, crashes
+//! of devices, and what programs may see (design `share.md`, decision 0040).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `protocol`, `chain`, `wide` | entries, marks, attests, logs, with symbolic hashes and signatures |
+//! | `engine` | the interfaces of what is explored: a client engine, an ordering server |
+//! | `rules` | the rules that can be left out |
+//! | `state`, `calls` | what entries do, and how system calls become operations |
+//! | `client`, `waiting` | the model of a client engine |
+//! | `server` | the model of an honest server |
+//! | `world` | devices and a server that does what it likes |
+//! | `action` | what may happen, and traces |
+//! | `honest` | devices, an honest server, and a network |
+//! | `explorer` | all states, or some by seed; traces |
+//! | `history`, `posix`, `checks` | what programs saw, what they may see, views |
+//! | `search`, `judged` | a second judge that knows no positions |
+//! | `scopes`, `exhaustive` | what is explored, and must hold |
+//! | `mutants` | rules left out, and what must be found |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
+
+mod action;
+mod calls;
+mod chain;
+mod checks;
+mod client;
+mod engine;
+mod exhaustive;
+mod explorer;
+mod history;
+mod honest;
+mod judged;
+mod mutants;
+mod posix;
+mod protocol;
+mod rules;
+mod scopes;
+mod search;
+mod server;
+mod state;
+mod waiting;
+mod wide;
+mod world;

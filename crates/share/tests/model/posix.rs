@@ -1,0 +1,55 @@
+//! What calls do, one after the other, on one machine. It knows nothing of entries, guards or positions, and shares no
+//! code with the engine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::protocol::{ADMIN, Answer, Call, CallId, Content};
+
+#[derive(Clone, Default)]
+pub struct Posix {
+    files: BTreeMap<u8, Content>,
+    closed: BTreeSet<u8>,
+    names: BTreeSet<u8>,
+    parents: BTreeMap<u8, u8>,
+}
+
+impl Posix {
+    /// None: the call is not about files.
+    pub fn run(&mut self, call: CallId, what: Call) -> Option<Answer> {
+        let admin = call.device() == ADMIN;
+        Some(match what {
+            Call::Read(file) => Answer::Content(self.files.get(&file).copied().unwrap_or_default()),
+            Call::Append(file) | Call::Put(file) if self.closed.contains(&file) && !admin => {
+                Answer::Denied
+            }
+            Call::Append(file) => {
+                let content = self.files.entry(file).or_default();
+                *content = content.with(call);
+                Answer::Content(*content)
+            }
+            Call::Put(file) => {
+                self.files.insert(file, Content::default().with(call));
+                Answer::Done
+            }
+            Call::Create(name) if self.names.insert(name) => Answer::Done,
+            Call::Create(_) => Answer::Exists,
+            Call::Move(directory, to) => {
+                let mut above = to;
+                while above != 0 {
+                    if above == directory {
+                        return Some(Answer::Invalid);
+                    }
+                    above = self.parents.get(&above).copied().unwrap_or(0);
+                }
+                self.parents.insert(directory, to);
+                Answer::Done
+            }
+            Call::Close(_) if !admin => Answer::Denied,
+            Call::Close(file) => {
+                self.closed.insert(file);
+                Answer::Done
+            }
+            Call::Admit(_) | Call::Remove(_) | Call::Accept(_) | Call::Fold => return None,
+        })
+    }
+}

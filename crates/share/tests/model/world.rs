@@ -1,0 +1,510 @@
+//! Devices and a server that does what it likes. Everything that was ever sent stays with the server, and it shows
+//! each device any log that can be made of it, one leaf at a time.
+//!
+//! | what a server may do | how it happens here |
+//! |---|---|
+//! | order, withhold, die | the next leaf for a device is any that was sent, or never comes |
+//! | fork, rejoin, replay | each device has a log of its own; the same leaf may come at different places |
+//! | drop attests | an Attest reaches a device by a step of its own, which may never come |
+//! | show another log | `Switch`, `Forge`: always refused, unless the rule is left out, so they are tried only then |
+//!
+//! Steps of a device that nobody else can notice are put off until just before its next step that others can notice:
+//! meanwhile it is the device's *turn*. Nothing is lost by that, because what the server holds only grows. At the end
+//! each device takes steps that nobody will notice, and rests. A device attests as soon as its entry is in its log: a
+//! later Attest says the same of the device's entries and counts on fewer logs. A device stops before its turn, not in
+//! it, while a call has no answer, and syncs before a call or with an Attest. (Walks by seed do without these.)
+//!
+//! A reply of several leaves is the same as several replies of one leaf, because the server can sign a note for any
+//! size. A reply that a device refuses leads nowhere: it is the same as no reply for ever.
+
+use std::hash::Hash;
+use std::rc::Rc;
+
+use share::form::Fault;
+
+use crate::action::{Action, Name, told};
+use crate::chain::Chain;
+use crate::engine::{ClientEngine, Crash, Output, TIMERS, Timer};
+use crate::explorer::System;
+use crate::history::History;
+use crate::protocol::{
+    ADMIN, Attest, Body, Call, CallId, Change, Content, Device, Entry, Heading, Key, Leaf, Mark,
+    Op, Reply, Request,
+};
+use crate::rules::{Rule, Rules};
+use crate::wide::Wide;
+
+/// What is tried.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    pub rules: Rules,
+    /// What each device's programs may call, and how often in all.
+    pub menus: Vec<(Vec<Call>, u8)>,
+    pub kills: u8,
+    pub powers: u8,
+    /// Readers wait for ever instead of giving up.
+    pub patient: bool,
+    pub relaxed: bool,
+    /// System calls that programs of one device make at a time.
+    pub programs: usize,
+    /// The checks count a Resume like any other entry that lies in two logs.
+    pub resume_counts: bool,
+    /// Leaves of a log at most. Only broken protocols come so far.
+    pub leaves: u64,
+    /// Devices that the genesis policy admits, as bits.
+    pub members: u8,
+    /// Leaves out orders of steps that make no difference.
+    pub reduced: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct World<E> {
+    pub scope: Rc<Scope>,
+    pub clients: Vec<E>,
+    /// Sorted.
+    pub entries: Vec<Rc<Entry>>,
+    pub marks: Vec<Mark>,
+    pub attests: Vec<Attest>,
+    /// Prefixes that devices have signed for, in messages or entries.
+    pub signed: Vec<(Device, Chain)>,
+    pub history: History,
+    pub alarms: Vec<String>,
+    called: Vec<u8>,
+    kills: u8,
+    powers: u8,
+    turn: Option<Device>,
+    /// Devices that take no further step, as bits.
+    resting: u8,
+}
+
+impl<E: ClientEngine> World<E> {
+    pub fn new(scope: Scope, clients: Vec<E>) -> World<E> {
+        World {
+            called: vec![0; clients.len()],
+            scope: Rc::new(scope),
+            clients,
+            entries: Vec::new(),
+            marks: Vec::new(),
+            attests: Vec::new(),
+            signed: Vec::new(),
+            history: History::default(),
+            alarms: Vec::new(),
+            kills: 0,
+            powers: 0,
+            turn: None,
+            resting: 0,
+        }
+    }
+
+    /// Number of the next call of a device, if it has one left.
+    pub fn called(&self, device: Device) -> Option<u8> {
+        let number = self.called[usize::from(device)];
+        (number < self.scope.menus[usize::from(device)].1).then_some(number)
+    }
+
+    /// A program of the device makes its next call.
+    pub fn begin(&mut self, device: Device, what: Call) {
+        let number = &mut self.called[usize::from(device)];
+        self.history.begin(CallId::new(device, *number), what);
+        *number += 1;
+    }
+
+    /// The device is no member, as the log of the administrator says.
+    pub fn expelled(&self, device: Device) -> bool {
+        let removed = |record: &crate::history::Record| record.what == Call::Remove(device);
+        self.history.records.iter().any(removed) || self.scope.members >> device & 1 == 0
+    }
+
+    fn devices(&self) -> impl Iterator<Item = Device> + use<E> {
+        0..self.clients.len() as Device
+    }
+
+    fn name(&self, at: usize) -> Name {
+        let key = |entry: &Entry| {
+            (
+                entry.body.device,
+                entry.body.heading.incarnation,
+                entry.body.heading.n,
+            )
+        };
+        let (device, incarnation, n) = key(&self.entries[at]);
+        let same = self.entries[..at]
+            .iter()
+            .filter(|entry| key(entry) == key(&self.entries[at]));
+        Name::Entry(device, incarnation, n, same.count() as u8)
+    }
+
+    fn find(&self, to: Device, name: Name) -> Option<Leaf> {
+        match name {
+            Name::Mark(mark) => self.marks.contains(&mark).then_some(Leaf::Mark(mark)),
+            Name::Entry(..) => {
+                let at = (0..self.entries.len()).find(|at| self.name(*at) == name)?;
+                Some(Leaf::Entry(self.entries[at].clone()))
+            }
+            Name::Forged(author) => self.forge(to, author),
+        }
+    }
+
+    /// A write in the name of a device, of right form on the log of `to`.
+    fn forge(&self, to: Device, author: Device) -> Option<Leaf> {
+        let chain = self.clients[usize::from(to)].frontier();
+        let last = chain
+            .leaves()
+            .into_iter()
+            .rev()
+            .find_map(|(leaf, _)| match leaf {
+                Leaf::Entry(entry) if entry.body.device == author => Some(entry.clone()),
+                _ => None,
+            })?;
+        let call = CallId::new(author, 9);
+        let content = Content::default().with(call);
+        let op = Op {
+            call,
+            completes: true,
+            guards: Vec::new(),
+            changes: vec![Change::Set(Key::File(0), content.0)],
+        };
+        let heading = Heading {
+            n: last.body.heading.n + 1,
+            previous: last.id,
+            seen: chain.point(),
+            kept: chain.size(),
+            resume: false,
+            alone: true,
+            incarnation: last.body.heading.incarnation,
+        };
+        Some(Leaf::Entry(Entry::new(Body {
+            device: author,
+            signed_by: author + 100,
+            heading,
+            ops: vec![op],
+        })))
+    }
+
+    /// Notes what a device has put out.
+    pub fn record(&mut self, device: Device, outputs: &[Output]) {
+        let log = self.clients[usize::from(device)].frontier().clone();
+        self.history.note(outputs);
+        for output in outputs {
+            match output {
+                Output::Alarm(what) => self.alarms.push(what.clone()),
+                Output::Send(Request::Entry(entry))
+                    if !self.entries.iter().any(|known| known.id == entry.id) =>
+                {
+                    let key = |entry: &Entry| {
+                        (
+                            entry.body.device,
+                            entry.body.heading.incarnation,
+                            entry.body.heading.n,
+                            entry.id,
+                        )
+                    };
+                    let place = self
+                        .entries
+                        .partition_point(|known| key(known) < key(entry));
+                    self.sign(device, log.prefix(entry.body.heading.attests()));
+                    self.entries.insert(place, entry.clone());
+                }
+                Output::Send(Request::Mark(mark)) if !self.marks.contains(mark) => {
+                    let place = self.marks.partition_point(|known| known < mark);
+                    self.marks.insert(place, *mark);
+                }
+                Output::Send(Request::Attest(attest)) if !self.attests.contains(attest) => {
+                    let place = self.attests.partition_point(|known| known < attest);
+                    self.attests.insert(place, *attest);
+                    self.sign(device, log.prefix(attest.size));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn sign(&mut self, device: Device, prefix: Option<&Chain>) {
+        let Some(prefix) = prefix else { return };
+        // A longer prefix of the same log says the same and more.
+        let weaker =
+            |(by, signed): &(Device, Chain)| *by == device && prefix.contains(signed.point());
+        self.signed.retain(|signed| !weaker(signed));
+        self.signed.push((device, prefix.clone()));
+    }
+
+    fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
+        let chain = self.clients[usize::from(to)].frontier();
+        let lax = |fault: Fault| !self.scope.rules.has(Rule::Form(fault));
+        let again = lax(Fault::Number) || lax(Fault::Incarnation);
+        for (at, entry) in self.entries.iter().enumerate() {
+            if chain.times(entry.id) <= usize::from(again) {
+                actions.push(Action::Leaf(to, self.name(at)));
+            }
+        }
+        for mark in &self.marks {
+            if !chain.has(Leaf::Mark(*mark).id()) {
+                actions.push(Action::Leaf(to, Name::Mark(*mark)));
+            }
+        }
+        let client = &self.clients[usize::from(to)];
+        for (number, attest) in self
+            .attests
+            .iter()
+            .enumerate()
+            .filter(|(_, attest)| attest.device != to)
+        {
+            if !client.awaits(attest.device) {
+                continue;
+            }
+            actions.push(Action::Attest(to, attest.device, number as u8));
+        }
+        for other in self.devices().filter(|other| *other != to) {
+            if !self.scope.rules.has(Rule::Extends) {
+                actions.push(Action::Switch(to, other));
+            }
+            if !self.scope.rules.has(Rule::Signature) && other != ADMIN {
+                actions.push(Action::Leaf(to, Name::Forged(other)));
+            }
+        }
+    }
+
+    fn timer_allowed(&self, device: Device, timer: Timer) -> bool {
+        match timer {
+            Timer::Attest if self.scope.reduced => {
+                let last = self.clients[usize::from(device)]
+                    .frontier()
+                    .backwards()
+                    .next();
+                matches!(last, Some((Leaf::Entry(entry), _)) if entry.body.device == device)
+            }
+            Timer::Resend => false,
+            Timer::Timeout => !self.scope.patient,
+            // Without power cuts floors are synced at once.
+            Timer::Sync if self.scope.reduced => {
+                let at = usize::from(device);
+                let calls = self.clients[at].ready() && self.called[at] < self.scope.menus[at].1;
+                self.scope.powers > 0 && calls
+            }
+            _ => true,
+        }
+    }
+
+    /// A reply to a device, if the action is one.
+    fn reply(&self, action: &Action) -> Option<(Device, Reply)> {
+        let plain = |to: Device| Reply {
+            extends: self.clients[usize::from(to)].frontier().point(),
+            leaves: Vec::new(),
+            attests: Vec::new(),
+            asked: false,
+            refused: false,
+        };
+        match action {
+            Action::Leaf(to, name) => {
+                let leaf = self.find(*to, *name)?;
+                Some((
+                    *to,
+                    Reply {
+                        leaves: vec![leaf],
+                        ..plain(*to)
+                    },
+                ))
+            }
+            Action::Attest(to, device, number) => {
+                let attest = self
+                    .attests
+                    .get(usize::from(*number))
+                    .filter(|attest| attest.device == *device)?;
+                Some((
+                    *to,
+                    Reply {
+                        attests: vec![*attest],
+                        ..plain(*to)
+                    },
+                ))
+            }
+            Action::Switch(to, from) => {
+                let leaves = self.clients[usize::from(*from)].frontier().since(0);
+                Some((
+                    *to,
+                    Reply {
+                        leaves,
+                        extends: Chain::default().point(),
+                        ..plain(*to)
+                    },
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the device does, or None if it cannot or refuses.
+    fn act(&self, action: &Action) -> Option<(Device, E, Vec<Output>)> {
+        if let Some((to, reply)) = self.reply(action) {
+            let mut client = self.clients[usize::from(to)].clone();
+            let outputs = client.deliver(&reply);
+            let refused = outputs
+                .iter()
+                .any(|output| matches!(output, Output::Alarm(_)));
+            return (!refused).then_some((to, client, outputs));
+        }
+        let (device, outputs, client);
+        match action {
+            Action::Issue(by, what) => {
+                let number = self.called[usize::from(*by)];
+                let before = &self.clients[usize::from(*by)];
+                if number >= self.scope.menus[usize::from(*by)].1 || !before.ready() {
+                    return None;
+                }
+                let mut engine = before.clone();
+                outputs = engine.issue(CallId::new(*by, number), *what);
+                (device, client) = (*by, engine);
+            }
+            Action::Timer(by, timer) => {
+                let before = &self.clients[usize::from(*by)];
+                if !before.armed(*timer) {
+                    return None;
+                }
+                let mut engine = before.clone();
+                outputs = engine.timer(*timer);
+                (device, client) = (*by, engine);
+            }
+            Action::Crash(by, how) => {
+                let spent = if *how == Crash::Kill {
+                    self.kills < self.scope.kills
+                } else {
+                    self.powers < self.scope.powers
+                };
+                if !spent || self.clients[usize::from(*by)].stopped() {
+                    return None;
+                }
+                let mut engine = self.clients[usize::from(*by)].clone();
+                outputs = engine.crash(*how, (self.kills + self.powers + 1) * 8);
+                (device, client) = (*by, engine);
+            }
+            _ => return None,
+        }
+        Some((device, client, outputs))
+    }
+}
+
+impl<E: ClientEngine> System for World<E> {
+    type Action = Action;
+
+    fn actions(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for device in self.devices() {
+            let at = usize::from(device);
+            let client = &self.clients[at];
+            let others =
+                self.turn.is_some_and(|turn| turn != device) || self.resting >> device != 0;
+            if client.stopped() || others {
+                continue;
+            }
+            if self.turn == Some(device) {
+                actions.push(Action::Rest(device));
+            }
+            if client.ready() && self.called[at] < self.scope.menus[at].1 {
+                actions.extend(
+                    self.scope.menus[at]
+                        .0
+                        .iter()
+                        .map(|call| Action::Issue(device, *call)),
+                );
+            }
+            self.leaf_actions(device, &mut actions);
+            let armed = TIMERS
+                .into_iter()
+                .filter(|timer| self.timer_allowed(device, *timer) && client.armed(*timer));
+            actions.extend(armed.map(|timer| Action::Timer(device, timer)));
+            if self.scope.reduced && (self.turn.is_some() || client.ready()) {
+                continue;
+            }
+            if self.kills < self.scope.kills {
+                actions.push(Action::Crash(device, Crash::Kill));
+            }
+            if self.powers < self.scope.powers {
+                actions.push(Action::Crash(device, Crash::Power));
+            }
+        }
+        actions
+    }
+
+    fn step(&self, action: &Action) -> Option<World<E>> {
+        if let Action::Rest(device) = action {
+            let resting = self.resting | 1 << device;
+            return Some(World {
+                turn: None,
+                resting,
+                ..self.clone()
+            });
+        }
+        let (device, client, outputs) = self.act(action)?;
+        let noticed =
+            matches!(action, Action::Issue(..) | Action::Crash(..)) || outputs.iter().any(noticed);
+        if noticed && self.resting != 0 || client.frontier().size() > self.scope.leaves {
+            return None;
+        }
+        let mut next = self.clone();
+        next.turn = (self.scope.reduced && !noticed).then_some(device);
+        let at = usize::from(device);
+        match action {
+            Action::Issue(_, what) => next.begin(device, *what),
+            Action::Crash(_, Crash::Kill) => next.kills += 1,
+            Action::Crash(_, Crash::Power) => {
+                next.powers += 1;
+                let before = &self.clients[at];
+                next.history.cut(device, before.frontier(), before.kept());
+            }
+            _ => {}
+        }
+        next.clients[at] = client;
+        if next.scope.powers == 0 {
+            let none = next.clients[at].timer(Timer::Sync);
+            assert!(none.is_empty(), "a sync sends nothing");
+        }
+        next.record(device, &outputs);
+        Some(next)
+    }
+
+    fn fingerprint(&self) -> u128 {
+        let mut into = Wide::default();
+        self.clients
+            .iter()
+            .for_each(|client| client.state(&mut into));
+        self.entries.len().hash(&mut into);
+        self.entries
+            .iter()
+            .for_each(|entry| entry.id.hash(&mut into));
+        (
+            &self.marks,
+            &self.attests,
+            &self.called,
+            self.kills,
+            self.powers,
+        )
+            .hash(&mut into);
+        (self.turn, self.resting).hash(&mut into);
+        self.history.hash(&mut into);
+        into.finish128()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        crate::checks::check(self)
+    }
+
+    fn tell(&self, action: &Action) -> String {
+        let result = self.act(action);
+        let outputs = result
+            .iter()
+            .flat_map(|(_, _, outputs)| outputs)
+            .filter_map(told);
+        let outputs: Vec<_> = outputs.collect();
+        let then = if outputs.is_empty() {
+            String::new()
+        } else {
+            format!(" -> {}", outputs.join(", "))
+        };
+        format!("{action}{then}")
+    }
+}
+
+/// Others can tell that it happened.
+fn noticed(output: &Output) -> bool {
+    !matches!(output, Output::Send(Request::Ask(_) | Request::Fetch(_)))
+}
