@@ -303,9 +303,9 @@ mod tests {
         let findings = check_rows(&one);
         let fires = |name: &str| findings.iter().any(|it| it.rule.starts_with(name));
         assert!(fires("store: a row is for a crate that exists"));
-        assert!(!fires("share:") && !fires("trust:"), "{findings:?}");
-        let planned = metadata("bulla-share", "bytes", NORMAL, false);
+        assert!(!fires("guard:") && !fires("trust:"), "{findings:?}");
+        let planned = metadata("bulla-guard", "bytes", NORMAL, false);
         let findings = check_rows(&planned);
-        assert!(findings.iter().any(|it| it.rule.starts_with("share:")));
+        assert!(findings.iter().any(|it| it.rule.starts_with("guard:")));
     }
 }
