@@ -34,8 +34,9 @@ pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), String> {
             )
         };
         whole(view).map_err(say)?;
-        legal(world, view).map_err(say)?;
-        in_time(world, view).map_err(say)?;
+        let steps = steps(world, view);
+        legal(view, &steps).map_err(say)?;
+        in_time(world, &steps).map_err(say)?;
         members(world, view).map_err(say)?;
     }
     for (at, one) in views.iter().enumerate() {
@@ -268,9 +269,8 @@ fn whole(view: &View) -> Result<(), String> {
     }
 }
 
-fn legal<E>(world: &World<E>, view: &View) -> Result<(), String> {
-    let steps = steps(world, view);
-    if run(&steps, Posix::default(), 0) {
+fn legal(view: &View, steps: &[Step]) -> Result<(), String> {
+    if run(steps, Posix::default(), 0) {
         return Ok(());
     }
     let said = steps.iter().map(|step| match step.must {
@@ -312,12 +312,11 @@ fn run(steps: &[Step], mut machine: Posix, mut done: u32) -> bool {
     true
 }
 
-fn in_time<E>(world: &World<E>, view: &View) -> Result<(), String> {
-    let steps = steps(world, view);
+fn in_time<E>(world: &World<E>, steps: &[Step]) -> Result<(), String> {
     let answered = steps.iter().filter(|step| step.must.is_some());
     let answered = answered.fold(0, |all, step| all | step.call.bit());
     let mut done = 0;
-    for step in &steps {
+    for step in steps {
         let before = world
             .history
             .record(step.call)
