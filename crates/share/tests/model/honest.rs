@@ -6,6 +6,7 @@ use std::fmt;
 use std::hash::Hash;
 
 use crate::action::{describe_request, told};
+use crate::broken::{Broken, Check};
 use crate::engine::{ClientEngine, Crash, Orderer, Output, Timer};
 use crate::explorer::System;
 use crate::history::Record;
@@ -302,40 +303,40 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         into.finish128()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Broken> {
         if let Some(alarm) = self.world.alarms.first() {
-            return Err(format!("false alarm: {alarm}"));
+            return Err(Check::Alarm.finds(alarm.clone()));
         }
         for (device, client) in self.world.clients.iter().enumerate() {
             let log = client.frontier();
             if !self.server.log().contains(log.point()) {
-                return Err(format!(
+                return Err(Check::Log.finds(format!(
                     "{} has another log than the server",
                     letter(device as Device)
-                ));
+                )));
             }
             if client.attempts() > self.bound {
-                return Err(format!(
+                return Err(Check::Attempts.finds(format!(
                     "{} has sent {} entries for one call",
                     letter(device as Device),
                     client.attempts()
-                ));
+                )));
             }
         }
         self.world.check()
     }
 
-    fn check_end(&self) -> Result<(), String> {
+    fn check_end(&self) -> Result<(), Broken> {
         let unanswered = |record: &&Record| record.given.is_none();
         let open = self.world.history.records.iter().find(unanswered);
         if let (0, Some(record)) = (self.crashes, open) {
-            return Err(format!("{:?} waits for ever", record.call));
+            return Err(Check::Waits.finds(format!("{:?} waits for ever", record.call)));
         }
         for device in self.devices() {
             let client = &self.world.clients[usize::from(device)];
             let expelled = self.world.expelled(device);
             if !client.ready() && !expelled {
-                return Err(format!("{} waits for ever", letter(device)));
+                return Err(Check::Waits.finds(format!("{} waits for ever", letter(device))));
             }
         }
         Ok(())
