@@ -21,6 +21,10 @@ pub enum Check {
     Tree,
     /// More of a device lies in two logs than one entry and a Resume.
     Crossed,
+    /// More Resumes of a device than one lie in two logs.
+    Resumes,
+    /// A device stops as if its key ran elsewhere, and it does not.
+    Stops,
     /// An honest server is taken for a liar.
     Alarm,
     /// A device has another log than an honest server.

@@ -9,6 +9,8 @@
 //! 3. keep membership: no entry of a device before its admission or after its removal;
 //! 4. form a tree with the other views: two views that share an entry have the same log up to it (strict). Under the
 //!    relaxed policy one marked entry of each device, and the Resume after it, may lie in two logs.
+//!
+//! And no device signs two entries with one number, or stops as if its key ran elsewhere.
 
 use std::rc::Rc;
 
@@ -25,6 +27,7 @@ use crate::world::World;
 
 pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     once(world)?;
+    stops(world)?;
     let views = views(world);
     for view in &views {
         let say = |Broken { check, what }| {
@@ -254,6 +257,17 @@ fn once<E>(world: &World<E>) -> Result<(), Broken> {
     }
 }
 
+/// No device has two engines with one key here, so none has a reason to stop. (An alarm is no state of a world.)
+fn stops<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
+    match world.clients.iter().position(ClientEngine::stopped) {
+        Some(device) if world.alarms.is_empty() => Err(Check::Stops.finds(format!(
+            "a Resume of {} that was sent before ends its incarnation",
+            letter(device as Device)
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn whole(view: &View) -> Result<(), Broken> {
     match view
         .given
@@ -411,6 +425,7 @@ fn apart<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
 /// Whether the devices use them or not: beyond a fork, two logs share one entry of each device, and the Resume after it.
 fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
     let mut crossed = [0; 3];
+    let mut resumes = [0; 3];
     let theirs = other.chain.leaves();
     for (leaf, point) in one.chain.leaves() {
         let Leaf::Entry(entry) = leaf else { continue };
@@ -419,7 +434,16 @@ fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Bro
             .any(|(theirs, place)| theirs.id() == entry.id && *place != point);
         let counts =
             !entry.body.heading.resume || !entry.body.ops.is_empty() || world.scope.resume_counts;
-        crossed[usize::from(entry.body.device)] += u8::from(elsewhere && counts);
+        let author = usize::from(entry.body.device);
+        crossed[author] += u8::from(elsewhere && counts);
+        resumes[author] += u8::from(elsewhere && entry.body.heading.resume);
+    }
+    if let Some(author) = resumes.iter().position(|count| *count > 1) {
+        return Err(Check::Resumes.finds(format!(
+            "{} Resumes of {} lie in two logs",
+            resumes[author],
+            letter(author as Device)
+        )));
     }
     match crossed.iter().position(|count| *count > 1) {
         Some(author) => Err(Check::Crossed.finds(format!(

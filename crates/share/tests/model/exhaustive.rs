@@ -28,7 +28,7 @@ pub fn holds(name: &str, start: &impl System) -> Tried {
     tried
 }
 
-fn long() -> bool {
+pub fn long() -> bool {
     std::env::var_os("BULLA_LONG").is_some()
 }
 
@@ -62,6 +62,24 @@ fn crashes_of_devices_break_nothing() {
             .impatient()
             .world(),
     );
+}
+
+#[test]
+fn second_crash_or_power_cut_of_the_administrator_breaks_nothing() {
+    let append: &[Call] = &[Append(0)];
+    let alone = Scope::new(&[(append, 1), (&[], 0)]).kills(2);
+    holds("kill, kill", &alone.world());
+    let admit = Scope::new(&[(&[Admit(1)], 1), (append, 1)]).members(1);
+    holds("admit, power", &admit.powers(1).world());
+    let remove: &[Call] = &[Remove(1), Append(0)];
+    let remove = Scope::new(&[(remove, 1), (append, 1)]).impatient();
+    holds("remove, power", &remove.powers(1).world());
+    if long() {
+        let both = Scope::new(&[(append, 1), (append, 1)]).kills(2);
+        holds("1+1, kill, kill", &both.world());
+        let accept = Scope::new(&[(&[Accept(1), Read(0)], 2), (append, 1)]).impatient();
+        holds("accept, power", &accept.powers(1).world());
+    }
 }
 
 #[test]

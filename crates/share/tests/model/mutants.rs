@@ -4,10 +4,10 @@
 use share::form::Fault;
 
 use crate::broken::Check;
-use crate::exhaustive::{FILE, holds};
+use crate::exhaustive::{FILE, holds, long};
 use crate::explorer::{Failure, System, depth};
 use crate::judged::Judged;
-use crate::protocol::Call::{Accept, Admit, Append, Close, Fold, Move, Put, Read, Remove};
+use crate::protocol::Call::{self, Accept, Admit, Append, Close, Fold, Move, Put, Read, Remove};
 use crate::rules::Rule;
 use crate::world::Scope;
 
@@ -84,6 +84,15 @@ fn author_without_a_rule_can_be_put_into_two_logs() {
 }
 
 #[test]
+fn resume_that_misses_a_resume_crosses_beside_it_or_stops_its_device() {
+    let append: &[Call] = &[Append(0)];
+    let alone = Scope::new(&[(append, 1), (&[], 0)]).kills(2);
+    let both = Scope::new(&[(append, 1), (append, 1)]).kills(2);
+    let rules: &[Rule] = &[Rule::Form(Fault::ResumeMissesResume)];
+    refuse(&[(rules, alone, Check::Resumes), (rules, both, Check::Stops)]);
+}
+
+#[test]
 fn reader_without_a_rule_sees_what_never_was() {
     refuse(&[
         (&[Rule::MarkForReads], files(1, 1), Check::Time),
@@ -111,7 +120,9 @@ fn reader_without_a_rule_sees_what_never_was() {
 #[test]
 fn decision_of_an_administrator_without_a_rule_counts_too_early() {
     let accept = Scope::new(&[(&[Accept(1), Read(0)], 2), (&[Append(0)], 1)]);
+    let admit = Scope::new(&[(&[Admit(1)], 1), (&[Append(0)], 1)]).members(1);
     refuse(&[
+        (&[Rule::LateEffectKept], admit.powers(1), Check::Members),
         (
             &[Rule::LateEffect],
             Scope::new(&[(&[Admit(1)], 1), (&[Append(0)], 1)]).members(1),
@@ -175,6 +186,24 @@ fn check_that_only_a_lying_member_needs_changes_nothing() {
         for scope in [files(2, 1), files(1, 1).kills(1), files(1, 1).powers(1)] {
             holds(&format!("without {rules:?}"), &scope.without(rules).world());
         }
+    }
+}
+
+/// As above: a device that joins sends a Resume when it sees its admission, and `seen` is on this log.
+#[test]
+fn first_entry_of_an_honest_device_is_a_resume_that_covers_its_admission() {
+    let rules: &[Rule] = &[
+        Rule::Form(Fault::SeenMissesAdmission),
+        Rule::Form(Fault::NoResume),
+    ];
+    let members: &[Call] = &[Admit(1), Remove(1)];
+    let joins = |calls| Scope::new(&[(members, calls), (&[Append(0)], 1)]).members(1);
+    let mut scopes = vec![joins(2), joins(1).kills(1), joins(1).powers(1)];
+    if long() {
+        scopes.extend([joins(3), joins(1).powers(2)]);
+    }
+    for scope in scopes {
+        holds(&format!("without {rules:?}"), &scope.without(rules).world());
     }
 }
 
