@@ -45,11 +45,24 @@ pub(crate) struct Evidence<'a> {
 const PROOF_AHEAD_BYTES: usize = 256 << 10;
 
 impl Chain<'_> {
-    /// The frame after `previous`; `None` if there is no such frame. Its pages may be anything.
+    /// The frame after `previous`; `None` if there is no such frame. Its pages may be anything. A header that does not
+    /// fit is read once more, in case it was changed on the way: it would look like the end of the log.
     ///
     /// # Errors
     /// [`LogError::Io`].
     pub fn next(
+        &self,
+        reader: &mut RingReader<'_>,
+        previous: &Mark,
+    ) -> Result<Option<Found>, LogError> {
+        if let Some(found) = self.read_next(reader, previous)? {
+            return Ok(Some(found));
+        }
+        reader.forget();
+        self.read_next(reader, previous)
+    }
+
+    fn read_next(
         &self,
         reader: &mut RingReader<'_>,
         previous: &Mark,

@@ -73,6 +73,11 @@ impl<'a> RingReader<'a> {
         Ok(digests.digest(&page) == digest)
     }
 
+    /// Reads anew from now on what was read before.
+    pub fn forget(&mut self) {
+        self.filled = 0;
+    }
+
     /// Fills the buffer from `start`: at least `needed` bytes, more if the device allows.
     fn fill(&mut self, needed: usize) -> Result<(), LogError> {
         let rest = self.layout.rest_of_lap(self.start);

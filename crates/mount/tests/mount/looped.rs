@@ -132,3 +132,35 @@ pub fn sh(script: &str, first: &str) -> Result<String, String> {
         Err(format!("{told}{complaints}"))
     }
 }
+
+/// A file system, and how to make and check it.
+pub struct Kind {
+    pub name: &'static str,
+    pub make: &'static str,
+    pub check: &'static str,
+}
+
+pub const EXT4: Kind = Kind {
+    name: "ext4",
+    make: "mkfs.ext4 -q -F -E nodiscard $1",
+    check: "fsck.ext4 -f -n $1",
+};
+pub const XFS: Kind = Kind {
+    name: "xfs",
+    make: "mkfs.xfs -q -f -K $1",
+    check: "xfs_repair -n $1",
+};
+pub const BTRFS: Kind = Kind {
+    name: "btrfs",
+    make: "mkfs.btrfs -q -f -K $1",
+    check: "btrfs check --readonly $1",
+};
+
+/// Makes a repository of git in `$1/r` and checks it; prints what is wrong.
+pub const GIT: &str = "cd $1 && export HOME=$1 && git init -q -b main r && cd r && git config user.name n && \
+    git config user.email e@example.org && for i in $(seq 20); do mkdir -p d$((i % 5)); \
+    seq $((i * 500)) > d$((i % 5))/f$i; git add -A; git commit -qm $i; done; \
+    git repack -q -a -d; git fsck --strict --no-progress; git status --porcelain";
+/// Checks it again.
+pub const GIT_AGAIN: &str =
+    "cd $1/r && export HOME=$1 && git fsck --strict --no-progress && git status --porcelain";

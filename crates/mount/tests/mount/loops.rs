@@ -15,7 +15,7 @@ use rustix::fs::FallocateFlags;
 use sim::fsx::{self, FsxOptions};
 
 use crate::fixture::{Watchdog, wait_until};
-use crate::looped::{Loop, Places, can_loop, has, sh};
+use crate::looped::{GIT, GIT_AGAIN, Loop, Places, can_loop, has, sh};
 
 const BYTES: u64 = 128 << 20;
 
@@ -240,11 +240,7 @@ async fn programs_work_on_ext4_over_the_device() {
     sh("mkfs.ext4 -q -F -b 4096 $1", &device.path()).unwrap();
     places.mount(&device).unwrap();
     let _watchdog = Watchdog::start(&places.at("served"), Duration::from_secs(100));
-    let git = "cd $1 && export HOME=$1 && git init -q -b main r && cd r && git config user.name n && \
-        git config user.email e@example.org && for i in $(seq 20); do mkdir -p d$((i % 5)); \
-        seq $((i * 500)) > d$((i % 5))/f$i; git add -A; git commit -qm $i; done; \
-        git repack -q -a -d; git fsck --strict --no-progress; git status --porcelain";
-    let git = sh(git, &places.files());
+    let git = sh(GIT, &places.files());
     let exercised = fsx::run(&places.at("files/fsx"), &FsxOptions::new(11, 1000), |_| {});
     let trimmed = sh("fstrim $1", &places.files());
     places.unmount().unwrap();
@@ -253,10 +249,7 @@ async fn programs_work_on_ext4_over_the_device() {
     trimmed.unwrap();
     sh("fsck.ext4 -f -n $1", &device.path()).unwrap();
     places.mount(&device).unwrap();
-    let checked = sh(
-        "cd $1/r && git fsck --strict --no-progress && git status --porcelain",
-        &places.files(),
-    );
+    let checked = sh(GIT_AGAIN, &places.files());
     places.unmount().unwrap();
     assert_eq!(checked.unwrap(), "");
     drop(device);

@@ -24,6 +24,7 @@ mod loops;
 mod power_cuts;
 mod probe;
 mod programs;
+mod protected_programs;
 mod published;
 mod recorder;
 mod refusals;

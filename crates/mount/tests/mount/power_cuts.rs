@@ -19,32 +19,9 @@ use sim::random::Random;
 
 use crate::crashing::{World, is_ready};
 use crate::fixture::noise;
-use crate::looped::{Loop, sh};
+use crate::looped::{BTRFS, EXT4, Kind, Loop, XFS, sh};
 
 const BLOCK: usize = 4096;
-
-/// A file system, and how to make and check it.
-struct Kind {
-    name: &'static str,
-    make: &'static str,
-    check: &'static str,
-}
-
-const EXT4: Kind = Kind {
-    name: "ext4",
-    make: "mkfs.ext4 -q -F -E nodiscard $1",
-    check: "fsck.ext4 -f -n $1",
-};
-const XFS: Kind = Kind {
-    name: "xfs",
-    make: "mkfs.xfs -q -f -K $1",
-    check: "xfs_repair -n $1",
-};
-const BTRFS: Kind = Kind {
-    name: "btrfs",
-    make: "mkfs.btrfs -q -f -K $1",
-    check: "btrfs check --readonly $1",
-};
 
 /// What programs were told to be durable.
 #[derive(Default)]
