@@ -82,7 +82,7 @@ pub fn told(output: &Output) -> Option<String> {
     })
 }
 
-/// A message for people to read, and different for different messages.
+/// A message for people to read.
 pub fn describe_request(request: &Request) -> String {
     match request {
         Request::Entry(entry) => describe(&Leaf::Entry(entry.clone())),

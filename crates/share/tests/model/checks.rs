@@ -9,10 +9,13 @@
 //! 3. keep membership: no entry of a device before its admission or after its removal;
 //! 4. form a tree with the other views: two views that share an entry have the same log up to it (strict). Under the
 //!    relaxed policy one marked entry of each device, and the Resume after it, may lie in two logs.
+//!
+//! And no device signs two entries with one number, or stops as if its key ran elsewhere.
 
 use std::rc::Rc;
 
 use crate::action::{describe, print};
+use crate::broken::{Broken, Check};
 use crate::chain::Chain;
 use crate::engine::ClientEngine;
 use crate::history::Given;
@@ -22,28 +25,27 @@ use crate::protocol::{
 };
 use crate::world::World;
 
-pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), String> {
+pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     once(world)?;
+    stops(world)?;
     let views = views(world);
     for view in &views {
-        let say = |what: String| {
-            format!(
-                "{what}\n     {}'s log: {}",
-                letter(view.device),
-                print(&view.chain)
-            )
+        let say = |Broken { check, what }| {
+            let log = print(&view.chain);
+            check.finds(format!("{what}\n     {}'s log: {log}", letter(view.device)))
         };
         whole(view).map_err(say)?;
-        legal(world, view).map_err(say)?;
-        in_time(world, view).map_err(say)?;
+        let steps = steps(world, view);
+        legal(world, view, &steps).map_err(say)?;
+        in_time(world, &steps).map_err(say)?;
         members(world, view).map_err(say)?;
     }
     for (at, one) in views.iter().enumerate() {
         for other in &views[..at] {
-            apart(world, one, other).map_err(|what| {
+            apart(world, one, other).map_err(|Broken { check, what }| {
                 let logs = [one, other]
                     .map(|view| format!("{}: {}", letter(view.device), print(&view.chain)));
-                format!("{what}\n     {}\n     {}", logs[0], logs[1])
+                check.finds(format!("{what}\n     {}\n     {}", logs[0], logs[1]))
             })?;
         }
     }
@@ -234,7 +236,7 @@ fn step<E>(world: &World<E>, view: &View, call: CallId, point: Point) -> Option<
 }
 
 /// An honest device never gives others evidence that its key signed twice.
-fn once<E>(world: &World<E>) -> Result<(), String> {
+fn once<E>(world: &World<E>) -> Result<(), Broken> {
     let number = |entry: &Entry| {
         (
             entry.body.device,
@@ -247,47 +249,74 @@ fn once<E>(world: &World<E>) -> Result<(), String> {
         .windows(2)
         .find(|pair| number(&pair[0]) == number(&pair[1]))
     {
-        Some(pair) => Err(format!(
+        Some(pair) => Err(Check::Once.finds(format!(
             "two entries with one number: {}",
             describe(&Leaf::Entry(pair[0].clone()))
-        )),
+        ))),
         None => Ok(()),
     }
 }
 
-fn whole(view: &View) -> Result<(), String> {
+/// No device has two engines with one key here, so none has a reason to stop. (An alarm is no state of a world.)
+fn stops<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
+    match world.clients.iter().position(ClientEngine::stopped) {
+        Some(device) if world.alarms.is_empty() => Err(Check::Stops.finds(format!(
+            "a Resume of {} that was sent before ends its incarnation",
+            letter(device as Device)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn whole(view: &View) -> Result<(), Broken> {
     match view
         .given
         .iter()
         .find(|(_, given)| !view.chain.contains(given.at))
     {
-        Some((call, _)) => Err(format!(
+        Some((call, _)) => Err(Check::Whole.finds(format!(
             "{call:?} was answered and is not in its device's log any more"
-        )),
+        ))),
         None => Ok(()),
     }
 }
 
-fn legal<E>(world: &World<E>, view: &View) -> Result<(), String> {
-    let steps = steps(world, view);
-    if run(&steps, Posix::default(), 0) {
+fn legal<E>(world: &World<E>, view: &View, steps: &[Step]) -> Result<(), Broken> {
+    if run(steps, Posix::default(), 0, false) {
         return Ok(());
     }
     let said = steps.iter().map(|step| match step.must {
         Some(answer) => format!("{:?} {:?} = {answer:?}", step.call, step.what),
         None => format!("{:?} {:?} perhaps", step.call, step.what),
     });
-    Err(format!(
+    Err(reason(world, view, steps).finds(format!(
         "no machine gives these answers to {}: {}",
         letter(view.device),
         said.collect::<Vec<_>>().join("; ")
-    ))
+    )))
 }
 
-/// Whether the calls can be run one after the other with these answers, none of them twice.
-fn run(steps: &[Step], mut machine: Posix, mut done: u32) -> bool {
+/// Why a view is not legal.
+fn reason<E>(world: &World<E>, view: &View, steps: &[Step]) -> Check {
+    let with_all = View {
+        inside: u64::MAX,
+        chain: view.chain.clone(),
+        given: view.given.clone(),
+        ..*view
+    };
+    if run(&self::steps(world, &with_all), Posix::default(), 0, false) {
+        Check::Support
+    } else if run(steps, Posix::default(), 0, true) {
+        Check::Twice
+    } else {
+        Check::Answers
+    }
+}
+
+/// Whether the calls can be run one after the other with these answers. Unless `again`, none of them runs twice.
+fn run(steps: &[Step], mut machine: Posix, mut done: u32, again: bool) -> bool {
     for (at, step) in steps.iter().enumerate() {
-        let twice = done & step.call.bit() != 0;
+        let twice = !again && done & step.call.bit() != 0;
         match step.must {
             Some(_) if twice => return false,
             Some(answer) => {
@@ -303,7 +332,7 @@ fn run(steps: &[Step], mut machine: Posix, mut done: u32) -> bool {
             None => {
                 let mut other = machine.clone();
                 other.run(step.call, step.what);
-                if run(&steps[at + 1..], other, done | step.call.bit()) {
+                if run(&steps[at + 1..], other, done | step.call.bit(), again) {
                     return true;
                 }
             }
@@ -312,21 +341,20 @@ fn run(steps: &[Step], mut machine: Posix, mut done: u32) -> bool {
     true
 }
 
-fn in_time<E>(world: &World<E>, view: &View) -> Result<(), String> {
-    let steps = steps(world, view);
+fn in_time<E>(world: &World<E>, steps: &[Step]) -> Result<(), Broken> {
     let answered = steps.iter().filter(|step| step.must.is_some());
     let answered = answered.fold(0, |all, step| all | step.call.bit());
     let mut done = 0;
-    for step in &steps {
+    for step in steps {
         let before = world
             .history
             .record(step.call)
             .map_or(0, |record| record.before);
         if before & answered & !done != 0 {
-            return Err(format!(
+            return Err(Check::Time.finds(format!(
                 "{:?} began after a call had ended that comes later in the log",
                 step.call
-            ));
+            )));
         }
         if step.must.is_some() {
             done |= step.call.bit();
@@ -336,7 +364,7 @@ fn in_time<E>(world: &World<E>, view: &View) -> Result<(), String> {
 }
 
 /// No entry of a device before its admission or after its removal, both decided by somebody who surely did so here.
-fn members<E: ClientEngine>(world: &World<E>, view: &View) -> Result<(), String> {
+fn members<E: ClientEngine>(world: &World<E>, view: &View) -> Result<(), Broken> {
     let mut allowed = world.scope.members;
     let mut decided: Vec<(u64, Device, bool)> = Vec::new();
     for (at, (leaf, _)) in view.chain.leaves().into_iter().enumerate() {
@@ -344,10 +372,10 @@ fn members<E: ClientEngine>(world: &World<E>, view: &View) -> Result<(), String>
         let body = &entry.body;
         let has = |positions: u64| positions >> at & 1 == 1;
         if has(view.inside) && allowed >> body.device & 1 == 0 {
-            return Err(format!(
+            return Err(Check::Members.finds(format!(
                 "{} writes at {at} and is no member there",
                 letter(body.device)
-            ));
+            )));
         }
         if body.device != ADMIN {
             continue;
@@ -369,7 +397,7 @@ fn members<E: ClientEngine>(world: &World<E>, view: &View) -> Result<(), String>
 }
 
 /// Two views share no entry that lies in different logs.
-fn apart<E>(world: &World<E>, one: &View, other: &View) -> Result<(), String> {
+fn apart<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
     let theirs: Vec<(Id, Point, usize)> = entries(other);
     for (id, point, at) in entries(one) {
         let Some((_, elsewhere, there)) = theirs.iter().find(|(theirs, ..)| *theirs == id) else {
@@ -383,20 +411,21 @@ fn apart<E>(world: &World<E>, one: &View, other: &View) -> Result<(), String> {
         let author = world.entries.iter().find(|entry| entry.id == id);
         let Some(author) = author else { continue };
         if !accepted {
-            return Err(format!(
+            return Err(Check::Tree.finds(format!(
                 "both {} and {} count {}, in two logs",
                 letter(one.device),
                 letter(other.device),
                 describe(&Leaf::Entry(author.clone()))
-            ));
+            )));
         }
     }
     in_both_logs(world, one, other)
 }
 
 /// Whether the devices use them or not: beyond a fork, two logs share one entry of each device, and the Resume after it.
-fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), String> {
+fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
     let mut crossed = [0; 3];
+    let mut resumes = [0; 3];
     let theirs = other.chain.leaves();
     for (leaf, point) in one.chain.leaves() {
         let Leaf::Entry(entry) = leaf else { continue };
@@ -405,14 +434,23 @@ fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Str
             .any(|(theirs, place)| theirs.id() == entry.id && *place != point);
         let counts =
             !entry.body.heading.resume || !entry.body.ops.is_empty() || world.scope.resume_counts;
-        crossed[usize::from(entry.body.device)] += u8::from(elsewhere && counts);
+        let author = usize::from(entry.body.device);
+        crossed[author] += u8::from(elsewhere && counts);
+        resumes[author] += u8::from(elsewhere && entry.body.heading.resume);
+    }
+    if let Some(author) = resumes.iter().position(|count| *count > 1) {
+        return Err(Check::Resumes.finds(format!(
+            "{} Resumes of {} lie in two logs",
+            resumes[author],
+            letter(author as Device)
+        )));
     }
     match crossed.iter().position(|count| *count > 1) {
-        Some(author) => Err(format!(
+        Some(author) => Err(Check::Crossed.finds(format!(
             "{} entries of {} lie in two logs",
             crossed[author],
             letter(author as Device)
-        )),
+        ))),
         None => Ok(()),
     }
 }

@@ -325,7 +325,9 @@ impl Client {
                     });
                 }
             }
-            Status::Running => self.status = Status::Stopped,
+            Status::Running if entry.body.heading.incarnation != self.incarnation => {
+                self.status = Status::Stopped;
+            }
             _ => {}
         }
     }

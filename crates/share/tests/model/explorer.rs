@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::broken::{Broken, Check};
 use crate::protocol::Id;
 
 /// What can be explored: states, and what may happen next in each.
@@ -14,9 +15,9 @@ pub trait System: Clone {
     /// None: it cannot happen, or leads nowhere.
     fn step(&self, action: &Self::Action) -> Option<Self>;
     fn fingerprint(&self) -> u128;
-    fn check(&self) -> Result<(), String>;
+    fn check(&self) -> Result<(), Broken>;
     /// Whether a state in which nothing more happens may be left like this.
-    fn check_end(&self) -> Result<(), String> {
+    fn check_end(&self) -> Result<(), Broken> {
         Ok(())
     }
     /// The action and what comes of it, for people to read.
@@ -25,14 +26,14 @@ pub trait System: Clone {
 
 /// How a broken state came about.
 pub struct Failure {
-    pub what: String,
+    pub broken: Broken,
     pub steps: Vec<String>,
     pub tried: Tried,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.what)?;
+        writeln!(f, "{:?}: {}", self.broken.check, self.broken.what)?;
         for (number, step) in self.steps.iter().enumerate() {
             writeln!(f, "{:3}. {step}", number + 1)?;
         }
@@ -91,8 +92,8 @@ pub fn depth<S: System>(start: &S, limit: u64) -> Result<Tried, Box<Failure>> {
             let verdict = if ends { top.state.check_end() } else { Ok(()) };
             tried.ends += u64::from(ends);
             visited.insert(top.state.fingerprint(), false);
-            if let Err(what) = verdict {
-                return Err(Box::new(minimal(start, &path(&stack), what, tried)));
+            if let Err(broken) = verdict {
+                return Err(Box::new(minimal(start, &path(&stack), broken, tried)));
             }
             stack.pop();
             continue;
@@ -106,13 +107,13 @@ pub fn depth<S: System>(start: &S, limit: u64) -> Result<Tried, Box<Failure>> {
         let fingerprint = next.fingerprint();
         if let Some(open) = visited.get(&fingerprint) {
             if *open && fingerprint != top.state.fingerprint() {
-                let what = "the same state again: this could go on for ever".to_owned();
-                return Err(Box::new(failure(start, &path(&stack), what, tried)));
+                let broken = Check::Circle.finds("this could go on for ever");
+                return Err(Box::new(failure(start, &path(&stack), broken, tried)));
             }
             continue;
         }
-        if let Err(what) = next.check() {
-            return Err(Box::new(minimal(start, &path(&stack), what, tried)));
+        if let Err(broken) = next.check() {
+            return Err(Box::new(minimal(start, &path(&stack), broken, tried)));
         }
         if tried.states >= limit {
             return Ok(Tried { cut: true, ..tried });
@@ -169,25 +170,25 @@ pub fn walk<S: System>(start: &S, seed: u64, length: usize) -> Result<Tried, Box
             tried.ends += 1;
             let verdict = state.check_end();
             return verdict.map_or_else(
-                |what| Err(Box::new(minimal(start, &taken, what, tried))),
+                |broken| Err(Box::new(minimal(start, &taken, broken, tried))),
                 |()| Ok(tried),
             );
         };
         taken.push(action);
         tried.states += 1;
         tried.steps += 1;
-        if let Err(what) = next.check() {
-            return Err(Box::new(minimal(start, &taken, what, tried)));
+        if let Err(broken) = next.check() {
+            return Err(Box::new(minimal(start, &taken, broken, tried)));
         }
         state = next;
     }
     Ok(tried)
 }
 
-/// Leaves out steps that the failure does not need.
-fn minimal<S: System>(start: &S, actions: &[S::Action], what: String, tried: Tried) -> Failure {
+/// Leaves out steps without which the same check fails.
+fn minimal<S: System>(start: &S, actions: &[S::Action], broken: Broken, tried: Tried) -> Failure {
     let mut actions = actions.to_vec();
-    let mut what = what;
+    let mut broken = broken;
     let mut shorter = true;
     while shorter {
         shorter = false;
@@ -197,27 +198,27 @@ fn minimal<S: System>(start: &S, actions: &[S::Action], what: String, tried: Tri
                 let mut fewer = actions.clone();
                 fewer.drain(at..at + size);
                 match replay(start, &fewer) {
-                    Some((steps, found)) => {
+                    Some((steps, found)) if found.check == broken.check => {
                         fewer.truncate(steps);
                         actions = fewer;
-                        what = found;
+                        broken = found;
                         shorter = true;
                     }
-                    None => at += 1,
+                    _ => at += 1,
                 }
             }
         }
     }
-    failure(start, &actions, what, tried)
+    failure(start, &actions, broken, tried)
 }
 
 /// The number of steps after which the state is broken, if these steps break it.
-fn replay<S: System>(start: &S, actions: &[S::Action]) -> Option<(usize, String)> {
+fn replay<S: System>(start: &S, actions: &[S::Action]) -> Option<(usize, Broken)> {
     let mut state = start.clone();
     for (number, action) in actions.iter().enumerate() {
         state = state.step(action)?;
-        if let Err(what) = state.check() {
-            return Some((number + 1, what));
+        if let Err(broken) = state.check() {
+            return Some((number + 1, broken));
         }
     }
     let ends = state
@@ -225,10 +226,10 @@ fn replay<S: System>(start: &S, actions: &[S::Action]) -> Option<(usize, String)
         .iter()
         .all(|action| state.step(action).is_none());
     let verdict = if ends { state.check_end() } else { Ok(()) };
-    verdict.err().map(|what| (actions.len(), what))
+    verdict.err().map(|broken| (actions.len(), broken))
 }
 
-fn failure<S: System>(start: &S, actions: &[S::Action], what: String, tried: Tried) -> Failure {
+fn failure<S: System>(start: &S, actions: &[S::Action], broken: Broken, tried: Tried) -> Failure {
     let mut state = start.clone();
     let mut steps = Vec::new();
     for action in actions {
@@ -238,5 +239,9 @@ fn failure<S: System>(start: &S, actions: &[S::Action], what: String, tried: Tri
         };
         state = next;
     }
-    Failure { what, steps, tried }
+    Failure {
+        broken,
+        steps,
+        tried,
+    }
 }

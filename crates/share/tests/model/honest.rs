@@ -6,10 +6,11 @@ use std::fmt;
 use std::hash::Hash;
 
 use crate::action::{describe_request, told};
+use crate::broken::{Broken, Check};
 use crate::engine::{ClientEngine, Crash, Orderer, Output, Timer};
 use crate::explorer::System;
 use crate::history::Record;
-use crate::protocol::{Call, CallId, Device, Reply, Request, letter};
+use crate::protocol::{Call, CallId, Device, Id, Reply, Request, letter};
 use crate::wide::Wide;
 use crate::world::World;
 
@@ -182,6 +183,17 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
     }
 }
 
+/// Different for different messages.
+fn identity(request: &Request) -> (u8, u128, u128) {
+    match request {
+        Request::Entry(entry) => (0, entry.id.0, 0),
+        Request::Mark(mark) => (1, u128::from(mark.device), u128::from(mark.number)),
+        Request::Attest(attest) => (2, Id::of(attest).0, 0),
+        Request::Ask(device) => (3, u128::from(*device), 0),
+        Request::Fetch(since) => (4, since.root.0, u128::from(since.size)),
+    }
+}
+
 impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
     type Action = Action;
 
@@ -274,7 +286,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
             queue.len().hash(&mut into);
             queue
                 .iter()
-                .for_each(|request| describe_request(request).hash(&mut into));
+                .for_each(|request| identity(request).hash(&mut into));
         }
         for queue in &self.down {
             queue.len().hash(&mut into);
@@ -291,40 +303,40 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         into.finish128()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Broken> {
         if let Some(alarm) = self.world.alarms.first() {
-            return Err(format!("false alarm: {alarm}"));
+            return Err(Check::Alarm.finds(alarm.clone()));
         }
         for (device, client) in self.world.clients.iter().enumerate() {
             let log = client.frontier();
             if !self.server.log().contains(log.point()) {
-                return Err(format!(
+                return Err(Check::Log.finds(format!(
                     "{} has another log than the server",
                     letter(device as Device)
-                ));
+                )));
             }
             if client.attempts() > self.bound {
-                return Err(format!(
+                return Err(Check::Attempts.finds(format!(
                     "{} has sent {} entries for one call",
                     letter(device as Device),
                     client.attempts()
-                ));
+                )));
             }
         }
         self.world.check()
     }
 
-    fn check_end(&self) -> Result<(), String> {
+    fn check_end(&self) -> Result<(), Broken> {
         let unanswered = |record: &&Record| record.given.is_none();
         let open = self.world.history.records.iter().find(unanswered);
         if let (0, Some(record)) = (self.crashes, open) {
-            return Err(format!("{:?} waits for ever", record.call));
+            return Err(Check::Waits.finds(format!("{:?} waits for ever", record.call)));
         }
         for device in self.devices() {
             let client = &self.world.clients[usize::from(device)];
             let expelled = self.world.expelled(device);
             if !client.ready() && !expelled {
-                return Err(format!("{} waits for ever", letter(device)));
+                return Err(Check::Waits.finds(format!("{} waits for ever", letter(device))));
             }
         }
         Ok(())

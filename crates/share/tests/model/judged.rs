@@ -6,6 +6,7 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use crate::action::Action;
+use crate::broken::{Broken, Check};
 use crate::engine::ClientEngine;
 use crate::explorer::System;
 use crate::search::fork_consistent;
@@ -68,7 +69,7 @@ impl<E: ClientEngine> System for Judged<E> {
         self.world.fingerprint()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Broken> {
         if self.checked {
             self.world.check()?;
         }
@@ -77,9 +78,8 @@ impl<E: ClientEngine> System for Judged<E> {
             return Ok(());
         }
         if !fork_consistent(&self.world.history) {
-            return Err(
-                "the search finds no orders of the calls that fork consistency allows".to_owned(),
-            );
+            let what = "the search finds no orders of the calls that fork consistency allows";
+            return Err(Check::Search.finds(what));
         }
         self.right.borrow_mut().insert(history);
         Ok(())

@@ -12,6 +12,7 @@
 //! | `world` | devices and a server that does what it likes |
 //! | `action` | what may happen, and traces |
 //! | `honest` | devices, an honest server, and a network |
+//! | `broken` | what can be wrong with a state |
 //! | `explorer` | all states, or some by seed; traces |
 //! | `history`, `posix`, `checks` | what programs saw, what they may see, views |
 //! | `search`, `judged` | a second judge that knows no positions |
@@ -21,6 +22,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 mod action;
+mod broken;
 mod calls;
 mod chain;
 mod checks;

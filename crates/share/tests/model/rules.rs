@@ -59,16 +59,20 @@ pub enum Rule {
     Lock,
 }
 
-/// The rules of a protocol, of which one or two may be left out.
+/// Rules that are left out together, at most.
+const TOGETHER: usize = 5;
+
+/// The rules of a protocol, of which some may be left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rules {
-    pub without: [Option<Rule>; 2],
+    pub without: [Option<Rule>; TOGETHER],
 }
 
 impl Rules {
     pub fn without(rules: &[Rule]) -> Rules {
+        assert!(rules.len() <= TOGETHER);
         Rules {
-            without: [rules.first().copied(), rules.get(1).copied()],
+            without: std::array::from_fn(|at| rules.get(at).copied()),
         }
     }
 

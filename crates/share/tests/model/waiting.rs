@@ -276,12 +276,15 @@ impl Client {
         if matches!(self.status, Status::Stopped) {
             return Vec::new();
         }
+        let begins = self.rules().has(Rule::FreshIncarnation);
+        if begins {
+            self.incarnation = fresh;
+        }
         if !self.state.active(self.me) {
             self.status = Status::Outside;
             return Vec::new();
         }
-        if self.rules().has(Rule::FreshIncarnation) {
-            self.incarnation = fresh;
+        if begins {
             self.status = Status::Resuming { sent: None, again };
             return vec![Output::Send(Request::Fetch(self.chain.point()))];
         }

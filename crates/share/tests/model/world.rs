@@ -23,6 +23,7 @@ use std::rc::Rc;
 use share::form::Fault;
 
 use crate::action::{Action, Name, told};
+use crate::broken::Broken;
 use crate::chain::Chain;
 use crate::engine::{ClientEngine, Crash, Output, TIMERS, Timer};
 use crate::explorer::System;
@@ -484,7 +485,7 @@ impl<E: ClientEngine> System for World<E> {
         into.finish128()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Broken> {
         crate::checks::check(self)
     }
 
