@@ -116,7 +116,7 @@ impl DeviceFile {
             reads: Pool::new("device-read", options.readers)?.with_first_here(),
             writes: Pool::new("device-write", options.writers)?,
             zeros: Pool::new("device-zero", 1)?,
-            flushes: Pool::new("device-flush", 1)?,
+            flushes: Pool::new("device-flush", 1)?.with_first_here(),
         };
         Ok(DeviceFile {
             pools,

@@ -12,8 +12,8 @@ use super::options::DeviceOptions;
 use crate::error::MountError;
 use crate::fuse::{Session, SessionOptions, Signals};
 
-/// Threads that take requests. One may wait in a read; there is always another one.
-const THREADS: usize = 2;
+/// Threads that take requests. One may wait in a read and one in a flush; there is always one for the others.
+const THREADS: usize = 3;
 
 /// A device that is mounted. Dropping it unmounts without waiting for requests.
 pub struct Served {
