@@ -255,11 +255,14 @@ enum Stage<B, R> {
     Ran(R),
 }
 
+/// What became of a write home, unless it failed, comes with it.
+type HomeStage = Stage<Homing, (Homing, Option<Homed>)>;
+
 struct Attached {
     engine: Engine,
     alarms: Arc<Alarms>,
     commit: Option<Stage<Commit, Committed>>,
-    homes: [Option<Stage<Homing, (Homing, Option<Homed>)>>; 2],
+    homes: [Option<HomeStage>; 2],
     settle: Option<Stage<Settling, SettledDone>>,
     /// Writes to the data device that failed one after the other.
     failures: usize,
