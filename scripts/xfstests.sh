@@ -54,7 +54,10 @@ trap 'exit 130' INT TERM
 # The device of a file: plain NAME, protected NAME.
 plain() {
     truncate -s "$bytes" "$dir/plain-$1"
-    losetup --find --show --direct-io=on "$dir/plain-$1"
+    device="$(losetup --find --show --direct-io=on "$dir/plain-$1")"
+    # As a loop device over FUSE: ext4 chooses other blocks on disks that rotate.
+    echo 0 >"/sys/block/${device#/dev/}/queue/rotational"
+    echo "$device"
 }
 protected() {
     truncate -s "$bytes" "$dir/protected-$1"
@@ -107,7 +110,7 @@ if [ "${#differ[@]}" -gt 0 ]; then
 fi
 for kind in plain protected; do
     count() { tests "$kind-first" "$1" | wc -l; }
-    echo "$kind: $(count Ran) ran, $(count 'Not run') did not, $(count Failures) failed"
+    echo "$kind: $(($(count Ran) - $(count 'Not run'))) ran, $(count 'Not run') did not, $(count Failures) failed"
 done
 echo "both fail: $(comm -12 <(tests plain-first Failures) <(tests protected-first Failures) | xargs)"
 [ "${#differ[@]}" -gt 0 ] || exit 0
