@@ -201,17 +201,18 @@ fn by_clients<C: Fn(&Record) -> Result<()>>(
     client: impl Fn(usize) -> Result<C> + Sync,
 ) -> Result<f64> {
     let next = AtomicUsize::new(0);
+    let work = |number: usize| {
+        let request = client(number)?;
+        while let Some(block) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            request(block)?;
+        }
+        anyhow::Ok(())
+    };
+    let work = &work;
     let start = Instant::now();
     std::thread::scope(|scope| {
-        let work = |number: usize| {
-            let request = client(number)?;
-            while let Some(block) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                request(block)?;
-            }
-            anyhow::Ok(())
-        };
-        let work = &work;
-        let clients: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(move || work(n))).collect();
+        let spawn = |number| scope.spawn(move || work(number));
+        let clients: Vec<_> = (0..CLIENTS).map(spawn).collect();
         for client in clients {
             let ended = client.join();
             ended.map_err(|_| anyhow::anyhow!("a client panicked"))??;
@@ -243,11 +244,6 @@ fn fill(place: &Place, bytes: u64) -> Result<()> {
 /// Each client appends to a file of its own, with an fsync for each block.
 fn synced(field: &Field, blocks: &[Record]) -> Result<Vec<Reading>> {
     let dir = field.fresh("synced")?;
-    let append = |file: &File, block: &Record| {
-        let mut file = file;
-        file.write_all(block.frame.as_bytes())?;
-        Ok(file.sync_all()?)
-    };
     let alone = blocks.len().min(field.pick(ALONE));
     let (few, rest) = blocks.split_at(alone);
     let file = create(&dir, CLIENTS)?;
@@ -264,6 +260,11 @@ fn synced(field: &Field, blocks: &[Record]) -> Result<Vec<Reading>> {
     let times: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
     let latency = stats::median(&times).context("no time")? * 1e3;
     Ok(vec![(RATE.name, rate), (LATENCY.name, latency)])
+}
+
+fn append(mut file: &File, block: &Record) -> Result<()> {
+    file.write_all(block.frame.as_bytes())?;
+    Ok(file.sync_all()?)
 }
 
 fn create(dir: &Path, number: usize) -> Result<File> {
