@@ -54,7 +54,6 @@ pub const FIGURE: Figure = Figure {
         Reach::new("rate", UNPINNED, PSTORE, Bound::AtLeast(2.0)),
         Reach::new("latency", UNPINNED, PSTORE, Bound::AtMost(0.3)),
         Reach::new("draining", UNPINNED, PSTORE, Bound::AtLeast(1.7)).beside("rate"),
-        Reach::new("rate", UNPINNED, EACH_SYNCED, Bound::AtLeast(1.0)),
     ],
     derive: nothing,
     line_up,

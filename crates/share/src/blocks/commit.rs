@@ -56,7 +56,7 @@ impl Storage {
             }
             queue.bytes -= job.size().bytes();
             let added = frame.add(&mut window, self.now(), self.day(), job, &self.digests);
-            taken.refused.extend(added.err());
+            taken.refused.extend(added.err().map(|refused| *refused));
         }
         let appended = match frame.records(&self.digests) {
             [] => None,

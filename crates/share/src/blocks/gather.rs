@@ -120,9 +120,9 @@ impl Gathering {
         day: u32,
         mut job: Job,
         digests: &DigestKey,
-    ) -> Result<(), (Job, Error)> {
+    ) -> Result<(), Box<(Job, Error)>> {
         if let Err(error) = self.store(window, now, day, &mut job, digests) {
-            return Err((job, error));
+            return Err(Box::new((job, error)));
         }
         self.size = self.size.and(job.size());
         let entries = job.entries.iter();

@@ -200,7 +200,8 @@ impl Index {
     pub fn place(&mut self, group: usize, payload: Lsn, frame_end: Lsn) {
         debug_assert!(frame_end.0 - payload.0 < PAGE * PAGE && payload.0.is_multiple_of(PAGE));
         if let Some(group) = self.groups.get_mut(group) {
-            group.place = payload.0 | (frame_end.0 - payload.0) / PAGE;
+            let pages = (frame_end.0 - payload.0) / PAGE;
+            group.place = payload.0 | pages;
         }
     }
 
