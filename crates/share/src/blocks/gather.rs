@@ -6,9 +6,10 @@ use log::{Client, DigestKey, Lsn, PAGE_BYTES};
 use trust::Record;
 
 use super::Session;
+use super::batch::{Done, Receipt};
 use super::error::Error;
 use super::record::{BLOCKS, Builder, ENTRIES, description_bytes};
-use super::storage::Done;
+
 use super::window::{Before, Offer, Window};
 
 /// The most bytes of bodies in a frame; the log allows twice as many.
@@ -27,6 +28,21 @@ pub(super) struct Job {
     /// Which blocks of the batch `blocks` are.
     pub numbers: Vec<usize>,
     pub done: Done,
+}
+
+/// A batch with blocks that go straight to the segments. What is left of it waits for the log afterwards.
+pub(super) struct Direct {
+    pub job: Job,
+    pub long: Vec<Long>,
+}
+
+/// A block that goes straight to the segments.
+pub(super) struct Long {
+    /// Which of its batch it is.
+    pub number: usize,
+    pub record: Record,
+    /// Whether the segments did not have it.
+    pub is_new: bool,
 }
 
 /// Bytes of a frame or of a batch in it.
@@ -82,7 +98,7 @@ impl Job {
         let mut stored = self.stored;
         stored.sort_unstable();
         let stored = stored.into_iter().map(|(_, is_new)| is_new).collect();
-        (self.done)(result.map(|durable| super::Receipt { stored, durable }));
+        (self.done)(result.map(|durable| Receipt { stored, durable }));
     }
 }
 

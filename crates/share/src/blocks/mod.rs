@@ -21,6 +21,7 @@
 //! | `entries` | how long the log keeps the orderer's entries |
 //! | `moving` | from the temporary log to the segments |
 //! | [`server`] | the two threads that call these steps |
+//! | [`batch`] | what clients give at once, and what they are told |
 //! | [`error`] | [`Error`] |
 //!
 //! **Collection** of blocks that nothing refers to any more comes later. It needs what the block server does not
@@ -28,6 +29,7 @@
 //! keep yet: which permanent blocks were stored, asked for or retrieved since then. Until both exist, nothing in the
 //! segments is ever removed.
 
+pub mod batch;
 mod calls;
 mod commit;
 mod entries;
@@ -41,12 +43,13 @@ pub mod server;
 pub mod storage;
 pub mod window;
 
+pub use batch::{Batch, Done, Receipt};
 pub use error::{Error, Limit};
 pub use index::Position;
 pub use moving::Moved;
 pub use quota::Quota;
 pub use server::Server;
-pub use storage::{Batch, Clock, Done, Options, Progress, Receipt, Storage};
+pub use storage::{Clock, Options, Progress, Storage};
 
 /// A device, by its key. Opaque here: who may open a session is decided before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,12 +1,13 @@
 //! From the temporary log to the segments, and long blocks straight into them: one commit of the repository for both.
+//! Then the log's space is free, unless the orderer needs its entries.
 
+use log::Lsn;
 use store::Writer;
-use trust::Record;
 
 use super::calls::record_of;
 use super::error::Error;
-use super::gather::Job;
-use super::record::BLOCKS;
+use super::gather::Direct;
+use super::record::{BLOCKS, ENTRIES};
 use super::storage::{Progress, Storage, lock};
 use super::window::{Most, Moving};
 
@@ -15,21 +16,6 @@ const MOST: Most = Most {
     bytes: 32 << 20,
     blocks: 1 << 16,
 };
-
-/// A batch with blocks that go straight to the segments. What is left of it waits for the log afterwards.
-pub(super) struct Direct {
-    pub job: Job,
-    pub long: Vec<Long>,
-}
-
-/// A block that goes straight to the segments.
-pub(super) struct Long {
-    /// Which of its batch it is.
-    pub number: usize,
-    pub record: Record,
-    /// Whether the segments did not have it.
-    pub is_new: bool,
-}
 
 /// What [`Storage::advance`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -212,5 +198,44 @@ impl Storage {
             }
         }
         Ok(all)
+    }
+}
+
+impl Storage {
+    /// The orderer needs no entry before `oldest`, the end of a durable frame, and keeps `cookie` for its next start.
+    ///
+    /// # Errors
+    /// [`Error::Log`], also for a position that is not durable.
+    pub fn release_entries(&self, oldest: Lsn, cookie: &[u8]) -> Result<(), Error> {
+        let mut entries = lock(&self.entries);
+        // The log may have gone on without entries.
+        let oldest = oldest.max(entries.released);
+        self.log.checkpoint(ENTRIES, oldest, cookie)?;
+        entries.released = oldest;
+        cookie.clone_into(&mut entries.cookie);
+        entries.oldest = match entries.end <= oldest {
+            true => None,
+            false => entries.oldest.map(|_| oldest),
+        };
+        Ok(())
+    }
+
+    /// What the orderer left by [`Storage::release_entries`].
+    pub fn entries_cookie(&self) -> Vec<u8> {
+        lock(&self.entries).cookie.clone()
+    }
+
+    /// The blocks need nothing before `oldest`. If there are no entries either, the log need not keep anything for
+    /// them: up to what is durable, so that this is seldom necessary.
+    pub(super) fn release_without_entries(&self, oldest: Lsn) -> Result<(), Error> {
+        let mut entries = lock(&self.entries);
+        if entries.oldest.is_some() || entries.released >= oldest {
+            return Ok(());
+        }
+        // Entries that come now are in a frame that begins later.
+        let durable = self.log.durable().lsn;
+        self.log.checkpoint(ENTRIES, durable, &entries.cookie)?;
+        entries.released = durable;
+        Ok(())
     }
 }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use trust::Record;
 
+use super::batch::{Batch, Done, Receipt};
 use super::error::Error;
-use super::storage::{Batch, Done, Progress, Receipt, Storage, lock};
+use super::storage::{Progress, Storage, lock};
 use super::{Session, moving::Moved};
 
 /// How often the oldest blocks are looked at. Blocks of so long a time move together.

@@ -9,14 +9,14 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use log::{Device as LogDevice, DigestKey, Key, Log, LogError, Lsn, Mark, PAGE_BYTES, VolumeId};
+use log::{Device as LogDevice, DigestKey, Key, Log, LogError, Lsn, PAGE_BYTES, VolumeId};
 use store::{Repository, Writer};
 use trust::{Hasher, Record};
 
+use super::batch::{Batch, Done};
 use super::entries::Entries;
 use super::error::Error;
-use super::gather::{Job, Size, verify};
-use super::moving::{Direct, Long};
+use super::gather::{Direct, Job, Long, Size, verify};
 use super::quota::Quota;
 use super::record::{BLOCKS, Body, ENTRIES, MAX_TEMPORARY_BYTES, STORED};
 use super::window::{Offer, Window};
@@ -32,8 +32,6 @@ pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Time since an instant that does not change, never going back.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
-/// Is told what became of a batch. Runs on the thread that made it durable, so it must be short.
-pub type Done = Box<dyn FnOnce(Result<Receipt, Error>) + Send>;
 
 /// How a block server works.
 #[derive(Debug, Clone, Copy)]
@@ -51,25 +49,6 @@ impl Default for Options {
             quota: Quota::NONE,
         }
     }
-}
-
-/// Blocks and records of the orderer that become durable together: all of them or none.
-pub struct Batch {
-    /// Who stores the blocks.
-    pub session: Session,
-    /// The blocks.
-    pub blocks: Vec<Record>,
-    /// The orderer's records, which are opaque here.
-    pub entries: Vec<log::Record>,
-}
-
-/// What became of a batch. Everything in it is durable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
-    /// For each block, whether the server did not have it.
-    pub stored: Vec<bool>,
-    /// How far the temporary log is durable.
-    pub durable: Mark,
 }
 
 /// What a step did.

@@ -101,7 +101,7 @@ fn steps(storage: &Storage, world: &World, told: &mut Acknowledged) -> Result<()
         &[1],
         told,
     )?;
-    store(storage, other, &[shared.clone()], &[2], told)?;
+    store(storage, other, std::slice::from_ref(&shared), &[2], told)?;
     store(storage, one, &[block(3, 70_000), block(4, 20)], &[3], told)?;
     told.blocks.remove(&short_lived.handle);
     assert!(storage.decref(one, &short_lived.handle)?);
@@ -142,7 +142,8 @@ fn check(world: &World, told: &Acknowledged, place: &str) -> Result<(), String> 
             // Nobody can dereference what was there before the crash.
             assert!(!storage.decref(one, handle).unwrap());
         }
-        support::store(&storage, one, &[new.clone()]).map_err(|e| format!("{place}: {e}"))?;
+        support::store(&storage, one, std::slice::from_ref(&new))
+            .map_err(|e| format!("{place}: {e}"))?;
         world.pass(200);
         storage.settle().map_err(|e| format!("{place}: {e}"))?;
     }

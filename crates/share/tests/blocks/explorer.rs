@@ -271,13 +271,13 @@ impl World {
         if !blocks.is_sorted_by_key(place) {
             return Err("blocks move in another order than they came".to_owned());
         }
-        for block in 0..BLOCKS {
+        for (block, was_there) in before.into_iter().enumerate() {
             let spec = &self.specs[block];
             let moves = blocks.contains(&block);
             if moves && spec.is_garbage() && !pressed {
                 return Err("a block that was given up reaches the segments".to_owned());
             }
-            if before[block] && !moves && self.window.contains(&handle(block)) {
+            if was_there && !moves && self.window.contains(&handle(block)) {
                 if pressed {
                     return Err("a block stays in the log although space is needed".to_owned());
                 }
@@ -285,7 +285,7 @@ impl World {
                     return Err("a block stays in the log for more than two windows".to_owned());
                 }
             }
-            if before[block] && !self.window.contains(&handle(block)) {
+            if was_there && !self.window.contains(&handle(block)) {
                 let is_permanent = self.segments.contains(&block);
                 if !moves && !is_permanent && !spec.may_be_dropped(self.now) {
                     return Err("a block is dropped that may still come back".to_owned());

@@ -137,7 +137,7 @@ fn log_that_fails_at_any_write_loses_nothing_and_is_opened_again() {
         let mut failure = None;
         for number in 0..6 {
             let next = block(number, 20_000);
-            match store(&storage, one, &[next.clone()]) {
+            match store(&storage, one, std::slice::from_ref(&next)) {
                 Ok(_) => stored.push(next),
                 Err(error) => failure = failure.or(Some(error)),
             }
