@@ -5,8 +5,10 @@
 //!
 //! | module | what it decides |
 //! |---|---|
+//! | [`blocks`] | the block server |
 //! | [`form`] | whether an entry may stand at a position of the log |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 
+pub mod blocks;
 pub mod form;
 pub mod reading;
