@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::chain::Chain;
 use crate::engine::{Crash, Output, Timer};
-use crate::protocol::{Call, Device, Leaf, Mark, Point, Request, letter};
+use crate::protocol::{Call, Device, Leaf, Mark, Point, Request, letter, marked};
 
 /// An entry by what it says of itself, so that a trace keeps its meaning when steps before it are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,11 +31,13 @@ pub enum Action {
 
 /// A leaf for people to read.
 pub fn describe(leaf: &Leaf) -> String {
-    let Leaf::Entry(entry) = leaf else {
-        let Leaf::Mark(mark) = leaf else {
-            unreachable!()
-        };
-        return format!("mark {}{}", letter(mark.device), mark.number);
+    let entry = match leaf {
+        Leaf::Entry(entry) => entry,
+        Leaf::Marks(marks) => {
+            let name = |mark: &Mark| format!("mark {}{}", letter(mark.device), mark.number);
+            let marks: Vec<_> = marks.iter().map(name).collect();
+            return marks.join(", ");
+        }
     };
     let heading = &entry.body.heading;
     let calls: Vec<_> = entry
@@ -65,10 +67,10 @@ pub fn told(output: &Output) -> Option<String> {
         Output::Send(Request::Entry(entry)) => {
             format!("sends {}", describe(&Leaf::Entry(entry.clone())))
         }
-        Output::Send(Request::Mark(mark)) => format!("sends {}", describe(&Leaf::Mark(*mark))),
+        Output::Send(Request::Mark(mark)) => format!("sends {}", describe(&marked(*mark))),
         Output::Send(Request::Attest(attest)) => format!("attests {}", attest.size),
         Output::Send(Request::Ask(device)) => format!("asks {}", letter(*device)),
-        Output::Send(Request::Fetch(_)) => return None,
+        Output::Send(Request::Open(_)) => return None,
         Output::Answer {
             call,
             answer,
@@ -86,10 +88,10 @@ pub fn told(output: &Output) -> Option<String> {
 pub fn describe_request(request: &Request) -> String {
     match request {
         Request::Entry(entry) => describe(&Leaf::Entry(entry.clone())),
-        Request::Mark(mark) => describe(&Leaf::Mark(*mark)),
+        Request::Mark(mark) => describe(&marked(*mark)),
         Request::Attest(attest) => format!("attest {}{}", letter(attest.device), attest.size),
         Request::Ask(device) => format!("a question to {}", letter(*device)),
-        Request::Fetch(since) => format!("fetch from {}", since.size),
+        Request::Open(since) => format!("fetch from {}", since.map_or(0, |since| since.size)),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::engine::ClientEngine;
 use crate::history::Given;
 use crate::posix::Posix;
 use crate::protocol::{
-    ADMIN, Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, letter,
+    ADMIN, Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, leaf_id, letter,
 };
 use crate::world::World;
 
@@ -91,7 +91,7 @@ fn views<E: ClientEngine>(world: &World<E>) -> Vec<View> {
 fn author(leaf: &Leaf) -> Option<Device> {
     match leaf {
         Leaf::Entry(entry) => Some(entry.body.device),
-        Leaf::Mark(_) => None,
+        Leaf::Marks(_) => None,
     }
 }
 
@@ -431,7 +431,7 @@ fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Bro
         let Leaf::Entry(entry) = leaf else { continue };
         let elsewhere = theirs
             .iter()
-            .any(|(theirs, place)| theirs.id() == entry.id && *place != point);
+            .any(|(theirs, place)| leaf_id(theirs) == entry.id && *place != point);
         let counts =
             !entry.body.heading.resume || !entry.body.ops.is_empty() || world.scope.resume_counts;
         let author = usize::from(entry.body.device);
@@ -462,6 +462,6 @@ fn entries(view: &View) -> Vec<(Id, Point, usize)> {
         view.inside >> at & 1 == 1 && view.forgotten >> at & 1 == 0 && author(leaf).is_some()
     });
     inside
-        .map(|(at, (leaf, point))| (leaf.id(), point, at))
+        .map(|(at, (leaf, point))| (leaf_id(leaf), point, at))
         .collect()
 }

@@ -10,7 +10,7 @@ use crate::broken::{Broken, Check};
 use crate::engine::{ClientEngine, Crash, Orderer, Output, Timer};
 use crate::explorer::System;
 use crate::history::Record;
-use crate::protocol::{Call, CallId, Device, Id, Reply, Request, letter};
+use crate::protocol::{Call, CallId, Device, Id, Reply, Request, leaf_id, letter};
 use crate::wide::Wide;
 use crate::world::World;
 
@@ -190,7 +190,7 @@ fn identity(request: &Request) -> (u8, u128, u128) {
         Request::Mark(mark) => (1, u128::from(mark.device), u128::from(mark.number)),
         Request::Attest(attest) => (2, Id::of(attest).0, 0),
         Request::Ask(device) => (3, u128::from(*device), 0),
-        Request::Fetch(since) => (4, since.root.0, u128::from(since.size)),
+        Request::Open(since) => (4, Id::of(since).0, 0),
     }
 }
 
@@ -291,12 +291,13 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         for queue in &self.down {
             queue.len().hash(&mut into);
             for reply in queue {
-                (reply.extends, reply.asked, reply.refused, &reply.attests).hash(&mut into);
+                (reply.from, reply.note, reply.more).hash(&mut into);
+                (reply.asked, reply.refused, &reply.attests).hash(&mut into);
                 reply.leaves.len().hash(&mut into);
                 reply
                     .leaves
                     .iter()
-                    .for_each(|leaf| leaf.id().hash(&mut into));
+                    .for_each(|leaf| leaf_id(leaf).hash(&mut into));
             }
         }
         (self.crashes, self.server_crashes, self.reconnect).hash(&mut into);

@@ -1,14 +1,14 @@
-//! The ordering protocol of a shared volume as a model that is explored: every choice of a server that lies, crashes
-//! of devices, and what programs may see (design `share.md`, decision 0040).
+//! The state machines of the ordering protocol, explored: every choice of a server that lies, crashes of devices, and
+//! what programs may see (design `share.md`, decision 0040).
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | `protocol`, `chain`, `wide` | entries, marks, attests, logs, with symbolic hashes and signatures |
-//! | `engine` | the interfaces of what is explored: a client engine, an ordering server |
+//! | `symbolic` | hashes, signatures and randomness for the product's machines |
+//! | `engine` | the interfaces of what is explored: a device, an ordering server |
+//! | `device`, `server` | the product's client and orderer, each with a disk, behind these interfaces |
 //! | `rules` | the rules that can be left out |
-//! | `state`, `calls` | what entries do, and how system calls become operations |
-//! | `client`, `waiting` | the model of a client engine |
-//! | `server` | the model of an honest server |
+//! | `state`, `calls` | a small volume: what entries do, and how system calls become operations |
 //! | `world` | devices and a server that does what it likes |
 //! | `action` | what may happen, and traces |
 //! | `honest` | devices, an honest server, and a network |
@@ -26,7 +26,7 @@ mod broken;
 mod calls;
 mod chain;
 mod checks;
-mod client;
+mod device;
 mod engine;
 mod exhaustive;
 mod explorer;
@@ -41,6 +41,6 @@ mod scopes;
 mod search;
 mod server;
 mod state;
-mod waiting;
+mod symbolic;
 mod wide;
 mod world;

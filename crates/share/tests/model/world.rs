@@ -30,9 +30,9 @@ use crate::explorer::System;
 use crate::history::History;
 use crate::protocol::{
     ADMIN, Attest, Body, Call, CallId, Change, Content, Device, Entry, Heading, Key, Leaf, Mark,
-    Op, Reply, Request,
+    Op, Reply, Request, marked,
 };
-use crate::rules::{Rule, Rules};
+use crate::rules::{Rule, Rules, form};
 use crate::wide::Wide;
 
 /// What is tried.
@@ -137,7 +137,7 @@ impl<E: ClientEngine> World<E> {
 
     fn find(&self, to: Device, name: Name) -> Option<Leaf> {
         match name {
-            Name::Mark(mark) => self.marks.contains(&mark).then_some(Leaf::Mark(mark)),
+            Name::Mark(mark) => self.marks.contains(&mark).then(|| marked(mark)),
             Name::Entry(..) => {
                 let at = (0..self.entries.len()).find(|at| self.name(*at) == name)?;
                 Some(Leaf::Entry(self.entries[at].clone()))
@@ -231,7 +231,7 @@ impl<E: ClientEngine> World<E> {
 
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
         let chain = self.clients[usize::from(to)].frontier();
-        let lax = |fault: Fault| !self.scope.rules.has(Rule::Form(fault));
+        let lax = |fault: Fault| !self.scope.rules.has(form(fault));
         let again = lax(Fault::Number) || lax(Fault::Incarnation);
         for (at, entry) in self.entries.iter().enumerate() {
             if chain.times(entry.id) <= usize::from(again) {
@@ -239,7 +239,7 @@ impl<E: ClientEngine> World<E> {
             }
         }
         for mark in &self.marks {
-            if !chain.has(Leaf::Mark(*mark).id()) {
+            if !chain.has_mark(*mark) {
                 actions.push(Action::Leaf(to, Name::Mark(*mark)));
             }
         }
@@ -259,7 +259,7 @@ impl<E: ClientEngine> World<E> {
             if !self.scope.rules.has(Rule::Extends) {
                 actions.push(Action::Switch(to, other));
             }
-            if !self.scope.rules.has(Rule::Signature) && other != ADMIN {
+            if !self.scope.rules.has(Rule::Client(share::rules::Rule::Signature)) && other != ADMIN {
                 actions.push(Action::Leaf(to, Name::Forged(other)));
             }
         }
@@ -288,47 +288,35 @@ impl<E: ClientEngine> World<E> {
 
     /// A reply to a device, if the action is one.
     fn reply(&self, action: &Action) -> Option<(Device, Reply)> {
-        let plain = |to: Device| Reply {
-            extends: self.clients[usize::from(to)].frontier().point(),
-            leaves: Vec::new(),
+        let plain = |log: &Chain, from: u64, leaves: Vec<Leaf>| Reply {
+            from,
+            note: leaves.iter().fold(log.clone(), |log, leaf| log.push(leaf.clone())).point(),
+            leaves,
+            more: false,
             attests: Vec::new(),
             asked: false,
-            refused: false,
+            refused: None,
         };
+        let log = |to: &Device| self.clients[usize::from(*to)].frontier();
         match action {
             Action::Leaf(to, name) => {
                 let leaf = self.find(*to, *name)?;
-                Some((
-                    *to,
-                    Reply {
-                        leaves: vec![leaf],
-                        ..plain(*to)
-                    },
-                ))
+                let log = log(to);
+                Some((*to, plain(log, log.size(), vec![leaf])))
             }
             Action::Attest(to, device, number) => {
                 let attest = self
                     .attests
                     .get(usize::from(*number))
                     .filter(|attest| attest.device == *device)?;
-                Some((
-                    *to,
-                    Reply {
-                        attests: vec![*attest],
-                        ..plain(*to)
-                    },
-                ))
+                let log = log(to);
+                let attests = vec![*attest];
+                let reply = plain(log, log.size(), Vec::new());
+                Some((*to, Reply { attests, ..reply }))
             }
             Action::Switch(to, from) => {
-                let leaves = self.clients[usize::from(*from)].frontier().since(0);
-                Some((
-                    *to,
-                    Reply {
-                        leaves,
-                        extends: Chain::default().point(),
-                        ..plain(*to)
-                    },
-                ))
+                let leaves = log(from).since(0);
+                Some((*to, plain(&Chain::default(), 0, leaves)))
             }
             _ => None,
         }
@@ -507,5 +495,5 @@ impl<E: ClientEngine> System for World<E> {
 
 /// Others can tell that it happened.
 fn noticed(output: &Output) -> bool {
-    !matches!(output, Output::Send(Request::Ask(_) | Request::Fetch(_)))
+    !matches!(output, Output::Send(Request::Ask(_) | Request::Open(_)))
 }

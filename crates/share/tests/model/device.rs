@@ -1,0 +1,144 @@
+//! The product's client with a disk: what was written stays after kill -9, what was synced stays after a power cut.
+//!
+//! Effects of one step are all done before the next one, so a kill inside a step is the same as a kill before or after
+//! it.
+
+use std::hash::Hash;
+
+use share::engine::{Durable, Effect, Engine, Setup, Stopped};
+
+use crate::chain::Chain;
+use crate::engine::{ClientEngine, Crash, Output, Timer};
+use crate::protocol::{Call, CallId, Device, Incarnation, Reply};
+use crate::state::{Asked, State};
+use crate::symbolic::Symbolic;
+use crate::wide::Wide;
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    engine: Engine<Symbolic, State, CallId>,
+    setup: Setup,
+    written: Durable<Symbolic, State>,
+    synced: Durable<Symbolic, State>,
+}
+
+impl Client {
+    pub fn new(scheme: Symbolic, setup: Setup, durable: Durable<Symbolic, State>) -> Client {
+        Client {
+            engine: Engine::start(scheme, setup, durable.clone()),
+            setup,
+            written: durable.clone(),
+            synced: durable,
+        }
+    }
+
+    /// Does what the engine wants done.
+    fn act(&mut self, effects: Vec<Effect<Symbolic, State, CallId>>) -> Vec<Output> {
+        let mut out = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Journal(record) => self.written.apply(&record),
+                Effect::Sync => self.synced = self.written.clone(),
+                Effect::Send(request) => out.push(Output::Send(request)),
+                Effect::Answer {
+                    ticket,
+                    answer,
+                    at,
+                    marked,
+                } => {
+                    let prefix = self.frontier().prefix(at);
+                    out.push(Output::Answer {
+                        call: ticket,
+                        answer,
+                        at: prefix.expect("an answer beyond the log").point(),
+                        marked: marked.all(),
+                    });
+                }
+                Effect::Unfit(what) => out.push(Output::Alarm(what.to_owned())),
+                Effect::Stopped(Stopped::Evidence(evidence)) => {
+                    out.push(Output::Alarm(format!("{evidence:?}")));
+                }
+                // The check `Stops` looks for this.
+                Effect::Stopped(Stopped::Elsewhere) | Effect::Differs(_) => {}
+                Effect::Busy(call) => panic!("{call:?} was not taken"),
+            }
+        }
+        out
+    }
+}
+
+impl ClientEngine for Client {
+    fn ready(&self) -> bool {
+        self.engine.is_running() && self.engine.calls().count() < self.setup.calls
+    }
+
+    fn issue(&mut self, call: CallId, what: Call) -> Vec<Output> {
+        let effects = self.engine.issue([(call, Asked { call, what })]);
+        self.act(effects)
+    }
+
+    fn deliver(&mut self, reply: &Reply) -> Vec<Output> {
+        let effects = self.engine.deliver(reply);
+        self.act(effects)
+    }
+
+    fn armed(&self, timer: Timer) -> bool {
+        match timer {
+            Timer::Sync => self.engine.armed(share::engine::Timer::Sync),
+            Timer::Attest => self.engine.armed(share::engine::Timer::Attest),
+            Timer::Resume => self.engine.armed(share::engine::Timer::Resume),
+            Timer::Timeout => self.engine.waiting().next().is_some(),
+            Timer::Resend => !self.engine.is_stopped(),
+        }
+    }
+
+    fn timer(&mut self, timer: Timer) -> Vec<Output> {
+        let effects = match timer {
+            Timer::Sync => self.engine.ring(share::engine::Timer::Sync),
+            Timer::Attest => self.engine.ring(share::engine::Timer::Attest),
+            Timer::Resume => self.engine.ring(share::engine::Timer::Resume),
+            Timer::Timeout => self.engine.give_up(|_| true),
+            Timer::Resend => self.engine.connected(),
+        };
+        self.act(effects)
+    }
+
+    fn crash(&mut self, how: Crash, fresh: Incarnation) -> Vec<Output> {
+        if self.engine.is_stopped() {
+            return Vec::new();
+        }
+        if how == Crash::Power {
+            self.written = self.synced.clone();
+        }
+        let scheme = self.engine.scheme().with_fresh(fresh);
+        self.engine = Engine::start(scheme, self.setup, self.written.clone());
+        let effects = self.engine.connected();
+        self.act(effects)
+    }
+
+    fn frontier(&self) -> &Chain {
+        self.engine.ledger().log()
+    }
+
+    fn kept(&self) -> u64 {
+        self.engine.kept()
+    }
+
+    fn awaits(&self, device: Device) -> bool {
+        self.engine.awaited().contains(&device)
+            || self.engine.calls().any(|asked| asked.what == Call::Fold)
+    }
+
+    fn attempts(&self) -> u8 {
+        self.engine.attempts()
+    }
+
+    fn stopped(&self) -> bool {
+        self.engine.is_stopped()
+    }
+
+    fn state(&self, into: &mut Wide) {
+        (&self.engine, self.engine.scheme()).hash(into);
+        (&self.written, &self.synced).hash(into);
+    }
+}
