@@ -78,9 +78,7 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
     }
 
     /// What it says about every device that wrote.
-    pub fn authors(
-        &self,
-    ) -> impl Iterator<Item = (S::Device, &Author<S::Hash, S::Incarnation>)> {
+    pub fn authors(&self) -> impl Iterator<Item = (S::Device, &Author<S::Hash, S::Incarnation>)> {
         self.authors.iter()
     }
 

@@ -74,14 +74,21 @@ impl Recent {
         }
     }
 
-    /// Root of a prefix whose leaves since the beginning of its page are kept.
-    fn compute(&self, size: u64) -> Option<[u8; 32]> {
+    /// A prefix whose leaves since the beginning of its page are kept.
+    fn prefix(&self, size: u64) -> Option<Frontier> {
+        if size == self.frontier.size() {
+            return Some(self.frontier.clone());
+        }
         let page = size.checked_sub(self.first())? / PAGE;
         let mut frontier = self.pages.get(usize::try_from(page).ok()?)?.clone();
         for at in frontier.size()..size {
             frontier.push_hash(*self.leaf_at(at)?).ok()?;
         }
-        Some(frontier.root())
+        Some(frontier)
+    }
+
+    fn compute(&self, size: u64) -> Option<[u8; 32]> {
+        self.prefix(size).map(|prefix| prefix.root())
     }
 }
 
@@ -106,13 +113,12 @@ impl<S: Rfc6962> Log<S> for Recent {
         Some(*self.leaf_at(at)? == S::leaf_hash(leaf))
     }
 
-    fn root_with(&self, leaves: &[Leaf<S>]) -> [u8; 32] {
-        let mut frontier = self.frontier.clone();
+    fn root_with(&self, from: u64, leaves: &[Leaf<S>]) -> Option<[u8; 32]> {
+        let mut frontier = self.prefix(from)?;
         for leaf in leaves {
-            // See `append`.
-            let _ = frontier.push_hash(S::leaf_hash(leaf));
+            frontier.push_hash(S::leaf_hash(leaf)).ok()?;
         }
-        frontier.root()
+        Some(frontier.root())
     }
 
     fn push(&mut self, leaf: &Leaf<S>) {

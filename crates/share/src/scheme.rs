@@ -115,8 +115,8 @@ pub trait Log<S: Scheme>: Clone + Debug {
     fn root_at(&self, size: u64) -> Option<S::Hash>;
     /// Whether the leaf at a position is this one. None: too old to know, or beyond the end.
     fn is_at(&self, at: u64, leaf: &Leaf<S>) -> Option<bool>;
-    /// Root of all leaves and these.
-    fn root_with(&self, leaves: &[Leaf<S>]) -> S::Hash;
+    /// Root of the first `from` leaves and these after them. None: that prefix is too old, or beyond the end.
+    fn root_with(&self, from: u64, leaves: &[Leaf<S>]) -> Option<S::Hash>;
     /// Adds a leaf.
     fn push(&mut self, leaf: &Leaf<S>);
     /// The prefix that ends a page which begins at `from` and ends at `to` or before. Its root is known, however old.

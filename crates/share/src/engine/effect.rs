@@ -102,8 +102,12 @@ pub enum Evidence<S: Scheme> {
     Notes {
         /// The newest note of this log.
         mine: S::Note,
-        /// A note that names no prefix of it.
+        /// A note that names neither a prefix of it nor a continuation.
         theirs: S::Note,
+        /// Position of the first of these leaves.
+        from: u64,
+        /// Leaves that lead from this log's prefix to `theirs`, if that is longer: what a proof needs.
+        leaves: Vec<Leaf<S>>,
     },
 }
 

@@ -158,7 +158,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 _ => {}
             }
         }
-        out.extend(marks.into_iter().map(|mark| Effect::Send(Request::Mark(mark))));
+        out.extend(
+            marks
+                .into_iter()
+                .map(|mark| Effect::Send(Request::Mark(mark))),
+        );
         // The server may have lost the Attest, or somebody's question.
         if matches!(self.status, Status::Running) {
             self.asked(out);

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use super::{Effect, Effects, Engine, Evidence, Record, Reply, Stage, Status, Stopped};
-use crate::form::Point;
 use crate::rules::{Rule, Rules};
 use crate::scheme::{Leaf, Log, Signer};
 use crate::volume::{Outcome, Volume};
@@ -47,16 +46,24 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         Ok(())
     }
 
-    /// The leaves that are new: those that this device has must be the same, and all together must have the note's root.
+    /// The leaves that are new. All leaves of the reply must lead from this log to the note's root. If then one that
+    /// this device has is another one, the orderer has signed two logs.
     fn news_of<'a>(&self, reply: &'a Reply<S>) -> Result<&'a [Leaf<S>], Wrong<S>> {
         let log = self.ledger.log();
         let noted = S::noted(&reply.note);
-        self.contradicts(reply, noted)?;
+        let here = log.root_at(noted.size);
+        if here.is_some_and(|root| root != noted.root) {
+            return Err(self.two_logs(reply));
+        }
         let known = log.size().checked_sub(reply.from);
         let known = known.ok_or(Wrong::Unfit("leaves are missing before the reply"))?;
         let ends = reply.from.checked_add(reply.leaves.len() as u64) == Some(noted.size);
         if !ends {
             return Err(Wrong::Unfit("the leaves do not end where the note does"));
+        }
+        let fresh = known == 0 && reply.leaves.is_empty();
+        if !fresh && log.root_with(reply.from, &reply.leaves) != Some(noted.root) {
+            return Err(Wrong::Unfit("the leaves do not lead to the note"));
         }
         let known = usize::try_from(known).unwrap_or(usize::MAX);
         let (old, new) = reply
@@ -65,28 +72,21 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             .unwrap_or((&reply.leaves, &[]));
         let same = |(at, leaf)| log.is_at(at, leaf) == Some(true);
         if !(reply.from..).zip(old).all(same) {
-            return Err(Wrong::Unfit("leaves that are known have changed"));
-        }
-        if !new.is_empty() && log.root_with(new) != noted.root {
-            return Err(Wrong::Unfit("the leaves do not lead to the note"));
+            return Err(self.two_logs(reply));
         }
         Ok(new)
     }
 
-    /// The note names a prefix of this device's log that the log does not have.
-    fn contradicts(&self, reply: &Reply<S>, noted: Point<S::Hash>) -> Result<(), Wrong<S>> {
-        let here = self.ledger.log().root_at(noted.size);
-        match (here, self.ledger.note()) {
-            (Some(root), Some(mine)) if root != noted.root => {
-                Err(Wrong::Evidence(Box::new(Evidence::Notes {
-                    mine: mine.clone(),
-                    theirs: reply.note.clone(),
-                })))
-            }
-            (Some(root), None) if root != noted.root => {
-                Err(Wrong::Unfit("the note names another log"))
-            }
-            _ => Ok(()),
+    /// The reply's note names no continuation and no prefix of this log.
+    fn two_logs(&self, reply: &Reply<S>) -> Wrong<S> {
+        match self.ledger.note() {
+            Some(mine) => Wrong::Evidence(Box::new(Evidence::Notes {
+                mine: mine.clone(),
+                theirs: reply.note.clone(),
+                from: reply.from,
+                leaves: reply.leaves.clone(),
+            })),
+            None => Wrong::Unfit("the note names another log"),
         }
     }
 

@@ -29,6 +29,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
     }
 
+    /// Whether something speaks for an entry of `author` at a position: then it may be used.
+    pub fn is_supported(&self, author: S::Device, at: u64) -> bool {
+        self.support(at, author) != Support::None
+    }
+
     /// A prefix in which every entry is supported. A longer one may be so too.
     pub(super) fn foldable(&self) -> u64 {
         let size = self.ledger.size();

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::chain::Chain;
 use crate::engine::{Crash, Output, Timer};
+use crate::liar::{LIED, Lie};
 use crate::protocol::{Call, Device, Leaf, Mark, Point, Request, letter, marked};
 
 /// An entry by what it says of itself, so that a trace keeps its meaning when steps before it are left out.
@@ -14,6 +15,8 @@ pub enum Name {
     Mark(Mark),
     /// A write by this device that it never signed.
     Forged(Device),
+    /// A write that the lying member makes for this log.
+    Lied(Lie),
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -27,6 +30,8 @@ pub enum Action {
     /// A device is shown the log of another one.
     Switch(Device, Device),
     Rest(Device),
+    /// A device is told that its entry cannot be ordered.
+    Refuse(Device, Name),
 }
 
 /// A leaf for people to read.
@@ -129,6 +134,10 @@ impl fmt::Display for Action {
                     letter(*device)
                 )
             }
+            Action::Attest(to, device, LIED) => {
+                let by = letter(*device);
+                write!(f, "{} gets an attest of {by} for its own log", letter(*to))
+            }
             Action::Attest(to, device, number) => {
                 write!(
                     f,
@@ -141,7 +150,15 @@ impl fmt::Display for Action {
             Action::Crash(device, how) => {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
+            Action::Refuse(to, Name::Entry(_, incarnation, n, _)) => {
+                let by = letter(*to);
+                write!(f, "{by} is told that {by}{incarnation}.{n} is refused")
+            }
+            Action::Refuse(to, _) => write!(f, "{} is told nothing", letter(*to)),
             Action::Rest(device) => write!(f, "{} rests", letter(*device)),
+            Action::Leaf(to, Name::Lied(lie)) => {
+                write!(f, "{} is shown a lie: {lie:?}", letter(*to))
+            }
             Action::Switch(to, from) => {
                 write!(f, "{} is shown the log of {}", letter(*to), letter(*from))
             }

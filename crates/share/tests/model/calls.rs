@@ -60,9 +60,7 @@ pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &Stat
             )
         }
         Call::Move(directory, to) => relocate(directory, to, caller, state),
-        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_)
-            if device != ADMIN =>
-        {
+        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_) if device != ADMIN => {
             Build::Says(Answer::Denied, Positions::default())
         }
         Call::Close(file) => done(Vec::new(), vec![Change::Set(Key::Closed(file), 1)]),
@@ -138,8 +136,10 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
             is: content.is,
         });
     }
-    op.changes
-        .push(Change::Set(Key::File(file), before.with(caller.asked.call).0));
+    op.changes.push(Change::Set(
+        Key::File(file),
+        before.with(caller.asked.call).0,
+    ));
     if lock.is == mine {
         op.changes.push(Change::Set(Key::Lock(file), 0));
     }

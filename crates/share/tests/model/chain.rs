@@ -97,7 +97,9 @@ impl Chain {
 
     /// How often a leaf with this id is in it.
     pub fn times(&self, id: Id) -> usize {
-        self.backwards().filter(|(leaf, _)| leaf_id(leaf) == id).count()
+        self.backwards()
+            .filter(|(leaf, _)| leaf_id(leaf) == id)
+            .count()
     }
 
     pub fn since(&self, size: u64) -> Vec<Leaf> {
@@ -137,8 +139,9 @@ impl Log<Symbolic> for Chain {
         Some(leaf_id(&node.leaf) == leaf_id(leaf))
     }
 
-    fn root_with(&self, leaves: &[Leaf]) -> Id {
-        leaves.iter().fold(self.point(), after).root
+    fn root_with(&self, from: u64, leaves: &[Leaf]) -> Option<Id> {
+        let from = self.prefix(from)?.point();
+        Some(leaves.iter().fold(from, after).root)
     }
 
     fn push(&mut self, leaf: &Leaf) {

@@ -5,11 +5,13 @@
 
 use std::hash::Hash;
 
-use share::engine::{Durable, Effect, Engine, Setup, Stopped};
+use share::engine::{Durable, Effect, Engine, Evidence, Record, Setup, Stopped};
 
+use crate::action::describe;
 use crate::chain::Chain;
 use crate::engine::{ClientEngine, Crash, Output, Timer};
-use crate::protocol::{Call, CallId, Device, Incarnation, Reply};
+use crate::protocol::{Call, CallId, Device, Incarnation, Leaf, Reply};
+use crate::rules::Rule;
 use crate::state::{Asked, State};
 use crate::symbolic::Symbolic;
 use crate::wide::Wide;
@@ -18,6 +20,8 @@ use crate::wide::Wide;
 pub struct Client {
     engine: Engine<Symbolic, State, CallId>,
     setup: Setup,
+    /// What the device knew when it was set up.
+    genesis: Durable<Symbolic, State>,
     written: Durable<Symbolic, State>,
     synced: Durable<Symbolic, State>,
 }
@@ -27,9 +31,28 @@ impl Client {
         Client {
             engine: Engine::start(scheme, setup, durable.clone()),
             setup,
+            genesis: durable.clone(),
             written: durable.clone(),
             synced: durable,
         }
+    }
+
+    /// Another device that knows what this one knows.
+    pub fn as_device(&self, device: Device) -> Client {
+        let scheme = self.engine.scheme().as_device(device);
+        Client::new(scheme, self.setup, self.written.clone())
+    }
+
+    /// Without the rule that a reply extends what was verified: starts over with any log that the server shows.
+    fn start_over(&mut self, reply: &Reply) {
+        let mut durable = self.genesis.clone();
+        durable.apply(&Record::Floor {
+            leaves: reply.leaves.clone(),
+            note: reply.note,
+        });
+        let scheme = *self.engine.scheme();
+        self.engine = Engine::start(scheme, self.setup, durable.clone());
+        (self.written, self.synced) = (durable.clone(), durable);
     }
 
     /// Does what the engine wants done.
@@ -56,7 +79,7 @@ impl Client {
                 }
                 Effect::Unfit(what) => out.push(Output::Alarm(what.to_owned())),
                 Effect::Stopped(Stopped::Evidence(evidence)) => {
-                    out.push(Output::Alarm(format!("{evidence:?}")));
+                    out.push(Output::Alarm(tell(&evidence)));
                 }
                 // The check `Stops` looks for this.
                 Effect::Stopped(Stopped::Elsewhere) | Effect::Differs(_) => {}
@@ -64,6 +87,26 @@ impl Client {
             }
         }
         out
+    }
+}
+
+/// Evidence for people to read.
+fn tell(evidence: &Evidence<Symbolic>) -> String {
+    match evidence {
+        Evidence::Form {
+            at,
+            entry,
+            faults,
+            malformed,
+            ..
+        } => {
+            let entry = describe(&Leaf::Entry(entry.clone()));
+            let what = malformed.unwrap_or("bad form");
+            format!("at {at}, {what} {faults:?}: {entry}")
+        }
+        Evidence::Notes { mine, theirs, .. } => {
+            format!("two logs, of sizes {} and {}", mine.size, theirs.size)
+        }
     }
 }
 
@@ -78,6 +121,10 @@ impl ClientEngine for Client {
     }
 
     fn deliver(&mut self, reply: &Reply) -> Vec<Output> {
+        let extends = self.frontier().contains(reply.note) || reply.from > 0;
+        if !extends && !self.engine.scheme().has(Rule::Extends) {
+            self.start_over(reply);
+        }
         let effects = self.engine.deliver(reply);
         self.act(effects)
     }

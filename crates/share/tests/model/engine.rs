@@ -80,6 +80,8 @@ pub trait ClientEngine: Clone {
 /// An honest ordering server.
 pub trait Orderer: Clone {
     fn receive(&mut self, from: Device, request: &Request) -> Vec<(Device, Reply)>;
+    /// From now on a commit is a step of its own.
+    fn patient(self) -> Self;
     /// Something waits for a commit.
     fn waits(&self) -> bool;
     fn commit(&mut self) -> Vec<(Device, Reply)>;

@@ -10,6 +10,7 @@
 //! | `rules` | the rules that can be left out |
 //! | `state`, `calls` | a small volume: what entries do, and how system calls become operations |
 //! | `world` | devices and a server that does what it likes |
+//! | `liar` | a member that lies |
 //! | `action` | what may happen, and traces |
 //! | `honest` | devices, an honest server, and a network |
 //! | `broken` | what can be wrong with a state |
@@ -18,6 +19,10 @@
 //! | `search`, `judged` | a second judge that knows no positions |
 //! | `scopes`, `exhaustive` | what is explored, and must hold |
 //! | `mutants` | rules left out, and what must be found |
+//! | `lying` | the same with a member that lies |
+//! | `real`, `tally` | real hashes and signatures, and a volume for long logs |
+//! | `network` | the same machines with these, over a network in memory |
+//! | `lies` | wrong replies and messages, one at a time |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
@@ -33,14 +38,20 @@ mod explorer;
 mod history;
 mod honest;
 mod judged;
+mod liar;
+mod lies;
+mod lying;
 mod mutants;
+mod network;
 mod posix;
 mod protocol;
+mod real;
 mod rules;
 mod scopes;
 mod search;
 mod server;
 mod state;
 mod symbolic;
+mod tally;
 mod wide;
 mod world;

@@ -13,7 +13,7 @@ use crate::rules::{Rule, form};
 use crate::world::Scope;
 
 /// A failure is found within so many states.
-const SOON: u64 = 6_000_000;
+const SOON: u64 = 1_000_000;
 
 fn found(start: &impl System) -> Option<Box<Failure>> {
     depth(start, SOON).err()
@@ -33,6 +33,11 @@ fn files(first: u8, second: u8) -> Scope {
     Scope::new(&[(FILE, first), (FILE, second)])
 }
 
+fn append_each() -> Scope {
+    let append: &[Call] = &[Append(0)];
+    Scope::new(&[(append, 1), (append, 1)])
+}
+
 /// Logs of few leaves: some broken protocols go on for ever.
 fn short(scope: Scope) -> Scope {
     Scope { leaves: 8, ..scope }
@@ -41,10 +46,29 @@ fn short(scope: Scope) -> Scope {
 #[test]
 fn client_without_a_check_is_deceived() {
     refuse(&[
-        (&[Rule::Extends], files(2, 1), Check::Whole),
-        (&[Rule::Client(Client::Signature)], short(files(2, 1)), Check::Support),
-        (&[Rule::Client(Client::AttestOnChain)], files(2, 1), Check::Support),
-        (&[Rule::Client(Client::AttestByAuthor)], files(2, 2), Check::Support),
+        (
+            &[Rule::Extends],
+            Scope {
+                leaves: 4,
+                ..append_each()
+            },
+            Check::Whole,
+        ),
+        (
+            &[Rule::Client(Client::Signature)],
+            short(files(2, 1)),
+            Check::Support,
+        ),
+        (
+            &[Rule::Client(Client::AttestOnChain)],
+            files(2, 1),
+            Check::Support,
+        ),
+        (
+            &[Rule::Client(Client::AttestByAuthor)],
+            files(2, 2),
+            Check::Support,
+        ),
         (
             &[form(Fault::SeenElsewhere)],
             short(files(2, 1)),
@@ -61,8 +85,16 @@ fn client_without_a_check_is_deceived() {
 #[test]
 fn author_without_a_rule_can_be_put_into_two_logs() {
     refuse(&[
-        (&[Rule::Client(Client::Kept)], files(2, 1).powers(1), Check::Tree),
-        (&[Rule::Client(Client::AttestAfterSync)], files(2, 1).powers(1), Check::Tree),
+        (
+            &[Rule::Client(Client::Kept)],
+            files(2, 1).powers(1),
+            Check::Tree,
+        ),
+        (
+            &[Rule::Client(Client::AttestAfterSync)],
+            files(2, 1).powers(1),
+            Check::Tree,
+        ),
         (
             &[Rule::FreshIncarnation],
             Scope::new(&[(&[Append(0)], 1), (&[], 0)]).kills(2),
@@ -100,14 +132,26 @@ fn resume_that_misses_a_resume_crosses_beside_it_or_stops_its_device() {
 #[test]
 fn reader_without_a_rule_sees_what_never_was() {
     refuse(&[
-        (&[Rule::Client(Client::MarkForReads)], files(1, 1), Check::Time),
+        (
+            &[Rule::Client(Client::MarkForReads)],
+            files(1, 1),
+            Check::Time,
+        ),
         (
             &[Rule::Client(Client::MarkNotInFlight)],
             files(2, 1).programs(2),
             Check::Time,
         ),
-        (&[Rule::Client(Client::ReadsWait)], files(2, 1), Check::Support),
-        (&[Rule::Client(Client::OutcomesWait)], files(2, 1), Check::Support),
+        (
+            &[Rule::Client(Client::ReadsWait)],
+            files(2, 1),
+            Check::Support,
+        ),
+        (
+            &[Rule::Client(Client::OutcomesWait)],
+            files(2, 1),
+            Check::Support,
+        ),
         (&[Rule::Guards], files(1, 1), Check::Answers),
         (
             &[Rule::MovePath],
@@ -148,7 +192,7 @@ fn honest_server_without_a_rule_fails_its_devices() {
     for (scope, check) in [
         (closed, Check::Alarm),
         (starving, Check::Attempts),
-        (eager, Check::Waits),
+        (eager, Check::Refused),
     ] {
         let honest = scope.honest(0);
         let honest = if scope.rules.has(Rule::Lock) {
@@ -197,10 +241,7 @@ fn check_that_only_a_lying_member_needs_changes_nothing() {
 /// As above: a device that joins sends a Resume when it sees its admission, and `seen` is on this log.
 #[test]
 fn first_entry_of_an_honest_device_is_a_resume_that_covers_its_admission() {
-    let rules: &[Rule] = &[
-        form(Fault::SeenMissesAdmission),
-        form(Fault::NoResume),
-    ];
+    let rules: &[Rule] = &[form(Fault::SeenMissesAdmission), form(Fault::NoResume)];
     let members: &[Call] = &[Admit(1), Remove(1)];
     let joins = |calls| Scope::new(&[(members, calls), (&[Append(0)], 1)]).members(1);
     let mut scopes = vec![joins(2), joins(1).kills(1), joins(1).powers(1)];
@@ -214,7 +255,9 @@ fn first_entry_of_an_honest_device_is_a_resume_that_covers_its_admission() {
 
 #[test]
 fn search_without_positions_refuses_too() {
-    let world = files(1, 2).without(&[Rule::Client(Client::MarkForReads)]).world();
+    let world = files(1, 2)
+        .without(&[Rule::Client(Client::MarkForReads)])
+        .world();
     let failure = found(&Judged::new(world, false)).expect("the search accepts stale reads");
     println!("search, without marks: {failure}\n");
     assert_eq!(failure.broken.check, Check::Search);

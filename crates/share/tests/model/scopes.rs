@@ -29,6 +29,8 @@ impl Scope {
                 .collect(),
             kills: 0,
             powers: 0,
+            refusals: 0,
+            lies: 0,
             patient: true,
             relaxed: false,
             programs: 1,
@@ -61,6 +63,20 @@ impl Scope {
 
     pub fn powers(self, powers: u8) -> Scope {
         Scope { powers, ..self }
+    }
+
+    pub fn refusals(self, refusals: u8) -> Scope {
+        Scope { refusals, ..self }
+    }
+
+    /// With one more member, which lies so often.
+    pub fn lies(self, lies: u8) -> Scope {
+        let members = self.members | 1 << self.menus.len();
+        Scope {
+            lies,
+            members,
+            ..self
+        }
     }
 
     pub fn members(self, members: u8) -> Scope {
@@ -106,35 +122,38 @@ impl Scope {
             log.extend(leaf);
         }
         let scheme = Symbolic::new(Device::MAX, Rules::default());
-        let server = Server::new(scheme, log, devices, true);
+        let server = Server::new(scheme, log, devices);
         let world = World::new(self.clone(), clients);
         Honest::new(world, server, server_crashes, 3 + devices as u8)
     }
 
     /// All devices, after each member has begun its first incarnation.
     fn beginning(&self) -> Vec<Client> {
-        let genesis = || {
-            Ledger::new(
-                Chain::default(),
-                State::genesis(self.rules, self.members),
-            )
-        };
+        let genesis = || Ledger::new(Chain::default(), State::genesis(self.rules, self.members));
         let mut clients: Vec<_> = (0..self.menus.len() as Device)
             .map(|device| {
                 let scheme = Symbolic::new(device, self.rules);
                 Client::new(scheme, self.setup(), Durable::new(genesis()))
             })
             .collect();
-        for device in 0..clients.len() {
-            let sent = clients[device].timer(Timer::Resume);
+        let resume = |clients: &mut Vec<Client>, sent: Vec<Output>| {
             for output in sent {
                 let Output::Send(Request::Entry(entry)) = output else {
                     continue;
                 };
-                for client in &mut clients {
+                for client in clients.iter_mut() {
                     client.deliver(&next(client.frontier(), Leaf::Entry(entry.clone())));
                 }
             }
+        };
+        for device in 0..clients.len() {
+            let sent = clients[device].timer(Timer::Resume);
+            resume(&mut clients, sent);
+        }
+        if self.lies > 0 {
+            let mut liar = clients[0].as_device(clients.len() as Device);
+            let sent = liar.timer(Timer::Resume);
+            resume(&mut clients, sent);
         }
         for client in &mut clients {
             client.timer(Timer::Sync);

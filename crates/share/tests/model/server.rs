@@ -25,17 +25,12 @@ pub struct Server {
 
 impl Server {
     /// All devices have a session, and the whole log.
-    pub fn new(
-        scheme: Symbolic,
-        log: Ledger<Symbolic, State>,
-        devices: Device,
-        hasty: bool,
-    ) -> Server {
+    pub fn new(scheme: Symbolic, log: Ledger<Symbolic, State>, devices: Device) -> Server {
         let mut server = Server {
             orderer: Orderer::start(scheme, Limits::default(), Unlimited, log.clone()),
             durable: log,
             scheme,
-            hasty,
+            hasty: true,
         };
         for device in 0..devices {
             let opened = server.receive(device, &Request::Open(Some(server.log().point())));
@@ -81,6 +76,13 @@ impl OrdererTrait for Server {
             return self.commit();
         }
         self.push()
+    }
+
+    fn patient(self) -> Server {
+        Server {
+            hasty: false,
+            ..self
+        }
     }
 
     fn waits(&self) -> bool {

@@ -5,9 +5,7 @@ use share::scheme::Signer;
 use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
 
 use crate::calls;
-use crate::protocol::{
-    ADMIN, Answer, Call, CallId, Change, Content, Device, Key, Op,
-};
+use crate::protocol::{ADMIN, Answer, Call, CallId, Change, Content, Device, Key, Op};
 use crate::rules::{Rule, Rules};
 
 /// Devices in any model.
@@ -218,21 +216,22 @@ impl State {
                 Change::Fold { .. } => {}
                 _ if !effect => {}
                 Change::Member { .. } | Change::Accept(_) => {
-                    self.make(Late { at, author, seen, change: *change }, &mut result);
+                    self.make(
+                        Late {
+                            at,
+                            author,
+                            seen,
+                            change: *change,
+                        },
+                        &mut result,
+                    );
                 }
             }
         }
         result
     }
 
-    fn set(
-        &mut self,
-        key: Key,
-        is: u128,
-        effect: bool,
-        rests_on: Positions,
-        result: &mut Result,
-    ) {
+    fn set(&mut self, key: Key, is: u128, effect: bool, rests_on: Positions, result: &mut Result) {
         if !self.values.iter().any(|(at, _)| *at == key) {
             self.values.push((key, Value::default()));
         }

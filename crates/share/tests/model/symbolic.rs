@@ -5,9 +5,7 @@ use std::rc::Rc;
 use share::scheme::{Notary, Scheme, Signer};
 
 use crate::chain::Chain;
-use crate::protocol::{
-    Attest, Body, Device, Entry, Heading, Id, Incarnation, Mark, Op, Point,
-};
+use crate::protocol::{Attest, Body, Device, Entry, Heading, Id, Incarnation, Mark, Op, Point};
 use crate::rules::{Rule, Rules};
 use crate::state::Carries;
 
@@ -38,6 +36,14 @@ impl Symbolic {
             marks: 0,
             rules: NoState(rules),
         }
+    }
+
+    pub fn has(&self, rule: Rule) -> bool {
+        self.rules.0.has(rule)
+    }
+
+    pub fn as_device(self, me: Device) -> Symbolic {
+        Symbolic::new(me, self.rules.0)
     }
 
     /// Draws other incarnations from now on.

@@ -1,0 +1,131 @@
+//! A small volume of counters, for logs of any length. Each answer rests on the newest entries of each device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
+
+use crate::real::{DEVICES, Entry, Real};
+
+/// What a program asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// Adds one to a counter; answers with the sum.
+    Add(u8),
+    Read(u8),
+}
+
+/// Adds one to a counter if it has this value.
+#[derive(Clone, Copy, Debug)]
+pub struct Add {
+    pub counter: u8,
+    pub from: u64,
+}
+
+/// The newest entry of each device.
+#[derive(Clone, Debug, Default, Hash)]
+pub struct Newest(Vec<(u8, u64)>);
+
+impl Newest {
+    fn add(&mut self, device: u8, at: u64) {
+        self.0.retain(|(other, _)| *other != device);
+        self.0.push((device, at));
+    }
+}
+
+impl Basis<u8> for Newest {
+    fn filter(&self, mut keep: impl FnMut(u64, u8) -> bool) -> Newest {
+        let kept = self.0.iter().filter(|(device, at)| keep(*at, *device));
+        Newest(kept.copied().collect())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    counters: BTreeMap<u8, (u64, Newest)>,
+    /// What became of the operations of the last entry: the sums.
+    sums: Vec<Option<u64>>,
+}
+
+impl Tally {
+    pub fn sum(&self, counter: u8) -> u64 {
+        self.counters.get(&counter).map_or(0, |(sum, _)| *sum)
+    }
+
+    fn basis(&self, counter: u8) -> Newest {
+        let found = self.counters.get(&counter);
+        found.map_or_else(Newest::default, |(_, basis)| basis.clone())
+    }
+}
+
+impl Roll<Real> for Tally {
+    fn active(&self, device: u8) -> bool {
+        device < DEVICES
+    }
+
+    fn admitted(&self, _: u8) -> u64 {
+        0
+    }
+
+    fn malformed(&self, entry: &Arc<Entry>) -> Option<&'static str> {
+        (entry.ops.len() > 8).then_some("too many operations")
+    }
+
+    fn extend(&mut self, at: u64, entry: &Arc<Entry>) {
+        self.sums.clear();
+        for op in &entry.ops {
+            let (sum, basis) = self.counters.entry(op.counter).or_default();
+            // That an operation had no effect is something that readers must know.
+            basis.add(entry.device, at);
+            if *sum == op.from {
+                *sum += 1;
+                self.sums.push(Some(*sum));
+            } else {
+                self.sums.push(None);
+            }
+        }
+    }
+}
+
+impl Volume<Real> for Tally {
+    type Call = Call;
+    /// None: a device is silent.
+    type Answer = Option<u64>;
+    type Basis = Newest;
+
+    fn accepted(&self, _: u8) -> u64 {
+        0
+    }
+
+    fn build(&self, call: &Call, _: &Attempt<u8>) -> Build<Real, Tally> {
+        match call {
+            Call::Read(counter) => Build::Says(Some(self.sum(*counter)), self.basis(*counter)),
+            Call::Add(counter) => Build::Op(Add {
+                counter: *counter,
+                from: self.sum(*counter),
+            }),
+        }
+    }
+
+    fn outcome(&self, op: usize, call: &Call) -> Outcome<Option<u64>, Newest> {
+        let Call::Add(counter) = call else {
+            panic!("a read in an entry");
+        };
+        match self.sums[op] {
+            Some(sum) => Outcome::Done(Some(sum), self.basis(*counter)),
+            None => Outcome::Again,
+        }
+    }
+
+    fn has_room(&self, ops: &[Add], next: &Add) -> bool {
+        ops.len() < 8 && ops.iter().all(|op| op.counter != next.counter)
+    }
+
+    fn silent() -> Option<u64> {
+        None
+    }
+}
