@@ -5,5 +5,19 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`form`] | whether an entry may stand at a position of the log |
+//! | [`device`] | devices, and the runs of their engines |
+//! | [`entry`] | entries: what devices write, each verified alone |
+//! | [`mark`] | marks: proof that a log is newer than a question |
+//! | [`leaf`] | the leaves of the log: entries, and the marks of a group commit |
+//! | [`attest`] | what a device says that it has seen |
+//! | [`note`] | the orderer's checkpoints |
 
+pub mod attest;
+pub mod device;
+pub mod entry;
 pub mod form;
+pub mod leaf;
+pub mod mark;
+pub mod note;
+#[cfg(test)]
+mod samples;
