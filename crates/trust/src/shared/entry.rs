@@ -11,7 +11,7 @@ use super::device::{self, DeviceKey, Incarnation};
 use super::form::{self, Point};
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
-use crate::history::leaf_hash;
+use crate::history::{LogPoint, leaf_hash};
 use crate::key::{SIGNATURE_BYTES, SecretKey};
 use crate::volume_id::VolumeId;
 
@@ -210,6 +210,15 @@ impl Ops {
 }
 
 impl Prefix {
+    /// The prefix in the log of this epoch.
+    pub fn in_epoch(&self, epoch: u64) -> LogPoint {
+        LogPoint {
+            epoch,
+            size: self.size,
+            root: self.root,
+        }
+    }
+
     /// Appends `size varint | root [32]`.
     pub fn encode(&self, out: &mut Encoder) {
         out.varint(self.size).raw(&self.root);

@@ -11,13 +11,22 @@
 //! | [`leaf`] | the leaves of the log: entries, and the marks of a group commit |
 //! | [`attest`] | what a device says that it has seen |
 //! | [`note`] | the orderer's checkpoints |
+//! | [`genesis`] | policies, and the epochs of the log |
+//! | [`evidence`] | files that convict an orderer or a device |
+//! | [`checkpoint`] | the state at a position, signed by those who replayed the log |
+//! | [`invitation`], [`words`] | how a device is admitted; words that people compare |
 
 pub mod attest;
+pub mod checkpoint;
 pub mod device;
 pub mod entry;
+pub mod evidence;
 pub mod form;
+pub mod genesis;
+pub mod invitation;
 pub mod leaf;
 pub mod mark;
 pub mod note;
 #[cfg(test)]
 mod samples;
+pub mod words;
