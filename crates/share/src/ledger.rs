@@ -3,11 +3,11 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use crate::form::{Author, Faults, Point, Standing, faults};
 use crate::rows::Rows;
 use crate::rules::Rules;
 use crate::scheme::{Leaf, Log, Scheme};
 use crate::volume::Roll;
+use trust::shared::form::{Author, Faults, Point, Standing, faults};
 
 /// What a device, or the orderer, knows of the log.
 pub struct Ledger<S: Scheme, R> {

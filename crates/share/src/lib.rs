@@ -2,11 +2,10 @@
 //!
 //! The client and the server of the ordering protocol as state machines without input, output, clock or randomness.
 //! They are generic over hashes and signatures, and over what entries do, because the model in `tests/model` drives
-//! the same machines with symbolic hashes.
+//! the same machines with symbolic hashes. The form of an entry is judged by `trust::shared::form`.
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`form`] | whether an entry may stand at a position of the log |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
 //! | [`volume`] | what entries do: the interface to the volume's content |
@@ -18,7 +17,6 @@
 //! | [`rows`] | a small map by device |
 
 pub mod engine;
-pub mod form;
 pub mod ledger;
 pub mod orderer;
 pub mod prefixes;

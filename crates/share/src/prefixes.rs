@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 
 use trust::history::Frontier;
 
-use crate::form::Point;
 use crate::scheme::{Leaf, Log, Scheme};
+use trust::shared::form::Point;
 
 /// Leaves in a page.
 pub const PAGE: u64 = 256;

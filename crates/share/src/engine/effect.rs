@@ -4,10 +4,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::form::Faults;
 use crate::ledger::Ledger;
 use crate::scheme::{Leaf, Scheme, Signer};
 use crate::volume::Volume;
+use trust::shared::form::Faults;
 
 /// From a device to the server.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! Entries and marks: what is queued goes into the next entry, or waits for a mark. One entry is in flight.
 
 use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status};
-use crate::form::Heading;
 use crate::rules::{Rule, Rules};
 use crate::scheme::Signer;
 use crate::volume::{Attempt, Build, Volume};
+use trust::shared::form::Heading;
 
 impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// What a call comes to at the end of the log.

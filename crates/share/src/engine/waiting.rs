@@ -1,11 +1,11 @@
 //! What waits for other devices: the read rule, Attests, answers, and syncs of the floor.
 
 use super::{Effect, Effects, Engine, Request, Running, Stage, Status};
-use crate::form::Point;
 use crate::reading::{Support, Verdict, judge};
 use crate::rules::{Rule, Rules};
 use crate::scheme::{Log, Signer};
 use crate::volume::{Basis, Volume};
+use trust::shared::form::Point;
 
 impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// What speaks for an entry of `author` at a position.

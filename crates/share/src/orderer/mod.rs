@@ -16,11 +16,11 @@ use std::hash::{Hash, Hasher};
 pub use session::{Delivery, Session};
 
 use crate::engine::Request;
-use crate::form::Point;
 use crate::ledger::Ledger;
 use crate::rows::Rows;
 use crate::scheme::{Leaf, Log, Notary};
 use crate::volume::Roll;
+use trust::shared::form::Point;
 
 /// What a device may use.
 pub trait Quotas<D> {

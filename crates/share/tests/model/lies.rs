@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use share::engine::{Durable, Effect, Engine, Evidence, Reply, Request, Setup, Stopped, Timer};
-use share::form::{Fault, Heading};
 use share::ledger::Ledger;
 use share::orderer::{Limits, Orderer, Quotas, Turned, Unlimited};
 use share::prefixes::Recent;
 use share::reading::Silence;
 use share::scheme::{Leaf, Log, Notary, Signer};
+use trust::shared::form::{Fault, Heading};
 
 use crate::real::{DEVICES, Entry, Note, Real};
 use crate::tally::{Add, Call, Tally};
@@ -232,7 +232,7 @@ fn attest_counts_only_when_its_device_signed_it_for_this_log() {
     log.iter().for_each(|leaf| recent.push(leaf));
     let here = Log::<Real>::point(&recent);
     let good = Real::new(1, 1).attest(here);
-    let elsewhere = Real::new(1, 1).attest(share::form::Point {
+    let elsewhere = Real::new(1, 1).attest(trust::shared::form::Point {
         root: [3; 32],
         ..here
     });

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use share::form::{Heading as HeadingOf, Point as PointOf};
 use share::prefixes::{Recent, Rfc6962};
 use share::rules::All;
 use share::scheme::{Leaf as LeafOf, Notary, Scheme, Signer};
 use trust::history::leaf_hash;
 use trust::key::{PublicKey, SecretKey};
+use trust::shared::form::{Heading as HeadingOf, Point as PointOf};
 
 use crate::tally::Add;
 use crate::wide::Wide;
