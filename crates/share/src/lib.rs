@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
+//! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust::shared` |
 //! | [`volume`] | what entries do: the interface to the volume's content |
 //! | [`rules`] | the rules that tests leave out |
 //! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
@@ -24,4 +25,5 @@ pub mod reading;
 pub mod rows;
 pub mod rules;
 pub mod scheme;
+pub mod signed;
 pub mod volume;

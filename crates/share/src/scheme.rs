@@ -24,9 +24,9 @@ pub trait Scheme: Clone {
     /// The leaf of the marks of one group commit, or the part of it that one device needs.
     type Marks: Clone + Debug;
     /// "I have seen this prefix, and my last entry is in it", signed by a device.
-    type Attest: Clone + Hash + Debug;
+    type Attest: Clone + Debug;
     /// A prefix of the log, signed by the orderer.
-    type Note: Clone + Hash + Debug;
+    type Note: Clone + Debug;
     /// Roots of the log's prefixes.
     type Log: Log<Self>;
     /// Which rules a client follows.
@@ -62,14 +62,14 @@ pub trait Signer: Scheme {
 
     /// The device.
     fn me(&self) -> Self::Device;
-    /// Signs an entry.
+    /// Signs an entry. None: it has no encoding, because the volume gave it more operations than there is room for.
     fn sign(
         &self,
         heading: Heading<Self::Hash, Self::Incarnation>,
         ops: Vec<Self::Op>,
-    ) -> Self::Entry;
-    /// Signs an Attest.
-    fn attest(&self, seen: Point<Self::Hash>) -> Self::Attest;
+    ) -> Option<Self::Entry>;
+    /// Signs an Attest. None: it has no encoding.
+    fn attest(&self, seen: Point<Self::Hash>) -> Option<Self::Attest>;
     /// `previous` of a device's first entry.
     fn no_entry(&self) -> Self::Hash;
     /// Draws an incarnation that was never drawn before.
@@ -82,8 +82,8 @@ pub trait Signer: Scheme {
 pub trait Notary: Scheme {
     /// Signs a note.
     fn note(&mut self, point: Point<Self::Hash>) -> Self::Note;
-    /// The leaf of the marks of one group commit.
-    fn marks(&self, marks: &[Self::Mark]) -> Self::Marks;
+    /// The leaf of the marks of one group commit. None: there are none.
+    fn marks(&self, marks: &[Self::Mark]) -> Option<Self::Marks>;
 }
 
 /// One leaf of the log.

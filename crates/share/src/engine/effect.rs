@@ -78,6 +78,8 @@ pub enum Effect<S: Signer, V: Volume<S>, T> {
 pub enum Stopped<S: Scheme> {
     /// The device's key runs elsewhere: a Resume that this engine did not send is in the log.
     Elsewhere,
+    /// The volume made an entry that has no encoding.
+    Unsigned,
     /// The server lied, and signed it.
     Evidence(Evidence<S>),
 }

@@ -51,7 +51,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         if !rules.has(Rule::RerunAfterReceipt) {
             self.queue_sent();
         }
-        let entry = self.sign(0, true, ops);
+        let Some(entry) = self.sign(0, true, ops) else {
+            return self.unsigned(out);
+        };
         self.status = Status::Resuming {
             sent: Some(entry.clone()),
         };

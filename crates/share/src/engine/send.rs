@@ -1,6 +1,6 @@
 //! Entries and marks: what is queued goes into the next entry, or waits for a mark. One entry is in flight.
 
-use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status};
+use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, Stopped};
 use crate::rules::{Rule, Rules};
 use crate::scheme::Signer;
 use crate::volume::{Attempt, Build, Volume};
@@ -109,7 +109,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
 
     fn send(&mut self, ops: Vec<S::Op>, calls: Vec<V::Call>, out: &mut Effects<S, V, T>) {
         self.n = self.n.saturating_add(1);
-        let entry = self.sign(self.n, false, ops);
+        let Some(entry) = self.sign(self.n, false, ops) else {
+            return self.unsigned(out);
+        };
         self.flight.push(entry.clone());
         self.unsynced = true;
         out.push(Effect::Journal(Record::Sent(Sent {
@@ -119,7 +121,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         out.push(Effect::Send(Request::Entry(entry)));
     }
 
-    pub(super) fn sign(&self, n: u64, resume: bool, ops: Vec<S::Op>) -> S::Entry {
+    pub(super) fn sign(&self, n: u64, resume: bool, ops: Vec<S::Op>) -> Option<S::Entry> {
         let seen = self.ledger.point();
         let row = self.ledger.author(self.scheme.me());
         let last = row.map_or_else(|| self.scheme.no_entry(), |row| row.last);
@@ -138,6 +140,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             alone: !resume || ops.is_empty(),
         };
         self.scheme.sign(heading, ops)
+    }
+
+    pub(super) fn unsigned(&mut self, out: &mut Effects<S, V, T>) {
+        self.status = Status::Stopped;
+        out.push(Effect::Stopped(Stopped::Unsigned));
     }
 
     /// There is a new connection: the same bytes again.

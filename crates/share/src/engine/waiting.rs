@@ -186,7 +186,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
         let seen = self.ledger.point();
         self.attested.insert(self.scheme.me(), seen.size);
-        out.push(Effect::Send(Request::Attest(self.scheme.attest(seen))));
+        let attest = self.scheme.attest(seen).map(Request::Attest);
+        out.extend(attest.map(Effect::Send));
     }
 
     /// Somebody wants an Attest: a new one, or the last one again, which may have been lost.
@@ -196,9 +197,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
         let size = self.attested.get(self.scheme.me()).copied().unwrap_or(0);
         let root = self.ledger.log().root_at(size).filter(|_| size > 0);
-        if let Some(root) = root {
-            let seen = Point { size, root };
-            out.push(Effect::Send(Request::Attest(self.scheme.attest(seen))));
-        }
+        let seen = root.map(|root| Point { size, root });
+        let attest = seen.and_then(|seen| self.scheme.attest(seen));
+        out.extend(attest.map(Request::Attest).map(Effect::Send));
     }
 }

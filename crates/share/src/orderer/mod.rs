@@ -131,7 +131,7 @@ impl<S: Notary, R: Roll<S>, Q> Hash for Orderer<S, R, Q> {
         (&self.ledger, self.published, self.committing).hash(state);
         (&self.marks, self.restored).hash(state);
         for (device, (_, attest)) in self.attests.iter() {
-            (device, attest).hash(state);
+            (device, S::attested(attest)).hash(state);
         }
         for (device, session) in self.sessions.iter() {
             device.hash(state);
@@ -260,9 +260,9 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if self.committing.is_some() || self.restored {
             return None;
         }
-        if !self.marks.is_empty() {
-            let marks = std::mem::take(&mut self.marks);
-            let leaf = Leaf::Marks(self.scheme.marks(&marks));
+        let marks = std::mem::take(&mut self.marks);
+        if let Some(marks) = self.scheme.marks(&marks) {
+            let leaf = Leaf::Marks(marks);
             self.ledger.extend(&leaf);
             self.waiting.push(leaf);
         }

@@ -81,6 +81,7 @@ impl Client {
                 Effect::Stopped(Stopped::Evidence(evidence)) => {
                     out.push(Output::Alarm(tell(&evidence)));
                 }
+                Effect::Stopped(Stopped::Unsigned) => panic!("an entry without encoding"),
                 // The check `Stops` looks for this.
                 Effect::Stopped(Stopped::Elsewhere) | Effect::Differs(_) => {}
                 Effect::Busy(call) => panic!("{call:?} was not taken"),

@@ -1,17 +1,19 @@
 //! Replies and messages that are wrong, one at a time, with real hashes and signatures: what the product's machines say
 //! to each, and that nothing else happens.
 
-use std::sync::Arc;
-
 use share::engine::{Durable, Effect, Engine, Evidence, Reply, Request, Setup, Stopped, Timer};
 use share::ledger::Ledger;
 use share::orderer::{Limits, Orderer, Quotas, Turned, Unlimited};
-use share::prefixes::Recent;
+use share::prefixes::{Recent, Rfc6962};
 use share::reading::Silence;
-use share::scheme::{Leaf, Log, Notary, Signer};
-use trust::shared::form::{Fault, Heading};
+use share::rows::Rows;
+use share::scheme::{Leaf, Log, Notary, Scheme, Signer};
+use share::signed::Entry;
+use trust::shared::device::DeviceKey;
+use trust::shared::form::{Fault, Heading, Point};
+use trust::shared::note::SignedNote;
 
-use crate::real::{DEVICES, Entry, Note, Real};
+use crate::real::{DEVICES, Real, device, forged, forged_attest, marks, nonce, real};
 use crate::tally::{Add, Call, Tally};
 
 type Effects = Vec<Effect<Real, Tally, u64>>;
@@ -27,14 +29,22 @@ fn genesis() -> Ledger<Real, Tally> {
 }
 
 fn client(device: u8) -> Client {
-    Engine::start(Real::new(device, 1), SETUP, Durable::new(genesis()))
+    Engine::start(real(device, 1), SETUP, Durable::new(genesis()))
 }
 
 /// The orderer's note of a log.
-fn note(log: &[Leaf<Real>]) -> Note {
+fn note(log: &[Leaf<Real>]) -> SignedNote {
     let mut recent = Recent::default();
     log.iter().for_each(|leaf| recent.push(leaf));
-    Real::new(DEVICES, 1).note(Log::<Real>::point(&recent))
+    real(DEVICES, 1).note(Log::<Real>::point(&recent))
+}
+
+fn noted(note: &SignedNote) -> Point<[u8; 32]> {
+    Real::noted(note)
+}
+
+fn leaf_hash(leaf: &Leaf<Real>) -> [u8; 32] {
+    <Real as Rfc6962>::leaf_hash(leaf)
 }
 
 /// A reply with all of a log from a position on.
@@ -71,21 +81,21 @@ fn running() -> (Client, Vec<Leaf<Real>>) {
     (client, log)
 }
 
-/// An entry of device 1, which begins its first incarnation in this log.
-fn stranger(log: &[Leaf<Real>], seen: usize, kept: u64) -> Arc<Entry> {
+/// The first entry of device 1 in this log: its Resume, as it should be, or another entry.
+fn stranger(log: &[Leaf<Real>], seen: usize, resume: bool) -> Entry {
     let mut recent = Recent::default();
     log[..seen].iter().for_each(|leaf| recent.push(leaf));
-    let mut author = Real::new(1, 1);
+    let mut author = real(1, 1);
     let heading = Heading {
         incarnation: author.incarnation(),
-        n: 0,
+        n: u64::from(!resume),
         previous: author.no_entry(),
         seen: Log::<Real>::point(&recent),
-        kept,
-        resume: true,
+        kept: seen as u64,
+        resume,
         alone: true,
     };
-    author.sign(heading, Vec::new())
+    author.sign(heading, Vec::new()).expect("an entry")
 }
 
 /// The reply proves nothing: nothing happens, and the true reply is taken afterwards.
@@ -96,7 +106,7 @@ fn proves_nothing(wrong: &Reply<Real>, why: &str) {
         effects => panic!("{} effects, not {why}", effects.len()),
     }
     assert_eq!(client.ledger().size(), 2);
-    log.push(Leaf::Marks(Arc::from([[1; 32]])));
+    log.push(marks(1));
     client.deliver(&reply(&log, 2));
     assert_eq!(client.ledger().size(), 3);
 }
@@ -119,8 +129,8 @@ fn convicts(wrong: &Reply<Real>) -> Evidence<Real> {
 #[test]
 fn reply_that_does_not_fit_proves_nothing() {
     let (_, mut log) = running();
-    log.push(Leaf::Marks(Arc::from([[7; 32]])));
-    log.push(Leaf::Marks(Arc::from([[8; 32]])));
+    log.push(marks(7));
+    log.push(marks(8));
     proves_nothing(&reply(&log, 3), "missing");
     let short = Reply {
         note: note(&log[..3]),
@@ -128,15 +138,15 @@ fn reply_that_does_not_fit_proves_nothing() {
     };
     proves_nothing(&short, "end where the note");
     let mut other = log.clone();
-    other[3] = Leaf::Marks(Arc::from([[9; 32]]));
+    other[3] = marks(9);
     let swapped = Reply {
         note: note(&other),
         ..reply(&log, 2)
     };
     proves_nothing(&swapped, "lead to the note");
-    let mut forger = Real::new(0, 1);
+    let mut forger = real(0, 1);
     let forged = Reply {
-        note: forger.note(Real::noted_point(&note(&log))),
+        note: forger.note(noted(&note(&log))),
         ..reply(&log, 2)
     };
     proves_nothing(&forged, "not the orderer's");
@@ -146,7 +156,7 @@ fn reply_that_does_not_fit_proves_nothing() {
 fn second_log_convicts_the_orderer() {
     let (_, log) = running();
     let mut other = log.clone();
-    other[1] = Leaf::Marks(Arc::from([[5; 32]]));
+    other[1] = marks(5);
     assert!(matches!(
         convicts(&reply(&other, 1)),
         Evidence::Notes { .. }
@@ -159,7 +169,7 @@ fn second_log_convicts_the_orderer() {
     };
     assert!(matches!(convicts(&beat), Evidence::Notes { .. }));
     // A longer log that differs in what the device has.
-    other.push(Leaf::Marks(Arc::from([[6; 32]])));
+    other.push(marks(6));
     let Evidence::Notes { from, leaves, .. } = convicts(&reply(&other, 1)) else {
         panic!("other evidence");
     };
@@ -169,39 +179,39 @@ fn second_log_convicts_the_orderer() {
 #[test]
 fn entry_of_bad_form_under_a_note_convicts_the_orderer() {
     let (_, log) = running();
-    let elsewhere = [log[0].clone(), Leaf::Marks(Arc::from([[5; 32]]))];
+    let elsewhere = [log[0].clone(), marks(5)];
     let mut with = log.clone();
-    with.push(Leaf::Entry(stranger(&elsewhere, 2, 2)));
+    with.push(Leaf::Entry(stranger(&elsewhere, 2, true)));
     let Evidence::Form { at, faults, .. } = convicts(&reply(&with, 2)) else {
         panic!("other evidence");
     };
     assert_eq!(at, 2);
     assert!(faults.contains(Fault::SeenElsewhere));
-    with[2] = Leaf::Entry(stranger(&log, 2, 3));
+    with[2] = Leaf::Entry(stranger(&log, 2, false));
     let Evidence::Form { faults, .. } = convicts(&reply(&with, 2)) else {
         panic!("other evidence");
     };
-    assert!(faults.contains(Fault::KeptBeyondSeen));
+    assert!(faults.contains(Fault::NoResume));
 }
 
 #[test]
 fn entry_with_a_wrong_signature_or_too_large_convicts_the_orderer() {
     let (_, log) = running();
     let mut with = log.clone();
-    with.push(Leaf::Entry(Entry::forged(&stranger(&log, 2, 2))));
+    with.push(Leaf::Entry(forged(&stranger(&log, 2, true))));
     let Evidence::Form { malformed, .. } = convicts(&reply(&with, 2)) else {
         panic!("other evidence");
     };
     assert!(malformed.is_some_and(|what| what.contains("signature")));
     let own = |leaf: &Leaf<Real>| match leaf {
-        Leaf::Entry(entry) => entry.heading,
+        Leaf::Entry(entry) => Real::heading(entry),
         Leaf::Marks(_) => panic!("marks"),
     };
     let mut recent = Recent::default();
     log.iter().for_each(|leaf| recent.push(leaf));
     let heading = Heading {
         n: own(&log[1]).n + 1,
-        previous: Real::leaf_id(&log[1]),
+        previous: leaf_hash(&log[1]),
         seen: Log::<Real>::point(&recent),
         ..own(&log[1])
     };
@@ -212,7 +222,7 @@ fn entry_with_a_wrong_signature_or_too_large_convicts_the_orderer() {
         };
         9
     ];
-    with[2] = Leaf::Entry(Real::new(0, 1).sign(heading, ops));
+    with[2] = Leaf::Entry(real(0, 1).sign(heading, ops).expect("an entry"));
     let Evidence::Form {
         malformed, faults, ..
     } = convicts(&reply(&with, 2))
@@ -226,26 +236,27 @@ fn entry_with_a_wrong_signature_or_too_large_convicts_the_orderer() {
 #[test]
 fn attest_counts_only_when_its_device_signed_it_for_this_log() {
     let (mut client, mut log) = running();
-    log.push(Leaf::Entry(stranger(&log, 2, 2)));
+    log.push(Leaf::Entry(stranger(&log, 2, true)));
     client.deliver(&reply(&log, 2));
     let mut recent = Recent::default();
     log.iter().for_each(|leaf| recent.push(leaf));
     let here = Log::<Real>::point(&recent);
-    let good = Real::new(1, 1).attest(here);
-    let elsewhere = Real::new(1, 1).attest(trust::shared::form::Point {
+    let good = real(1, 1).attest(here).expect("an attest");
+    let elsewhere = real(1, 1).attest(Point {
         root: [3; 32],
         ..here
     });
+    let elsewhere = elsewhere.expect("an attest");
     let with = |attests| Reply {
         attests,
         ..reply(&log, 3)
     };
     let effects = client.deliver(&with(vec![elsewhere]));
     assert!(matches!(effects.as_slice(), [Effect::Differs(_)]));
-    assert!(client.deliver(&with(vec![good.forged()])).is_empty());
-    assert!(!client.is_supported(1, 2));
+    assert!(client.deliver(&with(vec![forged_attest(&good)])).is_empty());
+    assert!(!client.is_supported(device(1), 2));
     client.deliver(&with(vec![good]));
-    assert!(client.is_supported(1, 2));
+    assert!(client.is_supported(device(1), 2));
 }
 
 #[test]
@@ -272,10 +283,10 @@ type Server<Q = Unlimited> = Orderer<Real, Tally, Q>;
 fn server(log: &[Leaf<Real>], limits: Limits) -> Server {
     let mut ledger = genesis();
     log.iter().for_each(|leaf| ledger.extend(leaf));
-    Orderer::start(Real::new(DEVICES, 1), limits, Unlimited, ledger)
+    Orderer::start(real(DEVICES, 1), limits, Unlimited, ledger)
 }
 
-fn commit<Q: Quotas<u8>>(server: &mut Server<Q>) -> usize {
+fn commit<Q: Quotas<DeviceKey>>(server: &mut Server<Q>) -> usize {
     let leaves = server.commit().map_or(0, |(_, leaves)| leaves.len());
     server.committed();
     leaves
@@ -286,26 +297,29 @@ fn orderer_that_meets_its_own_later_note_signs_nothing_more() {
     let (_, log) = running();
     for newest in [note(&log), {
         let mut other = log[..1].to_vec();
-        other[0] = Leaf::Marks(Arc::from([[4; 32]]));
+        other[0] = marks(4);
         note(&other)
     }] {
         let mut restored = server(&log[..1], Limits::default());
-        assert_eq!(restored.receive(1, &Request::Open(None)), Ok(()));
-        assert_eq!(restored.receive(1, &Request::Mark([1; 32])), Ok(()));
-        let opened = restored.receive(0, &Request::Open(Some(newest)));
-        assert_eq!(opened, Err(Turned::Restored));
-        assert!(restored.commit().is_none() && restored.draw(1).is_none());
+        assert_eq!(restored.receive(device(1), &Request::Open(None)), Ok(()));
         assert_eq!(
-            restored.receive(1, &Request::Open(None)),
+            restored.receive(device(1), &Request::Mark(nonce(1))),
+            Ok(())
+        );
+        let opened = restored.receive(device(0), &Request::Open(Some(newest)));
+        assert_eq!(opened, Err(Turned::Restored));
+        assert!(restored.commit().is_none() && restored.draw(device(1)).is_none());
+        assert_eq!(
+            restored.receive(device(1), &Request::Open(None)),
             Err(Turned::Restored)
         );
     }
     let mut server = server(&log[..1], Limits::default());
-    let strange = Real::new(1, 1).note(Real::noted_point(&note(&log)));
-    let opened = server.receive(0, &Request::Open(Some(strange)));
+    let strange = real(1, 1).note(noted(&note(&log)));
+    let opened = server.receive(device(0), &Request::Open(Some(strange)));
     assert_eq!(opened, Err(Turned::OtherLog));
     assert_eq!(
-        server.receive(0, &Request::Open(Some(note(&log[..1])))),
+        server.receive(device(0), &Request::Open(Some(note(&log[..1])))),
         Ok(())
     );
 }
@@ -314,35 +328,36 @@ fn orderer_that_meets_its_own_later_note_signs_nothing_more() {
 fn orderer_takes_messages_of_the_sessions_device_alone() {
     let (_, log) = running();
     let mut server = server(&log, Limits::default());
-    let resume = stranger(&log, 2, 2);
+    let resume = stranger(&log, 2, true);
     let entry = Request::Entry(resume.clone());
-    assert_eq!(server.receive(1, &entry), Err(Turned::NoSession));
-    for device in [0, 1] {
+    assert_eq!(server.receive(device(1), &entry), Err(Turned::NoSession));
+    for number in [0, 1] {
         assert_eq!(
-            server.receive(device, &Request::Open(Some(note(&log)))),
+            server.receive(device(number), &Request::Open(Some(note(&log)))),
             Ok(())
         );
     }
-    assert_eq!(server.receive(0, &entry), Err(Turned::Forged));
-    let forged = Request::Entry(Entry::forged(&resume));
-    assert_eq!(server.receive(1, &forged), Err(Turned::Forged));
-    let attest = Real::new(0, 1).attest(Real::noted_point(&note(&log)));
+    assert_eq!(server.receive(device(0), &entry), Err(Turned::Forged));
+    let forged = Request::Entry(forged(&resume));
+    assert_eq!(server.receive(device(1), &forged), Err(Turned::Forged));
+    let attest = real(0, 1).attest(noted(&note(&log)));
+    let attest = attest.expect("an attest");
     assert_eq!(
-        server.receive(1, &Request::Attest(attest.clone())),
+        server.receive(device(1), &Request::Attest(attest.clone())),
         Err(Turned::Forged)
     );
     assert_eq!(
-        server.receive(0, &Request::Attest(attest.forged())),
+        server.receive(device(0), &Request::Attest(forged_attest(&attest))),
         Err(Turned::Forged)
     );
     assert!(!server.waits());
     // The same bytes twice have one place.
-    assert_eq!(server.receive(1, &entry), Ok(()));
-    assert_eq!(server.receive(1, &entry), Ok(()));
+    assert_eq!(server.receive(device(1), &entry), Ok(()));
+    assert_eq!(server.receive(device(1), &entry), Ok(()));
     assert_eq!(commit(&mut server), 1);
-    assert_eq!(server.receive(1, &entry), Ok(()));
+    assert_eq!(server.receive(device(1), &entry), Ok(()));
     assert_eq!(commit(&mut server), 0);
-    let delivery = server.draw(1).expect("the entry");
+    let delivery = server.draw(device(1)).expect("the entry");
     assert_eq!((delivery.leaves, delivery.refused), (2..3, None));
 }
 
@@ -350,47 +365,53 @@ fn orderer_takes_messages_of_the_sessions_device_alone() {
 fn entry_of_bad_form_is_refused_and_ordered_by_nobody() {
     let (_, log) = running();
     let mut server = server(&log, Limits::default());
-    assert_eq!(server.receive(1, &Request::Open(Some(note(&log)))), Ok(()));
-    server.draw(1);
-    let wrong = stranger(&log, 2, 3);
-    assert_eq!(server.receive(1, &Request::Entry(wrong.clone())), Ok(()));
+    assert_eq!(
+        server.receive(device(1), &Request::Open(Some(note(&log)))),
+        Ok(())
+    );
+    server.draw(device(1));
+    let wrong = stranger(&log, 2, false);
+    assert_eq!(
+        server.receive(device(1), &Request::Entry(wrong.clone())),
+        Ok(())
+    );
     assert_eq!(commit(&mut server), 0);
-    let delivery = server.draw(1).expect("an answer");
-    assert_eq!(delivery.refused, Some(Real::leaf_id(&Leaf::Entry(wrong))));
-    assert!(server.draw(1).is_none());
+    let delivery = server.draw(device(1)).expect("an answer");
+    assert_eq!(delivery.refused, Some(leaf_hash(&Leaf::Entry(wrong))));
+    assert!(server.draw(device(1)).is_none());
 }
 
 #[test]
 fn nobody_hears_of_an_entry_before_it_is_durable() {
     let (_, log) = running();
     let mut server = server(&log, Limits::default());
-    for device in [0, 1] {
+    for number in [0, 1] {
         assert_eq!(
-            server.receive(device, &Request::Open(Some(note(&log)))),
+            server.receive(device(number), &Request::Open(Some(note(&log)))),
             Ok(())
         );
-        assert!(server.draw(device).is_some());
+        assert!(server.draw(device(number)).is_some());
     }
-    let resume = stranger(&log, 2, 2);
-    assert_eq!(server.receive(1, &Request::Entry(resume)), Ok(()));
-    assert_eq!(server.receive(0, &Request::Mark([1; 32])), Ok(()));
-    assert!(server.draw(0).is_none());
+    let resume = stranger(&log, 2, true);
+    assert_eq!(server.receive(device(1), &Request::Entry(resume)), Ok(()));
+    assert_eq!(server.receive(device(0), &Request::Mark(nonce(1))), Ok(()));
+    assert!(server.draw(device(0)).is_none());
     let (from, leaves) = server.commit().expect("two leaves");
     assert_eq!((from, leaves.len()), (2, 2));
-    assert!(server.draw(0).is_none() && server.commit().is_none());
+    assert!(server.draw(device(0)).is_none() && server.commit().is_none());
     server.committed();
-    let delivery = server.draw(0).expect("two leaves");
+    let delivery = server.draw(device(0)).expect("two leaves");
     assert_eq!((delivery.leaves, server.published()), (2..4, 4));
 }
 
 /// Takes three messages of each device.
-struct Three([u64; 3]);
+struct Three(Rows<DeviceKey, u64>);
 
-impl Quotas<u8> for Three {
-    fn allows(&mut self, device: u8, cost: u64) -> bool {
-        let used = &mut self.0[usize::from(device)];
-        *used += cost;
-        *used <= 3
+impl Quotas<DeviceKey> for Three {
+    fn allows(&mut self, device: DeviceKey, cost: u64) -> bool {
+        let used = self.0.get(device).copied().unwrap_or(0) + cost;
+        self.0.insert(device, used);
+        used <= 3
     }
 }
 
@@ -401,24 +422,30 @@ fn orderer_bounds_sessions_and_what_waits_and_asks_for_quotas() {
         waiting: 2,
     };
     let mut server = server(&[], limits);
-    assert_eq!(server.receive(0, &Request::Open(None)), Ok(()));
-    assert_eq!(server.receive(1, &Request::Open(None)), Err(Turned::Busy));
-    assert_eq!(server.receive(0, &Request::Open(None)), Ok(()));
-    assert_eq!(server.receive(0, &Request::Mark([1; 32])), Ok(()));
-    assert_eq!(server.receive(0, &Request::Mark([2; 32])), Ok(()));
+    assert_eq!(server.receive(device(0), &Request::Open(None)), Ok(()));
     assert_eq!(
-        server.receive(0, &Request::Mark([3; 32])),
+        server.receive(device(1), &Request::Open(None)),
         Err(Turned::Busy)
     );
-    let scheme = Real::new(DEVICES, 1);
-    let quotas = Three([0; 3]);
+    assert_eq!(server.receive(device(0), &Request::Open(None)), Ok(()));
+    assert_eq!(server.receive(device(0), &Request::Mark(nonce(1))), Ok(()));
+    assert_eq!(server.receive(device(0), &Request::Mark(nonce(2))), Ok(()));
+    assert_eq!(
+        server.receive(device(0), &Request::Mark(nonce(3))),
+        Err(Turned::Busy)
+    );
+    let scheme = real(DEVICES, 1);
+    let quotas = Three(Rows::default());
     let mut server: Server<Three> = Orderer::start(scheme, Limits::default(), quotas, genesis());
-    assert_eq!(server.receive(0, &Request::Open(None)), Ok(()));
+    assert_eq!(server.receive(device(0), &Request::Open(None)), Ok(()));
     for number in 0..3 {
-        assert_eq!(server.receive(0, &Request::Mark([number; 32])), Ok(()));
+        assert_eq!(
+            server.receive(device(0), &Request::Mark(nonce(number))),
+            Ok(())
+        );
     }
     assert_eq!(
-        server.receive(0, &Request::Mark([9; 32])),
+        server.receive(device(0), &Request::Mark(nonce(9))),
         Err(Turned::Quota)
     );
 }

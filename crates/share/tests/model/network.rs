@@ -11,7 +11,7 @@ use share::prefixes::{PAGE, Recent};
 use share::reading::Silence;
 
 use crate::protocol::Id;
-use crate::real::{DEVICES, Leaf, Real};
+use crate::real::{DEVICES, Leaf, Real, device, real};
 use crate::tally::{Call, Tally};
 
 const SETUP: Setup = Setup {
@@ -60,10 +60,10 @@ fn genesis() -> Ledger<Real, Tally> {
 
 impl Net {
     fn new(seed: u64) -> Net {
-        let node = |device| {
+        let node = |number| {
             let durable = Durable::new(genesis());
             Node {
-                engine: Engine::start(Real::new(device, seed), SETUP, durable.clone()),
+                engine: Engine::start(real(number, seed), SETUP, durable.clone()),
                 alarm: Alarm::new(Delays::default()),
                 written: durable.clone(),
                 synced: durable,
@@ -73,7 +73,7 @@ impl Net {
                 calls: BTreeMap::new(),
             }
         };
-        let scheme = Real::new(DEVICES, seed);
+        let scheme = real(DEVICES, seed);
         Net {
             seed,
             drawn: 0,
@@ -184,7 +184,7 @@ impl Net {
         node.connected = false;
         node.up.clear();
         node.down.clear();
-        self.server.disconnect(at as u8);
+        self.server.disconnect(device(at as u8));
     }
 
     fn crash(&mut self, at: usize) {
@@ -195,7 +195,7 @@ impl Net {
             node.written = node.synced.clone();
         }
         node.calls.clear();
-        let scheme = node.engine.scheme().again();
+        let scheme = node.engine.scheme().clone();
         node.engine = Engine::start(scheme, SETUP, node.written.clone());
         node.alarm = Alarm::new(Delays::default());
         node.alarm.set(self.now_ms, &node.engine);
@@ -205,7 +205,7 @@ impl Net {
         let Some(request) = self.nodes[at].up.pop_front() else {
             return;
         };
-        match self.server.receive(at as u8, &request) {
+        match self.server.receive(device(at as u8), &request) {
             Ok(()) => {}
             Err(Turned::NoSession) => self.disconnect(at),
             Err(turned) => panic!("seed {}: {turned:?}", self.seed),
@@ -240,7 +240,7 @@ impl Net {
             self.store();
         }
         self.committing.clear();
-        let scheme = Real::new(DEVICES, self.seed);
+        let scheme = real(DEVICES, self.seed);
         let log = self.durable.clone();
         self.server = Orderer::start(scheme, Limits::default(), Unlimited, log);
         (0..self.nodes.len()).for_each(|at| self.disconnect(at));
@@ -251,7 +251,7 @@ impl Net {
         if !self.nodes[at].connected || self.nodes[at].down.len() > 3 {
             return;
         }
-        let Some(delivery) = self.server.draw(at as u8) else {
+        let Some(delivery) = self.server.draw(device(at as u8)) else {
             return;
         };
         let range = delivery.leaves.start as usize..delivery.leaves.end as usize;

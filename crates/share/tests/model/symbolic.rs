@@ -114,21 +114,21 @@ impl Signer for Symbolic {
         self.me
     }
 
-    fn sign(&self, heading: Heading, ops: Vec<Op>) -> Rc<Entry> {
-        Entry::new(Body {
+    fn sign(&self, heading: Heading, ops: Vec<Op>) -> Option<Rc<Entry>> {
+        Some(Entry::new(Body {
             device: self.me,
             signed_by: self.me,
             heading,
             ops,
-        })
+        }))
     }
 
-    fn attest(&self, seen: Point) -> Attest {
-        Attest {
+    fn attest(&self, seen: Point) -> Option<Attest> {
+        Some(Attest {
             device: self.me,
             size: seen.size,
             root: seen.root,
-        }
+        })
     }
 
     fn no_entry(&self) -> Id {
@@ -164,7 +164,7 @@ impl Notary for Symbolic {
         point
     }
 
-    fn marks(&self, marks: &[Mark]) -> Rc<[Mark]> {
-        Rc::from(marks)
+    fn marks(&self, marks: &[Mark]) -> Option<Rc<[Mark]>> {
+        (!marks.is_empty()).then(|| Rc::from(marks))
     }
 }

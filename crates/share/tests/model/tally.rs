@@ -1,11 +1,12 @@
 //! A small volume of counters, for logs of any length. Each answer rests on the newest entries of each device.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use share::signed::Entry;
 use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
+use trust::shared::device::DeviceKey;
 
-use crate::real::{DEVICES, Entry, Real};
+use crate::real::{DEVICES, Real, device as device_of, ops};
 
 /// What a program asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,17 +25,17 @@ pub struct Add {
 
 /// The newest entry of each device.
 #[derive(Clone, Debug, Default, Hash)]
-pub struct Newest(Vec<(u8, u64)>);
+pub struct Newest(Vec<(DeviceKey, u64)>);
 
 impl Newest {
-    fn add(&mut self, device: u8, at: u64) {
+    fn add(&mut self, device: DeviceKey, at: u64) {
         self.0.retain(|(other, _)| *other != device);
         self.0.push((device, at));
     }
 }
 
-impl Basis<u8> for Newest {
-    fn filter(&self, mut keep: impl FnMut(u64, u8) -> bool) -> Newest {
+impl Basis<DeviceKey> for Newest {
+    fn filter(&self, mut keep: impl FnMut(u64, DeviceKey) -> bool) -> Newest {
         let kept = self.0.iter().filter(|(device, at)| keep(*at, *device));
         Newest(kept.copied().collect())
     }
@@ -63,24 +64,24 @@ impl Tally {
 }
 
 impl Roll<Real> for Tally {
-    fn active(&self, device: u8) -> bool {
-        device < DEVICES
+    fn active(&self, device: DeviceKey) -> bool {
+        (0..DEVICES).any(|number| device_of(number) == device)
     }
 
-    fn admitted(&self, _: u8) -> u64 {
+    fn admitted(&self, _: DeviceKey) -> u64 {
         0
     }
 
-    fn malformed(&self, entry: &Arc<Entry>) -> Option<&'static str> {
-        (entry.ops.len() > 8).then_some("too many operations")
+    fn malformed(&self, entry: &Entry) -> Option<&'static str> {
+        (ops(entry).len() > 8).then_some("too many operations")
     }
 
-    fn extend(&mut self, at: u64, entry: &Arc<Entry>) {
+    fn extend(&mut self, at: u64, entry: &Entry) {
         self.sums.clear();
-        for op in &entry.ops {
+        for op in ops(entry) {
             let (sum, basis) = self.counters.entry(op.counter).or_default();
             // That an operation had no effect is something that readers must know.
-            basis.add(entry.device, at);
+            basis.add(entry.signed().entry().device, at);
             if *sum == op.from {
                 *sum += 1;
                 self.sums.push(Some(*sum));
@@ -97,11 +98,11 @@ impl Volume<Real> for Tally {
     type Answer = Option<u64>;
     type Basis = Newest;
 
-    fn accepted(&self, _: u8) -> u64 {
+    fn accepted(&self, _: DeviceKey) -> u64 {
         0
     }
 
-    fn build(&self, call: &Call, _: &Attempt<u8>) -> Build<Real, Tally> {
+    fn build(&self, call: &Call, _: &Attempt<DeviceKey>) -> Build<Real, Tally> {
         match call {
             Call::Read(counter) => Build::Says(Some(self.sum(*counter)), self.basis(*counter)),
             Call::Add(counter) => Build::Op(Add {
