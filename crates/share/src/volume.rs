@@ -28,13 +28,16 @@ pub trait Volume<S: Signer>: Roll<S> {
     type Answer: Clone + Debug + Hash;
     /// Entries that an answer rests on.
     type Basis: Basis<S::Device>;
+    /// Blocks and bodies that must be fetched first.
+    type Missing: Clone + Debug;
 
     /// Entries of `device` before this position count by an administrator's decision.
     fn accepted(&self, device: S::Device) -> u64;
     /// What a call comes to at the end of the log.
     fn build(&self, call: &Self::Call, attempt: &Attempt<S::Device>) -> Build<S, Self>;
-    /// What became of an operation of the entry at the end of the log. Asked directly after [`Roll::extend`].
-    fn outcome(&self, op: usize, call: &Self::Call) -> Outcome<Self::Answer, Self::Basis>;
+    /// What became of an operation of this device's entry at a position. Asked directly after [`Roll::extend`], and
+    /// again when what was missing has been fetched.
+    fn outcome(&self, at: u64, op: usize, call: &Self::Call) -> Outcome<S, Self>;
     /// Whether an entry with these operations has room for one more.
     fn has_room(&self, ops: &[S::Op], next: &S::Op) -> bool;
     /// What a program is told when nobody speaks for an entry in time.
@@ -60,17 +63,20 @@ pub enum Build<S: Signer, V: Volume<S> + ?Sized> {
     Op(S::Op),
     /// It waits until the log has grown: somebody else has the lock.
     Blocked,
+    /// Fetch this first.
+    Missing(V::Missing),
 }
 
 /// What became of an operation.
-#[derive(Clone, Debug)]
-pub enum Outcome<A, B> {
+pub enum Outcome<S: Signer, V: Volume<S> + ?Sized> {
     /// It had effect, and the call is done.
-    Done(A, B),
+    Done(V::Answer, V::Basis),
     /// It has effect when the device's next entry attests it.
-    Late(A),
+    Late(V::Answer),
     /// It had no effect, or the call needs another operation.
     Again,
+    /// Fetch this first.
+    Missing(V::Missing),
 }
 
 /// Positions of entries, each with its author.

@@ -52,6 +52,8 @@ pub enum Effect<S: Signer, V: Volume<S>, T> {
     Sync,
     /// Send, if there is a connection. Otherwise forget it.
     Send(Request<S>),
+    /// Fetch what the volume misses, put it where the volume looks, and call [`Engine::supplied`](super::Engine::supplied).
+    Fetch(V::Missing),
     /// Answer a program.
     Answer {
         /// Which call.

@@ -102,12 +102,21 @@ struct Running<S: Signer, V: Volume<S>, T> {
 
 enum Stage<S: Signer, V: Volume<S>> {
     Queued,
+    /// Something must be fetched before it is known what the call comes to.
+    Fetching,
     /// It is an operation of the entry in flight with this number.
     Sent {
         n: u64,
         op: usize,
     },
     Marked(S::Mark),
+    /// Its mark is in the log. Something must be fetched before the answer is known.
+    Reading,
+    /// It is an operation of the entry at this position. Something must be fetched before its outcome is known.
+    Ordered {
+        at: u64,
+        op: usize,
+    },
     /// In the log, and not yet in effect.
     Late(V::Answer),
     /// Its place in the log decides the answer.
@@ -205,6 +214,25 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let mut out = Vec::new();
         self.send_again(&mut out);
         self.pump(&mut out);
+        out
+    }
+
+    /// Something that the volume missed is here.
+    pub fn supplied(&mut self) -> Effects<S, V, T> {
+        let mut out = Vec::new();
+        for place in 0..self.running.len() {
+            let Some(running) = self.running.get_mut(place) else {
+                continue;
+            };
+            match running.stage {
+                Stage::Fetching => running.stage = Stage::Queued,
+                Stage::Reading => self.look(place, &mut out),
+                Stage::Ordered { at, op } => self.decided(place, at, op, &mut out),
+                _ => {}
+            }
+        }
+        self.pump(&mut out);
+        self.settle(|_| false, &mut out);
         out
     }
 
@@ -331,6 +359,9 @@ impl<S: Signer, V: Volume<S>> Clone for Stage<S, V> {
     fn clone(&self) -> Self {
         match self {
             Stage::Queued => Stage::Queued,
+            Stage::Fetching => Stage::Fetching,
+            Stage::Reading => Stage::Reading,
+            Stage::Ordered { at, op } => Stage::Ordered { at: *at, op: *op },
             Stage::Sent { n, op } => Stage::Sent { n: *n, op: *op },
             Stage::Marked(mark) => Stage::Marked(*mark),
             Stage::Late(answer) => Stage::Late(answer.clone()),
@@ -370,6 +401,9 @@ impl<S: Signer, V: Volume<S>> Hash for Stage<S, V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Stage::Queued => 0u8.hash(state),
+            Stage::Fetching => 5u8.hash(state),
+            Stage::Reading => 6u8.hash(state),
+            Stage::Ordered { at, op } => (7u8, at, op).hash(state),
             Stage::Sent { n, op } => (1u8, n, op).hash(state),
             Stage::Marked(mark) => (2u8, mark).hash(state),
             Stage::Late(answer) => (3u8, answer).hash(state),

@@ -18,7 +18,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     }
 
     /// Answers a call at the end of the log, or queues it.
-    pub(super) fn look(&mut self, at: usize) {
+    pub(super) fn look(&mut self, at: usize, out: &mut Effects<S, V, T>) {
         let Some(running) = self.running.get(at) else {
             return;
         };
@@ -29,7 +29,15 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 basis,
             },
             Build::Op(_) | Build::Blocked => Stage::Queued,
+            Build::Missing(missing) => {
+                out.push(Effect::Fetch(missing));
+                Stage::Reading
+            }
         };
+        self.stage(at, stage);
+    }
+
+    fn stage(&mut self, at: usize, stage: Stage<S, V>) {
         if let Some(running) = self.running.get_mut(at) {
             running.stage = stage;
         }
@@ -59,6 +67,10 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                     ops.push(op);
                 }
                 Build::Op(_) | Build::Blocked => {}
+                Build::Missing(missing) => {
+                    out.push(Effect::Fetch(missing));
+                    self.stage(at, Stage::Fetching);
+                }
             }
         }
         self.read(&reads, out);
@@ -88,7 +100,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             return;
         }
         if !rules.has(Rule::MarkForReads) {
-            return reads.iter().for_each(|at| self.look(*at));
+            return reads.iter().for_each(|at| self.look(*at, out));
         }
         let in_flight = self.running.iter().find_map(|other| match other.stage {
             Stage::Marked(mark) => Some(mark),
@@ -101,9 +113,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             mark
         });
         for at in reads {
-            if let Some(running) = self.running.get_mut(*at) {
-                running.stage = Stage::Marked(mark);
-            }
+            self.stage(*at, Stage::Marked(mark));
         }
     }
 

@@ -102,7 +102,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
         Arc::make_mut(&mut self.ledger).extend(leaf);
         match leaf {
-            Leaf::Marks(marks) => self.reached(marks),
+            Leaf::Marks(marks) => self.reached(marks, after),
             Leaf::Entry(entry) if S::author(entry) == self.scheme.me() => {
                 self.ordered(entry, after);
             }
@@ -161,14 +161,14 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     }
 
     /// Marks are in the log: calls that wait for one of them look at the state here.
-    fn reached(&mut self, marks: &S::Marks) {
+    fn reached(&mut self, marks: &S::Marks, after: &mut Effects<S, V, T>) {
         for at in 0..self.running.len() {
             let reached = match self.running.get(at).map(|running| &running.stage) {
                 Some(Stage::Marked(mark)) => S::has_mark(marks, mark),
                 _ => false,
             };
             if reached {
-                self.look(at);
+                self.look(at, after);
             }
         }
     }
@@ -194,33 +194,40 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 };
             }
         }
+        let position = here.saturating_sub(1);
         for at in 0..self.running.len() {
             match self.running.get(at).map(|running| &running.stage) {
-                Some(Stage::Sent { n, op }) if *n == heading.n => self.decided(at, *op),
+                Some(Stage::Sent { n, op }) if *n == heading.n => {
+                    self.decided(at, position, *op, after);
+                }
                 _ => {}
             }
         }
     }
 
-    fn decided(&mut self, at: usize, op: usize) {
-        let here = self.ledger.size();
+    /// What became of an operation of the entry at `at`, which is for the call at `place`.
+    pub(super) fn decided(&mut self, place: usize, at: u64, op: usize, out: &mut Effects<S, V, T>) {
         let waits = self.scheme.rules().has(Rule::OutcomesWait);
-        let Some(running) = self.running.get_mut(at) else {
+        let Some(running) = self.running.get_mut(place) else {
             return;
         };
-        match self.ledger.volume().outcome(op, &running.call) {
+        match self.ledger.volume().outcome(at, op, &running.call) {
             Outcome::Late(answer) => {
                 self.confirm = true;
                 running.stage = Stage::Late(answer);
             }
             Outcome::Done(answer, basis) => {
                 running.stage = Stage::Taken {
-                    at: here,
+                    at: at.saturating_add(1),
                     answer,
                     basis: if waits { basis } else { V::Basis::default() },
                 };
             }
-            Outcome::Again => self.look(at),
+            Outcome::Missing(missing) => {
+                running.stage = Stage::Ordered { at, op };
+                out.push(Effect::Fetch(missing));
+            }
+            Outcome::Again => self.look(place, out),
         }
     }
 }

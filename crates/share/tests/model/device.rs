@@ -61,6 +61,7 @@ impl Client {
         for effect in effects {
             match effect {
                 Effect::Journal(record) => self.written.apply(&record),
+                Effect::Fetch(missing) => match missing {},
                 Effect::Sync => self.synced = self.written.clone(),
                 Effect::Send(request) => out.push(Output::Send(request)),
                 Effect::Answer {

@@ -25,7 +25,7 @@ const SETUP: Setup = Setup {
 };
 
 fn genesis() -> Ledger<Real, Tally> {
-    Ledger::new(Recent::default(), Tally::default())
+    Ledger::new(Recent::default(), Tally::complete())
 }
 
 fn client(device: u8) -> Client {

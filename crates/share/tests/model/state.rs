@@ -1,6 +1,8 @@
 //! The content of a small volume, for the product's machines: values of keys, and members. Each value knows the entries
 //! that it rests on.
 
+use std::convert::Infallible;
+
 use share::scheme::Signer;
 use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
 
@@ -306,6 +308,7 @@ impl<S: Carries> Volume<S> for State {
     type Call = Asked;
     type Answer = Answer;
     type Basis = Positions;
+    type Missing = Infallible;
 
     fn accepted(&self, device: Device) -> u64 {
         self.accepted[usize::from(device)]
@@ -319,7 +322,7 @@ impl<S: Carries> Volume<S> for State {
         }
     }
 
-    fn outcome(&self, op: usize, asked: &Asked) -> Outcome<Answer, Positions> {
+    fn outcome(&self, _: u64, op: usize, asked: &Asked) -> Outcome<S, State> {
         let result = self.results[op];
         if result.late {
             return Outcome::Late(Answer::Done);

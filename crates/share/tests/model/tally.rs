@@ -1,6 +1,9 @@
-//! A small volume of counters, for logs of any length. Each answer rests on the newest entries of each device.
+//! A small volume of counters, for logs of any length. Each answer rests on the newest entries of each device, and on
+//! blocks that the device fetches.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use share::signed::Entry;
 use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
@@ -45,14 +48,44 @@ impl Basis<DeviceKey> for Newest {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+/// Eight sums of a counter, which must be fetched before one of them is known.
+pub type Block = (u8, u64);
+
+/// Blocks that a device has fetched.
+pub type Shelf = Rc<RefCell<BTreeSet<Block>>>;
+
+#[derive(Clone, Debug)]
 pub struct Tally {
     counters: BTreeMap<u8, (u64, Newest)>,
-    /// What became of the operations of the last entry: the sums.
-    sums: Vec<Option<u64>>,
+    /// What became of the operations of the last entries: the sums, by position.
+    sums: BTreeMap<u64, Vec<Option<u64>>>,
+    /// None: everything is here.
+    shelf: Option<Shelf>,
 }
 
 impl Tally {
+    pub fn complete() -> Tally {
+        Tally {
+            counters: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            shelf: None,
+        }
+    }
+
+    pub fn with(shelf: Shelf) -> Tally {
+        Tally {
+            shelf: Some(shelf),
+            ..Tally::complete()
+        }
+    }
+
+    /// The block with this sum, if it is not here.
+    fn missing(&self, counter: u8, sum: u64) -> Option<Block> {
+        let block = (counter, sum / 8);
+        let shelf = self.shelf.as_ref()?;
+        (!shelf.borrow().contains(&block)).then_some(block)
+    }
+
     pub fn sum(&self, counter: u8) -> u64 {
         self.counters.get(&counter).map_or(0, |(sum, _)| *sum)
     }
@@ -77,17 +110,21 @@ impl Roll<Real> for Tally {
     }
 
     fn extend(&mut self, at: u64, entry: &Entry) {
-        self.sums.clear();
+        let mut sums = Vec::new();
         for op in ops(entry) {
             let (sum, basis) = self.counters.entry(op.counter).or_default();
             // That an operation had no effect is something that readers must know.
             basis.add(entry.signed().entry().device, at);
             if *sum == op.from {
                 *sum += 1;
-                self.sums.push(Some(*sum));
+                sums.push(Some(*sum));
             } else {
-                self.sums.push(None);
+                sums.push(None);
             }
+        }
+        self.sums.insert(at, sums);
+        if self.sums.len() > 200 {
+            self.sums.pop_first();
         }
     }
 }
@@ -97,12 +134,17 @@ impl Volume<Real> for Tally {
     /// None: a device is silent.
     type Answer = Option<u64>;
     type Basis = Newest;
+    type Missing = Block;
 
     fn accepted(&self, _: DeviceKey) -> u64 {
         0
     }
 
     fn build(&self, call: &Call, _: &Attempt<DeviceKey>) -> Build<Real, Tally> {
+        let (Call::Add(counter) | Call::Read(counter)) = call;
+        if let Some(block) = self.missing(*counter, self.sum(*counter)) {
+            return Build::Missing(block);
+        }
         match call {
             Call::Read(counter) => Build::Says(Some(self.sum(*counter)), self.basis(*counter)),
             Call::Add(counter) => Build::Op(Add {
@@ -112,12 +154,15 @@ impl Volume<Real> for Tally {
         }
     }
 
-    fn outcome(&self, op: usize, call: &Call) -> Outcome<Option<u64>, Newest> {
+    fn outcome(&self, at: u64, op: usize, call: &Call) -> Outcome<Real, Tally> {
         let Call::Add(counter) = call else {
             panic!("a read in an entry");
         };
-        match self.sums[op] {
-            Some(sum) => Outcome::Done(Some(sum), self.basis(*counter)),
+        match self.sums[&at][op] {
+            Some(sum) => match self.missing(*counter, sum) {
+                Some(block) => Outcome::Missing(block),
+                None => Outcome::Done(Some(sum), self.basis(*counter)),
+            },
             None => Outcome::Again,
         }
     }
