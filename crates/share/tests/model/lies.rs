@@ -1,7 +1,9 @@
 //! Replies and messages that are wrong, one at a time, with real hashes and signatures: what the product's machines say
 //! to each, and that nothing else happens.
 
-use share::engine::{Durable, Effect, Engine, Evidence, Reply, Request, Setup, Stopped, Timer};
+use share::engine::{
+    Alarm, Delays, Durable, Effect, Engine, Evidence, Reply, Request, Setup, Stopped, Timer,
+};
 use share::ledger::Ledger;
 use share::orderer::{Limits, Orderer, Quotas, Turned, Unlimited};
 use share::prefixes::{Recent, Rfc6962};
@@ -257,6 +259,70 @@ fn attest_counts_only_when_its_device_signed_it_for_this_log() {
     assert!(!client.is_supported(device(1), 2));
     client.deliver(&with(vec![good]));
     assert!(client.is_supported(device(1), 2));
+}
+
+/// Device 1 resumes, adds one to counter 0, keeps nothing and attests nothing.
+fn silent(log: &mut Vec<Leaf<Real>>) {
+    let resume = stranger(log, 2, true);
+    log.push(Leaf::Entry(resume.clone()));
+    let mut recent = Recent::default();
+    log.iter().for_each(|leaf| recent.push(leaf));
+    let heading = Heading {
+        n: 1,
+        previous: leaf_hash(&log[2]),
+        seen: Log::<Real>::point(&recent),
+        kept: 0,
+        resume: false,
+        ..Real::heading(&resume)
+    };
+    let ops = vec![Add {
+        counter: 0,
+        from: 1,
+    }];
+    let entry = real(1, 1).sign(heading, ops).expect("an entry");
+    log.push(Leaf::Entry(entry));
+}
+
+/// A call that reads, and whose mark comes next in the log.
+fn read(client: &mut Client, log: &mut Vec<Leaf<Real>>, ticket: u64) -> Effects {
+    let sent = client.issue([(ticket, Call::Read(0))]);
+    let [Effect::Send(Request::Mark(mark))] = sent.as_slice() else {
+        panic!("no mark");
+    };
+    let server = real(DEVICES, 1);
+    log.push(Leaf::Marks(server.marks(&[*mark]).expect("a mark")));
+    client.deliver(&reply(log, log.len() - 1))
+}
+
+#[test]
+fn call_gives_up_on_a_silent_author_at_its_own_deadline() {
+    let (mut client, mut log) = running();
+    silent(&mut log);
+    client.deliver(&reply(&log, 2));
+    let mut alarm = Alarm::new(Delays::default());
+    let tickets = |effects: Effects| -> Vec<(u64, Option<u64>)> {
+        let answers = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Answer { ticket, answer, .. } => Some((ticket, answer)),
+            _ => None,
+        });
+        answers.collect()
+    };
+    for (ticket, now_ms) in [(5, 100), (6, 2000)] {
+        let effects = read(&mut client, &mut log, ticket);
+        let asks = |effect: &Effect<_, _, _>| matches!(effect, Effect::Send(Request::Ask(whom)) if *whom == device(1));
+        assert!(effects.iter().any(asks) && tickets(effects).is_empty());
+        alarm.set(now_ms, &client);
+    }
+    assert!(alarm.next(&client).is_some_and(|next| next <= 5100));
+    for (now_ms, given_up) in [
+        (5099, vec![]),
+        (5100, vec![(5, None)]),
+        (7000, vec![(6, None)]),
+    ] {
+        let effects = alarm.ring(now_ms, &mut client);
+        assert_eq!(tickets(effects), given_up);
+        alarm.set(now_ms, &client);
+    }
 }
 
 #[test]
