@@ -147,14 +147,14 @@ impl Log {
 
 impl Log {
     /// Pages of payload at these positions, in ascending order, with these digests. Pages that lie near each other are
-    /// read at once. `visit` gets the number and the bytes of each.
+    /// read at once. `visit` gets the number and the bytes of each; no bytes, if the ring holds another page.
     ///
     /// # Errors
-    /// As [`Log::read`], for the first page that cannot be had.
+    /// [`LogError::Released`] or [`LogError::Io`], for the first page that cannot be had.
     pub fn read_pages(
         &self,
         pages: &[(Lsn, Digest)],
-        visit: &mut dyn FnMut(usize, &[u8]),
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LogError> {
         let near = |(one, _): &(Lsn, Digest), (next, _): &(Lsn, Digest)| {
             *one < *next && next.0 - one.0 <= NEAR_BYTES
@@ -170,8 +170,12 @@ impl Log {
                 let at = (lsn.0 - group[0].0.0) as usize;
                 let page = buffer.get(at..at + PAGE_BYTES).filter(|_| is_read);
                 match page.filter(|page| self.shared.keys.digests.digest(page) == *digest) {
-                    Some(page) => visit(number, page),
-                    None => visit(number, &self.read(*lsn, *digest)?),
+                    Some(page) => visit(number, Some(page)),
+                    None => match self.read(*lsn, *digest) {
+                        Ok(page) => visit(number, Some(&page)),
+                        Err(LogError::Integrity { .. }) => visit(number, None),
+                        Err(error) => return Err(error),
+                    },
                 }
                 number += 1;
             }
