@@ -64,7 +64,7 @@ impl Recent {
             return;
         }
         self.leaves.push_back(hash);
-        if self.frontier.size() % PAGE == 0 {
+        if self.frontier.size().is_multiple_of(PAGE) {
             self.roots.push(self.frontier.root());
             self.pages.push_back(self.frontier.clone());
         }

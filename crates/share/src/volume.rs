@@ -56,7 +56,7 @@ pub struct Attempt<D> {
 }
 
 /// What a call comes to.
-pub enum Build<S: Signer, V: Volume<S> + ?Sized> {
+pub enum Build<S: Signer, V: Volume<S>> {
     /// It changes nothing: the answer, and what it rests on.
     Says(V::Answer, V::Basis),
     /// It needs an operation.
@@ -68,7 +68,7 @@ pub enum Build<S: Signer, V: Volume<S> + ?Sized> {
 }
 
 /// What became of an operation.
-pub enum Outcome<S: Signer, V: Volume<S> + ?Sized> {
+pub enum Outcome<S: Signer, V: Volume<S>> {
     /// It had effect, and the call is done.
     Done(V::Answer, V::Basis),
     /// It has effect when the device's next entry attests it.
