@@ -42,6 +42,7 @@ pub mod kind;
 pub mod published;
 pub mod reach;
 pub mod record;
+pub mod shared;
 pub mod statement;
 pub mod text;
 pub mod tree;
