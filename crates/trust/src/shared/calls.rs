@@ -1,8 +1,8 @@
 //! The op of each system call: which guards it carries and what it changes. Relies on [`super::ops`].
 //!
 //! A call is built on values that its device has seen. The guards say so. When another device was first, the op has
-//! no effect, and the call is built again on newer values or ends with the op's error. Errors here are those that the
-//! values show at once.
+//! no effect, and the call is built again on the values at the op's position. Then an error of building is the call's
+//! answer. So is the op's error if the same op comes out. Another op is sent.
 //!
 //! [`Calls::create`] makes files of all kinds: its inode decides between create, mkdir, symlink and mknod.
 
@@ -120,11 +120,11 @@ impl Calls<'_> {
     /// [`NoEffect::Exists`] when the name exists; [`NoEffect::IsADirectory`] for a directory, which has one name.
     pub fn link(&self, spot: &Spot, held: &Held) -> Result<Op, NoEffect> {
         let kind = held.inode.kind();
-        if kind == FileKind::Directory {
-            return Err(NoEffect::IsADirectory);
-        }
         if spot.found.is_some() {
             return Err(NoEffect::Exists);
+        }
+        if kind == FileKind::Directory {
+            return Err(NoEffect::IsADirectory);
         }
         let mut inode = Inode::clone(&held.inode);
         inode.links = inode.links.checked_add(1).ok_or(NoEffect::TooMany)?;
@@ -182,8 +182,8 @@ impl Calls<'_> {
     /// happens.
     ///
     /// # Errors
-    /// [`NoEffect::NotFound`], [`NoEffect::Exists`], [`NoEffect::IsADirectory`], [`NoEffect::NotADirectory`] and
-    /// [`NoEffect::BelowItself`] as in POSIX.
+    /// [`NoEffect::NotFound`], [`NoEffect::Exists`], [`NoEffect::IsADirectory`], [`NoEffect::NotADirectory`],
+    /// [`NoEffect::NotEmpty`] and [`NoEffect::BelowItself`] as in POSIX.
     pub fn rename(
         &self,
         from: &Spot,
@@ -204,6 +204,9 @@ impl Calls<'_> {
         if let Some(over) = to.found {
             if over.file == moved.file {
                 return Ok(None);
+            }
+            if moves_directory && from.directory.lies_below(&over.file) {
+                return Err(NoEffect::NotEmpty);
             }
             self.replace(moves_directory, over, replaced, &mut guards, &mut changes)?;
         }
@@ -289,7 +292,10 @@ impl Calls<'_> {
 
     fn set(&self, held: &Held, inode: Inode) -> Op {
         let (file, inode) = (held.file, Arc::new(inode));
-        Op::new(self.unchanged(held).into(), vec![Change::Set { file, inode }])
+        Op::new(
+            self.unchanged(held).into(),
+            vec![Change::Set { file, inode }],
+        )
     }
 
     /// Nobody has changed the file, and it is the caller's turn.
@@ -333,11 +339,6 @@ pub fn fold(principal: Principal, before: Option<Fold>, fold: Fold) -> Op {
 /// Decides about members, or accepts a silent device's entries.
 pub fn decide(decision: Decision) -> Op {
     Op::new(Vec::new(), vec![Change::Decide(decision)])
-}
-
-/// Begins an incarnation. It is alone in its entry.
-pub fn resume() -> Op {
-    Op::new(Vec::new(), vec![Change::Resume])
 }
 
 fn entry_is(spot: &Spot) -> Guard {

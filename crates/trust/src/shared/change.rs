@@ -60,8 +60,6 @@ pub enum Change {
     },
     /// A change of members, or an Accept. It takes effect at a later entry of its author.
     Decide(Decision),
-    /// Begins an incarnation of the author's device.
-    Resume,
 }
 
 impl Change {
@@ -76,7 +74,6 @@ impl Change {
             Change::Fold { principal, .. } => Key::Fold(*principal),
             Change::Lock { file } | Change::Unlock { file } => Key::Lock(*file),
             Change::Decide(decision) => decision.key(),
-            Change::Resume => Key::Resume,
         }
     }
 
@@ -130,9 +127,6 @@ impl Change {
                 fold.encode(&mut w.out);
             }
             Change::Decide(decision) => decision.encode(w),
-            Change::Resume => {
-                w.out.u8(8);
-            }
         }
     }
 
@@ -158,7 +152,6 @@ impl Change {
                 principal: r.principal()?,
                 fold: Fold::decode(&mut r.rest)?,
             },
-            8 => Change::Resume,
             tag => Change::Decide(Decision::decode(tag, r)?),
         })
     }
@@ -169,7 +162,10 @@ fn decode_inode(r: &mut Reader<'_>) -> Result<Arc<Inode>, Reject> {
     let bytes = r.rest.bytes(MAX_INODE_BYTES)?;
     let inode = Inode::decode_within(bytes, MAX_TABLE_INLINE_BYTES)?;
     match inode.content {
-        Content::Directory { map: None, opaque: false } => {}
+        Content::Directory {
+            map: None,
+            opaque: false,
+        } => {}
         Content::Directory { .. } => {
             return Err(r.rest.bad("a directory's inode with entries, or opaque"));
         }

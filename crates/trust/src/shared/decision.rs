@@ -138,42 +138,42 @@ impl Decision {
     pub(super) fn encode(&self, w: &mut Writer) {
         match self {
             Decision::AdmitDevice { device, key, user } => {
-                w.out.u8(9);
+                w.out.u8(8);
                 device.encode(&mut w.out);
                 w.out.raw(key.as_bytes());
                 w.principal(user);
             }
             Decision::RemoveDevice { device } => {
-                w.out.u8(10);
+                w.out.u8(9);
                 device.encode(&mut w.out);
             }
             Decision::AddUser { user, label } => {
-                w.out.u8(11);
+                w.out.u8(10);
                 w.principal(user);
                 w.out.bytes(label.0.as_bytes());
             }
             Decision::AddGroup { group, label } => {
-                w.out.u8(12);
+                w.out.u8(11);
                 w.principal(group);
                 w.out.bytes(label.0.as_bytes());
             }
             Decision::RemovePrincipal { principal } => {
-                w.out.u8(13);
+                w.out.u8(12);
                 w.principal(principal);
             }
             Decision::Grant { group, user, role } => {
-                w.out.u8(14);
+                w.out.u8(13);
                 w.principal(group);
                 w.principal(user);
                 w.out.u8(*role as u8);
             }
             Decision::Revoke { group, user } => {
-                w.out.u8(15);
+                w.out.u8(14);
                 w.principal(group);
                 w.principal(user);
             }
             Decision::Accept { device } => {
-                w.out.u8(16);
+                w.out.u8(15);
                 device.encode(&mut w.out);
             }
         }
@@ -181,35 +181,35 @@ impl Decision {
 
     pub(super) fn decode(tag: u8, r: &mut Reader<'_>) -> Result<Decision, Reject> {
         Ok(match tag {
-            9 => Decision::AdmitDevice {
+            8 => Decision::AdmitDevice {
                 device: Device::decode(&mut r.rest)?,
                 key: PublicKey::from_bytes(r.rest.array()?)?,
                 user: r.principal()?,
             },
-            10 => Decision::RemoveDevice {
+            9 => Decision::RemoveDevice {
                 device: Device::decode(&mut r.rest)?,
             },
-            11 => Decision::AddUser {
+            10 => Decision::AddUser {
                 user: r.principal()?,
                 label: Label::decode(r)?,
             },
-            12 => Decision::AddGroup {
+            11 => Decision::AddGroup {
                 group: r.principal()?,
                 label: Label::decode(r)?,
             },
-            13 => Decision::RemovePrincipal {
+            12 => Decision::RemovePrincipal {
                 principal: r.principal()?,
             },
-            14 => {
+            13 => {
                 let (group, user, byte) = (r.principal()?, r.principal()?, r.rest.u8()?);
                 let role = Role::from_byte(byte).ok_or_else(|| r.rest.bad("an unknown role"))?;
                 Decision::Grant { group, user, role }
             }
-            15 => Decision::Revoke {
+            14 => Decision::Revoke {
                 group: r.principal()?,
                 user: r.principal()?,
             },
-            16 => Decision::Accept {
+            15 => Decision::Accept {
                 device: Device::decode(&mut r.rest)?,
             },
             _ => return Err(r.rest.bad("an unknown kind of change")),

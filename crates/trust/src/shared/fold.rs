@@ -93,7 +93,9 @@ pub fn fold<B: Blocks>(
         }
         values.insert(*number, Some(value));
     }
-    let edits = values.iter().map(|(number, value)| (number.to_key(), value.clone()));
+    let edits = values
+        .iter()
+        .map(|(number, value)| (number.to_key(), value.clone()));
     let root = map::edit(hasher, before, edits, &nodes, |handle, bytes| {
         sink(Kind::Map, handle.any(), bytes);
     })?;

@@ -170,7 +170,11 @@ impl Guard {
             },
             tag @ (7 | 8) => Guard::FoldIs {
                 principal: r.principal()?,
-                is: if tag == 7 { Some(Fold::decode(&mut r.rest)?) } else { None },
+                is: if tag == 7 {
+                    Some(Fold::decode(&mut r.rest)?)
+                } else {
+                    None
+                },
             },
             9 => Guard::Unlocked { file: r.file()? },
             10 => Guard::Holds { file: r.file()? },

@@ -23,8 +23,6 @@ pub enum Key {
     Role(Principal, Principal),
     /// How far a silent device's entries count.
     Accepted(Device),
-    /// The incarnation of the entry's author.
-    Resume,
 }
 
 impl Key {
@@ -36,7 +34,7 @@ impl Key {
             }
             Key::Fold(principal) | Key::Principal(principal) => (Some(*principal), None),
             Key::Role(group, user) => (Some(*group), Some(*user)),
-            Key::Device(_) | Key::Accepted(_) | Key::Resume => (None, None),
+            Key::Device(_) | Key::Accepted(_) => (None, None),
         };
         first.into_iter().chain(second)
     }
@@ -77,9 +75,6 @@ impl Key {
                 w.out.u8(8);
                 device.encode(&mut w.out);
             }
-            Key::Resume => {
-                w.out.u8(9);
-            }
         }
     }
 
@@ -93,7 +88,6 @@ impl Key {
             6 => Key::Principal(r.principal()?),
             7 => Key::Role(r.principal()?, r.principal()?),
             8 => Key::Accepted(Device::decode(&mut r.rest)?),
-            9 => Key::Resume,
             _ => return Err(r.rest.bad("an unknown kind of key")),
         })
     }

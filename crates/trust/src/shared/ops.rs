@@ -54,16 +54,16 @@ impl Op {
     /// Why no entry may hold the op.
     fn fault(&self) -> Option<&'static str> {
         let links = |guard: &&Guard| matches!(guard, Guard::Linked { .. });
-        let others = self.guards.len().saturating_sub(self.guards.iter().filter(links).count());
+        let others = self
+            .guards
+            .len()
+            .saturating_sub(self.guards.iter().filter(links).count());
         let keys: Vec<Key> = self.changes.iter().map(Change::key).collect();
         if others > MAX_OP_GUARDS {
             return Some("over 16 guards of an op");
         }
         if keys.is_empty() {
             return Some("an op without changes");
-        }
-        if keys.len() > MAX_OP_CHANGES {
-            return Some("over 16 changes of an op");
         }
         if !keys.is_sorted_by(|a, b| a < b) {
             return Some("changes not sorted, or two of one key");
@@ -143,7 +143,9 @@ impl Body {
             let guards: Result<Vec<Guard>, Reject> =
                 (0..guards).map(|_| Guard::decode(&mut r)).collect();
             let guards = guards?;
-            let changes = r.rest.bounded(MAX_OP_CHANGES as u64, "over 16 changes of an op")?;
+            let changes = r
+                .rest
+                .bounded(MAX_OP_CHANGES as u64, "over 16 changes of an op")?;
             let changes: Result<Vec<Change>, Reject> =
                 (0..changes).map(|_| Change::decode(&mut r)).collect();
             let changes = changes?;

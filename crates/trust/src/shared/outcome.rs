@@ -83,8 +83,8 @@ pub enum NoEffect {
 }
 
 impl NoEffect {
-    /// Whether the same call may succeed when it is built again on newer values.
-    pub fn may_try_again(self) -> bool {
+    /// Whether the error is no answer to any call: it only says that another device was first, or has the lock.
+    pub fn is_no_answer(self) -> bool {
         matches!(self, NoEffect::Stale | NoEffect::Locked)
     }
 }

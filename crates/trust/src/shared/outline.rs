@@ -45,16 +45,6 @@ impl Outline {
         keys.is_some_and(|keys| keys.binary_search(key).is_ok())
     }
 
-    /// Whether some op begins an incarnation.
-    pub fn resumes(&self) -> bool {
-        self.ops.iter().flatten().any(|key| *key == Key::Resume)
-    }
-
-    /// Whether the entry has one op, which changes one key.
-    pub fn is_single(&self) -> bool {
-        matches!(self.ops.as_slice(), [keys] if keys.len() == 1)
-    }
-
     /// Whether every reader must read the body: it changes members, or counts a silent device's entries.
     pub fn decides(&self) -> bool {
         self.ops.iter().flatten().any(|key| {
@@ -67,7 +57,12 @@ impl Outline {
 
     /// The canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let principals = self.ops.iter().flatten().flat_map(Key::principals).collect();
+        let principals = self
+            .ops
+            .iter()
+            .flatten()
+            .flat_map(Key::principals)
+            .collect();
         let mut w = Writer::new(FORMAT, principals);
         w.out.varint(self.ops.len() as u64);
         for keys in &self.ops {
@@ -90,7 +85,9 @@ impl Outline {
         let count = r.rest.bounded(MAX_OPS as u64, "over 1,024 ops")?;
         let mut ops = Vec::new();
         for _ in 0..count {
-            let count = r.rest.bounded(MAX_OP_CHANGES as u64, "over 16 keys of an op")?;
+            let count = r
+                .rest
+                .bounded(MAX_OP_CHANGES as u64, "over 16 keys of an op")?;
             let keys: Result<Vec<Key>, Reject> = (0..count).map(|_| Key::decode(&mut r)).collect();
             let keys = keys?;
             if keys.is_empty() {

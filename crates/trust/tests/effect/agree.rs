@@ -55,7 +55,10 @@ impl Run {
         match built {
             Err(why) => {
                 let denied = at_once == Err(NoEffect::NotPermitted);
-                assert!(denied || at_once == Err(why), "{call:?}: {why:?}, {at_once:?}");
+                assert!(
+                    denied || at_once == Err(why),
+                    "{call:?}: {why:?}, {at_once:?}"
+                );
             }
             Ok(None) => assert!(matches!(at_once, Ok(()) | Err(NoEffect::NotPermitted))),
             Ok(Some(op)) => {
@@ -77,7 +80,11 @@ impl Run {
         let said = model.run(device, call);
         match outcome {
             Outcome::Effect => assert_eq!(said, Ok(()), "{call:?}"),
-            Outcome::None(why) if why.may_try_again() => model = before,
+            Outcome::None(why) if why.is_no_answer() => model = before,
+            // What the new name led to has changed: the call is built again.
+            Outcome::None(NoEffect::Exists | NoEffect::NotFound) if replaces(call) => {
+                model = before
+            }
             Outcome::None(NoEffect::NotPermitted) => {
                 let denied = Err(NoEffect::NotPermitted);
                 assert!(said == denied || at_once == denied, "{call:?}: {said:?}");
@@ -97,8 +104,16 @@ impl Run {
         self.models.push(model);
         self.outcomes.push((call.clone(), outcome));
         let answers = eager(self.states.last().unwrap(), &self.world.store, &self.files);
-        assert_eq!(answers, expected(self.models.last().unwrap(), &self.files), "after {call:?}");
+        assert_eq!(
+            answers,
+            expected(self.models.last().unwrap(), &self.files),
+            "after {call:?}"
+        );
     }
+}
+
+fn replaces(call: &Call) -> bool {
+    matches!(call, Call::Rename { replaces: true, .. })
 }
 
 /// Everything that a program can see of a file.
@@ -187,6 +202,7 @@ fn replay(world: &World) -> Replay {
     for entry in &world.log {
         replay.push(&entry.written, &entry.body.outline()).unwrap();
     }
+    replay.grow(BEGIN);
     replay
 }
 
@@ -329,7 +345,11 @@ fn forgotten_entries_are_taken_from_folds() {
             assert_eq!(found, Ok(outcome));
         }
         // The bodies before the folds are gone.
-        run.world.store.entries.borrow_mut().retain(|position, _| *position >= end);
+        run.world
+            .store
+            .entries
+            .borrow_mut()
+            .retain(|position, _| *position >= end);
         let (at, from) = (run.world.end(), run.world.sources());
         let cache = Cache::new(&run.world.store);
         for (file, seen) in eager(&run.world.state, &run.world.store, &run.files) {

@@ -27,7 +27,8 @@ pub type Built = (Call, Result<Option<Op>, NoEffect>);
 
 impl Client {
     pub fn new(device: u32) -> Client {
-        let state = State::new(volume());
+        let mut state = State::new(volume());
+        state.grow(BEGIN);
         let counter = 0;
         Client {
             device,
@@ -38,7 +39,7 @@ impl Client {
 
     /// The size of the prefix that the device has seen.
     pub fn seen(&self) -> u64 {
-        self.state.size().max(BEGIN)
+        self.state.size()
     }
 
     /// Reads the log up to its end.
@@ -111,7 +112,11 @@ impl Client {
         let owner = owners[usize::from(choice) % 4];
         self.counter += 1;
         let new = file(owner, self.device, self.counter);
-        let inode = if is_directory { directory() } else { regular("") };
+        let inode = if is_directory {
+            directory()
+        } else {
+            regular("")
+        };
         let call = Call::Create {
             at: at.directory.id,
             name: text(at),
@@ -132,7 +137,9 @@ impl Client {
     }
 
     fn rmdir(&self, calls: Calls<'_>, at: &Spot) -> Built {
-        let removes = at.found.is_some_and(|to| writes(self.device, to.file.principal));
+        let removes = at
+            .found
+            .is_some_and(|to| writes(self.device, to.file.principal));
         let call = Call::Rmdir {
             at: at.directory.id,
             name: text(at),
@@ -210,7 +217,7 @@ impl Client {
         }
         let fold = fold_of(&self.state, store, principal, self.seen());
         let op = calls::fold(principal, self.state.last_fold(principal), fold);
-        Some((Call::Fold(principal), Ok(Some(op))))
+        Some((Call::Fold, Ok(Some(op))))
     }
 }
 

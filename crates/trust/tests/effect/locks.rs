@@ -11,7 +11,9 @@ use crate::world::*;
 fn with_file() -> (World, FileId) {
     let mut world = World::new();
     let new = file(EVERYBODY, 0, 1);
-    let op = world.calls().create(&world.spot(&root(), "f"), new, regular(""));
+    let op = world
+        .calls()
+        .create(&world.spot(&root(), "f"), new, regular(""));
     assert_eq!(world.put(0, op.unwrap()), Outcome::Effect);
     (world, new)
 }
@@ -29,12 +31,21 @@ fn only_the_holder_writes_a_locked_file() {
     assert_eq!(world.put(1, lock(file, None, Device(1))), Outcome::Effect);
     let other = write(&mut world, 2, file, "two", Turn::Free);
     assert_eq!(other, Outcome::None(NoEffect::Locked));
-    assert_eq!(write(&mut world, 1, file, "one", Turn::Mine), Outcome::Effect);
+    assert_eq!(
+        write(&mut world, 1, file, "one", Turn::Mine),
+        Outcome::Effect
+    );
     let lost = write(&mut world, 2, file, "two", Turn::Mine);
     assert_eq!(lost, Outcome::None(NoEffect::LockLost));
-    assert_eq!(world.put(2, unlock(file)), Outcome::None(NoEffect::LockLost));
+    assert_eq!(
+        world.put(2, unlock(file)),
+        Outcome::None(NoEffect::LockLost)
+    );
     assert_eq!(world.put(1, unlock(file)), Outcome::Effect);
-    assert_eq!(write(&mut world, 2, file, "two", Turn::Free), Outcome::Effect);
+    assert_eq!(
+        write(&mut world, 2, file, "two", Turn::Free),
+        Outcome::Effect
+    );
 }
 
 #[test]
@@ -48,7 +59,10 @@ fn lock_is_taken_over_only_from_a_holder_who_has_not_renewed_it() {
     assert_eq!(world.put(2, taken), Outcome::None(NoEffect::Stale));
     let taken = lock(file, world.state.lock(&file), Device(2));
     assert_eq!(world.put(2, taken), Outcome::Effect);
-    assert_eq!(world.state.lock(&file).map(|lock| lock.holder), Some(Device(2)));
+    assert_eq!(
+        world.state.lock(&file).map(|lock| lock.holder),
+        Some(Device(2))
+    );
     let late = write(&mut world, 1, file, "one", Turn::Mine);
     assert_eq!(late, Outcome::None(NoEffect::LockLost));
 }
@@ -64,6 +78,12 @@ fn two_devices_cannot_both_take_a_free_lock() {
         vec![trust::shared::change::Change::Lock { file }],
     );
     assert_eq!(world.put(2, blind), Outcome::None(NoEffect::Locked));
+    let blind = trust::shared::ops::Op::new(
+        Vec::new(),
+        vec![trust::shared::change::Change::Unlock { file }],
+    );
+    let other = world.put(2, blind);
+    assert_eq!(other, Outcome::None(NoEffect::LockLost));
     let reader = world.put(3, unlock(file));
     assert_eq!(reader, Outcome::None(NoEffect::NotPermitted));
 }

@@ -58,7 +58,7 @@ pub enum Call {
         file: FileId,
     },
     /// Nothing that a program sees.
-    Fold(Principal),
+    Fold,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -180,7 +180,7 @@ impl Posix {
                 }
                 _ => Err(NoEffect::LockLost),
             },
-            Call::Fold(_) => Ok(()),
+            Call::Fold => Ok(()),
         }
     }
 
@@ -203,13 +203,16 @@ impl Posix {
             }
             Call::Exchange { from, old, to, new } => {
                 let both = [moved(from, old, to), moved(to, new, from)];
-                [*from, *to].into_iter().chain(both.into_iter().flatten()).collect()
+                [*from, *to]
+                    .into_iter()
+                    .chain(both.into_iter().flatten())
+                    .collect()
             }
             Call::Write { file, .. }
             | Call::Chmod { file, .. }
             | Call::Lock { file }
             | Call::Unlock { file } => vec![*file],
-            Call::Fold(_) => Vec::new(),
+            Call::Fold => Vec::new(),
         };
         match files.iter().all(|file| writes(device, file.principal)) {
             true => Ok(()),
@@ -238,7 +241,13 @@ impl Posix {
         Ok(())
     }
 
-    fn rename(&mut self, device: u32, from: (FileId, &str), to: (FileId, &str), over: bool) -> Done {
+    fn rename(
+        &mut self,
+        device: u32,
+        from: (FileId, &str),
+        to: (FileId, &str),
+        over: bool,
+    ) -> Done {
         let moved = self.find(from.0, from.1)?;
         let found = self.entries(to.0)?.get(to.1).copied();
         if !over && found.is_some() {
@@ -299,7 +308,10 @@ impl Posix {
     }
 
     fn find(&mut self, at: FileId, name: &str) -> Result<FileId, NoEffect> {
-        self.entries(at)?.get(name).copied().ok_or(NoEffect::NotFound)
+        self.entries(at)?
+            .get(name)
+            .copied()
+            .ok_or(NoEffect::NotFound)
     }
 
     fn is_directory(&self, file: FileId) -> bool {

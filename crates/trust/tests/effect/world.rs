@@ -90,7 +90,11 @@ pub fn members() -> Members {
             key: key(device),
             user: user(device),
         });
-        let role = if device == 3 { Role::Reader } else { Role::Writer };
+        let role = if device == 3 {
+            Role::Reader
+        } else {
+            Role::Writer
+        };
         decisions.push(grant(EVERYBODY, device, role));
     }
     decisions.push(grant(TEAM, 0, Role::Writer));
@@ -216,12 +220,14 @@ pub struct World {
 
 impl World {
     pub fn new() -> World {
+        let mut state = State::new(volume());
+        state.grow(BEGIN);
         World {
             volume: volume(),
             members: members(),
             store: Store::default(),
             log: Vec::new(),
-            state: State::new(volume()),
+            state,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::shared::key::Key;
 use crate::shared::members::Members;
 use crate::shared::ops::Op;
 use crate::shared::outcome::{NoEffect, Outcome, Written};
-use crate::shared::principal::FileId;
+use crate::shared::principal::{FileId, Target};
 use crate::tree::inode::FileKind;
 
 /// An op at its place in the log.
@@ -93,8 +93,7 @@ fn is_permitted(
     guards: &[Guard],
     changes: &[&Change],
 ) -> bool {
-    let may_write =
-        |principal| members.may_write(written.device, principal, written.position);
+    let may_write = |principal| members.may_write(written.device, principal, written.position);
     let permitted = changes.iter().all(|change| match change {
         Change::Set { file, .. }
         | Change::Remove { file }
@@ -104,7 +103,6 @@ fn is_permitted(
             may_write(directory.principal)
         }
         Change::Fold { principal, .. } => may_write(*principal),
-        Change::Resume => true,
         Change::Decide(_) => false,
     });
     // A directory that gets another parent changes itself: its `..` is another one.
@@ -168,9 +166,9 @@ impl Judge<'_> {
     fn guard(&self, guard: &Guard, values: &mut impl Values) -> Held {
         let author = self.written.device;
         match guard {
-            Guard::HashIs { file, is } => values.inode(file).map(|found| {
-                same(found.map(|inode| self.volume.inode_hash(&inode)), *is)
-            }),
+            Guard::HashIs { file, is } => values
+                .inode(file)
+                .map(|found| same(found.map(|inode| self.volume.inode_hash(&inode)), *is)),
             Guard::EntryIs {
                 directory,
                 name,
@@ -184,7 +182,9 @@ impl Judge<'_> {
                 parent,
                 name,
             } => values.entry(parent, name).map(|found| {
-                let leads = found.is_some_and(|target| target.file == *directory);
+                let kind = FileKind::Directory;
+                let file = *directory;
+                let leads = found == Some(Target { file, kind });
                 held(leads, NoEffect::Stale)
             }),
             Guard::FoldIs { principal, is } => values
@@ -214,14 +214,10 @@ impl Judge<'_> {
                 })
             }
             Change::Remove { file } => self.remove(file, values),
-            Change::Link { directory, .. } => {
-                values.inode(directory).map(|found| match found {
-                    None => Err(NoEffect::NotFound),
-                    Some(inode) => {
-                        held(inode.kind() == FileKind::Directory, NoEffect::NotADirectory)
-                    }
-                })
-            }
+            Change::Link { directory, .. } => values.inode(directory).map(|found| match found {
+                None => Err(NoEffect::NotFound),
+                Some(inode) => held(inode.kind() == FileKind::Directory, NoEffect::NotADirectory),
+            }),
             Change::Lock { file } => values.lock(file).map(|lock| self.may_lock(file, lock)),
             Change::Unlock { file } => values.lock(file).map(|lock| {
                 let mine = lock.is_some_and(|lock| lock.holder == self.written.device);
@@ -229,9 +225,12 @@ impl Judge<'_> {
             }),
             Change::Fold { principal, fold } => values.fold(principal).map(|before| {
                 let grows = fold.upto > before.map_or(0, |before| before.upto);
-                held(grows && fold.upto <= self.written.attests(), NoEffect::Stale)
+                held(
+                    grows && fold.upto <= self.written.attests(),
+                    NoEffect::Stale,
+                )
             }),
-            Change::Unlink { .. } | Change::Decide(_) | Change::Resume => Known::Is(Ok(())),
+            Change::Unlink { .. } | Change::Decide(_) => Known::Is(Ok(())),
         }
     }
 
@@ -241,9 +240,7 @@ impl Judge<'_> {
         }
         match (values.inode(file), values.entries(file)) {
             (Known::Is(None), _) => Known::Is(Err(NoEffect::NotFound)),
-            (Known::Is(Some(_)), count) => {
-                count.map(|count| held(count == 0, NoEffect::NotEmpty))
-            }
+            (Known::Is(Some(_)), count) => count.map(|count| held(count == 0, NoEffect::NotEmpty)),
             (Known::Damaged(why), _) => Known::Damaged(why),
             (Known::NotYet, _) => Known::NotYet,
         }

@@ -16,14 +16,12 @@ enum Kind {
     Files,
     Fold,
     Decision,
-    Resume,
 }
 
 fn kind(change: &Change) -> Kind {
     match change {
         Change::Fold { .. } => Kind::Fold,
         Change::Decide(_) => Kind::Decision,
-        Change::Resume => Kind::Resume,
         _ => Kind::Files,
     }
 }
@@ -45,7 +43,6 @@ pub(super) fn is_right(guards: &[Guard], changes: &[&Change], root: &FileId) -> 
     match kind(first) {
         Kind::Files => {}
         Kind::Fold if others.is_empty() => {}
-        Kind::Resume => return others.is_empty() && guards.is_empty(),
         Kind::Fold | Kind::Decision => return false,
     }
     guards.iter().all(|guard| shape.concerns(guard))
@@ -82,7 +79,7 @@ fn source<'a>(guards: &'a [Guard], moved: &FileId) -> Option<(&'a FileId, &'a Na
             directory,
             name,
             is: Some(target),
-        } if target.file == *moved => Some((directory, name)),
+        } if target.file == *moved && target.kind == FileKind::Directory => Some((directory, name)),
         _ => None,
     })
 }
@@ -168,41 +165,33 @@ impl Shape<'_> {
         let Some((parent, _, target)) = linked_directory(change) else {
             return true;
         };
-        let links = self.changes.iter().filter_map(|change| linked_directory(change));
-        if links.filter(|(.., other)| other.file == target.file).count() != 1 {
+        let links = self
+            .changes
+            .iter()
+            .filter_map(|change| linked_directory(change));
+        if links
+            .filter(|(.., other)| other.file == target.file)
+            .count()
+            != 1
+        {
             return false;
         }
         if self.makes(&target.file) {
             return true;
         }
-        let Some((from, name)) = source(self.guards, &target.file) else {
+        // The op changes the old name, because its guards are about names that it changes; and it links no second
+        // name to the directory.
+        let Some((from, _)) = source(self.guards, &target.file) else {
             return false;
         };
-        if !self.takes_away(from, name, &target.file) {
-            return false;
-        }
         from == parent || self.leads_to_root(parent)
     }
 
     fn makes(&self, file: &FileId) -> bool {
-        let absent = |guard: &Guard| {
-            matches!(guard, Guard::HashIs { file: guarded, is: None } if guarded == file)
-        };
-        let set = |change: &&Change| matches!(change, Change::Set { file: made, .. } if made == file);
+        let absent = |guard: &Guard| matches!(guard, Guard::HashIs { file: guarded, is: None } if guarded == file);
+        let set =
+            |change: &&Change| matches!(change, Change::Set { file: made, .. } if made == file);
         self.guards.iter().any(absent) && self.changes.iter().any(set)
-    }
-
-    /// Whether the name leads elsewhere, or nowhere, after the op.
-    fn takes_away(&self, from: &FileId, called: &Name, moved: &FileId) -> bool {
-        self.changes.iter().any(|change| match change {
-            Change::Link {
-                directory,
-                name,
-                target,
-            } => directory == from && name == called && target.file != *moved,
-            Change::Unlink { directory, name } => directory == from && name == called,
-            _ => false,
-        })
     }
 
     /// Whether guards hold each link from the directory up to the root, through no directory that the op moves.

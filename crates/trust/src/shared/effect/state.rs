@@ -53,6 +53,13 @@ impl State {
         }
     }
 
+    /// The log has at least this size: the leaves from the last entry on are no entries.
+    pub fn grow(&mut self, size: u64) {
+        if self.begun.is_none() {
+            self.size = self.size.max(size);
+        }
+    }
+
     /// Size of the prefix whose entries have been applied.
     pub fn size(&self) -> u64 {
         self.size
@@ -74,7 +81,9 @@ impl State {
         blocks: &impl Blocks,
     ) -> Result<Vec<Outcome>, Stop> {
         let begun = self.begun.take();
-        let other = begun.as_ref().is_some_and(|(at, _)| *at != written.position);
+        let other = begun
+            .as_ref()
+            .is_some_and(|(at, _)| *at != written.position);
         if written.position < self.size || other {
             self.begun = begun;
             return Err(Stop::NoPosition);
@@ -111,7 +120,9 @@ impl State {
             return answer(Known::NotYet, view.tables, Vec::new());
         };
         if outcome == Outcome::Effect {
-            placed.changes().for_each(|change| self.take(placed, change));
+            placed
+                .changes()
+                .for_each(|change| self.take(placed, change));
         }
         Ok(outcome)
     }
@@ -147,7 +158,7 @@ impl State {
                 self.locks.remove(file);
             }
             Change::Fold { principal, fold } => self.rebase(*principal, *fold),
-            Change::Decide(_) | Change::Resume => {}
+            Change::Decide(_) => {}
         }
     }
 
@@ -155,7 +166,8 @@ impl State {
     fn rebase(&mut self, principal: Principal, fold: Fold) {
         let stays = |file: &FileId, at: u64| file.principal != principal || at >= fold.upto;
         self.inodes.retain(|file, (at, _)| stays(file, *at));
-        self.entries.retain(|(directory, _), (at, _)| stays(directory, *at));
+        self.entries
+            .retain(|(directory, _), (at, _)| stays(directory, *at));
         self.added.retain(|directory, list| {
             list.retain(|(at, _)| stays(directory, *at));
             !list.is_empty()
@@ -174,11 +186,7 @@ impl State {
     ///
     /// # Errors
     /// As [`State::apply`]; [`Stop::Refused`] when it lies in a malformed tree.
-    pub fn inode(
-        &self,
-        file: &FileId,
-        blocks: &impl Blocks,
-    ) -> Result<Option<Arc<Inode>>, Stop> {
+    pub fn inode(&self, file: &FileId, blocks: &impl Blocks) -> Result<Option<Arc<Inode>>, Stop> {
         let mut view = self.view(blocks);
         let found = view.inode(file);
         answer(found, view.tables, Vec::new())

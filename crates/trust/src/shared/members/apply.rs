@@ -1,8 +1,6 @@
 //! Carries decisions out, each after a look at the members as they are then.
 
-use super::{
-    DeviceRow, MAX_DEVICES, MAX_PRINCIPALS, MAX_ROLES, Members, PrincipalRow, Span,
-};
+use super::{DeviceRow, MAX_DEVICES, MAX_PRINCIPALS, MAX_ROLES, Members, PrincipalRow, Span};
 use crate::key::PublicKey;
 use crate::shared::decision::{Decision, Label, Role};
 use crate::shared::outcome::{NoEffect, Written};
@@ -51,10 +49,10 @@ impl Members {
         if self.devices.len() >= MAX_DEVICES {
             return Err(NoEffect::TooMany);
         }
-        let known = self.devices.contains_key(&device);
-        if known || self.devices.values().any(|row| row.key == key) {
+        if self.devices.contains_key(&device) || self.numbers.contains_key(&key) {
             return Err(NoEffect::Exists);
         }
+        self.numbers.insert(key, device);
         let member = Span::from(since);
         self.devices.insert(device, DeviceRow { key, user, member });
         Ok(())

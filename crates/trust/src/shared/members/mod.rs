@@ -95,6 +95,7 @@ pub struct Decided {
 pub struct Members {
     volume: Principal,
     devices: BTreeMap<Device, DeviceRow>,
+    numbers: BTreeMap<PublicKey, Device>,
     principals: BTreeMap<Principal, PrincipalRow>,
     /// By group and user.
     roles: BTreeMap<(Principal, Principal), Steps<Option<Role>>>,
@@ -135,6 +136,7 @@ impl Members {
         let admin = (0, Some(Role::Admin));
         Members {
             volume: first.volume,
+            numbers: BTreeMap::from([(device.key, Device(0))]),
             devices: BTreeMap::from([(Device(0), device)]),
             principals: BTreeMap::from([users, groups]),
             roles: BTreeMap::from([((first.volume, first.user), vec![admin])]),
@@ -146,6 +148,11 @@ impl Members {
     /// The group whose administrators are those of the volume.
     pub fn volume(&self) -> Principal {
         self.volume
+    }
+
+    /// The number of the device with a key, also of a removed one.
+    pub fn number(&self, key: &PublicKey) -> Option<Device> {
+        self.numbers.get(key).copied()
     }
 
     /// The key of a device, also of a removed one.
@@ -293,9 +300,7 @@ impl Members {
         if !all || !op.guards.is_empty() || !exist {
             return Some(Outcome::None(NoEffect::Misformed));
         }
-        let may = |decision: &Decision| {
-            self.may_decide(written.device, decision, written.position)
-        };
+        let may = |decision: &Decision| self.may_decide(written.device, decision, written.position);
         Some(match op.decisions().all(may) {
             true => Outcome::Late,
             false => Outcome::None(NoEffect::NotPermitted),
@@ -308,8 +313,12 @@ impl Members {
             let after = steps.partition_point(|(since, _)| *since <= position);
             steps.drain(..after.saturating_sub(1));
         }
-        self.roles.values_mut().for_each(|steps| cut(steps, position));
-        self.accepted.values_mut().for_each(|steps| cut(steps, position));
+        self.roles
+            .values_mut()
+            .for_each(|steps| cut(steps, position));
+        self.accepted
+            .values_mut()
+            .for_each(|steps| cut(steps, position));
         self.roles
             .retain(|_, steps| !matches!(steps.as_slice(), [(since, None)] if *since <= position));
     }

@@ -112,10 +112,19 @@ fn removed_device_is_no_member_from_then_on_and_comes_back_never() {
         key: key(number),
         user: BEN,
     };
-    let found = decide(&mut members, 20, vec![again(1, 9), again(2, 2), again(2, 3)]);
-    assert_eq!(found, [Err(NoEffect::Exists), Err(NoEffect::Exists), Ok(())]);
+    let found = decide(
+        &mut members,
+        20,
+        vec![again(1, 9), again(2, 2), again(2, 3)],
+    );
+    assert_eq!(
+        found,
+        [Err(NoEffect::Exists), Err(NoEffect::Exists), Ok(())]
+    );
     assert_eq!(decide(&mut members, 30, remove), [Err(NoEffect::NotFound)]);
     assert_eq!(members.next_device(), Some(Device(3)));
+    let found = [2, 3, 9].map(|number| members.number(&key(number)));
+    assert_eq!(found, [Some(Device(1)), Some(Device(2)), None]);
 }
 
 #[test]
@@ -142,7 +151,11 @@ fn decision_of_an_administrator_who_is_none_any_more_does_not_count() {
         role,
     };
     decide(&mut members, 10, vec![grant(BEN, Role::Admin)]);
-    log(&mut members, written(1, 20, 20), vec![Decision::Accept { device: Device(0) }]);
+    log(
+        &mut members,
+        written(1, 20, 20),
+        vec![Decision::Accept { device: Device(0) }],
+    );
     decide(&mut members, 21, vec![grant(BEN, Role::Reader)]);
     let decided = log(&mut members, written(1, 30, 30), Vec::new());
     assert_eq!(results(&decided), [Err(NoEffect::NotPermitted)]);
@@ -210,7 +223,10 @@ fn names_of_principals_are_used_once() {
     };
     let list = vec![add(BEN, "anna"), add(ANNA, "other"), add(BEN, "ben")];
     let found = decide(&mut members, 0, list);
-    assert_eq!(found, [Err(NoEffect::Exists), Err(NoEffect::Exists), Ok(())]);
+    assert_eq!(
+        found,
+        [Err(NoEffect::Exists), Err(NoEffect::Exists), Ok(())]
+    );
     assert!(Label::new("a\u{7}").is_err() && Label::new("").is_err());
     assert!(Label::new(&"x".repeat(65)).is_err());
 }

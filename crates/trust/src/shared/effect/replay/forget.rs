@@ -70,14 +70,18 @@ impl Replay {
         }
         let versions = self.keys.get(&Key::Fold(principal)).into_iter().flatten();
         let made = versions.filter(|version| version.made == Made::Put);
-        Ok(made.last().map_or(0, |version| version.op.saturating_add(1)))
+        Ok(made
+            .last()
+            .map_or(0, |version| version.op.saturating_add(1)))
     }
 
     fn drop_before(&mut self, cut: u32) {
         for (key, versions) in &mut self.keys {
             let gone = versions.partition_point(|version| version.op < cut);
             if let Key::Fold(principal) = key {
-                let last = versions.get(..gone).and_then(|old| old.iter().rev().find(|v| v.made == Made::Put));
+                let last = versions
+                    .get(..gone)
+                    .and_then(|old| old.iter().rev().find(|v| v.made == Made::Put));
                 if let Some(fold) = last.and_then(|version| self.folds.get(&version.op)) {
                     self.old_folds.insert(*principal, *fold);
                 }
@@ -97,7 +101,10 @@ impl Replay {
         self.keys.retain(|_, versions| !versions.is_empty());
         for steps in self.directories.values_mut() {
             let gone = steps.partition_point(|step| step.op < cut);
-            let before = gone.checked_sub(1).and_then(|last| steps.get(last)?.sum).unwrap_or(0);
+            let before = gone
+                .checked_sub(1)
+                .and_then(|last| steps.get(last)?.sum)
+                .unwrap_or(0);
             steps.drain(..gone);
             for step in steps {
                 step.op = step.op.saturating_sub(cut);
@@ -106,7 +113,10 @@ impl Replay {
         }
         self.directories.retain(|_, steps| !steps.is_empty());
         let folds = self.folds.split_off(&cut);
-        self.folds = folds.into_iter().map(|(op, fold)| (op.saturating_sub(cut), fold)).collect();
+        self.folds = folds
+            .into_iter()
+            .map(|(op, fold)| (op.saturating_sub(cut), fold))
+            .collect();
         let rows = self.rows.partition_point(|row| row.first_op < cut);
         self.rows.drain(..rows);
         self.ops.drain(..(cut as usize).min(self.ops.len()));

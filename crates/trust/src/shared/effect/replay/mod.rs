@@ -174,6 +174,11 @@ impl Replay {
         }
     }
 
+    /// The log has at least this size: the leaves from the last entry on are no entries.
+    pub fn grow(&mut self, size: u64) {
+        self.size = self.size.max(size);
+    }
+
     /// Size of the prefix whose outlines were added.
     pub fn size(&self) -> u64 {
         self.size

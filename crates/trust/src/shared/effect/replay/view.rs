@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::work::Task;
 use super::{Last, Made, Replay, Sources, Version};
+use crate::error::Reject;
 use crate::shared::change::Change;
 use crate::shared::effect::{
     Blocks, Bodies, Lock, Values, folded_entries, folded_entry, folded_inode,
@@ -11,7 +12,6 @@ use crate::shared::effect::{
 use crate::shared::itable::{Fold, Known, Tables, without_entries};
 use crate::shared::key::Key;
 use crate::shared::principal::{FileId, Name, Principal, Target};
-use crate::error::Reject;
 use crate::tree::inode::Inode;
 
 /// The values before the op `before`.
@@ -67,7 +67,10 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
             return Known::NotYet;
         };
         let upto = fold.map_or(0, |fold| fold.upto);
-        Known::Is((fold, version.filter(|version| self.position(version.op) >= upto)))
+        Known::Is((
+            fold,
+            version.filter(|version| self.position(version.op) >= upto),
+        ))
     }
 
     fn position(&self, op: u32) -> u64 {

@@ -129,8 +129,10 @@ impl Replay {
             Outcome::Effect => placed.changes().cloned().collect(),
             _ => Vec::new(),
         };
-        let added: Vec<(FileId, i64)> =
-            made.iter().filter_map(|change| placed.added(change)).collect();
+        let added: Vec<(FileId, i64)> = made
+            .iter()
+            .filter_map(|change| placed.added(change))
+            .collect();
         self.record(op, &made, &added);
         self.set_outcome(op, outcome);
         Ok(Progress::Done)
@@ -144,7 +146,9 @@ impl Replay {
 
     fn version_of(&self, key: &Key, op: u32) -> Option<usize> {
         let versions = self.keys.get(key)?;
-        versions.binary_search_by_key(&op, |version| version.op).ok()
+        versions
+            .binary_search_by_key(&op, |version| version.op)
+            .ok()
     }
 
     /// Notes what an op with effect changed.
