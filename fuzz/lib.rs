@@ -27,6 +27,32 @@ pub fn plant(seeds: impl IntoIterator<Item = Vec<u8>>) {
     }
 }
 
+/// The bytes of a structure in docs/formats/vectors/shared.txt, which a test keeps to today's formats.
+pub fn shared_vectors(structure: &str) -> Vec<Vec<u8>> {
+    let lines = include_str!("../docs/formats/vectors/shared.txt").lines();
+    let of = lines.filter(|line| line.split(' ').next() == Some(structure));
+    let seeds: Vec<_> = of
+        .filter_map(|line| vector(line.split(' ').nth(3)?))
+        .collect();
+    assert!(!seeds.is_empty(), "no vector of {structure}");
+    seeds
+}
+
+/// Reads hexadecimal digits and runs `HH*N`, joined by `+`.
+fn vector(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for part in text.split('+').filter(|part| *part != "-") {
+        let (digits, times) = part.split_once('*').unwrap_or((part, "1"));
+        let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+        let run: Vec<u8> = (0..digits.len())
+            .step_by(2)
+            .map(byte)
+            .collect::<Option<_>>()?;
+        bytes.extend(run.repeat(times.parse().ok()?));
+    }
+    Some(bytes)
+}
+
 /// The bytes with their last 32 replaced by the right checksum. Otherwise the decoder would refuse all of
 /// them.
 pub fn with_checksum(data: &[u8]) -> Vec<u8> {

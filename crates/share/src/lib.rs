@@ -1,12 +1,10 @@
 //! A volume that many devices write through a server that none of them trusts (SUNDR, design `share.md`).
 //!
-//! So far only the rules that decide by themselves, without input or output. They are generic over the type of a
-//! hash, because the model in `tests/model` uses them with symbolic hashes.
+//! So far only the read rule. The model in `tests/model` explores it together with the form of entries
+//! (`trust::shared::form`).
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | [`form`] | whether an entry may stand at a position of the log |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 
-pub mod form;
 pub mod reading;

@@ -4,14 +4,7 @@
 //! branches of the log. No protocol keeps readers of two branches apart and never waits; this rule is where bulla
 //! waits.
 
-/// The volume's policy for an author who stays silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Silence {
-    /// The reader gets an error: fork consistency.
-    Strict,
-    /// The reader gets the content, and the entry is marked: fork* consistency.
-    Relaxed,
-}
+pub use trust::shared::genesis::Silence;
 
 /// What speaks for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

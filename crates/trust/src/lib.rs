@@ -3,7 +3,8 @@
 //! Sans-I/O: no clock, no network, no files, no async, no `unsafe`. Every other crate passes bytes in and
 //! gets verified values or a [`Reject`] back. The modules are grouped in directories, and each directory
 //! relies on those before it: blocks and their encoding at the top, then [`tree`], [`reach`], [`history`],
-//! [`statement`], [`published`]. Each module is also exported at the root of the crate:
+//! [`statement`], [`published`], [`shared`]. Each module is also exported at the root of the crate, except those of
+//! [`shared`]:
 //!
 //! | module | what it does | source |
 //! |---|---|---|
@@ -29,6 +30,7 @@
 //! | [`earlier`] | replaced records, read from the log | |
 //! | [`path_proof`] | proof that a path is in a volume or is not, for a reader without a network | design `trees.md`, *Proofs* |
 //! | [`request`] | a version sent to a machine that holds the key, and the signed answer | design `publish.md`, *Publishing* |
+//! | [`shared`] | the log of a volume that many devices write: its formats and rules | design `share.md` |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
 

@@ -52,8 +52,7 @@ pub enum BadText {
 
 /// Writes 32 bytes as a name.
 pub fn write(noun: Noun, bytes: &[u8; 32]) -> String {
-    let hrp = Hrp::parse_unchecked(noun.prefix());
-    bech32::encode::<Bech32m>(hrp, bytes).unwrap_or_default()
+    write_long(noun.prefix(), bytes)
 }
 
 /// Reads a name back.
@@ -63,6 +62,20 @@ pub fn write(noun: Noun, bytes: &[u8; 32]) -> String {
 /// one value has one text.
 pub fn read(noun: Noun, text: &str) -> Result<[u8; 32], BadText> {
     let expected = noun.prefix();
+    let bytes: [u8; 32] = read_long(expected, text)?
+        .try_into()
+        .map_err(|_| BadText::Length)?;
+    Ok(bytes)
+}
+
+/// Writes bytes of any length, up to some 600, under a prefix.
+pub(crate) fn write_long(prefix: &str, bytes: &[u8]) -> String {
+    let hrp = Hrp::parse_unchecked(prefix);
+    bech32::encode::<Bech32m>(hrp, bytes).unwrap_or_default()
+}
+
+/// Reads what [`write_long`] wrote.
+pub(crate) fn read_long(expected: &'static str, text: &str) -> Result<Vec<u8>, BadText> {
     let rest = text
         .strip_prefix(expected)
         .and_then(|r| r.strip_prefix('1'));
@@ -74,12 +87,10 @@ pub fn read(noun: Noun, text: &str) -> Result<[u8; 32], BadText> {
     }
     let parsed = CheckedHrpstring::new::<Bech32m>(text).map_err(|_| BadText::Mistyped)?;
     let bytes: Vec<u8> = parsed.byte_iter().collect();
-    let bytes: [u8; 32] = bytes.try_into().map_err(|_| BadText::Length)?;
     // The byte iterator drops padding bits. Writing again refuses a second text of one value.
-    if write(noun, &bytes) == text {
-        Ok(bytes)
-    } else {
-        Err(BadText::Mistyped)
+    match write_long(expected, &bytes) == text {
+        true => Ok(bytes),
+        false => Err(BadText::Mistyped),
     }
 }
 

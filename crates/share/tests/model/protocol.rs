@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::rc::Rc;
 
-use share::form::Point as PointOf;
+use trust::shared::form::Point as PointOf;
 
 use crate::wide::Wide;
 
@@ -34,8 +34,8 @@ impl Id {
 /// Number of a device's run. A real engine draws it at random; here the world gives a fresh one.
 pub type Incarnation = u8;
 pub type Point = PointOf<Id>;
-pub type Heading = share::form::Heading<Id, Incarnation>;
-pub type Author = share::form::Author<Id, Incarnation>;
+pub type Heading = trust::shared::form::Heading<Id, Incarnation>;
+pub type Author = trust::shared::form::Author<Id, Incarnation>;
 
 /// A system call of one device: its number names both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

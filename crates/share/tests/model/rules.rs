@@ -1,6 +1,6 @@
 //! The rules that can be left out, one at a time, to see what each is worth.
 
-use share::form::{Fault, Faults};
+use trust::shared::form::{Fault, Faults};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {

@@ -1,7 +1,7 @@
 //! State of the volume after a prefix of a log: values of keys, rows of devices, members. Each value knows the
 //! entries that it rests on.
 
-use share::form::{Faults, Standing, faults};
+use trust::shared::form::{Faults, Standing, faults};
 
 use crate::chain::Chain;
 use crate::protocol::{ADMIN, Author, Body, CallId, Change, Device, Key, Leaf, Op};

@@ -20,7 +20,7 @@
 use std::hash::Hash;
 use std::rc::Rc;
 
-use share::form::Fault;
+use trust::shared::form::Fault;
 
 use crate::action::{Action, Name, told};
 use crate::broken::Broken;

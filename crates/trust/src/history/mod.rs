@@ -6,6 +6,8 @@
 //! [`Frontier`] is the part of a log that is needed to append to it.
 
 pub mod prefix;
+pub mod proof;
+pub mod signed_note;
 pub mod tiles;
 
 use sha2::{Digest, Sha256};
@@ -228,7 +230,13 @@ pub fn verify_consistency(
     if old.size == new.size || old.size == 0 {
         return if proof.is_empty() { Ok(()) } else { Err(bad) };
     }
-    let (from_old, from_new) = climb(old, new, proof).ok_or(bad.clone())?;
+    // A perfect old tree is its own first node. The proof does not repeat it.
+    let (first, path) = match old.size.is_power_of_two() {
+        true => (&old.root, proof),
+        false => proof.split_first().ok_or(bad.clone())?,
+    };
+    let climbed = climb(old.size, new.size, *first, path);
+    let (from_old, from_new) = climbed.ok_or(bad.clone())?;
     if from_old != old.root {
         return Err(bad);
     }
@@ -238,16 +246,14 @@ pub fn verify_consistency(
     Ok(())
 }
 
-/// Both roots as computed from the proof, for 0 < old size < new size.
-fn climb(old: &LogPoint, new: &LogPoint, proof: &[[u8; 32]]) -> Option<([u8; 32], [u8; 32])> {
-    let mut path = proof.iter();
-    // A perfect old tree is its own first node. The proof does not repeat it.
-    let first = if old.size.is_power_of_two() {
-        old.root
-    } else {
-        *path.next()?
-    };
-    let (mut node, mut last) = (old.size - 1, new.size - 1);
+/// Both roots as computed from the nodes of a proof, for 0 < old size < new size.
+pub(crate) fn climb(
+    old_size: u64,
+    new_size: u64,
+    first: [u8; 32],
+    path: &[[u8; 32]],
+) -> Option<([u8; 32], [u8; 32])> {
+    let (mut node, mut last) = (old_size.checked_sub(1)?, new_size.checked_sub(1)?);
     while node & 1 == 1 {
         node >>= 1;
         last >>= 1;

@@ -13,61 +13,42 @@
 //! A reader needs only the cosignatures of witnesses. The record itself is signed by its publishers and names
 //! the log.
 
-use sha2::{Digest, Sha256};
-
 use crate::error::Reject;
 use crate::history::LogPoint;
+use crate::history::signed_note::{
+    SIGNATURE_PREFIX, base64, checkpoint_lines, key_id, signature_line, unbase64,
+};
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 use crate::statement::VolumeId;
 use crate::statement::roles::Threshold;
+
+pub use crate::history::signed_note::origin;
 
 /// Largest checkpoint, bytes.
 pub const MAX_CHECKPOINT_BYTES: usize = 16 << 10;
 /// Highest number of signature lines that are read.
 pub const MAX_SIGNATURE_LINES: usize = 100;
 
-/// Algorithm byte of an Ed25519 signature in key ids (C2SP signed-note), for the log's own signature.
-const ED25519: u8 = 0x01;
 /// Algorithm byte of a timestamped Ed25519 cosignature in key ids (C2SP signed-note).
 const COSIGNATURE_V1: u8 = 0x04;
 /// Key id, time and signature of a cosignature.
 const PAYLOAD_BYTES: usize = 4 + 8 + SIGNATURE_BYTES;
-const SIGNATURE_PREFIX: &str = "\u{2014} ";
-
-/// The log's name: one log for each volume and epoch.
-pub fn origin(volume: VolumeId, epoch: u64) -> String {
-    format!("bulla/{volume}/{epoch}")
-}
 
 /// The signed text of a checkpoint (without signatures and the empty line before them).
 pub fn text(volume: VolumeId, log: &LogPoint) -> String {
-    let origin = origin(volume, log.epoch);
-    format!("{origin}\n{}\n{}\n", log.size, base64(&log.root))
+    checkpoint_lines(volume, log)
 }
 
 /// The note that a publisher gives to witnesses: the text and the log's own signature.
 pub fn note(volume: VolumeId, log: &LogPoint, key: &SecretKey) -> String {
     let (origin, text) = (origin(volume, log.epoch), text(volume, log));
-    let id = key_id(&origin, ED25519, &key.public());
-    let payload = [id.as_slice(), &key.sign(text.as_bytes())].concat();
-    format!("{text}\n{SIGNATURE_PREFIX}{origin} {}\n", base64(&payload))
+    let line = signature_line(&origin, &key.public(), &key.sign(text.as_bytes()));
+    format!("{text}\n{line}")
 }
 
 /// What a witness signs, at a time in unix seconds (C2SP tlog-cosignature, cosignature/v1).
 pub fn cosigned_message(text: &str, time: u64) -> String {
     format!("cosignature/v1\ntime {time}\n{text}")
-}
-
-/// The first four bytes of a signature line. They identify the name and key that made it.
-fn key_id(name: &str, algorithm: u8, key: &PublicKey) -> [u8; 4] {
-    let digest: [u8; 32] = Sha256::new()
-        .chain_update(name)
-        .chain_update([b'\n', algorithm])
-        .chain_update(key.as_bytes())
-        .finalize()
-        .into();
-    let [a, b, c, d, ..] = digest;
-    [a, b, c, d]
 }
 
 /// The line that a witness adds to a note.
@@ -179,45 +160,4 @@ fn cosignature<'a>(line: &'a str, text: &str, witnesses: &'a Threshold) -> Optio
         payload,
         witness,
     })
-}
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// Standard base64 with padding (RFC 4648, 4).
-fn base64(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let mut group = 0u32;
-        for i in 0..3 {
-            group = group << 8 | u32::from(chunk.get(i).copied().unwrap_or(0));
-        }
-        for i in 0..4usize {
-            let index = (group >> (18 - 6 * i)) & 63;
-            let letter = ALPHABET.get(index as usize).copied().unwrap_or(b'=');
-            out.push(if i > chunk.len() {
-                '='
-            } else {
-                char::from(letter)
-            });
-        }
-    }
-    out
-}
-
-/// Decodes a base64 text, if it is the one encoding of its bytes.
-fn unbase64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    for chunk in text.as_bytes().chunks(4) {
-        let mut group = 0u32;
-        let mut letters = 0usize;
-        for letter in chunk.iter().filter(|l| **l != b'=') {
-            let value = ALPHABET.iter().position(|a| a == letter)?;
-            group = group << 6 | value as u32;
-            letters += 1;
-        }
-        group <<= 6 * (4 - letters);
-        let [_, bytes @ ..] = group.to_be_bytes();
-        out.extend_from_slice(bytes.get(..letters.checked_sub(1)?)?);
-    }
-    (base64(&out) == text).then_some(out)
 }

@@ -1,5 +1,6 @@
 //! The outline of an entry: for each op the keys that it changes. Every device keeps outlines, and reads bodies
-//! only of the entries that it needs. Relies on [`super::key`].
+//! only of the entries that it needs. Relies on [`super::key`], and on
+//! [`super::entry`] for how long it may be.
 //!
 //! ```text
 //! outline = format u8 (0) | principals: count varint | [32] * count | ops: count varint | op * count
@@ -9,12 +10,11 @@
 //! A change that is not in the outline does not exist: readers who look for the changes of one key find the same
 //! ones as readers of every body.
 
+pub use super::entry::MAX_OPS_BYTES;
 use super::key::Key;
 use super::principal::{Reader, Writer};
 use crate::error::Reject;
 
-/// Most bytes of an outline and its body together.
-pub const MAX_OPS_BYTES: usize = 48 << 10;
 /// Most ops of an entry.
 pub const MAX_OPS: usize = 1024;
 /// Most changes of an op.

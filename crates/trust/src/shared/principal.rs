@@ -203,10 +203,8 @@ impl<'a> Reader<'a> {
         let mut principals: Vec<(Principal, bool)> = Vec::with_capacity(count as usize);
         for _ in 0..count {
             let principal = Principal(rest.array()?);
-            if principals
-                .last()
-                .is_some_and(|(last, _)| *last >= principal)
-            {
+            let last = principals.last().map(|(last, _)| *last);
+            if last >= Some(principal) {
                 return Err(rest.bad("principals not sorted"));
             }
             principals.push((principal, false));

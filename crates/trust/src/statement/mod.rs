@@ -8,11 +8,15 @@
 //! signatures, so that more or renewed signatures do not make it another statement. The signed message is
 //! [`SIGNING_DOMAIN`] followed by those bytes. A [`Signed`] adds the list of (algorithm, key, signature),
 //! sorted, each key once. What this build does not know in that list does not count, and is kept.
+//!
+//! A statement is read for one [`Job`]. What belongs to another job is unsupported, so no code for published volumes
+//! meets a shared one.
 
 pub mod algorithm;
 pub mod chain;
 pub mod policy;
 pub mod roles;
+pub mod shared_roles;
 pub mod signatures;
 
 use bytes::Bytes;
@@ -21,7 +25,9 @@ use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 use crate::statement::algorithm::{ED25519, KeyBytes, MAX_SIGNATURE_BYTES, UnknownKey};
+use crate::statement::policy::Policy;
 use crate::statement::roles::Threshold;
+use crate::statement::shared_roles::SharedRoles;
 
 pub use crate::volume_id::VolumeId;
 
@@ -50,13 +56,50 @@ pub enum Purpose {
     Root = 2,
     /// States that a root is still current.
     Timestamp = 3,
+    /// States what entries of a shared volume's log come to.
+    Checkpoint = 4,
+}
+
+/// What a volume is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Job {
+    /// Its publisher signs versions.
+    Published,
+    /// Its devices write a log that an orderer keeps.
+    Shared,
+}
+
+/// Incompatible flag of all policies of a shared volume.
+const SHARED: u16 = 1;
+
+impl Job {
+    fn purposes(self) -> &'static [Purpose] {
+        match self {
+            Job::Published => &[Purpose::Policy, Purpose::Root, Purpose::Timestamp],
+            Job::Shared => &[Purpose::Policy, Purpose::Checkpoint],
+        }
+    }
+
+    /// The incompatible flags that a statement must have.
+    fn flags(self, purpose: Option<Purpose>) -> u16 {
+        match (self, purpose) {
+            (Job::Shared, Some(Purpose::Policy)) => SHARED,
+            _ => 0,
+        }
+    }
+
+    /// The odd extensions that a statement may have.
+    fn extensions(self, purpose: Purpose) -> &'static [u64] {
+        match (self, purpose) {
+            (Job::Shared, Purpose::Policy) => &shared_roles::TAGS,
+            _ => &[],
+        }
+    }
 }
 
 impl Purpose {
-    fn from_byte(byte: u8) -> Option<Purpose> {
-        [Purpose::Policy, Purpose::Root, Purpose::Timestamp]
-            .into_iter()
-            .find(|p| *p as u8 == byte)
+    fn from_byte(job: Job, byte: u8) -> Option<Purpose> {
+        job.purposes().iter().copied().find(|p| *p as u8 == byte)
     }
 
     fn hash_domain(self) -> &'static str {
@@ -64,6 +107,7 @@ impl Purpose {
             Purpose::Policy => "bulla 0 statement policy",
             Purpose::Root => "bulla 0 statement root",
             Purpose::Timestamp => "bulla 0 statement timestamp",
+            Purpose::Checkpoint => "bulla 0 statement checkpoint",
         }
     }
 }
@@ -86,31 +130,62 @@ pub trait Body: Sized {
 pub struct Statement {
     bytes: Bytes,
     purpose: Purpose,
+    job: Job,
     volume: VolumeId,
 }
 
 impl Statement {
     /// Makes a statement of `body` about `volume`.
     pub fn new<B: Body>(volume: VolumeId, body: &B) -> Self {
+        let job = match B::PURPOSE {
+            Purpose::Checkpoint => Job::Shared,
+            _ => Job::Published,
+        };
+        Statement::with_extensions(job, volume, body, &[])
+    }
+
+    /// Makes a policy of a shared volume.
+    pub fn shared_policy(volume: VolumeId, policy: &Policy, roles: &SharedRoles) -> Self {
+        Statement::with_extensions(Job::Shared, volume, policy, &roles.extensions())
+    }
+
+    fn with_extensions<B: Body>(
+        job: Job,
+        volume: VolumeId,
+        body: &B,
+        extensions: &[(u64, Vec<u8>)],
+    ) -> Self {
         let mut e = Encoder::new();
-        e.u16(FORMAT).u8(B::PURPOSE as u8).u16(0).u16(0);
-        e.raw(volume.as_bytes());
+        e.u16(FORMAT).u8(B::PURPOSE as u8).u16(0);
+        e.u16(job.flags(Some(B::PURPOSE))).raw(volume.as_bytes());
         body.encode(&mut e);
-        // No extensions.
-        e.varint(0);
+        e.varint(extensions.len() as u64);
+        for (tag, value) in extensions {
+            e.varint(*tag).bytes(value);
+        }
         Statement {
             bytes: e.finish().into(),
             purpose: B::PURPOSE,
+            job,
             volume,
         }
     }
 
-    /// Takes bytes that claim to be a statement.
+    /// Takes bytes that claim to be a statement about a published volume.
     ///
     /// # Errors
-    /// [`Reject::Unsupported`] for a format, a purpose or an incompatible flag of a later bulla,
+    /// [`Reject::Unsupported`] for a format, a purpose or an incompatible flag of a later bulla or another job,
     /// [`Reject::Malformed`] for any other bytes that are not a statement.
     pub fn decode(bytes: Bytes) -> Result<Self, Reject> {
+        Statement::decode_of(Job::Published, bytes)
+    }
+
+    /// Takes bytes that claim to be a statement about a volume of this job.
+    ///
+    /// # Errors
+    /// Those of [`Statement::decode`]; [`Reject::Malformed`] for a policy of a published volume where one of a
+    /// shared volume is expected.
+    pub fn decode_of(job: Job, bytes: Bytes) -> Result<Self, Reject> {
         let mut d = Decoder::new(&bytes, "statement");
         if bytes.len() > MAX_STATEMENT_BYTES {
             return Err(d.bad("too long"));
@@ -119,18 +194,22 @@ impl Statement {
         if format != FORMAT {
             return Err(unsupported(format!("format {format}")));
         }
-        let purpose = d.u8()?;
+        let byte = d.u8()?;
+        let purpose = Purpose::from_byte(job, byte);
         let _compatible = d.u16()?;
-        let incompatible = d.u16()?;
-        if incompatible != 0 {
+        let (incompatible, flags) = (d.u16()?, job.flags(purpose));
+        if incompatible & !flags != 0 {
             return Err(unsupported(format!("flags {incompatible:#06x}")));
         }
+        if incompatible != flags {
+            return Err(d.bad("a policy of a published volume"));
+        }
         let volume = VolumeId::from_bytes(d.array()?);
-        let purpose =
-            Purpose::from_byte(purpose).ok_or_else(|| unsupported(format!("purpose {purpose}")))?;
+        let purpose = purpose.ok_or_else(|| unsupported(format!("purpose {byte}")))?;
         Ok(Statement {
             bytes,
             purpose,
+            job,
             volume,
         })
     }
@@ -161,6 +240,35 @@ impl Statement {
     /// [`Reject::WrongVolume`]; [`Reject::Malformed`] for another purpose or a bad body;
     /// [`Reject::Unsupported`] for an extension of a later bulla that must not be ignored.
     pub fn read<B: Body>(&self, volume: VolumeId) -> Result<B, Reject> {
+        let (body, extensions) = self.parts(volume)?;
+        if self.has_shared_roles() {
+            SharedRoles::decode(&extensions, self.is_genesis())?;
+        }
+        Ok(body)
+    }
+
+    /// The roles in a policy of a shared volume.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for another statement; those of [`Statement::read`].
+    pub fn shared_roles(&self) -> Result<SharedRoles, Reject> {
+        if !self.has_shared_roles() {
+            return Err(Decoder::new(&[], "statement").bad("no policy of a shared volume"));
+        }
+        let (_, extensions) = self.parts::<Policy>(self.volume)?;
+        SharedRoles::decode(&extensions, self.is_genesis())
+    }
+
+    fn has_shared_roles(&self) -> bool {
+        (self.job, self.purpose) == (Job::Shared, Purpose::Policy)
+    }
+
+    fn is_genesis(&self) -> bool {
+        self.volume == VolumeId::UNBORN
+    }
+
+    /// The body, and the extensions that this build knows.
+    fn parts<B: Body>(&self, volume: VolumeId) -> Result<(B, Vec<Extension<'_>>), Reject> {
         let mut d = Decoder::new(&self.bytes, "statement");
         if self.volume != volume {
             return Err(Reject::WrongVolume);
@@ -170,9 +278,10 @@ impl Statement {
         }
         d.raw(HEADER_BYTES)?;
         let body = B::decode(&mut d)?;
-        read_extensions(&mut d)?;
+        let known = self.job.extensions(self.purpose);
+        let extensions = read_extensions(&mut d, known)?;
         d.finish()?;
-        Ok(body)
+        Ok((body, extensions))
     }
 
     /// The message that a key signs.
@@ -194,23 +303,29 @@ impl Statement {
     }
 }
 
-/// Reads the extensions at the end of a body: tags ascending, each once. This build knows none. It ignores even
-/// tags.
-fn read_extensions(d: &mut Decoder<'_>) -> Result<(), Reject> {
+/// Tag and value.
+type Extension<'a> = (u64, &'a [u8]);
+
+/// Reads the extensions at the end of a body: tags ascending, each once. Gives those with the odd tags in `known`.
+/// Even tags are ignored.
+fn read_extensions<'a>(d: &mut Decoder<'a>, known: &[u64]) -> Result<Vec<Extension<'a>>, Reject> {
     let count = d.bounded(MAX_EXTENSIONS, "too many extensions")?;
+    let mut found = Vec::new();
     let mut last = None;
     for _ in 0..count {
         let tag = d.varint()?;
-        d.bytes(MAX_STATEMENT_BYTES)?;
+        let value = d.bytes(MAX_STATEMENT_BYTES)?;
         if last.is_some_and(|last| last >= tag) {
             return Err(d.bad("extensions not sorted, or one twice"));
         }
-        if tag % 2 == 1 {
-            return Err(unsupported(format!("extension {tag}")));
+        match known.contains(&tag) {
+            true => found.push((tag, value)),
+            false if tag % 2 == 1 => return Err(unsupported(format!("extension {tag}"))),
+            false => {}
         }
         last = Some(tag);
     }
-    Ok(())
+    Ok(found)
 }
 
 fn unsupported(why: String) -> Reject {
@@ -303,15 +418,23 @@ impl Signed {
         }
     }
 
-    /// Reads a signed statement.
+    /// Reads a signed statement about a published volume.
     ///
     /// # Errors
-    /// Those of [`Statement::decode`]; also for too many signatures, signatures out of order, and two by one key.
-    /// A signature of an unknown algorithm is no error.
+    /// As [`Signed::decode_of`].
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+        Signed::decode_of(Job::Published, d)
+    }
+
+    /// Reads a signed statement about a volume of this job.
+    ///
+    /// # Errors
+    /// Those of [`Statement::decode_of`]; also for too many signatures, signatures out of order, and two by one key.
+    /// A signature of an unknown algorithm is no error.
+    pub fn decode_of(job: Job, d: &mut Decoder<'_>) -> Result<Self, Reject> {
         let before = d.remaining();
         let bytes = d.bytes(MAX_STATEMENT_BYTES)?;
-        let statement = Statement::decode(Bytes::copy_from_slice(bytes))?;
+        let statement = Statement::decode_of(job, Bytes::copy_from_slice(bytes))?;
         let count = d.bounded(MAX_SIGNATURES as u64, "too many signatures")?;
         let (mut signatures, mut unknown) = (Vec::new(), Vec::new());
         let mut last = None;
@@ -347,13 +470,21 @@ impl Signed {
         e.finish()
     }
 
+    /// Reads a file that holds one signed statement about a published volume and nothing else.
+    ///
+    /// # Errors
+    /// As [`Signed::from_bytes_of`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Reject> {
+        Signed::from_bytes_of(Job::Published, bytes)
+    }
+
     /// Reads a file that holds one signed statement and nothing else.
     ///
     /// # Errors
-    /// As [`Signed::decode`]; trailing bytes.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Reject> {
+    /// As [`Signed::decode_of`]; trailing bytes.
+    pub fn from_bytes_of(job: Job, bytes: &[u8]) -> Result<Self, Reject> {
         let mut d = Decoder::new(bytes, "signed statement");
-        let signed = Signed::decode(&mut d)?;
+        let signed = Signed::decode_of(job, &mut d)?;
         d.finish()?;
         Ok(signed)
     }

@@ -75,7 +75,7 @@ impl Genesis {
     }
 }
 
-fn check_name(name: &str) -> Result<(), Reject> {
+pub(super) fn check_name(name: &str) -> Result<(), Reject> {
     let bad = |why| Reject::Malformed {
         what: "volume name",
         why,

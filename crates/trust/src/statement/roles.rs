@@ -131,14 +131,14 @@ impl Threshold {
         Ok(self)
     }
 
-    fn encode(&self, out: &mut Encoder) {
+    pub(super) fn encode(&self, out: &mut Encoder) {
         out.u8(self.needed).u8(self.all().count() as u8);
         for key in self.all() {
             key.encode(out);
         }
     }
 
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
+    pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Self, Reject> {
         let (needed, count) = (d.u8()?, d.u8()?);
         let (mut keys, mut unknown) = (Vec::new(), Vec::new());
         let mut last = None;

@@ -252,7 +252,7 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn evaluation_gives_the_answers_of_one_machine(steps in steps(60)) {
@@ -282,7 +282,7 @@ fn fixed_steps(seed: u64, count: usize) -> Vec<Step> {
 #[test]
 fn random_calls_have_every_kind_of_outcome() {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for seed in 0..60 {
+    for seed in 0..400 {
         for (call, outcome) in Run::of(&fixed_steps(seed, 60)).outcomes {
             let call = format!("{call:?}");
             let call = call.split([' ', '(']).next().unwrap().to_owned();
@@ -308,7 +308,7 @@ fn random_calls_have_every_kind_of_outcome() {
     ];
     for kind in outcomes.into_iter().chain(calls) {
         let count = counts.get(kind).copied().unwrap_or(0);
-        assert!(count >= 5, "{kind}: {counts:?}");
+        assert!(count >= 4, "{kind}: {counts:?}");
     }
 }
 

@@ -25,6 +25,7 @@ use crate::handle::{Handle, Hasher, InodeBlock};
 use crate::reach::Wanted;
 use crate::tree::inode::Inode;
 use crate::tree::map::MapRoot;
+use crate::volume_id::VolumeId;
 
 mod judge;
 pub mod replay;
@@ -45,6 +46,12 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// A volume by its id. Its group, which owns the root directory, has the id's bytes.
+    pub fn new(id: VolumeId, hasher: Hasher) -> Volume {
+        let root = FileId::first_of(Principal::from_bytes(*id.as_bytes()));
+        Volume { hasher, root }
+    }
+
     /// The hash of a file's inode that a guard names; of a directory's, without its entries.
     pub fn inode_hash(&self, inode: &Inode) -> Handle<InodeBlock> {
         let inode = without_entries(inode.clone());

@@ -165,15 +165,10 @@ impl Shape<'_> {
         let Some((parent, _, target)) = linked_directory(change) else {
             return true;
         };
-        let links = self
-            .changes
-            .iter()
-            .filter_map(|change| linked_directory(change));
-        if links
-            .filter(|(.., other)| other.file == target.file)
-            .count()
-            != 1
-        {
+        let links = self.changes.iter().filter(|change| {
+            linked_directory(change).is_some_and(|(.., other)| other.file == target.file)
+        });
+        if links.count() != 1 {
             return false;
         }
         if self.makes(&target.file) {

@@ -9,12 +9,15 @@
 use std::collections::BTreeMap;
 
 use super::decision::{Decision, Label, Role};
+use super::genesis::Founder;
 use super::key::Key;
 use super::ops::{Body, Op};
 use super::outcome::{NoEffect, Outcome, Written};
 use super::outline::Outline;
 use super::principal::{Device, Principal};
+use crate::error::Reject;
 use crate::key::PublicKey;
+use crate::volume_id::VolumeId;
 
 mod apply;
 #[cfg(test)]
@@ -28,6 +31,9 @@ pub const MAX_PRINCIPALS: usize = 1 << 16;
 pub const MAX_ROLES: usize = 1 << 20;
 /// Most decisions of one author that wait. Of more, the oldest lapse.
 pub const MAX_LATE: usize = 256;
+
+/// Name of the group that owns the root directory.
+const VOLUME_LABEL: &str = "everybody";
 
 /// Positions for which something is so: from the first on, before the second.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +122,22 @@ pub struct FirstMembers {
     pub user_label: Label,
     /// Key of its device, which has number 0.
     pub device: PublicKey,
+}
+
+impl FirstMembers {
+    /// Those that a genesis policy names.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a name that no user may have.
+    pub fn founded(volume: VolumeId, founder: &Founder) -> Result<FirstMembers, Reject> {
+        Ok(FirstMembers {
+            volume: Principal::from_bytes(*volume.as_bytes()),
+            volume_label: Label::new(VOLUME_LABEL)?,
+            user: Principal::from_bytes(founder.user),
+            user_label: Label::new(&founder.name)?,
+            device: founder.device,
+        })
+    }
 }
 
 impl Members {
@@ -287,21 +309,20 @@ impl Members {
         });
     }
 
-    /// What becomes of an op that decides; `None` for another op.
+    /// What becomes of an op that decides, which has one change and no guards; `None` for another op.
     pub(super) fn judge(
         &self,
         written: &Written,
         op: &Op,
         listed: &dyn Fn(&Key) -> bool,
     ) -> Option<Outcome> {
-        op.decisions().next()?;
-        let all = op.decisions().count() == op.changes.len();
-        let exist = op.decisions().all(|decision| listed(&decision.key()));
-        if !all || !op.guards.is_empty() || !exist {
+        let decision = op.decisions().next()?;
+        let is_alone = op.changes.len() == 1;
+        if !is_alone || !op.guards.is_empty() || !listed(&decision.key()) {
             return Some(Outcome::None(NoEffect::Misformed));
         }
-        let may = |decision: &Decision| self.may_decide(written.device, decision, written.position);
-        Some(match op.decisions().all(may) {
+        let may = self.may_decide(written.device, decision, written.position);
+        Some(match may {
             true => Outcome::Late,
             false => Outcome::None(NoEffect::NotPermitted),
         })

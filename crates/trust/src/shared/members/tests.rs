@@ -249,7 +249,7 @@ fn accept_counts_what_its_author_had_seen_and_never_less_than_before() {
 }
 
 #[test]
-fn op_that_decides_has_no_guards_and_no_other_changes() {
+fn op_that_decides_has_one_change_and_no_guards() {
     let members = members();
     let file = FileId {
         principal: VOLUME,
@@ -259,9 +259,11 @@ fn op_that_decides_has_no_guards_and_no_other_changes() {
         },
     };
     let accept = Change::Decide(Decision::Accept { device: Device(0) });
+    let other = Change::Decide(Decision::Accept { device: Device(1) });
     let ops = [
         Op::new(vec![Guard::Unlocked { file }], vec![accept.clone()]),
-        Op::new(Vec::new(), vec![accept, Change::Lock { file }]),
+        Op::new(Vec::new(), vec![accept.clone(), Change::Lock { file }]),
+        Op::new(Vec::new(), vec![accept, other]),
     ];
     for op in ops {
         let judged = members.judge(&written(0, 5, 5), &op, &|_| true);

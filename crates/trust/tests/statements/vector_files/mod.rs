@@ -14,6 +14,7 @@ mod inodes;
 mod judgements;
 mod policy_cases;
 mod refused;
+mod shared;
 mod trees;
 
 use std::fmt::Write;
@@ -28,10 +29,11 @@ const RUN_BYTES: usize = 64;
 /// A file, and what makes its text.
 type File = (&'static str, fn() -> String);
 
-const FILES: [File; 3] = [
+const FILES: [File; 4] = [
     ("ed25519.txt", ed25519::text),
     ("refused.txt", refused::text),
     ("judgements.txt", judgements::text),
+    ("shared.txt", shared::text),
 ];
 
 fn path(name: &str) -> PathBuf {

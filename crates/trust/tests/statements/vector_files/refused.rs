@@ -40,6 +40,25 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// A file that begins with this comment.
+    pub fn new(header: &str) -> Lines {
+        Lines {
+            text: header.to_owned(),
+            wrong: Vec::new(),
+        }
+    }
+
+    /// The file's text. Panics when a verdict is another than expected.
+    pub fn finish(self) -> String {
+        assert!(self.wrong.is_empty(), "{:#?}", self.wrong);
+        self.text
+    }
+
+    /// Adds what the lines after it need.
+    pub fn context(&mut self, name: &str, bytes: &[u8]) {
+        self.text += &format!("{name} {}\n", hex(bytes));
+    }
+
     /// Adds bytes whose verdict is `expected`.
     pub fn add<T>(
         &mut self,
@@ -73,17 +92,14 @@ impl Lines {
 }
 
 pub fn text() -> String {
-    let mut lines = Lines {
-        text: HEADER.to_owned(),
-        wrong: Vec::new(),
-    };
+    let mut lines = Lines::new(HEADER);
     let world = World::new();
-    lines.text += &format!("volume {}\n", hex(world.volume.as_bytes()));
-    lines.text += &format!("iv-of-the-volume {}\n", hex(&[9; 32]));
-    lines.text += &format!("iv-of-blocks {}\n", hex(&trees::IV));
+    lines.context("volume", world.volume.as_bytes());
+    lines.context("iv-of-the-volume", &[9; 32]);
+    lines.context("iv-of-blocks", &trees::IV);
     lines.text += &format!("time {NOW}\n");
     for number in [20, 21] {
-        lines.text += &format!("witness {}\n", hex(key(number).public().as_bytes()));
+        lines.context("witness", key(number).public().as_bytes());
     }
     statements(&mut lines);
     policies(&mut lines);
@@ -94,8 +110,7 @@ pub fn text() -> String {
     heads::add(&mut lines);
     trees::add(&mut lines);
     inodes::add(&mut lines);
-    assert!(lines.wrong.is_empty(), "{:#?}", lines.wrong);
-    lines.text
+    lines.finish()
 }
 
 /// Reads a statement and its body.
@@ -111,6 +126,7 @@ pub fn read(bytes: &[u8]) -> Result<(), Reject> {
         }
         Purpose::Root => statement.read::<RootRecord>(volume).map(drop),
         Purpose::Timestamp => statement.read::<Timestamp>(volume).map(drop),
+        Purpose::Checkpoint => unreachable!("no purpose of a published volume"),
     }
 }
 

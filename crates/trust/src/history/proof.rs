@@ -1,0 +1,194 @@
+//! Proofs about a log, made from the roots of its perfect subtrees: that a leaf is in it, and which root a prefix of
+//! it has.
+//!
+//! The proof of a prefix is the consistency proof of RFC 6962 with its first node always written out. So it can show
+//! that a prefix has *another* root than somebody signed: the nodes lead to the log's root, which fixes all of them.
+
+use crate::error::Reject;
+use crate::history::tiles::{TILE_HASHES, fold};
+use crate::history::{Frontier, LogPoint, climb, node_hash};
+
+/// Binary levels of a block of leaves.
+const BLOCK_HEIGHT: u32 = TILE_HASHES.ilog2();
+
+/// The root of the first `size` leaves of the log `of`, as `proof` shows it.
+///
+/// # Errors
+/// [`Reject::BadHistory`] when the proof does not lead to the root of `of`, or the log is shorter.
+pub fn prefix_root(size: u64, of: &LogPoint, proof: &[[u8; 32]]) -> Result<[u8; 32], Reject> {
+    let bad = Reject::BadHistory("proof of a prefix does not lead to the root");
+    if size == 0 || size >= of.size {
+        if !proof.is_empty() || size > of.size {
+            return Err(bad);
+        }
+        return Ok(match size {
+            0 => Frontier::new().root(),
+            _ => of.root,
+        });
+    }
+    let (first, path) = proof.split_first().ok_or(bad.clone())?;
+    let (prefix, all) = climb(size, of.size, *first, path).ok_or(bad.clone())?;
+    if all != of.root {
+        return Err(bad);
+    }
+    Ok(prefix)
+}
+
+/// Roots of all full blocks of 256 leaves, and the hashes of the leaves after them: 32 bytes for each 256 leaves.
+#[derive(Debug, Clone, Default)]
+pub struct Roots {
+    blocks: Vec<[u8; 32]>,
+    last: Vec<[u8; 32]>,
+}
+
+impl Roots {
+    /// The empty log.
+    pub fn new() -> Roots {
+        Roots::default()
+    }
+
+    /// Appends the hash of a leaf. When a block is full its hashes are given back: a proof that goes into the block
+    /// needs them again.
+    pub fn push(&mut self, leaf_hash: [u8; 32]) -> Option<Vec<[u8; 32]>> {
+        self.last.push(leaf_hash);
+        if self.last.len() < TILE_HASHES {
+            return None;
+        }
+        self.blocks.push(fold(&self.last));
+        Some(std::mem::take(&mut self.last))
+    }
+
+    /// Number of leaves.
+    pub fn size(&self) -> u64 {
+        let full = (self.blocks.len() as u64).saturating_mul(TILE_HASHES as u64);
+        full.saturating_add(self.last.len() as u64)
+    }
+
+    /// The block that has the leaf, if it is full: its hashes must be supplied for what goes into it.
+    pub fn full_block(&self, leaf: u64) -> Option<u64> {
+        let block = leaf >> BLOCK_HEIGHT;
+        (block < self.blocks.len() as u64).then_some(block)
+    }
+
+    /// The root of the first `size` leaves. `hashes` gives the leaf hashes of a full block; it is asked for one block
+    /// at most. `None` when the log is shorter, or the block is not given.
+    pub fn root_at(
+        &self,
+        size: u64,
+        hashes: impl Fn(u64) -> Option<Vec<[u8; 32]>>,
+    ) -> Option<[u8; 32]> {
+        if size == 0 {
+            return Some(Frontier::new().root());
+        }
+        self.range(0, size, &hashes)
+    }
+
+    /// The proof that a leaf is in the log of `size` leaves (RFC 6962, 2.1.1).
+    pub fn inclusion(
+        &self,
+        leaf: u64,
+        size: u64,
+        hashes: impl Fn(u64) -> Option<Vec<[u8; 32]>>,
+    ) -> Option<Vec<[u8; 32]>> {
+        let (mut low, mut high) = (0, size);
+        let mut proof = Vec::new();
+        if leaf >= size {
+            return None;
+        }
+        while high.checked_sub(low)? > 1 {
+            let middle = split(low, high)?;
+            if leaf < middle {
+                proof.push(self.range(middle, high, &hashes)?);
+                high = middle;
+            } else {
+                proof.push(self.range(low, middle, &hashes)?);
+                low = middle;
+            }
+        }
+        proof.reverse();
+        Some(proof)
+    }
+
+    /// The proof for [`prefix_root`] of the first `prefix` of `size` leaves.
+    pub fn prefix(
+        &self,
+        prefix: u64,
+        size: u64,
+        hashes: impl Fn(u64) -> Option<Vec<[u8; 32]>>,
+    ) -> Option<Vec<[u8; 32]>> {
+        if prefix == 0 || prefix >= size {
+            return (prefix <= size).then(Vec::new);
+        }
+        let (mut low, mut high) = (0, size);
+        let mut proof = Vec::new();
+        while high != prefix {
+            let middle = split(low, high)?;
+            if prefix <= middle {
+                proof.push(self.range(middle, high, &hashes)?);
+                high = middle;
+            } else {
+                proof.push(self.range(low, middle, &hashes)?);
+                low = middle;
+            }
+        }
+        proof.push(self.range(low, high, &hashes)?);
+        proof.reverse();
+        Some(proof)
+    }
+
+    /// The root over the leaves from `low` up to `high`, which begin at a multiple of a power of two that they do not
+    /// exceed.
+    fn range(
+        &self,
+        low: u64,
+        high: u64,
+        hashes: &impl Fn(u64) -> Option<Vec<[u8; 32]>>,
+    ) -> Option<[u8; 32]> {
+        let mut subtrees = Vec::new();
+        let mut at = low;
+        while at < high {
+            let height = (high - at).ilog2();
+            subtrees.push(self.subtree(at, height, hashes)?);
+            at = at.checked_add(1u64.checked_shl(height)?)?;
+        }
+        let mut subtrees = subtrees.into_iter().rev();
+        let last = subtrees.next()?;
+        Some(subtrees.fold(last, |right, left| node_hash(&left, &right)))
+    }
+
+    /// The root of a perfect subtree.
+    fn subtree(
+        &self,
+        first: u64,
+        height: u32,
+        hashes: &impl Fn(u64) -> Option<Vec<[u8; 32]>>,
+    ) -> Option<[u8; 32]> {
+        let block = first >> BLOCK_HEIGHT;
+        let at = usize::try_from(block).ok()?;
+        if let Some(above) = height.checked_sub(BLOCK_HEIGHT) {
+            let end = at.checked_add(1usize.checked_shl(above)?)?;
+            return self.blocks.get(at..end).map(fold);
+        }
+        let supplied;
+        let leaves = match at.cmp(&self.blocks.len()) {
+            std::cmp::Ordering::Less => {
+                supplied = hashes(block)?;
+                supplied.as_slice()
+            }
+            std::cmp::Ordering::Equal => self.last.as_slice(),
+            std::cmp::Ordering::Greater => return None,
+        };
+        let start = (first % TILE_HASHES as u64) as usize;
+        leaves.get(start..start.checked_add(1 << height)?).map(fold)
+    }
+}
+
+/// Where RFC 6962 splits the leaves from `low` up to `high`: after the largest power of two that is less than all.
+fn split(low: u64, high: u64) -> Option<u64> {
+    let leaves = high.checked_sub(low)?;
+    let half = 1u64.checked_shl(leaves.checked_sub(1)?.checked_ilog2()?)?;
+    low.checked_add(half)
+}
+
+#[cfg(test)]
+mod tests;
