@@ -64,7 +64,7 @@ fn evaluate(body: Body) {
     let mut state = State::new(volume.clone());
     let eager = state.apply(&written, &outline, &stored.0, &members, &stored);
     let mut replay = Replay::new(volume);
-    replay.push(&written, &outline).expect("an entry");
+    replay.push(&written, &outline, &members).expect("an entry");
     let from = Sources {
         members: &members,
         stored: &stored,

@@ -200,7 +200,9 @@ fn lazy<S: Blocks + Bodies>(
 fn replay(world: &World) -> Replay {
     let mut replay = Replay::new(world.volume.clone());
     for entry in &world.log {
-        replay.push(&entry.written, &entry.body.outline()).unwrap();
+        replay
+            .push(&entry.written, &entry.body.outline(), &world.members)
+            .unwrap();
     }
     replay.grow(BEGIN);
     replay
@@ -339,7 +341,9 @@ fn forgotten_entries_are_taken_from_folds() {
             };
             let outcome = run.world.put(1, op);
             let entry = run.world.log.last().unwrap();
-            kept.push(&entry.written, &entry.body.outline()).unwrap();
+            let outline = entry.body.outline();
+            kept.push(&entry.written, &outline, &run.world.members)
+                .unwrap();
             let from = run.world.sources();
             let found = kept.outcome(entry.written.position, 0, from);
             assert_eq!(found, Ok(outcome));

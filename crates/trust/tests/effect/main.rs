@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod agree;
+mod chains;
 mod devices;
+mod folds;
 mod hostile;
 mod locks;
 mod posix;

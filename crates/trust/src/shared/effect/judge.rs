@@ -53,7 +53,7 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// What becomes of the op; `None` when it depends on values that are not known yet.
+/// What becomes of an op that [`is_permitted`]; `None` when it depends on values that are not known yet.
 pub(super) fn judge(
     volume: &Volume,
     members: &Members,
@@ -69,7 +69,7 @@ pub(super) fn judge(
     if !shape::is_right(guards, &changes, &volume.root) {
         return Some(Outcome::None(NoEffect::Misformed));
     }
-    if !is_permitted(members, written, guards, &changes) {
+    if !may_move(members, written, guards, &changes) {
         return Some(Outcome::None(NoEffect::NotPermitted));
     }
     let mut verdict = Verdict::default();
@@ -87,26 +87,16 @@ pub(super) fn judge(
     verdict.outcome()
 }
 
-fn is_permitted(
-    members: &Members,
-    written: &Written,
-    guards: &[Guard],
-    changes: &[&Change],
-) -> bool {
+/// Whether the author may change what the outline names for the op.
+pub(super) fn is_permitted(members: &Members, written: &Written, keys: &[Key]) -> bool {
+    let may = |key| members.may_change(written.device, key, written.position);
+    keys.iter().all(may)
+}
+
+/// Whether the author may give another parent to the directories that the op moves: their `..` is another one then.
+fn may_move(members: &Members, written: &Written, guards: &[Guard], changes: &[&Change]) -> bool {
     let may_write = |principal| members.may_write(written.device, principal, written.position);
-    let permitted = changes.iter().all(|change| match change {
-        Change::Set { file, .. }
-        | Change::Remove { file }
-        | Change::Lock { file }
-        | Change::Unlock { file } => may_write(file.principal),
-        Change::Link { directory, .. } | Change::Unlink { directory, .. } => {
-            may_write(directory.principal)
-        }
-        Change::Fold { principal, .. } => may_write(*principal),
-        Change::Decide(_) => false,
-    });
-    // A directory that gets another parent changes itself: its `..` is another one.
-    permitted && shape::moved(guards, changes).all(|moved| may_write(moved.principal))
+    shape::moved(guards, changes).all(|moved| may_write(moved.principal))
 }
 
 /// The first refusal, once everything is known. What is refused first does not depend on what was known first.

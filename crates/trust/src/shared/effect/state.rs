@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::judge::{Placed, judge};
+use super::judge::{Placed, is_permitted, judge};
 use super::{
     Blocks, Lock, Stop, Values, Volume, answer, folded_entries, folded_entry, folded_inode,
 };
@@ -14,7 +14,7 @@ use crate::shared::itable::{Fold, Known, Tables, without_entries};
 use crate::shared::key::Key;
 use crate::shared::members::Members;
 use crate::shared::ops::Body;
-use crate::shared::outcome::{Outcome, Written};
+use crate::shared::outcome::{NoEffect, Outcome, Written};
 use crate::shared::outline::Outline;
 use crate::shared::principal::{FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
@@ -91,6 +91,12 @@ impl State {
         let mut outcomes = begun.map(|(_, outcomes)| outcomes).unwrap_or_default();
         while let Some(op) = body.ops().get(outcomes.len()) {
             let number = outcomes.len();
+            let keys = outline.ops().get(number);
+            let keys = keys.map(Vec::as_slice).unwrap_or_default();
+            if !is_permitted(members, written, keys) {
+                outcomes.push(Outcome::None(NoEffect::NotPermitted));
+                continue;
+            }
             let listed = |key: &Key| outline.has(number, key);
             let placed = Placed {
                 written,

@@ -254,15 +254,27 @@ impl Members {
         self.role(device, self.volume, position) == Some(Role::Admin)
     }
 
+    /// Whether the author of an entry at this position may change the key. The outline alone says which keys: nobody
+    /// reads the bodies of authors without permission.
+    pub fn may_change(&self, device: Device, key: &Key, position: u64) -> bool {
+        match key {
+            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) => {
+                self.may_write(device, file.principal, position)
+            }
+            Key::Fold(principal) => self.may_write(device, *principal, position),
+            Key::Role(group, _) => {
+                let of_group = self.role(device, *group, position) == Some(Role::Admin);
+                of_group || self.is_admin(device, position)
+            }
+            Key::Device(_) | Key::Principal(_) | Key::Accepted(_) => {
+                self.is_admin(device, position)
+            }
+        }
+    }
+
     /// Whether the author of an entry at this position may make the decision.
     pub fn may_decide(&self, device: Device, decision: &Decision, position: u64) -> bool {
-        let of_group = match decision {
-            Decision::Grant { group, .. } | Decision::Revoke { group, .. } => {
-                self.role(device, *group, position) == Some(Role::Admin)
-            }
-            _ => false,
-        };
-        of_group || self.is_admin(device, position)
+        self.may_change(device, &decision.key(), position)
     }
 
     /// Carries out the decisions of an entry's author that the entry attests. For each entry of the log in order,

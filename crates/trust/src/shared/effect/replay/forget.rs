@@ -1,7 +1,6 @@
 //! Drops outlines of entries that every reader takes from folds.
 
-use super::work::Task;
-use super::{Last, Made, Replay, Sources, Version};
+use super::{Last, Made, Replay, Sources, Task, Version};
 use crate::shared::effect::{Blocks, Bodies, Lock, Stop, Values};
 use crate::shared::key::Key;
 use crate::shared::principal::{FileId, Principal};
@@ -69,9 +68,9 @@ impl Replay {
             return Err(Stop::NoPosition);
         }
         let versions = self.keys.get(&Key::Fold(principal)).into_iter().flatten();
-        let made = versions.filter(|version| version.made == Made::Put);
+        let mut made = versions.filter(|version| version.made == Made::Put);
         Ok(made
-            .last()
+            .next_back()
             .map_or(0, |version| version.op.saturating_add(1)))
     }
 

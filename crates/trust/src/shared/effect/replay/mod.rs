@@ -10,12 +10,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::judge::is_permitted;
 use super::{Blocks, Bodies, Lock, Stop, Values, Volume, answer};
 use crate::shared::fold::{Changes, first_root_directory};
 use crate::shared::itable::{Fold, Known};
 use crate::shared::key::Key;
 use crate::shared::members::Members;
-use crate::shared::outcome::{Outcome, Written};
+use crate::shared::outcome::{NoEffect, Outcome, Written};
 use crate::shared::outline::Outline;
 use crate::shared::principal::{FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
@@ -25,7 +26,6 @@ mod view;
 mod work;
 
 use view::View;
-use work::Task;
 
 /// Most ops that are kept at a time.
 pub const MAX_KEPT_OPS: usize = 1 << 26;
@@ -45,6 +45,17 @@ impl<S> Clone for Sources<'_, S> {
     }
 }
 impl<S> Copy for Sources<'_, S> {}
+
+/// One step of evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Task {
+    /// Judge an op.
+    Op(u32),
+    /// Find the last version that counts, among a key's versions up to one.
+    Last(Key, u32),
+    /// Count the entries that ops up to one added to a directory.
+    Sum(FileId, u32),
+}
 
 /// What an op with effect made of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,12 +142,17 @@ impl Replay {
         }
     }
 
-    /// Adds the outline of the next entry. Leaves that are no entries are left out.
+    /// Adds the outline of the next entry. Leaves that are no entries are left out. `members` are those at its position.
     ///
     /// # Errors
     /// [`Stop::NoPosition`] for an entry that is not after the last one; [`Stop::Full`] when [`MAX_KEPT_OPS`] are
     /// kept.
-    pub fn push(&mut self, written: &Written, outline: &Outline) -> Result<(), Stop> {
+    pub fn push(
+        &mut self,
+        written: &Written,
+        outline: &Outline,
+        members: &Members,
+    ) -> Result<(), Stop> {
         if written.position < self.size {
             return Err(Stop::NoPosition);
         }
@@ -146,7 +162,9 @@ impl Replay {
         let (row, first_op) = (self.rows.len() as u32, self.ops.len() as u32);
         for keys in outline.ops() {
             let op = self.ops.len() as u32;
-            self.ops.push(OpRow { row, outcome: None });
+            let denied = Outcome::None(NoEffect::NotPermitted);
+            let outcome = (!is_permitted(members, written, keys)).then_some(denied);
+            self.ops.push(OpRow { row, outcome });
             keys.iter().for_each(|key| self.index(key, op));
         }
         self.rows.push(Row {

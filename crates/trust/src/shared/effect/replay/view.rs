@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::work::Task;
-use super::{Last, Made, Replay, Sources, Version};
+use super::{Last, Made, Replay, Sources, Task, Version};
 use crate::error::Reject;
 use crate::shared::change::Change;
 use crate::shared::effect::{

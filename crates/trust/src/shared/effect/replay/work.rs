@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::view::View;
-use super::{Last, Made, Replay, Sources, Step, Version};
+use super::{Last, Made, Replay, Sources, Step, Task, Version};
 use crate::error::Reject;
 use crate::shared::change::Change;
 use crate::shared::effect::judge::{Placed, judge};
@@ -12,17 +12,6 @@ use crate::shared::effect::{Blocks, Bodies, Missing, Stop};
 use crate::shared::key::Key;
 use crate::shared::outcome::{NoEffect, Outcome};
 use crate::shared::principal::FileId;
-
-/// One step of evaluation.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Task {
-    /// Judge an op.
-    Op(u32),
-    /// Find the last version that counts, among a key's versions up to one.
-    Last(Key, u32),
-    /// Count the entries that ops up to one added to a directory.
-    Sum(FileId, u32),
-}
 
 /// What a step came to.
 enum Progress {
