@@ -199,7 +199,7 @@ impl Client {
 
     fn lock(&self, at: &Spot, choice: u8) -> Option<Built> {
         let file = at.found?.file;
-        if choice % 2 == 0 {
+        if choice.is_multiple_of(2) {
             return Some((Call::Unlock { file }, Ok(Some(calls::unlock(file)))));
         }
         // It never takes over.
