@@ -110,13 +110,21 @@ impl Frontier {
     /// # Errors
     /// [`Reject::Malformed`] when the log would have more than 2⁶⁴ − 1 leaves.
     pub fn push(&mut self, leaf: &[u8]) -> Result<(), Reject> {
+        self.push_hash(leaf_hash(leaf))
+    }
+
+    /// Appends a leaf by its hash.
+    ///
+    /// # Errors
+    /// As [`Frontier::push`].
+    pub fn push_hash(&mut self, leaf_hash: [u8; 32]) -> Result<(), Reject> {
         let Some(size) = self.size.checked_add(1) else {
             return Err(Reject::Malformed {
                 what: "log",
                 why: "full",
             });
         };
-        let mut hash = leaf_hash(leaf);
+        let mut hash = leaf_hash;
         for _ in 0..self.size.trailing_ones() {
             if let Some(left) = self.subtrees.pop() {
                 hash = node_hash(&left, &hash);
