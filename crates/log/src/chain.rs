@@ -30,12 +30,12 @@ pub(crate) struct Found {
     pub records: Box<[u8]>,
 }
 
-/// What is known of positions that were durable once.
+/// How far the log is known to have been durable, and where a proof of more may lie.
 pub(crate) struct Evidence<'a> {
     pub device: &'a dyn Device,
-    /// Everything before this position was.
+    /// Everything before this position was durable once.
     pub known: Lsn,
-    /// Frames of epochs up to this one were given up, and prove nothing.
+    /// A user gave up the frames of epochs up to this one. They prove nothing.
     pub cut_epoch: u64,
     /// Positions that cannot be read are passed over.
     pub skip_errors: bool,

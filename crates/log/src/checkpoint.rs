@@ -14,7 +14,7 @@ use crate::superblock::{self, MAX_COOKIE_BYTES, Superblock};
 
 impl Log {
     /// Takes the log: `found` is its superblock, `taken` the same with this session and epoch. The machine holds the
-    /// first frame, which ends at `first`.
+    /// first frame, which ends at `first`, if there is one.
     pub(crate) fn begin(
         device: Arc<dyn Device>,
         layout: Layout,
@@ -22,7 +22,7 @@ impl Log {
         machine: Machine,
         found: Superblock,
         taken: Superblock,
-        first: Lsn,
+        first: Option<Lsn>,
     ) -> Result<Log, LogError> {
         let shared = Shared::new(device, layout, keys, machine, found);
         let log = Log {
@@ -33,9 +33,11 @@ impl Log {
         shared.flip(&mut superblock, taken)?;
         // If two took the log at once, one of them sees it now, before it writes a frame.
         shared.check_session(&superblock)?;
-        let mut marked = superblock.clone();
-        marked.mark = shared.commit(first)?;
-        shared.flip(&mut superblock, marked)?;
+        if let Some(first) = first {
+            let mut marked = superblock.clone();
+            marked.mark = shared.commit(first)?;
+            shared.flip(&mut superblock, marked)?;
+        }
         drop(superblock);
         Ok(log)
     }

@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
             self.take(frame);
             return Ok(true);
         }
-        if self.at == self.end {
+        if self.at.is_same_frame(&self.end) {
             return Ok(false);
         }
         // The end is where it was when the log was opened. If it is not, the device has changed its mind.

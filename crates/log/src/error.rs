@@ -44,7 +44,7 @@ pub enum LogError {
     /// The log does not contain a frame that it once contained: somebody put back an older state or cut the end.
     #[error("the log was put back: it ends at {end} and does not pass through the {witness} at {}", mark.lsn)]
     Rollback {
-        /// Who remembers the frame.
+        /// Where the mark of the frame was kept.
         witness: Witness,
         /// The mark of the frame.
         mark: Mark,

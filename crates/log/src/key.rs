@@ -59,7 +59,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A keyed digest of a page: the first 16 bytes of keyed BLAKE3. Nobody without the key can find two pages with
+/// A keyed digest of a page: the first 16 bytes of keyed BLAKE3. Only someone who has the key can make two pages with
 /// the same digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 16]);

@@ -147,14 +147,14 @@ impl Log {
 
 impl Log {
     /// Pages of payload at these positions, in ascending order, with these digests. Pages that lie near each other are
-    /// read at once. `visit` gets the number and the bytes of each.
+    /// read at once. `visit` gets the number and the bytes of each; no bytes, if the ring holds another page.
     ///
     /// # Errors
-    /// As [`Log::read`], for the first page that cannot be had.
+    /// [`LogError::Released`] or [`LogError::Io`], for the first page that cannot be had.
     pub fn read_pages(
         &self,
         pages: &[(Lsn, Digest)],
-        visit: &mut dyn FnMut(usize, &[u8]),
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LogError> {
         let near = |(one, _): &(Lsn, Digest), (next, _): &(Lsn, Digest)| {
             *one < *next && next.0 - one.0 <= NEAR_BYTES
@@ -170,8 +170,12 @@ impl Log {
                 let at = (lsn.0 - group[0].0.0) as usize;
                 let page = buffer.get(at..at + PAGE_BYTES).filter(|_| is_read);
                 match page.filter(|page| self.shared.keys.digests.digest(page) == *digest) {
-                    Some(page) => visit(number, page),
-                    None => visit(number, &self.read(*lsn, *digest)?),
+                    Some(page) => visit(number, Some(page)),
+                    None => match self.read(*lsn, *digest) {
+                        Ok(page) => visit(number, Some(&page)),
+                        Err(LogError::Integrity { .. }) => visit(number, None),
+                        Err(error) => return Err(error),
+                    },
                 }
                 number += 1;
             }
@@ -202,6 +206,31 @@ impl Log {
             .device
             .read(shared.layout.offset(*first), into)
             .is_ok()
+    }
+
+    /// Pages of payload as they lie on the device, from `lsn` on: for a client that verifies them by hashes of its own.
+    /// They are pages of one frame, which is durable.
+    ///
+    /// # Errors
+    /// [`LogError::Released`], also if the space was released while it was read; [`LogError::Io`].
+    pub fn read_unverified(&self, lsn: Lsn, into: &mut [u8]) -> Result<(), LogError> {
+        let shared = &*self.shared;
+        let bytes = into.len() as u64;
+        let is_stored = {
+            let machine = &shared.state().machine;
+            let end = lsn.0.checked_add(bytes);
+            machine.holds(lsn) && end.is_some_and(|end| end <= machine.durable().lsn.0)
+        };
+        if !is_stored || bytes > shared.layout.rest_of_lap(lsn) {
+            return Err(LogError::Released { lsn });
+        }
+        let offset = shared.layout.offset(lsn);
+        let read = shared.device.read(offset, into);
+        read.map_err(|e| LogError::io("read", offset, e))?;
+        match shared.state().machine.holds(lsn) {
+            true => Ok(()),
+            false => Err(LogError::Released { lsn }),
+        }
     }
 
     /// The page of payload with this digest, if the ring still has it, although a checkpoint may have released it: to

@@ -24,9 +24,12 @@ impl fmt::Debug for Lsn {
 
 /// A point of a log's history: a frame, named by where it ends. A log that does not pass through a mark that was
 /// once taken has been put back or replaced.
+///
+/// A session can begin without a frame. Its mark names the last frame of an earlier session with its own epoch: frames
+/// of earlier epochs that show up behind it later are not part of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// How often the log had been opened when the frame was written.
+    /// How often the log had been opened when the frame was written, or when a session began behind it.
     pub epoch: u64,
     /// Where the frame ends.
     pub lsn: Lsn,
@@ -42,6 +45,11 @@ pub(crate) const START: Mark = Mark {
 };
 
 impl Mark {
+    /// Whether both name the same frame. Their epochs may differ.
+    pub fn is_same_frame(&self, other: &Mark) -> bool {
+        self.lsn == other.lsn && self.tag == other.tag
+    }
+
     pub(crate) fn put(&self, out: &mut Encoder) {
         out.u64(self.epoch).u64(self.lsn.0).raw(&self.tag);
     }

@@ -120,7 +120,14 @@ impl Recovery {
             skip_errors: cut_at_error,
         };
         loop {
-            witnesses.retain(|(_, mark)| *mark != end);
+            let frame = end;
+            witnesses.retain(|(_, mark)| {
+                let is_here = mark.is_same_frame(&frame);
+                if is_here {
+                    end.epoch = end.epoch.max(mark.epoch);
+                }
+                !is_here
+            });
             match follow(&chain, &mut reader, &end, &mut evidence) {
                 Ok(Some((frame, wrong))) => {
                     end = frame.mark;
@@ -235,24 +242,45 @@ impl Recovery {
     /// [`LogError::Full`], [`LogError::Invalid`], [`LogError::Io`], [`LogError::Foreign`].
     pub fn finish(self, records: &[(Client, Record)]) -> Result<Log, LogError> {
         let draft = Draft::new(records).map_err(refused)?;
+        self.take(Some((draft, records)))
+    }
+
+    /// Takes the log without a frame: for a client that has nothing to say, so that opening a log that is full again
+    /// and again costs no space. The new epoch begins with the superblock.
+    ///
+    /// # Errors
+    /// [`LogError::Io`], [`LogError::Foreign`].
+    pub fn finish_without_frame(self) -> Result<Log, LogError> {
+        self.take(None)
+    }
+
+    fn take(self, first: Option<(Draft, &[(Client, Record)])>) -> Result<Log, LogError> {
         let epoch = self.epoch();
+        let mut end = self.end;
+        if first.is_none() {
+            end.epoch = epoch;
+        }
         let oldest = self.superblock.clients.iter();
         let oldest = oldest.map(|state| (state.client, state.oldest)).collect();
         let mut machine = Machine::new(
             self.keys.frame.clone(),
             self.layout.clone(),
             epoch,
-            self.end,
+            end,
             self.boundaries,
             oldest,
         );
-        let first = machine.append(draft, records, true).map_err(refused)?;
+        let append = |(draft, records)| machine.append(draft, records, true);
+        let first = first.map(append).transpose().map_err(refused)?;
         let mut superblock = self.superblock;
         let unmarked = superblock.clone();
         superblock.session = self.session;
         superblock.epoch = epoch;
         if self.cut.is_some() {
             superblock.cut_epoch = epoch - 1;
+        }
+        if first.is_none() {
+            superblock.mark = end;
         }
         Log::begin(
             self.device,
@@ -261,7 +289,7 @@ impl Recovery {
             machine,
             unmarked,
             superblock,
-            first.end,
+            first.map(|first| first.end),
         )
     }
 }

@@ -43,7 +43,7 @@ pub use block::{Block, BlockError};
 pub use core::{BLOCK_BYTES, Counts, Limits};
 pub use device::{Pace, Protected, Traffic};
 pub use engine::{
-    Admission, Commit, Committed, Engine, EngineError, Homing, SettledDone, Settling, Watch,
+    Admission, Commit, Committed, Engine, EngineError, Homed, Homing, SettledDone, Settling, Watch,
 };
 pub use error::AttachError;
 pub use recovery::{Attach, Recovered};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use log::{Client, Device, DigestKey, Key, Log, OpenOptions, Record, Recovery};
+use log::{Client, Device, DigestKey, Key, Log, LogError, OpenOptions, Record, Recovery};
 
 use crate::anchor::Anchoring;
 use crate::core::{BLOCK_BYTES, Core, Limits};
@@ -95,7 +95,7 @@ impl Attach {
             self.map_cache_bytes,
         )?;
         let digests = DigestKey::new(&self.key, recovery.volume());
-        let (mut replay, was_detached) = replay(&recovery, shape.blocks())?;
+        let (mut replay, last) = replay(&recovery, shape.blocks())?;
         let reading = Reading {
             data: &*self.data,
             digests: &digests,
@@ -115,10 +115,10 @@ impl Attach {
             sampled,
             changed,
             wrong_pages,
-            was_detached,
+            was_detached: last.as_ref().is_none_or(|last| *last == Entry::Detached),
             ..Recovered::default()
         };
-        let log = recovery.finish(&records(recovered.epoch, &adoptions))?;
+        let log = take(recovery, last.as_ref(), &adoptions)?;
         let replay = with_choices(replay, &adoptions, log.end())?;
         let core = self.apply(&replay, &log, &map, shape.bytes, &mut recovered)?;
         let engine = Engine::new(Parts {
@@ -198,18 +198,29 @@ fn not_written(source: std::io::Error) -> AttachError {
     }
 }
 
-fn replay(recovery: &Recovery, blocks: u64) -> Result<(Replay, bool), AttachError> {
+/// Replays the records, and returns the last one too.
+fn replay(recovery: &Recovery, blocks: u64) -> Result<(Replay, Option<Entry>), AttachError> {
     let mut replay = Replay::default();
-    let mut was_detached = true;
+    let mut last = None;
     for record in recovery.cursor(CLIENT) {
         let record = record?;
         let pages = record.digests.len();
         let entry = Entry::decode(record.kind, &record.body, pages, blocks);
         let entry = entry.map_err(AttachError::Format)?;
-        was_detached = entry == Entry::Detached;
         replay.apply(&entry, record.frame, record.payload, &record.digests)?;
+        last = Some(entry);
     }
-    Ok((replay, was_detached))
+    Ok((replay, last))
+}
+
+/// Takes the log. Recovered comes into the log, unless it is the last record already: where the data device takes nothing
+/// the tail does not move, and each attachment would cost a frame of the reserve, until the log is full.
+fn take(recovery: Recovery, last: Option<&Entry>, adoptions: &[Adoption]) -> Result<Log, LogError> {
+    if adoptions.is_empty() && matches!(last, Some(Entry::Recovered(_))) {
+        return recovery.finish_without_frame();
+    }
+    let records = records(recovery.epoch(), adoptions);
+    recovery.finish(&records)
 }
 
 /// The choices take effect as any reader of the log will see them.

@@ -1,10 +1,31 @@
 //! A volume that many devices write through a server that none of them trusts (SUNDR, design `share.md`).
 //!
-//! So far only the read rule. The model in `tests/model` explores it together with the form of entries
-//! (`trust::shared::form`).
+//! The client and the server of the ordering protocol as state machines without input, output, clock or randomness.
+//! They are generic over hashes and signatures, and over what entries do, because the model in `tests/model` drives
+//! the same machines with symbolic hashes. The form of an entry is judged by `trust::shared::form`.
 //!
-//! | module | what it decides |
+//! | module | what lives there |
 //! |---|---|
+//! | [`blocks`] | the block server |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
+//! | [`scheme`] | what hashes and signs: types that the machines leave open |
+//! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust::shared` |
+//! | [`volume`] | what entries do: the interface to the volume's content |
+//! | [`rules`] | the rules that tests leave out |
+//! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
+//! | [`ledger`] | a verified prefix of the log, and what it says |
+//! | [`engine`] | the client of one device |
+//! | [`orderer`] | the server |
+//! | [`rows`] | a small map by device |
 
+pub mod blocks;
+pub mod engine;
+pub mod ledger;
+pub mod orderer;
+pub mod prefixes;
 pub mod reading;
+pub mod rows;
+pub mod rules;
+pub mod scheme;
+pub mod signed;
+pub mod volume;

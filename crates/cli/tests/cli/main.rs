@@ -24,6 +24,7 @@ mod network;
 mod offline;
 mod packages;
 mod protect;
+mod protect_kills;
 mod protect_refusals;
 mod refused;
 mod replicas;

@@ -35,6 +35,16 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
     let refused = lab.detach().ends_json(11);
     assert!(refused.err.contains("is mounted on"), "{}", refused.err);
     lab.kill();
+    // 3: something is there, and does not work.
+    let told = lab.run(&["--json", "protect", "status"]).ends(3);
+    assert_eq!(told.field("stale"), 1);
+    let stale = told.records("stale");
+    assert_eq!(stale[0]["place"], place.as_str(), "{stale:?}");
+    assert!(
+        stale[0]["hint"].as_str().unwrap().contains("umount"),
+        "{stale:?}"
+    );
+    lab.run(&["protect", "status", &place]).ends(3);
     let ill = lab.run(&["--json", "doctor"]);
     let found = ill.records("finding");
     let text = |it: &Value, key: &str| it[key].as_str().unwrap_or_default().to_owned();

@@ -167,6 +167,33 @@ fn device_and_log_are_attached_once() {
     status.ends_json(10);
 }
 
+#[test]
+fn device_whose_server_hangs_keeps_no_other_command_waiting() {
+    if !can_mount() {
+        return;
+    }
+    let (hanging, other) = (Lab::new(4), Lab::new(4));
+    hanging.enrol(&[]).ends(0);
+    hanging.attach_loop(&[]).ends(0);
+    let pid = hanging.report()["pid"].as_u64().unwrap();
+    sh(&format!("kill -STOP {pid}")).unwrap();
+    let (done, told) = std::sync::mpsc::channel();
+    let commands = std::thread::spawn(move || {
+        let codes = [
+            other.enrol(&[]),
+            other.attach(&[]),
+            other.detach(),
+            other.run(&["--json", "protect", "scrub", "d"]),
+        ];
+        done.send(codes.map(|ran| ran.code)).unwrap();
+    });
+    let codes = told.recv_timeout(Duration::from_secs(20));
+    sh(&format!("kill -CONT {pid}")).unwrap();
+    commands.join().unwrap();
+    hanging.detach().ends(0);
+    assert_eq!(codes, Ok([0, 0, 0, 10]));
+}
+
 /// The kernel closes the files of a process that was killed some time after `kill` has returned.
 #[test]
 fn locks_of_a_process_that_ends_soon_are_waited_for() {

@@ -303,3 +303,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn sessions_without_a_frame_cost_no_space() {
+    let machine = machine(64);
+    let log = open_at(&machine).unwrap().finish(&[]).unwrap();
+    put(&log, ONE, record(1, 1));
+    let first = log.durable();
+    drop(log);
+    for epoch in 2..100 {
+        let log = open_at(&machine).unwrap().finish_without_frame().unwrap();
+        assert_eq!((log.epoch(), log.end()), (epoch, first.lsn));
+        let mark = log.durable();
+        assert!(mark.is_same_frame(&first) && mark.epoch == epoch);
+        log.check_session().unwrap();
+    }
+    // The anchor of an earlier session, and a log whose tail is the mark of a later one.
+    let log = open_at(&machine).unwrap().finish_without_frame().unwrap();
+    log.checkpoint(ONE, log.end(), b"").unwrap();
+    log.checkpoint(TWO, log.end(), b"").unwrap();
+    assert_eq!(log.tail(), first.lsn);
+    drop(log);
+    let options = OpenOptions::default();
+    let recovery = log::open(device(&machine), &key(), Some(first), options).unwrap();
+    assert_eq!(recovery.epoch(), 101);
+    let log = recovery.finish(&[]).unwrap();
+    put(&log, ONE, record(2, 1));
+    drop(log);
+    assert_eq!(seeds(&open_at(&machine).unwrap(), ONE), [2]);
+}

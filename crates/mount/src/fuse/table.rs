@@ -71,6 +71,22 @@ pub fn find(directory: &Path) -> io::Result<Option<Line>> {
     Ok(all()?.into_iter().rfind(|line| line.directory == directory))
 }
 
+/// The mount that has `path`, an absolute path without links.
+///
+/// # Errors
+/// When the table cannot be read.
+pub fn of(path: &Path) -> io::Result<Option<Line>> {
+    Ok(holding(path, all()?))
+}
+
+/// Of mounts in one directory the last one covers the others.
+fn holding(path: &Path, lines: Vec<Line>) -> Option<Line> {
+    let above = lines
+        .into_iter()
+        .filter(|line| path.starts_with(&line.directory));
+    above.max_by_key(|line| line.directory.components().count())
+}
+
 /// Every mount that this process sees, in the table's order.
 ///
 /// # Errors
@@ -187,6 +203,28 @@ mod tests {
             }
             .is_ours()
         );
+    }
+
+    #[test]
+    fn path_lies_on_the_last_mount_of_the_nearest_directory() {
+        let lines = || {
+            let mounts = [
+                ("/", "8:1"),
+                ("/a", "0:5"),
+                ("/a/b", "0:6"),
+                ("/a/b", "0:7"),
+            ];
+            let line = |(directory, device)| {
+                parse(format!("1 2 {device} / {directory} rw - x y rw").as_bytes()).unwrap()
+            };
+            mounts.map(line).to_vec()
+        };
+        let device = |path| holding(Path::new(path), lines()).map(|line| line.device);
+        assert_eq!(device("/c").unwrap(), "8:1");
+        assert_eq!(device("/ab/f").unwrap(), "8:1");
+        assert_eq!(device("/a/f").unwrap(), "0:5");
+        assert_eq!(device("/a/b/f").unwrap(), "0:7");
+        assert_eq!(holding(Path::new("/c"), Vec::new()), None);
     }
 
     #[test]

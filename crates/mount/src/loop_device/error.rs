@@ -26,7 +26,7 @@ pub enum LoopError {
     /// `losetup` refused.
     #[error("losetup: {cause}")]
     Refused {
-        /// What it printed.
+        /// The text that `losetup` printed.
         cause: String,
     },
     /// It is mounted, or another program holds it.

@@ -29,7 +29,7 @@ const HEADER: &str = "bulla-anchor-1";
 const MAX_FILE_BYTES: u64 = 1024;
 const CHECK_DIGITS: usize = 16;
 
-/// An anchor in a file. Nobody else can open it until it is dropped.
+/// An anchor in a file. It locks the file until it is dropped, so that no other process opens it.
 #[derive(Debug)]
 pub struct FileAnchor {
     path: PathBuf,

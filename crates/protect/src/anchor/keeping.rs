@@ -173,7 +173,7 @@ impl Shared {
             if follows(wanted, &state.recorded) {
                 return Ok(());
             }
-            // Whoever records meanwhile begins to wait anew.
+            // A mark that is recorded during this write waits from then on.
             (state.newest, state.behind_since.take())
         };
         let moved = self.anchor.advance(target);

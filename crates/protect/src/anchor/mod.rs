@@ -101,8 +101,8 @@ pub enum AnchorError {
     },
 }
 
-/// Whether `next` is `held` itself or can follow it in the history of one log: neither epoch nor position goes back,
-/// and every frame of a later epoch lies further on.
+/// Whether `next` is `held` itself or can follow it in the history of one log: neither epoch nor position goes back, and
+/// a later epoch begins behind the same frame or further on.
 pub fn follows(held: &Mark, next: &Mark) -> bool {
-    held == next || (next.epoch >= held.epoch && next.lsn > held.lsn)
+    next.epoch >= held.epoch && (next.lsn > held.lsn || next.is_same_frame(held))
 }

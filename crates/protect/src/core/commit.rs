@@ -257,6 +257,7 @@ impl Core {
                 payload,
                 digest: piece.digest,
                 page: keep.then(|| piece.page.clone()),
+                wrong: 0,
             },
         );
         if self.homes.get(&block).is_none_or(|home| home.seq != seq) {

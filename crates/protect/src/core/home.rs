@@ -38,6 +38,20 @@ pub(crate) enum Place {
     Log(Lsn, Digest),
 }
 
+/// What became of the write of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The data device has it.
+    Written,
+    /// Not written. It is tried again.
+    Failed,
+    /// The log has another page where its content should be, and the data device does not have it either.
+    Wrong,
+}
+
+/// A block whose page is wrong in the log so often is lost. What changes a page on its way may go away before.
+pub(super) const MOST_WRONG: u32 = 10;
+
 impl Core {
     /// The next work for the data device: trims first, then what only memory has, then, if `redos`, what the log has
     /// too. The oldest in the log goes first: pages are read from the log in large pieces, and each job frees space.
@@ -130,8 +144,8 @@ impl Core {
             };
             self.hashes_to_home.remove(&block);
             self.leave_redos_to_home(block);
-            let written = false;
-            self.homes.insert(block, Home { seq, written });
+            let (written, lost) = (false, false);
+            self.homes.insert(block, Home { seq, written, lost });
             pages.push(HomePage { block, place, seq });
         }
         (!pages.is_empty()).then_some(HomeJob::Write(pages))
@@ -155,33 +169,37 @@ impl Core {
         Some((redo.seq, place))
     }
 
-    /// The write has returned. A failed one is tried again.
-    pub fn home_end(&mut self, job: &HomeJob, succeeded: bool) {
+    /// The work has returned; `outcome` says for each block what became of it. Returns the blocks that are lost now.
+    pub fn home_end(&mut self, job: &HomeJob, outcome: impl Fn(u64) -> Outcome) -> Vec<u64> {
         self.in_flight -= 1;
         match job {
-            HomeJob::Zero { seq, .. } => {
+            HomeJob::Zero { seq, range } => {
+                let written = outcome(range.start) == Outcome::Written;
                 if let Some(trim) = self.trims.iter_mut().find(|trim| trim.seq == *seq) {
-                    trim.home = if succeeded {
-                        Phase::Written
-                    } else {
-                        Phase::Waiting
+                    trim.home = match written {
+                        true => Phase::Written,
+                        false => Phase::Waiting,
                     };
                 }
+                Vec::new()
             }
             HomeJob::Write(pages) => {
-                for page in pages {
-                    self.block_written(page.block, page.seq, succeeded);
-                }
+                let ended = pages
+                    .iter()
+                    .filter(|page| self.block_ended(page.block, page.seq, outcome(page.block)));
+                ended.map(|page| page.block).collect()
             }
         }
     }
 
-    fn block_written(&mut self, block: u64, seq: Seq, succeeded: bool) {
+    /// True: its content is lost.
+    fn block_ended(&mut self, block: u64, seq: Seq, outcome: Outcome) -> bool {
         let is_newest = self.newest_durable(block).map(|(newest, _)| newest == seq);
-        if succeeded && is_newest == Some(true) {
+        let lost = outcome == Outcome::Wrong && is_newest == Some(true) && self.is_lost(block);
+        if (lost || outcome == Outcome::Written) && is_newest == Some(true) {
             let written = true;
-            self.homes.insert(block, Home { seq, written });
-            return;
+            self.homes.insert(block, Home { seq, written, lost });
+            return lost;
         }
         self.homes.remove(&block);
         if self.hashes.contains_key(&block) {
@@ -189,5 +207,15 @@ impl Core {
         } else if let Some(redo) = self.redos.get(&block) {
             self.redos_to_home.insert((redo.payload, block));
         }
+        false
+    }
+
+    /// The log had another page where the block's newest content should be. True: so often that it is lost.
+    fn is_lost(&mut self, block: u64) -> bool {
+        let redo = self.redos.get_mut(&block);
+        redo.is_some_and(|redo| {
+            redo.wrong += 1;
+            redo.wrong >= MOST_WRONG
+        })
     }
 }

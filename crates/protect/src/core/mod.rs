@@ -31,7 +31,7 @@ use bytes::Bytes;
 use log::{Digest, Lsn, Piece};
 
 pub(crate) use commit::{Batch, HashRun, Logged};
-pub(crate) use home::{HomeJob, HomePage, Place};
+pub(crate) use home::{HomeJob, HomePage, Outcome, Place};
 pub(crate) use settle::{Settled, Written};
 pub(crate) use source::Source;
 pub(crate) use stage::Stamp;
@@ -134,6 +134,8 @@ struct Redo {
     payload: Lsn,
     digest: Digest,
     page: Option<Bytes>,
+    /// How often the log had another page where this one is.
+    wrong: u32,
 }
 
 /// The durable Hash of a block that is not settled.
@@ -165,7 +167,10 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Home {
     seq: Seq,
+    /// The data device has it; or nobody has it, so that nothing is left to write.
     written: bool,
+    /// The log has lost its content before the data device had it.
+    lost: bool,
 }
 
 /// The state of a device's blocks that are not settled.
@@ -242,6 +247,7 @@ impl Core {
                 payload,
                 digest,
                 page: None,
+                wrong: 0,
             },
         );
     }

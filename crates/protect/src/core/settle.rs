@@ -10,8 +10,15 @@ use super::{Core, Phase, Seq};
 /// What was written to the data device when a sync began.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    blocks: Vec<(u64, Seq)>,
+    blocks: Vec<WrittenBlock>,
     trims: Vec<Seq>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WrittenBlock {
+    block: u64,
+    seq: Seq,
+    lost: bool,
 }
 
 /// What the sync settled.
@@ -26,13 +33,13 @@ pub(crate) struct Settled {
     pub through: Option<Lsn>,
 }
 
-/// A version that the data device has durably.
+/// A version that the data device has durably, or that nobody has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SettledVersion {
     /// The block.
     pub block: u64,
-    /// Digest of its content.
-    pub digest: Digest,
+    /// Digest of its content. `None`: it is lost.
+    pub digest: Option<Digest>,
     seq: Seq,
 }
 
@@ -55,7 +62,7 @@ impl Core {
         let written = self.homes.iter().filter(|(_, home)| home.written);
         let trims = self.trims.iter().filter(|trim| trim.home == Phase::Written);
         Written {
-            blocks: written.map(|(block, home)| (*block, home.seq)).collect(),
+            blocks: written.map(written_block).collect(),
             trims: trims.map(|trim| trim.seq).collect(),
         }
     }
@@ -64,7 +71,7 @@ impl Core {
     /// records only those before the oldest unsettled one, because the log says it with one position.
     pub fn settled(&self, written: &Written) -> Settled {
         let mut synced: HashMap<Lsn, usize> = HashMap::new();
-        for (block, seq) in &written.blocks {
+        for WrittenBlock { block, seq, .. } in &written.blocks {
             if let Some(hash) = self.hashes.get(block).filter(|hash| hash.seq == *seq) {
                 *synced.entry(hash.lsn).or_default() += 1;
             }
@@ -74,17 +81,17 @@ impl Core {
             .first_beyond(&synced)
             .unwrap_or(self.committed_end);
         let mut settled = Settled::default();
-        for (block, seq) in &written.blocks {
-            let hash = self.hashes.get(block);
-            let digest = match (hash, self.redos.get(block)) {
-                (Some(hash), _) if hash.seq == *seq && hash.lsn < through => {
+        for WrittenBlock { block, seq, lost } in written.blocks.iter().copied() {
+            let hash = self.hashes.get(&block);
+            let digest = match (hash, self.redos.get(&block)) {
+                (Some(hash), _) if hash.seq == seq && hash.lsn < through => {
                     settled.through = Some(through);
                     hash.piece.digest
                 }
-                (None, Some(redo)) if redo.seq == *seq => redo.digest,
+                (None, Some(redo)) if redo.seq == seq => redo.digest,
                 _ => continue,
             };
-            let (block, seq) = (*block, *seq);
+            let digest = (!lost).then_some(digest);
             settled.versions.push(SettledVersion { block, digest, seq });
         }
         settled
@@ -116,9 +123,9 @@ impl Core {
                 self.drop_redo(block);
             } else if is_it(self.redos.get(&block).map(|redo| redo.seq)) {
                 let payload = self.redos.get(&block).map(|redo| redo.payload);
-                payload
-                    .into_iter()
-                    .for_each(|payload| self.retired.add(block, payload));
+                if let (Some(payload), Some(_)) = (payload, version.digest) {
+                    self.retired.add(block, payload);
+                }
                 self.drop_redo(block);
             }
         }
@@ -130,5 +137,13 @@ impl Core {
             }
             !is_settled
         });
+    }
+}
+
+fn written_block((block, home): (&u64, &super::Home)) -> WrittenBlock {
+    WrittenBlock {
+        block: *block,
+        seq: home.seq,
+        lost: home.lost,
     }
 }

@@ -53,7 +53,7 @@ fn commit(core: &mut Core, hashes: bool, lsn: u64) {
 fn home_all(core: &mut Core) -> Vec<HomeJob> {
     let mut jobs = Vec::new();
     while let Some(job) = core.home_begin(true) {
-        core.home_end(&job, true);
+        core.home_end(&job, |_| Outcome::Written);
         jobs.push(job);
     }
     jobs
@@ -105,7 +105,7 @@ fn newer_version_is_not_written_beside_an_older_one() {
     core.stage(3, piece(2));
     commit(&mut core, false, 8192);
     assert!(core.home_begin(true).is_none());
-    core.home_end(&older, true);
+    core.home_end(&older, |_| Outcome::Written);
     assert!(
         settle(&mut core).versions.is_empty(),
         "the older one is not the newest"
@@ -128,7 +128,7 @@ fn version_of_before_a_trim_is_neither_written_nor_settled_after_it() {
         core.home_begin(true).is_none(),
         "zeros wait for the write in flight"
     );
-    core.home_end(&in_flight, true);
+    core.home_end(&in_flight, |_| Outcome::Written);
     core.stage(5, piece(2));
     commit(&mut core, false, 16384);
     let zeros = core.home_begin(true).unwrap();
@@ -137,7 +137,7 @@ fn version_of_before_a_trim_is_neither_written_nor_settled_after_it() {
         core.home_begin(true).is_none(),
         "the newer block waits for the zeros"
     );
-    core.home_end(&zeros, true);
+    core.home_end(&zeros, |_| Outcome::Written);
     assert!(core.home_begin(true).is_none(), "until they are settled");
     let settled = settle(&mut core);
     assert_eq!((settled.versions.len(), settled.trims.len()), (0, 1));
@@ -174,10 +174,10 @@ fn hash_settles_only_in_the_order_of_the_log() {
     commit(&mut core, true, 8192);
     let first = core.home_begin(false).unwrap();
     let second = core.home_begin(false).unwrap();
-    core.home_end(&second, true);
+    core.home_end(&second, |_| Outcome::Written);
     let settled = settle(&mut core);
     assert_eq!((settled.versions.len(), settled.through), (0, None));
-    core.home_end(&first, true);
+    core.home_end(&first, |_| Outcome::Written);
     let settled = settle(&mut core);
     assert_eq!(
         (settled.versions.len(), settled.through),
@@ -203,7 +203,7 @@ fn failed_write_is_tried_again() {
     core.stage(3, piece(1));
     commit(&mut core, false, 0);
     let job = core.home_begin(true).unwrap();
-    core.home_end(&job, false);
+    core.home_end(&job, |_| Outcome::Failed);
     assert!(settle(&mut core).versions.is_empty());
     assert_eq!(home_all(&mut core).len(), 1);
 }

@@ -58,8 +58,8 @@ fn machine() -> Machine {
     machine
 }
 
-/// Attaches. The threads have ended.
-fn attach(machine: &Machine) -> Protected {
+/// Attaches.
+fn start(machine: &Machine, limits: Limits) -> Protected {
     let attach = Attach {
         data: machine.device("D"),
         log: machine.device("L"),
@@ -68,12 +68,17 @@ fn attach(machine: &Machine) -> Protected {
         cut_at_error: false,
         limits: Limits {
             hash_run_blocks: u64::MAX,
-            ..Limits::default()
+            ..limits
         },
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Silent),
     };
-    let mut device = Protected::start(attach.attach().unwrap().0, Pace::default()).unwrap();
+    Protected::start(attach.attach().unwrap().0, Pace::default()).unwrap()
+}
+
+/// Attaches. The threads have ended.
+fn attach(machine: &Machine) -> Protected {
+    let mut device = start(machine, Limits::default());
     device.stop();
     lock(&device.shared.signals).stop = false;
     device
@@ -155,4 +160,39 @@ fn device_that_another_host_attaches_becomes_read_only() {
     let mut found = [0; 4096];
     other.read(0, &mut found).unwrap();
     assert_eq!(found, [7; 4096]);
+}
+
+#[test]
+fn page_of_the_ring_that_rots_costs_one_block_and_the_device_is_detached_in_order() {
+    let machine = machine();
+    let uncached = Limits {
+        cached_bytes: 0,
+        ..Limits::default()
+    };
+    let device = start(&machine, uncached);
+    for block in 1..4 {
+        device.write(block * 4096, &[block as u8; 4096]).unwrap();
+        device.flush().unwrap();
+    }
+    let contents = machine.device("L").contents();
+    let is_it = |page: &[u8]| page.iter().all(|byte| *byte == 2);
+    let page = contents.chunks(4096).position(is_it).unwrap() as u64;
+    machine.device("L").flip(page * 4096 * 8);
+    let begun = Instant::now();
+    device.detach(Duration::from_secs(30)).unwrap();
+    // The tries are spread over some time.
+    assert!(begun.elapsed() > Duration::from_secs(1));
+    assert_eq!(device.engine().failure(), None);
+    drop(device);
+    let device = attach(&machine);
+    let mut found = [0; 4096];
+    let lost = device.read(2 * 4096, &mut found).unwrap_err();
+    assert!(
+        matches!(lost, BlockError::Integrity { block: 2, .. }),
+        "{lost}"
+    );
+    for block in [1, 3] {
+        device.read(block * 4096, &mut found).unwrap();
+        assert_eq!(found, [block as u8; 4096]);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Shared, add, chain, lock};
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Homed};
 
 /// After a failed write to the data device the next try waits so long.
 const RETRY: Duration = Duration::from_millis(500);
@@ -53,7 +53,12 @@ impl Shared {
                     let wait = self.to_home.wait_timeout(signals, self.pace.commit);
                     drop(wait.unwrap_or_else(PoisonError::into_inner));
                 }
-                Some(Ok(())) => failures = 0,
+                Some(Ok(homed)) => {
+                    failures = 0;
+                    if !homed.is_whole() {
+                        self.pause(RETRY);
+                    }
+                }
                 Some(Err(error)) => {
                     failures += 1;
                     self.home_failed(&error, failures);
@@ -62,7 +67,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn home_once(&self, number: usize) -> Option<Result<(), EngineError>> {
+    pub(super) fn home_once(&self, number: usize) -> Option<Result<Homed, EngineError>> {
         if self.engine.failure().is_some() {
             return None;
         }
@@ -71,7 +76,7 @@ impl Shared {
         let redos = self.must_home(number);
         let homing = self.engine.home_begin(redos)?;
         let result = self.engine.home_run(&homing);
-        self.engine.home_end(&homing, result.is_ok());
+        self.engine.home_end(&homing, result.as_ref().ok());
         if result.is_ok() {
             let bytes = homing.bytes();
             add(&self.traffic.homed_bytes, bytes);
@@ -97,10 +102,16 @@ impl Shared {
             self.wake_all();
             return;
         }
-        let signals = lock(&self.signals);
-        if !signals.stop {
-            let wait = self.to_home.wait_timeout(signals, RETRY);
-            drop(wait.unwrap_or_else(PoisonError::into_inner));
+        self.pause(RETRY);
+    }
+
+    /// Waits before the next try to write home.
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut signals = lock(&self.signals);
+        while !signals.stop && Instant::now() < until {
+            let wait = self.to_home.wait_timeout(signals, until - Instant::now());
+            signals = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

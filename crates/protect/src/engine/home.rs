@@ -1,15 +1,30 @@
 //! The home actor: what is durable in the log is written to its place on the data device.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use log::{Buffer, Digest, Lsn};
 
 use super::{Engine, EngineError};
-use crate::core::{BLOCK_BYTES, HomeJob, HomePage, Place};
+use crate::core::{BLOCK_BYTES, HomeJob, HomePage, Outcome, Place};
 
 /// A piece of work for the data device.
 pub struct Homing {
     job: HomeJob,
+}
+
+/// What became of it.
+#[derive(Debug, Default)]
+pub struct Homed {
+    /// Blocks that could not be written, because the log has another page where their content should be.
+    wrong: BTreeSet<u64>,
+}
+
+impl Homed {
+    /// Whether everything was written.
+    pub fn is_whole(&self) -> bool {
+        self.wrong.is_empty()
+    }
 }
 
 impl Homing {
@@ -30,27 +45,29 @@ impl Engine {
         Some(Homing { job })
     }
 
-    /// Writes.
+    /// Writes. A block whose page in the log is wrong is left out; what it has costs no other block anything.
     ///
     /// # Errors
     /// The log or the data device failed. The write will be tried again.
-    pub fn home_run(&self, homing: &Homing) -> Result<(), EngineError> {
+    pub fn home_run(&self, homing: &Homing) -> Result<Homed, EngineError> {
         match &homing.job {
             HomeJob::Zero { range, .. } => {
                 let (offset, bytes) = self.place(range);
-                self.data.zero(offset, bytes).map_err(not_written)
+                self.data.zero(offset, bytes).map_err(not_written)?;
+                Ok(Homed::default())
             }
             HomeJob::Write(pages) => {
-                let content = self.content(pages)?;
-                let mut rest = &content[..];
-                for run in runs(pages) {
+                let (content, mut wrong) = self.content(pages)?;
+                let is_left_out = |page: &HomePage| wrong.contains_key(&page.block);
+                for (run, at) in runs(pages, is_left_out) {
                     let (offset, bytes) = self.place(&run);
-                    let whole = (run.end - run.start) as usize * BLOCK_BYTES;
-                    let written = self.data.write(offset, &rest[..bytes as usize]);
-                    written.map_err(not_written)?;
-                    rest = &rest[whole..];
+                    let content = &content[at * BLOCK_BYTES..][..bytes as usize];
+                    self.data.write(offset, content).map_err(not_written)?;
                 }
-                Ok(())
+                // A block that the data device has already needs no page; the next sync settles it.
+                wrong.retain(|block, digest| self.read_digest(*block, *digest).is_err());
+                let wrong = wrong.into_keys().collect();
+                Ok(Homed { wrong })
             }
         }
     }
@@ -62,8 +79,9 @@ impl Engine {
         (offset, end - offset)
     }
 
-    /// The content of the blocks, from memory and from the log.
-    fn content(&self, pages: &[HomePage]) -> Result<Buffer, EngineError> {
+    /// The content of the blocks, from memory and from the log, and the digests of those whose page is wrong there.
+    fn content(&self, pages: &[HomePage]) -> Result<(Buffer, BTreeMap<u64, Digest>), EngineError> {
+        let mut wrong = BTreeMap::new();
         let mut content = Buffer::zeroed(pages.len() * BLOCK_BYTES);
         let mut logged: Vec<(Lsn, Digest, usize)> = Vec::new();
         for (at, page) in pages.iter().enumerate() {
@@ -80,15 +98,29 @@ impl Engine {
             .map(|(lsn, digest, _)| (*lsn, *digest))
             .collect();
         self.log.read_pages(&places, &mut |n, page| {
-            let at = logged[n].2;
-            content[at * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(page);
+            let (_, digest, at) = logged[n];
+            match page {
+                Some(page) => content[at * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(page),
+                None => {
+                    wrong.insert(pages[at].block, digest);
+                }
+            }
         })?;
-        Ok(content)
+        Ok((content, wrong))
     }
 
-    /// The work is done, or has failed.
-    pub fn home_end(&self, homing: &Homing, succeeded: bool) {
-        self.core().home_end(&homing.job, succeeded);
+    /// The work is done; without `homed` it has failed. A block whose page is wrong again and again is lost: the next
+    /// settle makes it unreadable, until it is written.
+    pub fn home_end(&self, homing: &Homing, homed: Option<&Homed>) {
+        let outcome = |block| match homed {
+            None => Outcome::Failed,
+            Some(homed) if homed.wrong.contains(&block) => Outcome::Wrong,
+            Some(_) => Outcome::Written,
+        };
+        let lost = self.core().home_end(&homing.job, outcome);
+        for block in lost {
+            self.watch.bad_block(block, block * BLOCK_BYTES as u64);
+        }
     }
 
     /// Whether nothing is on its way to the data device or must go there; with `redos`, nor what the log has too.
@@ -107,13 +139,17 @@ impl Engine {
     }
 }
 
-/// Blocks that follow each other.
-fn runs(pages: &[HomePage]) -> impl Iterator<Item = Range<u64>> {
-    let together = pages.chunk_by(|one, next| one.block + 1 == next.block);
-    together.map(|run| {
-        let start = run.first().map_or(0, |page| page.block);
-        start..start + run.len() as u64
-    })
+/// Blocks that follow each other, without those that are left out, and the number of the first one's page.
+fn runs(pages: &[HomePage], is_left_out: impl Fn(&HomePage) -> bool) -> Vec<(Range<u64>, usize)> {
+    let mut runs: Vec<(Range<u64>, usize)> = Vec::new();
+    let written = (pages.iter().enumerate()).filter(|(_, page)| !is_left_out(page));
+    for (at, block) in written.map(|(at, page)| (at, page.block)) {
+        match runs.last_mut() {
+            Some((run, _)) if run.end == block => run.end += 1,
+            _ => runs.push((block..block + 1, at)),
+        }
+    }
+    runs
 }
 
 fn not_written(source: std::io::Error) -> EngineError {

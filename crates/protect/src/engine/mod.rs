@@ -33,7 +33,7 @@ use crate::map::{Map, MapError};
 use crate::volume::Shape;
 
 pub use commit::{Commit, Committed};
-pub use home::Homing;
+pub use home::{Homed, Homing};
 pub use settle::{SettledDone, Settling};
 pub use write::Admission;
 

@@ -247,7 +247,8 @@ impl Engine {
                     device: LOG,
                     source: io_error(&source),
                 }),
-                Err(_) => Err(self.bad(block)),
+                // It may be written home, and not settled yet.
+                Err(_) => self.read_digest(block, digest).map_err(|_| self.bad(block)),
             },
             Source::Settled => {
                 match self
@@ -263,7 +264,8 @@ impl Engine {
         }
     }
 
-    fn read_digest(&self, block: u64, digest: Digest) -> Result<Buffer, BlockError> {
+    /// The data device's content of a block, if it is the one with this digest.
+    pub(super) fn read_digest(&self, block: u64, digest: Digest) -> Result<Buffer, BlockError> {
         let read = self.read_data(block..block + 1);
         let page = read.map_err(|source| BlockError::Io {
             device: DATA,

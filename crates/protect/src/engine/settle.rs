@@ -50,7 +50,10 @@ impl Engine {
                 map.set_range(trim.clone(), Value::Zero)?;
             }
             let mut versions = settled.versions.iter();
-            versions.try_for_each(|version| map.set(version.block, Value::Digest(version.digest)))
+            versions.try_for_each(|version| {
+                let value = version.digest.map_or(Value::Bad, Value::Digest);
+                map.set(version.block, value)
+            })
         };
         let mut lost = |blocks: Range<u64>| self.watch.lost_blocks(blocks);
         self.map.change(&changes, &mut lost)?;

@@ -27,8 +27,8 @@ fn settle(engine: &Engine, byte: u8) {
     let done = engine.commit_run(&commit).unwrap();
     engine.commit_end(&done);
     let homing = engine.home_begin(true).unwrap();
-    engine.home_run(&homing).unwrap();
-    engine.home_end(&homing, true);
+    let homed = engine.home_run(&homing).unwrap();
+    engine.home_end(&homing, Some(&homed));
     let settling = engine.settle_begin().unwrap();
     let done = engine.settle_run(&settling).unwrap();
     engine.settle_end(&done);

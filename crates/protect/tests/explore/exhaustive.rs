@@ -34,7 +34,7 @@ const PROGRESS: [&str; 11] = [
 const ALL: &str = "s0 s0 s0 s1 s1 s1 s3 s3 s3 s4";
 
 /// A device that was just enrolled, and one whose first blocks have settled content.
-fn starts(device: &dyn Attach) -> Vec<(Machine, Model)> {
+pub fn starts(device: &dyn Attach) -> Vec<(Machine, Model)> {
     let fresh = machine(BLOCKS, RING_BYTES);
     let mut model = Model::new([0, 1]);
     device.attach(&fresh).unwrap().detach().unwrap();
@@ -50,7 +50,7 @@ fn starts(device: &dyn Attach) -> Vec<(Machine, Model)> {
     vec![start, (used, model)]
 }
 
-fn actions(text: &str) -> Vec<Action> {
+pub fn actions(text: &str) -> Vec<Action> {
     text.parse::<Trace>().unwrap().schedule
 }
 

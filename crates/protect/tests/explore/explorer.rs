@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use log::Device;
 use sim::device::{Machine, Stop};
 
 use crate::content::{BLOCK, SECTOR};
@@ -214,7 +215,7 @@ impl<'a> Explorer<'a> {
         machine.record();
         let subject = match self.device.attach(machine) {
             Ok(subject) => subject,
-            Err(refused) if trust == Trust::Honest => {
+            Err(refused) if matches!(trust, Trust::Honest | Trust::Rots) => {
                 return Err(format!("the device is refused after the crash: {refused}"));
             }
             Err(_) => {
@@ -234,8 +235,9 @@ impl<'a> Explorer<'a> {
         session.act(&Action::Flush, self.scope.trust)?;
         session.act(&Action::Drain, self.scope.trust)?;
         session.check(self.scope.trust)?;
+        let lost = session.lost();
         let detached = session.subject.detach();
-        if self.scope.trust != Trust::Honest {
+        if !matches!(self.scope.trust, Trust::Honest | Trust::Rots) {
             return Ok(());
         }
         detached.map_err(|error| format!("detaching failed: {error}"))?;
@@ -244,7 +246,8 @@ impl<'a> Explorer<'a> {
         for outcome in session.machine.outcomes(Stop::Power, pieces, 4, 0) {
             let machine = session.machine.restart(Stop::Power, pieces, &outcome);
             let contents = machine.device("D").contents();
-            for block in session.model.blocks() {
+            let blocks = session.model.blocks().into_iter();
+            for block in blocks.filter(|block| !lost.contains(block)) {
                 let found = &contents[block as usize * BLOCK..][..BLOCK];
                 if found != session.model.newest(block).bytes(block) {
                     return Err(format!(
@@ -316,12 +319,22 @@ impl Session {
             let found = self.read(*block);
             self.model.check(*block, &found, trust)?;
         }
-        match self.subject.alarms().first() {
-            Some(alarm) if trust == Trust::Honest && !self.machine.stopped() => {
-                Err(format!("a false alarm: {alarm}"))
-            }
+        let alarms = self.subject.alarms();
+        let is_false = |alarm: &&String| match trust {
+            Trust::Honest => true,
+            Trust::Rots => alarm.starts_with("read-only"),
+            Trust::NoSpace | Trust::Lies | Trust::LiesAboutAge => false,
+        };
+        match alarms.iter().find(is_false) {
+            Some(alarm) if !self.machine.stopped() => Err(format!("a false alarm: {alarm}")),
             _ => Ok(()),
         }
+    }
+
+    /// Watched blocks that cannot be read.
+    pub fn lost(&mut self) -> Vec<u64> {
+        let blocks = self.model.blocks().into_iter();
+        blocks.filter(|block| self.read(*block).is_err()).collect()
     }
 
     /// A part of a block of which nobody knows the rest is not written.
@@ -376,11 +389,19 @@ impl Session {
                 self.drain()?;
                 (self.model.clone(), Ok(()))
             }
+            Action::Rot(page) => {
+                let device = self.machine.device("L");
+                let at = device.bytes() - (page + 1) * BLOCK as u64 + 100;
+                device.flip(at * 8);
+                (self.model.clone(), Ok(()))
+            }
         };
         match done {
             _ if self.machine.stopped() => self.model = before.clone(),
             Ok(()) => self.model = after,
-            Err(error) if trust == Trust::Honest => {
+            Err(error)
+                if trust == Trust::Honest || trust == Trust::Rots && *action == Action::Flush =>
+            {
                 return Err(format!("{action} failed: {error}"));
             }
             Err(_) => {

@@ -19,8 +19,6 @@ const BLOCKS: u64 = 600;
 const SECTORS_OF_DEVICE: u64 = BLOCKS * SECTORS - 3;
 /// The shortest ring.
 const RING_BYTES: u64 = 64 << 10;
-/// One with a reserve for all attachments of a life: where the data device takes nothing, each needs another frame.
-const LONG_RING_BYTES: u64 = 1 << 20;
 const SECTORS: u64 = 8;
 const BLOCK_BYTES: u64 = 4096;
 /// Blocks that are written, around the edges of leaves.
@@ -89,16 +87,12 @@ pub fn live(
         _ if device.anchored && !device.lags => Trust::Lies,
         _ => Trust::LiesAboutAge,
     };
-    let ring_bytes = match adversary {
-        Adversary::Full => LONG_RING_BYTES,
-        _ => RING_BYTES,
-    };
     let mut life = Life {
         device,
         adversary,
         trust,
         random: Random::new(seed),
-        machine: machine_of(SECTORS_OF_DEVICE * SECTOR_BYTES, ring_bytes),
+        machine: machine_of(SECTORS_OF_DEVICE * SECTOR_BYTES, RING_BYTES),
         model: Model::new(WATCHED.into_iter().flatten()).ending(SECTORS_OF_DEVICE),
         lived: Lived::default(),
         told: Vec::new(),

@@ -13,6 +13,7 @@
 //! | `life`, `adversaries` | long lives by seed, on honest devices and on devices that lie |
 //! | `beside` | reads that writes overtake |
 //! | `refusals` | a full disk, a failed sync, a second host |
+//! | `ring_rot` | schedules in which a page of the ring rots while the device is attached |
 //! | `rot` | pages of the map and of the ring that are changed: what else goes on |
 //! | `raw`, `controls` | a raw disk, on which the explorer must find faults |
 
@@ -29,6 +30,7 @@ mod model;
 mod protected;
 mod raw;
 mod refusals;
+mod ring_rot;
 mod rot;
 mod subject;
 mod trace;

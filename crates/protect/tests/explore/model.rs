@@ -16,6 +16,8 @@ pub enum Trust {
     NoSpace,
     /// The devices, but something tells how new they must be: what was flushed, or an error.
     Lies,
+    /// Pages of the log that hold content rot: what was flushed, or an error for the blocks that they belong to.
+    Rots,
     /// Both devices, and nothing outside says how new they are: bytes that the block once had, or an error.
     LiesAboutAge,
 }
@@ -232,7 +234,7 @@ impl History {
     fn may_have(&self, image: Image, trust: Trust) -> bool {
         let (first, earlier) = match trust {
             Trust::LiesAboutAge => (0, self.ever.contains(&image)),
-            Trust::Honest | Trust::NoSpace | Trust::Lies => (self.floor, false),
+            Trust::Honest | Trust::NoSpace | Trust::Lies | Trust::Rots => (self.floor, false),
         };
         earlier || self.images[first..].contains(&image)
     }

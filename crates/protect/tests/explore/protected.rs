@@ -10,7 +10,7 @@ use log::{Client, Device, Geometry, Key, Lsn, Mark, VolumeId};
 use protect::anchor::{Anchor, AnchorError, AnchorMode, Anchoring};
 use protect::map::{Map, Root};
 use protect::{
-    Admission, BlockError, Commit, Committed, Cookie, Engine, EngineError, Homing, Limits,
+    Admission, BlockError, Commit, Committed, Cookie, Engine, EngineError, Homed, Homing, Limits,
     SettledDone, Settling, Shape, Watch,
 };
 use sim::device::{Machine, SimDevice};
@@ -255,11 +255,14 @@ enum Stage<B, R> {
     Ran(R),
 }
 
+/// What became of a write home, unless it failed, comes with it.
+type HomeStage = Stage<Homing, (Homing, Option<Homed>)>;
+
 struct Attached {
     engine: Engine,
     alarms: Arc<Alarms>,
     commit: Option<Stage<Commit, Committed>>,
-    homes: [Option<Stage<Homing, (Homing, bool)>>; 2],
+    homes: [Option<HomeStage>; 2],
     settle: Option<Stage<Settling, SettledDone>>,
     /// Writes to the data device that failed one after the other.
     failures: usize,
@@ -303,17 +306,16 @@ impl Attached {
             },
             Some(Stage::Begun(homing)) => {
                 let ran = self.engine.home_run(&homing);
-                let succeeded = ran.is_ok();
-                self.failures = if succeeded { 0 } else { self.failures + 1 };
-                if let Err(error) = ran
-                    && (is_full(&error) || self.failures > TRIES)
+                self.failures = if ran.is_ok() { 0 } else { self.failures + 1 };
+                if let Err(error) = &ran
+                    && (is_full(error) || self.failures > TRIES)
                 {
-                    self.engine.fail(&told(&error));
+                    self.engine.fail(&told(error));
                 }
-                Some(Stage::Ran((homing, succeeded)))
+                Some(Stage::Ran((homing, ran.ok())))
             }
-            Some(Stage::Ran((homing, succeeded))) => {
-                self.engine.home_end(&homing, succeeded);
+            Some(Stage::Ran((homing, homed))) => {
+                self.engine.home_end(&homing, homed.as_ref());
                 None
             }
         };

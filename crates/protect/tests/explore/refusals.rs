@@ -72,6 +72,45 @@ fn full_data_device_is_read_only_and_its_blocks_come_from_the_log() {
     }
 }
 
+/// The reserve of this ring has space for ten frames.
+#[test]
+fn device_that_takes_nothing_is_attached_any_number_of_times() {
+    for error in [None, Some(Lie::WriteFails { written: 0 })] {
+        let machine = machine(20, RING_BYTES);
+        let mut subject = device().attach(&machine).unwrap();
+        write(&mut *subject, 1, 1).unwrap();
+        subject.flush().unwrap();
+        drop(subject);
+        match error {
+            None => machine.device("D").set_full(true),
+            Some(lie) => machine.device("D").inject(Fault::always(lie)),
+        }
+        let mut newest = 0;
+        for session in 0..100_u8 {
+            let mut subject = device().attach(&machine).unwrap();
+            check(&mut *subject, &[(1, 1), (2, newest), (3, 0)]);
+            // As long as the log takes something.
+            if session % 3 == 0 && write(&mut *subject, 2, session + 1).is_ok() {
+                let flushed = subject.flush();
+                newest = match flushed {
+                    Ok(()) => session + 1,
+                    Err(_) => newest,
+                };
+            }
+        }
+        machine.device("D").set_full(false);
+        machine.device("D").heal();
+        let mut subject = device().attach(&machine).unwrap();
+        check(&mut *subject, &[(1, 1), (2, newest), (3, 0)]);
+        write(&mut *subject, 3, 3).unwrap();
+        subject.detach().unwrap();
+        let raw = machine.device("D").contents();
+        for (block, byte) in [(1, 1), (2, newest), (3, 3)] {
+            assert_eq!(raw[(block * PAGE) as usize], byte);
+        }
+    }
+}
+
 /// The system may have dropped what it could not write, and the next sync may succeed: nothing is settled by it.
 #[test]
 fn failed_sync_of_the_data_device_settles_nothing_for_good() {

@@ -41,8 +41,8 @@ fn write(engine: &Engine, block: u64, byte: u8) {
 
 fn go_home(engine: &Engine) {
     while let Some(homing) = engine.home_begin(true) {
-        engine.home_run(&homing).unwrap();
-        engine.home_end(&homing, true);
+        let homed = engine.home_run(&homing).unwrap();
+        engine.home_end(&homing, Some(&homed));
     }
 }
 
@@ -411,4 +411,115 @@ fn wrong_page_of_the_last_frame_ends_the_log() {
     assert!(alarms.all().is_empty());
     assert_eq!((read(&engine, 1), read(&engine, 2)), (Ok(1), Ok(0)));
     assert!(engine.log().durable().lsn > Lsn(0));
+}
+
+/// A session with a block that only the ring has, at this place.
+fn with_page_in_the_ring() -> (Machine, Engine, Arc<Alarms>, u64) {
+    let machine = machine(BLOCKS, RING_BYTES);
+    let mut device = device(true);
+    device.limits.cached_bytes = 0;
+    let (engine, alarms) = device.engine(&machine).unwrap();
+    (1..4).for_each(|n| write(&engine, n, n as u8));
+    let place = logged_page(&machine, 2);
+    (machine, engine, alarms, place)
+}
+
+#[test]
+fn page_of_the_ring_that_rots_while_attached_costs_its_block_alone() {
+    let (machine, engine, alarms, place) = with_page_in_the_ring();
+    machine.device("L").flip((place + 7) * 8);
+    settle(&engine).unwrap();
+    engine.checkpoint().unwrap();
+    assert_eq!(engine.failure(), None);
+    assert!(engine.is_settled());
+    assert_eq!(alarms.all(), ["block 2 is bad"]);
+    let expected = [(1, Ok(1)), (2, Err(2)), (3, Ok(3)), (4, Ok(0))];
+    for (block, byte) in expected {
+        assert_eq!(read(&engine, block), byte);
+    }
+    let part = engine.write(2 * PAGE, &[4; 512]).unwrap_err();
+    assert!(
+        matches!(part, BlockError::Integrity { block: 2, .. }),
+        "{part}"
+    );
+    drop(engine);
+    let (engine, _) = attach(&machine, true);
+    for (block, byte) in expected {
+        assert_eq!(read(&engine, block), byte);
+    }
+    write(&engine, 2, 5);
+    settle_all(&engine);
+    drop(engine);
+    let (engine, alarms) = attach(&machine, true);
+    assert_eq!((read(&engine, 2), read(&engine, 3)), (Ok(5), Ok(3)));
+    assert!(alarms.all().is_empty());
+}
+
+#[test]
+fn page_of_the_ring_that_is_wrong_for_a_while_costs_nothing() {
+    let (machine, engine, alarms, place) = with_page_in_the_ring();
+    machine.device("L").flip((place + 7) * 8);
+    for _ in 0..5 {
+        let homing = engine.home_begin(true).unwrap();
+        let homed = engine.home_run(&homing).unwrap();
+        assert!(!homed.is_whole());
+        engine.home_end(&homing, Some(&homed));
+    }
+    machine.device("L").flip((place + 7) * 8);
+    settle(&engine).unwrap();
+    assert!(engine.is_settled());
+    assert_eq!(alarms.all(), [""; 0]);
+    assert_eq!(read(&engine, 2), Ok(2));
+    assert_eq!(machine.device("D").contents()[2 * PAGE as usize], 2);
+}
+
+/// A page that cannot be read may be readable tomorrow: nothing is given up.
+#[test]
+fn page_of_the_ring_that_cannot_be_read_is_not_given_up() {
+    let (machine, engine, alarms, place) = with_page_in_the_ring();
+    let fails = Fault::always(Lie::ReadFails).at(place..place + PAGE);
+    machine.device("L").inject(fails);
+    for _ in 0..30 {
+        let homing = engine.home_begin(true).unwrap();
+        let homed = engine.home_run(&homing);
+        assert!(homed.is_err());
+        engine.home_end(&homing, None);
+    }
+    machine.device("L").heal();
+    settle(&engine).unwrap();
+    assert_eq!(alarms.all(), [""; 0]);
+    assert_eq!(read(&engine, 2), Ok(2));
+}
+
+#[test]
+fn block_that_the_data_device_has_needs_no_page_of_the_ring() {
+    let (machine, engine, _, _) = with_page_in_the_ring();
+    go_home(&engine);
+    drop(engine);
+    let (engine, alarms) = attach(&machine, true);
+    let place = logged_page(&machine, 2);
+    machine.device("L").flip((place + 7) * 8);
+    assert_eq!(read(&engine, 2), Ok(2));
+    settle(&engine).unwrap();
+    assert_eq!(alarms.all(), [""; 0]);
+    assert_eq!(read(&engine, 2), Ok(2));
+    engine.checkpoint().unwrap();
+    drop(engine);
+    assert_eq!(read(&attach(&machine, true).0, 2), Ok(2));
+}
+
+#[test]
+fn newer_version_of_a_block_that_is_given_up_is_right() {
+    let (machine, engine, _, place) = with_page_in_the_ring();
+    machine.device("L").flip((place + 7) * 8);
+    go_home(&engine);
+    let settling = engine.settle_begin().unwrap();
+    // Durable while the loss of the older version is settled.
+    write(&engine, 2, 7);
+    engine.settle_end(&engine.settle_run(&settling).unwrap());
+    assert_eq!(read(&engine, 2), Ok(7));
+    settle_all(&engine);
+    assert_eq!(read(&engine, 2), Ok(7));
+    drop(engine);
+    assert_eq!(read(&attach(&machine, true).0, 2), Ok(7));
 }

@@ -19,6 +19,8 @@ pub enum Action {
     Step(usize),
     /// All actors until nobody has anything to do.
     Drain,
+    /// A bit flips in a page of the log's device, counted from its end.
+    Rot(u64),
 }
 
 /// A stop at an operation of a session, counted from 0, and what it left.
@@ -56,6 +58,7 @@ impl fmt::Display for Action {
             Action::Flush => f.write_str("f"),
             Action::Step(actor) => write!(f, "s{actor}"),
             Action::Drain => f.write_str("d"),
+            Action::Rot(page) => write!(f, "r{page}"),
         }
     }
 }
@@ -77,6 +80,7 @@ impl FromStr for Action {
             "f" => Ok(Action::Flush),
             "d" => Ok(Action::Drain),
             "s" => rest.parse().map(Action::Step).map_err(|_| error()),
+            "r" => rest.parse().map(Action::Rot).map_err(|_| error()),
             _ => Err(error()),
         }
     }
@@ -134,7 +138,7 @@ fn crash(text: &str) -> Result<Crash, String> {
 
 #[test]
 fn trace_is_read_back_as_it_was_printed() {
-    let text = "w0-8 s0 f z8-16 d ! 7 power 0.1.1 ! 3 kill ";
+    let text = "w0-8 s0 f z8-16 r3 d ! 7 power 0.1.1 ! 3 kill ";
     let trace: Trace = text.parse().unwrap();
     assert_eq!(trace.to_string(), text);
     assert_eq!(trace.to_string().parse::<Trace>().unwrap(), trace);

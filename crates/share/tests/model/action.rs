@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::chain::Chain;
 use crate::engine::{Crash, Output, Timer};
-use crate::protocol::{Call, Device, Leaf, Mark, Point, Request, letter};
+use crate::liar::{LIED, Lie};
+use crate::protocol::{Call, Device, Leaf, Mark, Point, Request, letter, marked};
 
 /// An entry by what it says of itself, so that a trace keeps its meaning when steps before it are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +15,8 @@ pub enum Name {
     Mark(Mark),
     /// A write by this device that it never signed.
     Forged(Device),
+    /// A write that the lying member makes for this log.
+    Lied(Lie),
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -27,15 +30,19 @@ pub enum Action {
     /// A device is shown the log of another one.
     Switch(Device, Device),
     Rest(Device),
+    /// A device is told that its entry cannot be ordered.
+    Refuse(Device, Name),
 }
 
 /// A leaf for people to read.
 pub fn describe(leaf: &Leaf) -> String {
-    let Leaf::Entry(entry) = leaf else {
-        let Leaf::Mark(mark) = leaf else {
-            unreachable!()
-        };
-        return format!("mark {}{}", letter(mark.device), mark.number);
+    let entry = match leaf {
+        Leaf::Entry(entry) => entry,
+        Leaf::Marks(marks) => {
+            let name = |mark: &Mark| format!("mark {}{}", letter(mark.device), mark.number);
+            let marks: Vec<_> = marks.iter().map(name).collect();
+            return marks.join(", ");
+        }
     };
     let heading = &entry.body.heading;
     let calls: Vec<_> = entry
@@ -65,10 +72,10 @@ pub fn told(output: &Output) -> Option<String> {
         Output::Send(Request::Entry(entry)) => {
             format!("sends {}", describe(&Leaf::Entry(entry.clone())))
         }
-        Output::Send(Request::Mark(mark)) => format!("sends {}", describe(&Leaf::Mark(*mark))),
+        Output::Send(Request::Mark(mark)) => format!("sends {}", describe(&marked(*mark))),
         Output::Send(Request::Attest(attest)) => format!("attests {}", attest.size),
         Output::Send(Request::Ask(device)) => format!("asks {}", letter(*device)),
-        Output::Send(Request::Fetch(_)) => return None,
+        Output::Send(Request::Open(_)) => return None,
         Output::Answer {
             call,
             answer,
@@ -86,10 +93,10 @@ pub fn told(output: &Output) -> Option<String> {
 pub fn describe_request(request: &Request) -> String {
     match request {
         Request::Entry(entry) => describe(&Leaf::Entry(entry.clone())),
-        Request::Mark(mark) => describe(&Leaf::Mark(*mark)),
+        Request::Mark(mark) => describe(&marked(*mark)),
         Request::Attest(attest) => format!("attest {}{}", letter(attest.device), attest.size),
         Request::Ask(device) => format!("a question to {}", letter(*device)),
-        Request::Fetch(since) => format!("fetch from {}", since.size),
+        Request::Open(since) => format!("fetch from {}", since.map_or(0, |since| since.size)),
     }
 }
 
@@ -127,6 +134,10 @@ impl fmt::Display for Action {
                     letter(*device)
                 )
             }
+            Action::Attest(to, device, LIED) => {
+                let by = letter(*device);
+                write!(f, "{} gets an attest of {by} for its own log", letter(*to))
+            }
             Action::Attest(to, device, number) => {
                 write!(
                     f,
@@ -139,7 +150,15 @@ impl fmt::Display for Action {
             Action::Crash(device, how) => {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
+            Action::Refuse(to, Name::Entry(_, incarnation, n, _)) => {
+                let by = letter(*to);
+                write!(f, "{by} is told that {by}{incarnation}.{n} is refused")
+            }
+            Action::Refuse(to, _) => write!(f, "{} is told nothing", letter(*to)),
             Action::Rest(device) => write!(f, "{} rests", letter(*device)),
+            Action::Leaf(to, Name::Lied(lie)) => {
+                write!(f, "{} is shown a lie: {lie:?}", letter(*to))
+            }
             Action::Switch(to, from) => {
                 write!(f, "{} is shown the log of {}", letter(*to), letter(*from))
             }

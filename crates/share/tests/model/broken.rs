@@ -27,6 +27,8 @@ pub enum Check {
     Stops,
     /// An honest server is taken for a liar.
     Alarm,
+    /// An honest server refuses an entry, and nothing has happened to its author.
+    Refused,
     /// A device has another log than an honest server.
     Log,
     /// A call needs too many entries.

@@ -1,8 +1,10 @@
 //! From a system call to an operation of an entry, or to its answer.
 
-use crate::protocol::{ADMIN, Answer, Call, CallId, Change, Content, Device, Guard, Key, Op};
+use share::volume::Attempt;
+
+use crate::protocol::{ADMIN, Answer, Call, Change, Content, Device, Guard, Key, Op};
 use crate::rules::{Rule, Rules};
-use crate::state::{Positions, State};
+use crate::state::{Asked, Positions, State};
 
 /// What a call comes to in a state.
 pub enum Build {
@@ -13,34 +15,37 @@ pub enum Build {
     Blocked,
 }
 
-/// Who calls, and how often the call has failed.
-pub struct Caller {
-    pub device: Device,
-    pub call: CallId,
-    pub failed: u8,
-    pub rules: Rules,
-    /// Prefix that may be folded.
-    pub foldable: u64,
+/// A call, and who makes it.
+struct Caller<'a> {
+    asked: Asked,
+    attempt: &'a Attempt<Device>,
+    rules: Rules,
 }
 
 /// Failures after which an operation takes the file's lock.
 const PATIENCE: u8 = 3;
 
-pub fn build(what: Call, caller: &Caller, state: &State) -> Build {
+pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &State) -> Build {
+    let caller = &Caller {
+        asked,
+        attempt,
+        rules,
+    };
+    let device = attempt.device;
     let done = |guards, changes| {
         Build::Op(Op {
-            call: caller.call,
+            call: caller.asked.call,
             completes: true,
             guards,
             changes,
         })
     };
-    match what {
+    match asked.what {
         Call::Read(file) => {
             let value = state.value(Key::File(file));
             Build::Says(Answer::Content(Content(value.is)), value.rests_on)
         }
-        Call::Append(file) | Call::Put(file) => write(what, file, caller, state),
+        Call::Append(file) | Call::Put(file) => write(file, caller, state),
         Call::Create(name) => {
             let value = state.value(Key::Name(name));
             if value.is != 0 {
@@ -55,10 +60,8 @@ pub fn build(what: Call, caller: &Caller, state: &State) -> Build {
             )
         }
         Call::Move(directory, to) => relocate(directory, to, caller, state),
-        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_)
-            if caller.device != ADMIN =>
-        {
-            Build::Says(Answer::Denied, 0)
+        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_) if device != ADMIN => {
+            Build::Says(Answer::Denied, Positions::default())
         }
         Call::Close(file) => done(Vec::new(), vec![Change::Set(Key::Closed(file), 1)]),
         Call::Admit(device) => done(
@@ -78,7 +81,7 @@ pub fn build(what: Call, caller: &Caller, state: &State) -> Build {
         Call::Accept(device) => done(Vec::new(), vec![Change::Accept(device)]),
         Call::Fold => {
             let folded = state.value(Key::Folded);
-            let upto = caller.foldable;
+            let upto = attempt.foldable;
             if u128::from(upto) <= folded.is {
                 return Build::Says(Answer::Done, folded.rests_on);
             }
@@ -97,19 +100,19 @@ pub fn build(what: Call, caller: &Caller, state: &State) -> Build {
 }
 
 /// A Set of a file's content. An append is built on what it found; both stay away from a file that is locked.
-fn write(what: Call, file: u8, caller: &Caller, state: &State) -> Build {
+fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
     let closed = state.value(Key::Closed(file));
-    if closed.is != 0 && caller.device != ADMIN {
+    if closed.is != 0 && caller.attempt.device != ADMIN {
         return Build::Says(Answer::Denied, closed.rests_on);
     }
     let content = state.value(Key::File(file));
     let lock = state.value(Key::Lock(file));
-    let mine = u128::from(caller.device) + 1;
+    let mine = u128::from(caller.attempt.device) + 1;
     if lock.is != 0 && lock.is != mine {
         return Build::Blocked;
     }
     let mut op = Op {
-        call: caller.call,
+        call: caller.asked.call,
         completes: true,
         guards: vec![Guard {
             key: Key::Lock(file),
@@ -117,31 +120,33 @@ fn write(what: Call, file: u8, caller: &Caller, state: &State) -> Build {
         }],
         changes: Vec::new(),
     };
-    if lock.is == 0 && caller.failed >= PATIENCE && caller.rules.has(Rule::Lock) {
+    if lock.is == 0 && caller.attempt.failed >= PATIENCE && caller.rules.has(Rule::Lock) {
         op.completes = false;
         op.changes.push(Change::Set(Key::Lock(file), mine));
         return Build::Op(op);
     }
-    let before = if matches!(what, Call::Put(_)) {
+    let before = if matches!(caller.asked.what, Call::Put(_)) {
         Content::default()
     } else {
         Content(content.is)
     };
-    if !matches!(what, Call::Put(_)) {
+    if !matches!(caller.asked.what, Call::Put(_)) {
         op.guards.push(Guard {
             key: Key::File(file),
             is: content.is,
         });
     }
-    op.changes
-        .push(Change::Set(Key::File(file), before.with(caller.call).0));
+    op.changes.push(Change::Set(
+        Key::File(file),
+        before.with(caller.asked.call).0,
+    ));
     if lock.is == mine {
         op.changes.push(Change::Set(Key::Lock(file), 0));
     }
     Build::Op(op)
 }
 
-fn relocate(directory: u8, to: u8, caller: &Caller, state: &State) -> Build {
+fn relocate(directory: u8, to: u8, caller: &Caller<'_>, state: &State) -> Build {
     let source = state.value(Key::Parent(directory));
     let mut guards = vec![Guard {
         key: Key::Parent(directory),
@@ -157,7 +162,7 @@ fn relocate(directory: u8, to: u8, caller: &Caller, state: &State) -> Build {
             break;
         }
         let parent = state.value(Key::Parent(above));
-        rests_on |= parent.rests_on;
+        rests_on = rests_on.and(parent.rests_on);
         if caller.rules.has(Rule::MovePath) {
             guards.push(Guard {
                 key: Key::Parent(above),
@@ -171,7 +176,7 @@ fn relocate(directory: u8, to: u8, caller: &Caller, state: &State) -> Build {
     }
     let changes = vec![Change::Set(Key::Parent(directory), u128::from(to))];
     Build::Op(Op {
-        call: caller.call,
+        call: caller.asked.call,
         completes: true,
         guards,
         changes,

@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use crate::protocol::{Id, Leaf, Point};
+use share::scheme::Log;
+
+use crate::protocol::{Id, Leaf, Mark, Point, leaf_id};
+use crate::symbolic::Symbolic;
 
 #[derive(Debug)]
 struct Node {
@@ -28,11 +31,7 @@ impl Chain {
 
     pub fn push(&self, leaf: Leaf) -> Chain {
         let before = self.point();
-        let root = Id::of(&(before.root, leaf.id()));
-        let point = Point {
-            size: before.size + 1,
-            root,
-        };
+        let point = after(before, &leaf);
         Chain(Some(Rc::new(Node {
             before: self.clone(),
             leaf,
@@ -88,14 +87,19 @@ impl Chain {
         leaves
     }
 
-    /// Whether a leaf with this id is in it.
-    pub fn has(&self, id: Id) -> bool {
-        self.times(id) > 0
+    /// Whether a mark is in it.
+    pub fn has_mark(&self, mark: Mark) -> bool {
+        self.backwards().any(|(leaf, _)| match leaf {
+            Leaf::Marks(marks) => marks.contains(&mark),
+            Leaf::Entry(_) => false,
+        })
     }
 
     /// How often a leaf with this id is in it.
     pub fn times(&self, id: Id) -> usize {
-        self.backwards().filter(|(leaf, _)| leaf.id() == id).count()
+        self.backwards()
+            .filter(|(leaf, _)| leaf_id(leaf) == id)
+            .count()
     }
 
     pub fn since(&self, size: u64) -> Vec<Leaf> {
@@ -106,5 +110,45 @@ impl Chain {
             .collect();
         leaves.reverse();
         leaves
+    }
+}
+
+/// A prefix with one more leaf.
+fn after(before: Point, leaf: &Leaf) -> Point {
+    Point {
+        size: before.size + 1,
+        root: Id::of(&(before.root, leaf_id(leaf))),
+    }
+}
+
+impl Log<Symbolic> for Chain {
+    fn size(&self) -> u64 {
+        self.point().size
+    }
+
+    fn root(&self) -> Id {
+        self.point().root
+    }
+
+    fn root_at(&self, size: u64) -> Option<Id> {
+        self.prefix(size).map(|prefix| prefix.point().root)
+    }
+
+    fn is_at(&self, at: u64, leaf: &Leaf) -> Option<bool> {
+        let node = self.prefix(at + 1)?.0.as_ref()?;
+        Some(leaf_id(&node.leaf) == leaf_id(leaf))
+    }
+
+    fn root_with(&self, from: u64, leaves: &[Leaf]) -> Option<Id> {
+        let from = self.prefix(from)?.point();
+        Some(leaves.iter().fold(from, after).root)
+    }
+
+    fn push(&mut self, leaf: &Leaf) {
+        *self = Chain::push(self, leaf.clone());
+    }
+
+    fn page(&self, _: u64, to: u64) -> Option<Point> {
+        self.prefix(to).map(Chain::point)
     }
 }

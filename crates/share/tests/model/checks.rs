@@ -21,7 +21,7 @@ use crate::engine::ClientEngine;
 use crate::history::Given;
 use crate::posix::Posix;
 use crate::protocol::{
-    ADMIN, Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, letter,
+    ADMIN, Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, leaf_id, letter,
 };
 use crate::world::World;
 
@@ -91,7 +91,7 @@ fn views<E: ClientEngine>(world: &World<E>) -> Vec<View> {
 fn author(leaf: &Leaf) -> Option<Device> {
     match leaf {
         Leaf::Entry(entry) => Some(entry.body.device),
-        Leaf::Mark(_) => None,
+        Leaf::Marks(_) => None,
     }
 }
 
@@ -236,7 +236,7 @@ fn step<E>(world: &World<E>, view: &View, call: CallId, point: Point) -> Option<
 }
 
 /// An honest device never gives others evidence that its key signed twice.
-fn once<E>(world: &World<E>) -> Result<(), Broken> {
+fn once<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     let number = |entry: &Entry| {
         (
             entry.body.device,
@@ -247,7 +247,7 @@ fn once<E>(world: &World<E>) -> Result<(), Broken> {
     match world
         .entries
         .windows(2)
-        .find(|pair| number(&pair[0]) == number(&pair[1]))
+        .find(|pair| number(&pair[0]) == number(&pair[1]) && !world.is_liar(pair[0].body.device))
     {
         Some(pair) => Err(Check::Once.finds(format!(
             "two entries with one number: {}",
@@ -397,7 +397,7 @@ fn members<E: ClientEngine>(world: &World<E>, view: &View) -> Result<(), Broken>
 }
 
 /// Two views share no entry that lies in different logs.
-fn apart<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
+fn apart<E: ClientEngine>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
     let theirs: Vec<(Id, Point, usize)> = entries(other);
     for (id, point, at) in entries(one) {
         let Some((_, elsewhere, there)) = theirs.iter().find(|(theirs, ..)| *theirs == id) else {
@@ -410,7 +410,8 @@ fn apart<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
         let accepted = !sure(one, at) || !sure(other, *there);
         let author = world.entries.iter().find(|entry| entry.id == id);
         let Some(author) = author else { continue };
-        if !accepted {
+        // What a member that works with the server writes can lie anywhere.
+        if !accepted && !world.is_liar(author.body.device) {
             return Err(Check::Tree.finds(format!(
                 "both {} and {} count {}, in two logs",
                 letter(one.device),
@@ -423,7 +424,7 @@ fn apart<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
 }
 
 /// Whether the devices use them or not: beyond a fork, two logs share one entry of each device, and the Resume after it.
-fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
+fn in_both_logs<E: ClientEngine>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
     let mut crossed = [0; 3];
     let mut resumes = [0; 3];
     let theirs = other.chain.leaves();
@@ -431,9 +432,12 @@ fn in_both_logs<E>(world: &World<E>, one: &View, other: &View) -> Result<(), Bro
         let Leaf::Entry(entry) = leaf else { continue };
         let elsewhere = theirs
             .iter()
-            .any(|(theirs, place)| theirs.id() == entry.id && *place != point);
+            .any(|(theirs, place)| leaf_id(theirs) == entry.id && *place != point);
         let counts =
             !entry.body.heading.resume || !entry.body.ops.is_empty() || world.scope.resume_counts;
+        if world.is_liar(entry.body.device) {
+            continue;
+        }
         let author = usize::from(entry.body.device);
         crossed[author] += u8::from(elsewhere && counts);
         resumes[author] += u8::from(elsewhere && entry.body.heading.resume);
@@ -462,6 +466,6 @@ fn entries(view: &View) -> Vec<(Id, Point, usize)> {
         view.inside >> at & 1 == 1 && view.forgotten >> at & 1 == 0 && author(leaf).is_some()
     });
     inside
-        .map(|(at, (leaf, point))| (leaf.id(), point, at))
+        .map(|(at, (leaf, point))| (leaf_id(leaf), point, at))
         .collect()
 }

@@ -1,5 +1,5 @@
-//! What the explorer drives: a device's engine and an ordering server, both without input, output, clock or randomness
-//! of their own. The model implements these traits; an adapter makes the real state machines do so.
+//! What the explorer drives: a device and an ordering server, both without input, output, clock or randomness of their
+//! own. `device` and `server` put the product's state machines behind these traits.
 
 use crate::chain::Chain;
 use crate::protocol::{Answer, Call, CallId, Device, Incarnation, Point, Reply, Request};
@@ -80,6 +80,11 @@ pub trait ClientEngine: Clone {
 /// An honest ordering server.
 pub trait Orderer: Clone {
     fn receive(&mut self, from: Device, request: &Request) -> Vec<(Device, Reply)>;
+    /// From now on a commit is a step of its own.
+    fn patient(self) -> Self;
+    /// Something waits for a commit.
+    fn waits(&self) -> bool;
+    fn commit(&mut self) -> Vec<(Device, Reply)>;
     /// The device's connection is closed.
     fn disconnect(&mut self, device: Device);
     /// Stops and starts again, with what was synced before it answered.

@@ -64,6 +64,19 @@ fn crashes_of_devices_break_nothing() {
     );
 }
 
+/// A device that is told so begins another incarnation, and its calls go on.
+#[test]
+fn entry_that_is_refused_and_ordered_all_the_same_breaks_nothing() {
+    let once = Scope::new(&[(FILE, 1), (FILE, 1)]).refusals(1).impatient();
+    holds("refusal", &once.world());
+    let twice = Scope::new(&[(&[Append(0)], 2), (&[], 0)]).refusals(2);
+    holds("refusal, refusal", &twice.world());
+    if long() {
+        let kill = Scope::new(&[(&[Append(0)], 1), (&[Read(0)], 1)]).refusals(1);
+        holds("refusal, kill", &kill.kills(1).world());
+    }
+}
+
 #[test]
 fn second_crash_or_power_cut_of_the_administrator_breaks_nothing() {
     let append: &[Call] = &[Append(0)];
@@ -161,6 +174,17 @@ fn honest_server_raises_no_alarm_and_ends_every_call() {
         "honest, server stops",
         &Scope::new(&[(&[Append(0)], 1), (&[Read(0)], 1)]).honest(1),
     );
+}
+
+/// Messages that come while the server syncs are one commit; what it has not synced is lost when it stops.
+#[test]
+fn group_commits_lose_nothing_that_was_answered() {
+    let calls: &[(&[Call], u8)] = &[(&[Append(0)], 1), (&[Read(0)], 1)];
+    holds("group commits", &Scope::new(calls).honest(0).patiently());
+    if long() {
+        let stops = Scope::new(calls).honest(1).patiently();
+        holds("group commits, server stops", &stops);
+    }
 }
 
 #[test]

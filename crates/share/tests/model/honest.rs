@@ -10,7 +10,7 @@ use crate::broken::{Broken, Check};
 use crate::engine::{ClientEngine, Crash, Orderer, Output, Timer};
 use crate::explorer::System;
 use crate::history::Record;
-use crate::protocol::{Call, CallId, Device, Id, Reply, Request, letter};
+use crate::protocol::{Call, CallId, Device, Id, Reply, Request, leaf_id, letter};
 use crate::wide::Wide;
 use crate::world::World;
 
@@ -27,6 +27,8 @@ pub struct Honest<E, S> {
     reconnect: u8,
     /// Entries that one call may need.
     bound: u8,
+    /// Entries that the server refused.
+    refused: u8,
     /// Messages to the server and Attests take no time, so that more calls can be explored.
     quick: bool,
 }
@@ -41,6 +43,8 @@ pub enum Action {
     Timer(Device, Timer),
     Crash(Device, Crash),
     ServerCrash,
+    /// The server syncs what it has taken.
+    Commit,
 }
 
 impl<E: ClientEngine, S: Orderer> Honest<E, S> {
@@ -55,8 +59,15 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
             server_crashes,
             reconnect: 0,
             bound,
+            refused: 0,
             quick: false,
         }
+    }
+
+    /// The server takes several messages for one commit.
+    pub fn patiently(self) -> Honest<E, S> {
+        let server = self.server.patient();
+        Honest { server, ..self }
     }
 
     pub fn quick(self) -> Honest<E, S> {
@@ -123,7 +134,7 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
                 outputs = by_engine.crash(*how, (self.crashes + 1) * 8);
                 (device, client) = (*by, by_engine);
             }
-            Action::Serve(_) | Action::ServerCrash => return None,
+            Action::Serve(_) | Action::ServerCrash | Action::Commit => return None,
         }
         Some((device, client, outputs))
     }
@@ -149,12 +160,18 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
         let Some(request) = self.up[usize::from(device)].pop_front() else {
             return false;
         };
-        for (to, reply) in self.server.receive(device, &request) {
+        let replies = self.server.receive(device, &request);
+        self.push(replies);
+        true
+    }
+
+    fn push(&mut self, replies: Vec<(Device, Reply)>) {
+        for (to, reply) in replies {
+            self.refused += u8::from(reply.refused.is_some());
             if let Some(down) = self.down.get_mut(usize::from(to)) {
                 down.push_back(reply);
             }
         }
-        true
     }
 
     fn disconnect(&mut self, device: Device) {
@@ -190,7 +207,7 @@ fn identity(request: &Request) -> (u8, u128, u128) {
         Request::Mark(mark) => (1, u128::from(mark.device), u128::from(mark.number)),
         Request::Attest(attest) => (2, Id::of(attest).0, 0),
         Request::Ask(device) => (3, u128::from(*device), 0),
-        Request::Fetch(since) => (4, since.root.0, u128::from(since.size)),
+        Request::Open(since) => (4, Id::of(since).0, 0),
     }
 }
 
@@ -228,6 +245,9 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
                 actions.push(Action::Crash(device, Crash::Power));
             }
         }
+        if self.server.waits() {
+            actions.push(Action::Commit);
+        }
         if self.server_crashes > 0 {
             actions.push(Action::ServerCrash);
         }
@@ -238,6 +258,11 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         let mut next = self.clone();
         match action {
             Action::Serve(device) => return next.serve(*device).then_some(next),
+            Action::Commit => {
+                let replies = next.server.commit();
+                next.push(replies);
+                return Some(next);
+            }
             Action::ServerCrash => {
                 next.server_crashes -= 1;
                 next.server.crash();
@@ -291,21 +316,38 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         for queue in &self.down {
             queue.len().hash(&mut into);
             for reply in queue {
-                (reply.extends, reply.asked, reply.refused, &reply.attests).hash(&mut into);
+                (reply.from, reply.note, reply.more).hash(&mut into);
+                (reply.asked, reply.refused, &reply.attests).hash(&mut into);
                 reply.leaves.len().hash(&mut into);
                 reply
                     .leaves
                     .iter()
-                    .for_each(|leaf| leaf.id().hash(&mut into));
+                    .for_each(|leaf| leaf_id(leaf).hash(&mut into));
             }
         }
-        (self.crashes, self.server_crashes, self.reconnect).hash(&mut into);
+        (
+            self.crashes,
+            self.server_crashes,
+            self.reconnect,
+            self.refused,
+        )
+            .hash(&mut into);
         into.finish128()
     }
 
     fn check(&self) -> Result<(), Broken> {
         if let Some(alarm) = self.world.alarms.first() {
             return Err(Check::Alarm.finds(alarm.clone()));
+        }
+        let undisturbed = self.crashes == 0
+            && self
+                .world
+                .history
+                .records
+                .iter()
+                .all(|record| !matches!(record.what, Call::Remove(_)));
+        if self.refused > 0 && undisturbed {
+            return Err(Check::Refused.finds("the server refuses an entry"));
         }
         for (device, client) in self.world.clients.iter().enumerate() {
             let log = client.frontier();
@@ -372,6 +414,7 @@ impl fmt::Display for Action {
             Action::Crash(device, how) => {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
+            Action::Commit => write!(f, "the server commits"),
             Action::ServerCrash => write!(f, "the server stops, and starts again"),
         }
     }

@@ -1,15 +1,16 @@
-//! The ordering protocol of a shared volume as a model that is explored: every choice of a server that lies, crashes
-//! of devices, and what programs may see (design `share.md`, decision 0040).
+//! The state machines of the ordering protocol, explored: every choice of a server that lies, crashes of devices, and
+//! what programs may see (design `share.md`, decision 0040).
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | `protocol`, `chain`, `wide` | entries, marks, attests, logs, with symbolic hashes and signatures |
-//! | `engine` | the interfaces of what is explored: a client engine, an ordering server |
+//! | `symbolic` | hashes, signatures and randomness for the product's machines |
+//! | `engine` | the interfaces of what is explored: a device, an ordering server |
+//! | `device`, `server` | the product's client and orderer, each with a disk, behind these interfaces |
 //! | `rules` | the rules that can be left out |
-//! | `state`, `calls` | what entries do, and how system calls become operations |
-//! | `client`, `waiting` | the model of a client engine |
-//! | `server` | the model of an honest server |
+//! | `state`, `calls` | a small volume: what entries do, and how system calls become operations |
 //! | `world` | devices and a server that does what it likes |
+//! | `liar` | a member that lies |
 //! | `action` | what may happen, and traces |
 //! | `honest` | devices, an honest server, and a network |
 //! | `broken` | what can be wrong with a state |
@@ -18,6 +19,10 @@
 //! | `search`, `judged` | a second judge that knows no positions |
 //! | `scopes`, `exhaustive` | what is explored, and must hold |
 //! | `mutants` | rules left out, and what must be found |
+//! | `lying` | the same with a member that lies |
+//! | `real`, `tally` | real hashes and signatures, and a volume for long logs |
+//! | `network` | the same machines with these, over a network in memory |
+//! | `lies` | wrong replies and messages, one at a time |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
@@ -26,21 +31,27 @@ mod broken;
 mod calls;
 mod chain;
 mod checks;
-mod client;
+mod device;
 mod engine;
 mod exhaustive;
 mod explorer;
 mod history;
 mod honest;
 mod judged;
+mod liar;
+mod lies;
+mod lying;
 mod mutants;
+mod network;
 mod posix;
 mod protocol;
+mod real;
 mod rules;
 mod scopes;
 mod search;
 mod server;
 mod state;
-mod waiting;
+mod symbolic;
+mod tally;
 mod wide;
 mod world;

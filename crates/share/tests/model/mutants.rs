@@ -1,6 +1,7 @@
 //! The checks are checked: each rule is left out in turn, and the explorer must find what goes wrong. A rule that is
 //! implied by the others as long as authors are honest is listed as such; it needs a test with a lying member.
 
+use share::rules::Rule as Client;
 use trust::shared::form::Fault;
 
 use crate::broken::Check;
@@ -8,11 +9,11 @@ use crate::exhaustive::{FILE, holds, long};
 use crate::explorer::{Failure, System, depth};
 use crate::judged::Judged;
 use crate::protocol::Call::{self, Accept, Admit, Append, Close, Fold, Move, Put, Read, Remove};
-use crate::rules::Rule;
+use crate::rules::{Rule, form};
 use crate::world::Scope;
 
 /// A failure is found within so many states.
-const SOON: u64 = 6_000_000;
+const SOON: u64 = 1_000_000;
 
 fn found(start: &impl System) -> Option<Box<Failure>> {
     depth(start, SOON).err()
@@ -32,6 +33,11 @@ fn files(first: u8, second: u8) -> Scope {
     Scope::new(&[(FILE, first), (FILE, second)])
 }
 
+fn append_each() -> Scope {
+    let append: &[Call] = &[Append(0)];
+    Scope::new(&[(append, 1), (append, 1)])
+}
+
 /// Logs of few leaves: some broken protocols go on for ever.
 fn short(scope: Scope) -> Scope {
     Scope { leaves: 8, ..scope }
@@ -40,17 +46,36 @@ fn short(scope: Scope) -> Scope {
 #[test]
 fn client_without_a_check_is_deceived() {
     refuse(&[
-        (&[Rule::Extends], files(2, 1), Check::Whole),
-        (&[Rule::Signature], short(files(2, 1)), Check::Support),
-        (&[Rule::AttestOnChain], files(2, 1), Check::Support),
-        (&[Rule::AttestByAuthor], files(2, 2), Check::Support),
         (
-            &[Rule::Form(Fault::SeenElsewhere)],
+            &[Rule::Extends],
+            Scope {
+                leaves: 4,
+                ..append_each()
+            },
+            Check::Whole,
+        ),
+        (
+            &[Rule::Client(Client::Signature)],
+            short(files(2, 1)),
+            Check::Support,
+        ),
+        (
+            &[Rule::Client(Client::AttestOnChain)],
+            files(2, 1),
+            Check::Support,
+        ),
+        (
+            &[Rule::Client(Client::AttestByAuthor)],
+            files(2, 2),
+            Check::Support,
+        ),
+        (
+            &[form(Fault::SeenElsewhere)],
             short(files(2, 1)),
             Check::Crossed,
         ),
         (
-            &[Rule::Form(Fault::Inactive)],
+            &[form(Fault::Inactive)],
             Scope::new(&[(&[Remove(1), Append(0)], 1), (&[Append(0)], 2)]).impatient(),
             Check::Members,
         ),
@@ -60,23 +85,35 @@ fn client_without_a_check_is_deceived() {
 #[test]
 fn author_without_a_rule_can_be_put_into_two_logs() {
     refuse(&[
-        (&[Rule::Kept], files(2, 1).powers(1), Check::Tree),
-        (&[Rule::AttestAfterSync], files(2, 1).powers(1), Check::Tree),
-        (&[Rule::FreshIncarnation], files(2, 1).kills(1), Check::Once),
         (
-            &[Rule::RerunAfterReceipt],
+            &[Rule::Client(Client::Kept)],
+            files(2, 1).powers(1),
+            Check::Tree,
+        ),
+        (
+            &[Rule::Client(Client::AttestAfterSync)],
+            files(2, 1).powers(1),
+            Check::Tree,
+        ),
+        (
+            &[Rule::FreshIncarnation],
+            Scope::new(&[(&[Append(0)], 1), (&[], 0)]).kills(2),
+            Check::Once,
+        ),
+        (
+            &[Rule::Client(Client::RerunAfterReceipt)],
             files(1, 1).kills(1),
             Check::Twice,
         ),
         (
-            &[Rule::FloorBeforeAnswer],
+            &[Rule::Client(Client::FloorBeforeAnswer)],
             Scope::new(&[(&[Append(0)], 2), (&[], 0)])
                 .kills(1)
                 .powers(1),
             Check::Whole,
         ),
         (
-            &[Rule::ResumeAlone],
+            &[Rule::Client(Client::ResumeAlone)],
             files(1, 1).kills(1).relaxed(),
             Check::Crossed,
         ),
@@ -88,21 +125,33 @@ fn resume_that_misses_a_resume_crosses_beside_it_or_stops_its_device() {
     let append: &[Call] = &[Append(0)];
     let alone = Scope::new(&[(append, 1), (&[], 0)]).kills(2);
     let both = Scope::new(&[(append, 1), (append, 1)]).kills(2);
-    let rules: &[Rule] = &[Rule::Form(Fault::ResumeMissesResume)];
+    let rules: &[Rule] = &[form(Fault::ResumeMissesResume)];
     refuse(&[(rules, alone, Check::Resumes), (rules, both, Check::Stops)]);
 }
 
 #[test]
 fn reader_without_a_rule_sees_what_never_was() {
     refuse(&[
-        (&[Rule::MarkForReads], files(1, 1), Check::Time),
         (
-            &[Rule::MarkNotInFlight],
+            &[Rule::Client(Client::MarkForReads)],
+            files(1, 1),
+            Check::Time,
+        ),
+        (
+            &[Rule::Client(Client::MarkNotInFlight)],
             files(2, 1).programs(2),
             Check::Time,
         ),
-        (&[Rule::ReadsWait], files(2, 1), Check::Support),
-        (&[Rule::OutcomesWait], files(2, 1), Check::Support),
+        (
+            &[Rule::Client(Client::ReadsWait)],
+            files(2, 1),
+            Check::Support,
+        ),
+        (
+            &[Rule::Client(Client::OutcomesWait)],
+            files(2, 1),
+            Check::Support,
+        ),
         (&[Rule::Guards], files(1, 1), Check::Answers),
         (
             &[Rule::MovePath],
@@ -110,7 +159,7 @@ fn reader_without_a_rule_sees_what_never_was() {
             Check::Answers,
         ),
         (
-            &[Rule::FoldAttested],
+            &[Rule::Client(Client::FoldAttested)],
             Scope::new(&[(&[Fold, Read(0)], 2), (&[Append(0)], 1)]),
             Check::Support,
         ),
@@ -139,11 +188,11 @@ fn honest_server_without_a_rule_fails_its_devices() {
     let starving = Scope::new(&[(&[Append(0)], 1), (&[Put(0)], 5)]).without(&[Rule::Lock]);
     let eager = Scope::new(&[(&[Append(0)], 2), (&[Read(0)], 1)])
         .programs(2)
-        .without(&[Rule::OneInFlight]);
+        .without(&[Rule::Client(Client::OneInFlight)]);
     for (scope, check) in [
         (closed, Check::Alarm),
         (starving, Check::Attempts),
-        (eager, Check::Waits),
+        (eager, Check::Refused),
     ] {
         let honest = scope.honest(0);
         let honest = if scope.rules.has(Rule::Lock) {
@@ -175,13 +224,13 @@ fn resume_crosses_a_fork_beside_the_entry_before_it() {
 fn check_that_only_a_lying_member_needs_changes_nothing() {
     // Either `seen` covers the author's previous entry, or the number and `previous` follow.
     let by_seen: &[Rule] = &[
-        Rule::Form(Fault::Previous),
-        Rule::Form(Fault::Number),
-        Rule::Form(Fault::Incarnation),
-        Rule::Form(Fault::KeptBeyondSeen),
-        Rule::Form(Fault::ResumeNotAlone),
+        form(Fault::Previous),
+        form(Fault::Number),
+        form(Fault::Incarnation),
+        form(Fault::KeptBeyondSeen),
+        form(Fault::ResumeNotAlone),
     ];
-    let by_number: &[Rule] = &[Rule::Form(Fault::SeenMissesPrevious)];
+    let by_number: &[Rule] = &[form(Fault::SeenMissesPrevious)];
     for rules in [by_seen, by_number] {
         for scope in [files(2, 1), files(1, 1).kills(1), files(1, 1).powers(1)] {
             holds(&format!("without {rules:?}"), &scope.without(rules).world());
@@ -192,10 +241,7 @@ fn check_that_only_a_lying_member_needs_changes_nothing() {
 /// As above: a device that joins sends a Resume when it sees its admission, and `seen` is on this log.
 #[test]
 fn first_entry_of_an_honest_device_is_a_resume_that_covers_its_admission() {
-    let rules: &[Rule] = &[
-        Rule::Form(Fault::SeenMissesAdmission),
-        Rule::Form(Fault::NoResume),
-    ];
+    let rules: &[Rule] = &[form(Fault::SeenMissesAdmission), form(Fault::NoResume)];
     let members: &[Call] = &[Admit(1), Remove(1)];
     let joins = |calls| Scope::new(&[(members, calls), (&[Append(0)], 1)]).members(1);
     let mut scopes = vec![joins(2), joins(1).kills(1), joins(1).powers(1)];
@@ -209,7 +255,9 @@ fn first_entry_of_an_honest_device_is_a_resume_that_covers_its_admission() {
 
 #[test]
 fn search_without_positions_refuses_too() {
-    let world = files(1, 2).without(&[Rule::MarkForReads]).world();
+    let world = files(1, 2)
+        .without(&[Rule::Client(Client::MarkForReads)])
+        .world();
     let failure = found(&Judged::new(world, false)).expect("the search accepts stale reads");
     println!("search, without marks: {failure}\n");
     assert_eq!(failure.broken.check, Check::Search);

@@ -1,8 +1,7 @@
 //! The protocol's nouns with symbolic hashes and signatures: what clients sign, what servers order, what travels.
 //!
 //! A hash is the 128-bit fingerprint of what is hashed, so two things have one hash only if they are equal. A signature
-//! is the name of the key in the thing that is signed. The explorer, the adversary, the history and the checks know
-//! only these types; real engines are driven through an adapter that translates them to bytes.
+//! is the name of the key in the thing that is signed.
 
 use std::fmt;
 use std::hash::Hash;
@@ -10,6 +9,7 @@ use std::rc::Rc;
 
 use trust::shared::form::Point as PointOf;
 
+use crate::symbolic::Symbolic;
 use crate::wide::Wide;
 
 /// Number of a device. Device 0 is the administrator.
@@ -31,11 +31,10 @@ impl Id {
     }
 }
 
-/// Number of a device's run. A real engine draws it at random; here the world gives a fresh one.
+/// Number of a device's run. The product draws it at random; here the world gives a fresh one.
 pub type Incarnation = u8;
 pub type Point = PointOf<Id>;
 pub type Heading = trust::shared::form::Heading<Id, Incarnation>;
-pub type Author = trust::shared::form::Author<Id, Incarnation>;
 
 /// A system call of one device: its number names both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -189,21 +188,6 @@ pub struct Mark {
     pub number: u8,
 }
 
-#[derive(Clone, Debug)]
-pub enum Leaf {
-    Entry(Rc<Entry>),
-    Mark(Mark),
-}
-
-impl Leaf {
-    pub fn id(&self) -> Id {
-        match self {
-            Leaf::Entry(entry) => entry.id,
-            Leaf::Mark(mark) => Id::of(mark),
-        }
-    }
-}
-
 /// "I have seen this prefix, and my last entry is in it."
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Attest {
@@ -212,27 +196,19 @@ pub struct Attest {
     pub root: Id,
 }
 
-/// From a device to the server.
-#[derive(Clone, Debug)]
-pub enum Request {
-    Entry(Rc<Entry>),
-    Mark(Mark),
-    Attest(Attest),
-    /// Ask a device for an Attest.
-    Ask(Device),
-    /// Everything since this prefix.
-    Fetch(Point),
+pub type Leaf = share::scheme::Leaf<Symbolic>;
+pub type Request = share::engine::Request<Symbolic>;
+pub type Reply = share::engine::Reply<Symbolic>;
+
+/// Different for different leaves.
+pub fn leaf_id(leaf: &Leaf) -> Id {
+    match leaf {
+        Leaf::Entry(entry) => entry.id,
+        Leaf::Marks(marks) => Id::of(marks),
+    }
 }
 
-/// From the server to a device: leaves that follow `extends`. The note of the resulting prefix is implied: the server
-/// can sign any.
-#[derive(Clone, Debug)]
-pub struct Reply {
-    pub extends: Point,
-    pub leaves: Vec<Leaf>,
-    pub attests: Vec<Attest>,
-    /// Devices that want an Attest.
-    pub asked: bool,
-    /// The entry in flight cannot be ordered any more: its form is wrong.
-    pub refused: bool,
+/// The leaf of a group commit with one mark.
+pub fn marked(mark: Mark) -> Leaf {
+    Leaf::Marks(Rc::from([mark]))
 }

@@ -1,13 +1,18 @@
 //! What is explored: devices, their programs' calls, crashes.
 
+use share::engine::{Durable, Setup};
+use share::ledger::Ledger;
 use share::reading::Silence;
 
 use crate::chain::Chain;
-use crate::client::{Client, Setup};
+use crate::device::Client;
+use crate::engine::{ClientEngine, Output, Timer};
 use crate::honest::Honest;
-use crate::protocol::{Body, Call, Device, Entry, Heading, Leaf};
+use crate::protocol::{Call, Device, Leaf, Reply, Request};
 use crate::rules::{Rule, Rules};
 use crate::server::Server;
+use crate::state::State;
+use crate::symbolic::Symbolic;
 use crate::world::{Scope, World};
 
 /// For each device what its programs may call, in any order, and how often in all.
@@ -24,6 +29,8 @@ impl Scope {
                 .collect(),
             kills: 0,
             powers: 0,
+            refusals: 0,
+            lies: 0,
             patient: true,
             relaxed: false,
             programs: 1,
@@ -58,6 +65,20 @@ impl Scope {
         Scope { powers, ..self }
     }
 
+    pub fn refusals(self, refusals: u8) -> Scope {
+        Scope { refusals, ..self }
+    }
+
+    /// With one more member, which lies so often.
+    pub fn lies(self, lies: u8) -> Scope {
+        let members = self.members | 1 << self.menus.len();
+        Scope {
+            lies,
+            members,
+            ..self
+        }
+    }
+
     pub fn members(self, members: u8) -> Scope {
         Scope { members, ..self }
     }
@@ -75,57 +96,81 @@ impl Scope {
 
     fn setup(&self) -> Setup {
         Setup {
-            rules: self.rules,
             silence: if self.relaxed {
                 Silence::Relaxed
             } else {
                 Silence::Strict
             },
-            members: self.members,
-            programs: self.programs,
+            calls: self.programs,
         }
     }
 
-    /// The model's devices, and a server that does what it likes.
+    /// Devices, and a server that does what it likes.
     pub fn world(&self) -> World<Client> {
-        let devices = self.menus.len() as Device;
-        let log = beginning(self.members, devices);
-        let clients = (0..devices)
-            .map(|device| Client::new(device, self.setup(), &log))
-            .collect();
-        World::new(self.clone(), clients)
+        World::new(self.clone(), self.beginning())
     }
 
-    /// The model's devices and its honest server, which stops so many times.
+    /// Devices and an honest server, which stops so many times.
     pub fn honest(&self, server_crashes: u8) -> Honest<Client, Server> {
-        let devices = self.menus.len();
-        let log = beginning(self.members, devices as Device);
-        let server = Server::new(self.rules, self.members, &log, devices);
-        Honest::new(self.world(), server, server_crashes, 3 + devices as u8)
+        let devices = self.menus.len() as Device;
+        let clients = self.beginning();
+        let mut log = Ledger::new(
+            Chain::default(),
+            State::genesis(Rules::default(), self.members),
+        );
+        for (leaf, _) in clients[0].frontier().leaves() {
+            log.extend(leaf);
+        }
+        let scheme = Symbolic::new(Device::MAX, Rules::default());
+        let server = Server::new(scheme, log, devices);
+        let world = World::new(self.clone(), clients);
+        Honest::new(world, server, server_crashes, 3 + devices as u8)
+    }
+
+    /// All devices, after each member has begun its first incarnation.
+    fn beginning(&self) -> Vec<Client> {
+        let genesis = || Ledger::new(Chain::default(), State::genesis(self.rules, self.members));
+        let mut clients: Vec<_> = (0..self.menus.len() as Device)
+            .map(|device| {
+                let scheme = Symbolic::new(device, self.rules);
+                Client::new(scheme, self.setup(), Durable::new(genesis()))
+            })
+            .collect();
+        let resume = |clients: &mut Vec<Client>, sent: Vec<Output>| {
+            for output in sent {
+                let Output::Send(Request::Entry(entry)) = output else {
+                    continue;
+                };
+                for client in clients.iter_mut() {
+                    client.deliver(&next(client.frontier(), Leaf::Entry(entry.clone())));
+                }
+            }
+        };
+        for device in 0..clients.len() {
+            let sent = clients[device].timer(Timer::Resume);
+            resume(&mut clients, sent);
+        }
+        if self.lies > 0 {
+            let mut liar = clients[0].as_device(clients.len() as Device);
+            let sent = liar.timer(Timer::Resume);
+            resume(&mut clients, sent);
+        }
+        for client in &mut clients {
+            client.timer(Timer::Sync);
+        }
+        clients
     }
 }
 
-/// A log in which each member has begun its first incarnation.
-fn beginning(members: u8, devices: Device) -> Chain {
-    let mut log = Chain::default();
-    for device in (0..devices).filter(|device| members >> device & 1 == 1) {
-        let seen = log.point();
-        let heading = Heading {
-            incarnation: 0,
-            n: 0,
-            previous: Default::default(),
-            seen,
-            kept: seen.size,
-            resume: true,
-            alone: true,
-        };
-        let body = Body {
-            device,
-            signed_by: device,
-            heading,
-            ops: Vec::new(),
-        };
-        log = log.push(Leaf::Entry(Entry::new(body)));
+/// A reply with the next leaf.
+fn next(log: &Chain, leaf: Leaf) -> Reply {
+    Reply {
+        from: log.size(),
+        note: log.push(leaf.clone()).point(),
+        leaves: vec![leaf],
+        more: false,
+        attests: Vec::new(),
+        asked: false,
+        refused: None,
     }
-    log
 }

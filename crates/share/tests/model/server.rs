@@ -1,168 +1,116 @@
-//! The model of an honest ordering server: it orders what has the right form, answers the same bytes with the same
-//! answer, pushes to everybody, and forgets nothing that it has answered.
+//! The product's orderer with a disk, and the connections of its devices.
 
 use std::hash::Hash;
 
+use share::engine::Request;
+use share::ledger::Ledger;
+use share::orderer::{Limits, Orderer, Turned, Unlimited};
+
 use crate::chain::Chain;
-use crate::engine::Orderer;
-use crate::protocol::{Attest, Device, Leaf, Point, Reply, Request};
-use crate::rules::Rules;
-use crate::state::{DEVICES, State};
+use crate::engine::Orderer as OrdererTrait;
+use crate::protocol::{Device, Reply, Request as RequestOf};
+use crate::state::State;
+use crate::symbolic::Symbolic;
 use crate::wide::Wide;
 
 #[derive(Clone, Debug)]
 pub struct Server {
-    log: Chain,
-    /// State at the end of the log: rows of devices and members are what it needs.
-    state: State,
-    /// What each device has been sent. None: no session.
-    cursors: [Option<Point>; DEVICES],
-    /// The newest Attest of each device.
-    attests: [Option<Attest>; DEVICES],
+    orderer: Orderer<Symbolic, State>,
+    /// What a restart finds.
+    durable: Ledger<Symbolic, State>,
+    scheme: Symbolic,
+    /// Each message is a commit of its own.
+    hasty: bool,
 }
 
 impl Server {
-    pub fn new(rules: Rules, members: u8, log: &Chain, devices: usize) -> Server {
-        let mut state = State::genesis(rules, members);
-        for (leaf, _) in log.leaves() {
-            state.extend(leaf);
+    /// All devices have a session, and the whole log.
+    pub fn new(scheme: Symbolic, log: Ledger<Symbolic, State>, devices: Device) -> Server {
+        let mut server = Server {
+            orderer: Orderer::start(scheme, Limits::default(), Unlimited, log.clone()),
+            durable: log,
+            scheme,
+            hasty: true,
+        };
+        for device in 0..devices {
+            let opened = server.receive(device, &Request::Open(Some(server.log().point())));
+            assert!(opened.iter().all(|(_, reply)| reply.leaves.is_empty()));
         }
-        let cursors = std::array::from_fn(|device| (device < devices).then(|| log.point()));
-        Server {
-            log: log.clone(),
-            state,
-            cursors,
-            attests: [None; DEVICES],
-        }
+        server
     }
 
-    fn reply(&self, extends: Point) -> Reply {
-        Reply {
-            extends,
-            leaves: Vec::new(),
-            attests: Vec::new(),
-            asked: false,
-            refused: false,
-        }
-    }
-
-    fn push(&mut self, leaf: &Leaf) -> Vec<(Device, Reply)> {
-        self.state.extend(leaf);
-        self.log = self.log.push(leaf.clone());
+    /// All that devices can be sent now.
+    fn push(&mut self) -> Vec<(Device, Reply)> {
         let mut replies = Vec::new();
-        for device in 0..DEVICES {
-            if let Some(extends) = self.cursors[device] {
-                let leaves = self.log.since(extends.size);
+        let devices: Vec<Device> = self.orderer.sessions().collect();
+        for device in devices {
+            while let Some(delivery) = self.orderer.draw(device) {
+                let log = self.durable.log();
+                let end = log.prefix(delivery.leaves.end);
+                let leaves = end.expect("a page beyond the log");
                 replies.push((
-                    device as Device,
+                    device,
                     Reply {
-                        leaves,
-                        ..self.reply(extends)
+                        from: delivery.leaves.start,
+                        leaves: leaves.since(delivery.leaves.start),
+                        note: delivery.note,
+                        more: delivery.more,
+                        attests: delivery.attests,
+                        asked: delivery.asked,
+                        refused: delivery.refused,
                     },
                 ));
-                self.cursors[device] = Some(self.log.point());
             }
         }
         replies
     }
-
-    fn order(&mut self, from: Device, leaf: &Leaf) -> Vec<(Device, Reply)> {
-        let cursor = self.cursors[usize::from(from)].unwrap_or_else(|| self.log.point());
-        if self.log.has(leaf.id()) {
-            let leaves = self.log.since(cursor.size);
-            self.cursors[usize::from(from)] = Some(self.log.point());
-            return vec![(
-                from,
-                Reply {
-                    leaves,
-                    ..self.reply(cursor)
-                },
-            )];
-        }
-        if let Leaf::Entry(entry) = leaf
-            && !self.state.faults(&self.log, &entry.body).is_empty()
-        {
-            let leaves = self.log.since(cursor.size);
-            self.cursors[usize::from(from)] = Some(self.log.point());
-            return vec![(
-                from,
-                Reply {
-                    leaves,
-                    refused: true,
-                    ..self.reply(cursor)
-                },
-            )];
-        }
-        self.push(leaf)
-    }
 }
 
-impl Orderer for Server {
-    fn receive(&mut self, from: Device, request: &Request) -> Vec<(Device, Reply)> {
-        let point = self.log.point();
-        match request {
-            Request::Entry(entry) => self.order(from, &Leaf::Entry(entry.clone())),
-            Request::Mark(mark) => self.order(from, &Leaf::Mark(*mark)),
-            Request::Attest(attest) => {
-                self.attests[usize::from(from)] = Some(*attest);
-                let others = (0..DEVICES).filter(|device| self.cursors[*device].is_some());
-                let others = others.filter(|device| *device != usize::from(from));
-                let attests = vec![*attest];
-                others
-                    .map(|to| {
-                        (
-                            to as Device,
-                            Reply {
-                                attests: attests.clone(),
-                                ..self.reply(point)
-                            },
-                        )
-                    })
-                    .collect()
-            }
-            // A device that is not there will attest when it comes back.
-            Request::Ask(device) => match self.cursors[usize::from(*device)] {
-                Some(_) => vec![(
-                    *device,
-                    Reply {
-                        asked: true,
-                        ..self.reply(point)
-                    },
-                )],
-                None => Vec::new(),
-            },
-            Request::Fetch(since) => {
-                self.cursors[usize::from(from)] = Some(point);
-                let attests = self.attests.iter().flatten().copied().collect();
-                vec![(
-                    from,
-                    Reply {
-                        leaves: self.log.since(since.size),
-                        attests,
-                        ..self.reply(*since)
-                    },
-                )]
-            }
+impl OrdererTrait for Server {
+    fn receive(&mut self, from: Device, request: &RequestOf) -> Vec<(Device, Reply)> {
+        match self.orderer.receive(from, request) {
+            Ok(()) | Err(Turned::NoSession) => {}
+            Err(turned) => panic!("an honest device is turned away: {turned:?}"),
         }
+        if self.hasty {
+            return self.commit();
+        }
+        self.push()
+    }
+
+    fn patient(self) -> Server {
+        Server {
+            hasty: false,
+            ..self
+        }
+    }
+
+    fn waits(&self) -> bool {
+        self.orderer.waits()
+    }
+
+    fn commit(&mut self) -> Vec<(Device, Reply)> {
+        if self.orderer.commit().is_some() {
+            self.durable = self.orderer.ledger().clone();
+            self.orderer.committed();
+        }
+        self.push()
     }
 
     fn disconnect(&mut self, device: Device) {
-        self.cursors[usize::from(device)] = None;
+        self.orderer.disconnect(device);
     }
 
     fn crash(&mut self) {
-        self.cursors = [None; DEVICES];
-        self.attests = [None; DEVICES];
+        let log = self.durable.clone();
+        self.orderer = Orderer::start(self.scheme, Limits::default(), Unlimited, log);
     }
 
     fn log(&self) -> &Chain {
-        &self.log
+        self.durable.log()
     }
 
     fn state(&self, into: &mut Wide) {
-        self.log.point().hash(into);
-        for device in 0..DEVICES {
-            (self.cursors[device], self.attests[device]).hash(into);
-        }
+        (&self.orderer, &self.durable).hash(into);
     }
 }

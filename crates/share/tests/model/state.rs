@@ -1,18 +1,79 @@
-//! State of the volume after a prefix of a log: values of keys, rows of devices, members. Each value knows the
-//! entries that it rests on.
+//! The content of a small volume, for the product's machines: values of keys, and members. Each value knows the entries
+//! that it rests on.
 
-use trust::shared::form::{Faults, Standing, faults};
+use std::convert::Infallible;
 
-use crate::chain::Chain;
-use crate::protocol::{ADMIN, Author, Body, CallId, Change, Device, Key, Leaf, Op};
+use share::scheme::Signer;
+use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
+
+use crate::calls;
+use crate::protocol::{ADMIN, Answer, Call, CallId, Change, Content, Device, Key, Op};
 use crate::rules::{Rule, Rules};
 
 /// Devices in any model.
 pub const DEVICES: usize = 3;
-const NOBODY: Device = Device::MAX;
 
-/// Set of positions.
-pub type Positions = u64;
+/// A scheme whose entries have operations of this model.
+pub trait Carries: Signer<Device = Device, Op = Op> {
+    fn ops(entry: &Self::Entry) -> &[Op];
+}
+
+/// A call of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Asked {
+    pub call: CallId,
+    pub what: Call,
+}
+
+/// A set of positions, by the authors of their entries.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
+pub struct Positions([u64; DEVICES]);
+
+impl Positions {
+    pub fn one(at: u64, author: Device) -> Positions {
+        let mut positions = Positions::default();
+        positions.0[usize::from(author)] = 1 << at;
+        positions
+    }
+
+    #[must_use]
+    pub fn and(self, other: Positions) -> Positions {
+        Positions(std::array::from_fn(|author| {
+            self.0[author] | other.0[author]
+        }))
+    }
+
+    /// As bits.
+    pub fn all(self) -> u64 {
+        self.0.into_iter().fold(0, |all, by| all | by)
+    }
+
+    /// Those from `upto` on.
+    fn since(self, upto: u64) -> Positions {
+        Positions(self.0.map(|by| by >> upto << upto))
+    }
+}
+
+impl Basis<Device> for Positions {
+    fn filter(&self, mut keep: impl FnMut(u64, Device) -> bool) -> Positions {
+        let mut kept = Positions::default();
+        for (author, by) in self.0.into_iter().enumerate() {
+            let mut rest = by;
+            while rest != 0 {
+                let at = u64::from(rest.trailing_zeros());
+                rest &= rest - 1;
+                if keep(at, author as Device) {
+                    kept.0[author] |= 1 << at;
+                }
+            }
+        }
+        kept
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all() == 0
+    }
+}
 
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Value {
@@ -37,29 +98,25 @@ struct Late {
 
 /// What became of an operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
-    pub call: CallId,
-    pub completes: bool,
-    pub effect: bool,
+struct Result {
+    completes: bool,
+    effect: bool,
     /// The change waits for its author's next entry.
-    pub late: bool,
-    pub rests_on: Positions,
+    late: bool,
+    rests_on: Positions,
     /// What the op set first.
-    pub set: u128,
+    set: u128,
 }
 
 #[derive(Clone, Debug)]
 pub struct State {
     rules: Rules,
     values: Vec<(Key, Value)>,
-    authors: [Option<Author>; DEVICES],
     members: [Member; DEVICES],
     late: Vec<Late>,
     accepted: [u64; DEVICES],
-    /// Author of each leaf; nobody for marks.
-    wrote: Vec<Device>,
-    /// Calls that had effect.
-    pub executed: u32,
+    /// What became of the operations of the last entry.
+    results: Vec<Result>,
 }
 
 impl State {
@@ -68,15 +125,13 @@ impl State {
         State {
             rules,
             values: Vec::new(),
-            authors: [None; DEVICES],
             members: std::array::from_fn(|device| Member {
                 active: members >> device & 1 == 1,
                 since: 0,
             }),
             late: Vec::new(),
             accepted: [0; DEVICES],
-            wrote: Vec::new(),
-            executed: 0,
+            results: Vec::new(),
         }
     }
 
@@ -87,51 +142,15 @@ impl State {
             .map_or(Value::default(), |(_, value)| *value)
     }
 
-    pub fn author(&self, device: Device) -> Option<&Author> {
-        self.authors[usize::from(device)].as_ref()
-    }
-
-    pub fn active(&self, device: Device) -> bool {
-        self.members[usize::from(device)].active
-    }
-
-    /// Entries of `device` before this position count by an administrator's decision.
-    pub fn accepted(&self, device: Device) -> u64 {
-        self.accepted[usize::from(device)]
-    }
-
-    /// Author of the leaf at a position. None: a mark.
-    pub fn wrote(&self, at: u64) -> Option<Device> {
-        self.wrote
-            .get(at as usize)
-            .copied()
-            .filter(|device| *device != NOBODY)
-    }
-
-    pub fn size(&self) -> u64 {
-        self.wrote.len() as u64
-    }
-
-    /// Faults of an entry as the next leaf of `chain`, whose state this is.
-    pub fn faults(&self, chain: &Chain, body: &Body) -> Faults {
-        let member = self.members[usize::from(body.device)];
-        let standing = Standing {
-            author: self.author(body.device),
-            active: member.active,
-            admitted: member.since,
-        };
-        faults(&standing, &body.heading, |size| chain.root_at(size)).without(self.rules.ignored())
-    }
-
     /// Whether the author may make all changes of the op, and what that rests on.
-    pub fn permitted(&self, author: Device, op: &Op) -> (bool, Positions) {
-        let mut rests_on = 0;
+    fn permitted(&self, author: Device, op: &Op) -> (bool, Positions) {
+        let mut rests_on = Positions::default();
         let mut permitted = true;
         for change in &op.changes {
             match change {
                 Change::Set(Key::File(file), _) => {
                     let closed = self.value(Key::Closed(*file));
-                    rests_on |= closed.rests_on;
+                    rests_on = rests_on.and(closed.rests_on);
                     permitted &= closed.is == 0 || author == ADMIN;
                 }
                 Change::Set(Key::Closed(_), _) | Change::Member { .. } | Change::Accept(_) => {
@@ -143,34 +162,15 @@ impl State {
         (permitted, rests_on)
     }
 
-    /// Adds a leaf that was found right.
-    pub fn extend(&mut self, leaf: &Leaf) -> Vec<Outcome> {
-        let at = self.size();
-        let Leaf::Entry(entry) = leaf else {
-            self.wrote.push(NOBODY);
-            return Vec::new();
-        };
-        let body = &entry.body;
-        let device = usize::from(body.device);
-        self.wrote.push(body.device);
-        let row = Author::after(self.authors[device].as_ref(), &body.heading, entry.id, at);
-        self.authors[device] = Some(row);
-        self.take_effect(body, at);
-        body.ops
-            .iter()
-            .map(|op| self.evaluate(body, op, at))
-            .collect()
-    }
-
     /// Changes that this entry's author has made before, and attests with it.
-    fn take_effect(&mut self, body: &Body, at: u64) {
+    fn take_effect(&mut self, author: Device, (seen, attests): (u64, u64), at: u64) {
         let covers = if self.rules.has(Rule::LateEffectKept) {
-            body.heading.attests()
+            attests
         } else {
-            body.heading.seen.size
+            seen
         };
         for late in std::mem::take(&mut self.late) {
-            if late.author == body.device && late.at < covers {
+            if late.author == author && late.at < covers {
                 self.decide(&late.change, late.seen, at);
             } else {
                 self.late.push(late);
@@ -195,17 +195,16 @@ impl State {
     }
 
     /// Permission, guards, effect.
-    fn evaluate(&mut self, body: &Body, op: &Op, at: u64) -> Outcome {
-        let (permitted, mut rests_on) = self.permitted(body.device, op);
-        rests_on |= 1 << at;
+    fn evaluate(&mut self, author: Device, seen: u64, op: &Op, at: u64) -> Result {
+        let (permitted, rests_on) = self.permitted(author, op);
+        let mut rests_on = rests_on.and(Positions::one(at, author));
         let mut effect = permitted;
         for guard in &op.guards {
             let value = self.value(guard.key);
-            rests_on |= value.rests_on;
+            rests_on = rests_on.and(value.rests_on);
             effect &= value.is == guard.is || !self.rules.has(Rule::Guards);
         }
-        let mut outcome = Outcome {
-            call: op.call,
+        let mut result = Result {
             completes: op.completes,
             effect,
             late: false,
@@ -214,29 +213,27 @@ impl State {
         };
         for change in &op.changes {
             match change {
-                Change::Set(key, is) => self.set(*key, *is, effect, rests_on, &mut outcome),
-                Change::Fold { upto } if effect => self.fold(*upto, at),
+                Change::Set(key, is) => self.set(*key, *is, effect, rests_on, &mut result),
+                Change::Fold { upto } if effect => self.fold(*upto, Positions::one(at, author)),
                 Change::Fold { .. } => {}
                 _ if !effect => {}
                 Change::Member { .. } | Change::Accept(_) => {
-                    self.make(body, change, at, &mut outcome)
+                    self.make(
+                        Late {
+                            at,
+                            author,
+                            seen,
+                            change: *change,
+                        },
+                        &mut result,
+                    );
                 }
             }
         }
-        if effect && op.completes {
-            self.executed |= op.call.bit();
-        }
-        outcome
+        result
     }
 
-    fn set(
-        &mut self,
-        key: Key,
-        is: u128,
-        effect: bool,
-        rests_on: Positions,
-        outcome: &mut Outcome,
-    ) {
+    fn set(&mut self, key: Key, is: u128, effect: bool, rests_on: Positions, result: &mut Result) {
         if !self.values.iter().any(|(at, _)| *at == key) {
             self.values.push((key, Value::default()));
         }
@@ -244,41 +241,107 @@ impl State {
         let Some((_, value)) = found else { return };
         if effect {
             *value = Value { is, rests_on };
-            if outcome.set == 0 {
-                outcome.set = is;
+            if result.set == 0 {
+                result.set = is;
             }
         } else {
             // That the op had no effect is something that readers must know.
-            value.rests_on |= rests_on;
+            value.rests_on = value.rests_on.and(rests_on);
         }
     }
 
     /// All values rest on the fold instead of what is folded.
-    fn fold(&mut self, upto: u64, at: u64) {
-        let folded = (1 << upto) - 1;
+    fn fold(&mut self, upto: u64, fold: Positions) {
         for (_, value) in &mut self.values {
-            if value.rests_on & folded != 0 {
-                value.rests_on = value.rests_on & !folded | 1 << at;
+            let since = value.rests_on.since(upto);
+            if since != value.rests_on {
+                value.rests_on = since.and(fold);
             }
         }
     }
 
-    fn make(&mut self, body: &Body, change: &Change, at: u64, outcome: &mut Outcome) {
+    fn make(&mut self, late: Late, result: &mut Result) {
         let seen = if self.rules.has(Rule::AcceptSeen) {
-            body.heading.seen.size
+            late.seen
         } else {
-            at
+            late.at
         };
         if self.rules.has(Rule::LateEffect) {
-            outcome.late = true;
-            self.late.push(Late {
-                at,
-                author: body.device,
-                seen,
-                change: *change,
-            });
+            result.late = true;
+            self.late.push(Late { seen, ..late });
         } else {
-            self.decide(change, seen, at);
+            self.decide(&late.change, seen, late.at);
         }
+    }
+}
+
+impl<S: Carries> Roll<S> for State {
+    fn active(&self, device: Device) -> bool {
+        self.members[usize::from(device)].active
+    }
+
+    fn admitted(&self, device: Device) -> u64 {
+        self.members[usize::from(device)].since
+    }
+
+    fn malformed(&self, entry: &S::Entry) -> Option<&'static str> {
+        if self.rules.has(Rule::PermissionIsNoForm) {
+            return None;
+        }
+        let permitted = |op: &Op| self.permitted(S::author(entry), op).0;
+        let all = S::ops(entry).iter().all(permitted);
+        (!all).then_some("an entry whose author has no permission")
+    }
+
+    fn extend(&mut self, at: u64, entry: &S::Entry) {
+        let (author, heading) = (S::author(entry), S::heading(entry));
+        let sizes = (heading.seen.size, heading.attests());
+        self.take_effect(author, sizes, at);
+        let results = S::ops(entry)
+            .iter()
+            .map(|op| self.evaluate(author, heading.seen.size, op, at));
+        self.results = results.collect();
+    }
+}
+
+impl<S: Carries> Volume<S> for State {
+    type Call = Asked;
+    type Answer = Answer;
+    type Basis = Positions;
+    type Missing = Infallible;
+
+    fn accepted(&self, device: Device) -> u64 {
+        self.accepted[usize::from(device)]
+    }
+
+    fn build(&self, call: &Asked, attempt: &Attempt<Device>) -> Build<S, State> {
+        match calls::build(*call, attempt, self.rules, self) {
+            calls::Build::Says(answer, rests_on) => Build::Says(answer, rests_on),
+            calls::Build::Op(op) => Build::Op(op),
+            calls::Build::Blocked => Build::Blocked,
+        }
+    }
+
+    fn outcome(&self, _: u64, op: usize, asked: &Asked) -> Outcome<S, State> {
+        let result = self.results[op];
+        if result.late {
+            return Outcome::Late(Answer::Done);
+        }
+        if !result.effect || !result.completes {
+            return Outcome::Again;
+        }
+        let answer = match asked.what {
+            Call::Append(_) => Answer::Content(Content(result.set)),
+            _ => Answer::Done,
+        };
+        Outcome::Done(answer, result.rests_on)
+    }
+
+    fn has_room(&self, _: &[Op], _: &Op) -> bool {
+        true
+    }
+
+    fn silent() -> Answer {
+        Answer::Io
     }
 }

@@ -28,11 +28,11 @@ use crate::chain::Chain;
 use crate::engine::{ClientEngine, Crash, Output, TIMERS, Timer};
 use crate::explorer::System;
 use crate::history::History;
+use crate::liar::{LIED, lied_attest};
 use crate::protocol::{
-    ADMIN, Attest, Body, Call, CallId, Change, Content, Device, Entry, Heading, Key, Leaf, Mark,
-    Op, Reply, Request,
+    ADMIN, Attest, Call, CallId, Device, Entry, Leaf, Mark, Reply, Request, leaf_id, marked,
 };
-use crate::rules::{Rule, Rules};
+use crate::rules::{Rule, Rules, form};
 use crate::wide::Wide;
 
 /// What is tried.
@@ -43,6 +43,10 @@ pub struct Scope {
     pub menus: Vec<(Vec<Call>, u8)>,
     pub kills: u8,
     pub powers: u8,
+    /// How often the server says of an entry that it cannot be ordered. It may order it all the same.
+    pub refusals: u8,
+    /// Entries that a lying member writes. It is the device after those that are explored, and works with the server.
+    pub lies: u8,
     /// Readers wait for ever instead of giving up.
     pub patient: bool,
     pub relaxed: bool,
@@ -73,6 +77,8 @@ pub struct World<E> {
     called: Vec<u8>,
     kills: u8,
     powers: u8,
+    refusals: u8,
+    pub(crate) lies: u8,
     turn: Option<Device>,
     /// Devices that take no further step, as bits.
     resting: u8,
@@ -92,6 +98,8 @@ impl<E: ClientEngine> World<E> {
             alarms: Vec::new(),
             kills: 0,
             powers: 0,
+            refusals: 0,
+            lies: 0,
             turn: None,
             resting: 0,
         }
@@ -137,49 +145,14 @@ impl<E: ClientEngine> World<E> {
 
     fn find(&self, to: Device, name: Name) -> Option<Leaf> {
         match name {
-            Name::Mark(mark) => self.marks.contains(&mark).then_some(Leaf::Mark(mark)),
+            Name::Mark(mark) => self.marks.contains(&mark).then(|| marked(mark)),
             Name::Entry(..) => {
                 let at = (0..self.entries.len()).find(|at| self.name(*at) == name)?;
                 Some(Leaf::Entry(self.entries[at].clone()))
             }
             Name::Forged(author) => self.forge(to, author),
+            Name::Lied(lie) => self.lie(to, lie),
         }
-    }
-
-    /// A write in the name of a device, of right form on the log of `to`.
-    fn forge(&self, to: Device, author: Device) -> Option<Leaf> {
-        let chain = self.clients[usize::from(to)].frontier();
-        let last = chain
-            .leaves()
-            .into_iter()
-            .rev()
-            .find_map(|(leaf, _)| match leaf {
-                Leaf::Entry(entry) if entry.body.device == author => Some(entry.clone()),
-                _ => None,
-            })?;
-        let call = CallId::new(author, 9);
-        let content = Content::default().with(call);
-        let op = Op {
-            call,
-            completes: true,
-            guards: Vec::new(),
-            changes: vec![Change::Set(Key::File(0), content.0)],
-        };
-        let heading = Heading {
-            n: last.body.heading.n + 1,
-            previous: last.id,
-            seen: chain.point(),
-            kept: chain.size(),
-            resume: false,
-            alone: true,
-            incarnation: last.body.heading.incarnation,
-        };
-        Some(Leaf::Entry(Entry::new(Body {
-            device: author,
-            signed_by: author + 100,
-            heading,
-            ops: vec![op],
-        })))
     }
 
     /// Notes what a device has put out.
@@ -192,19 +165,8 @@ impl<E: ClientEngine> World<E> {
                 Output::Send(Request::Entry(entry))
                     if !self.entries.iter().any(|known| known.id == entry.id) =>
                 {
-                    let key = |entry: &Entry| {
-                        (
-                            entry.body.device,
-                            entry.body.heading.incarnation,
-                            entry.body.heading.n,
-                            entry.id,
-                        )
-                    };
-                    let place = self
-                        .entries
-                        .partition_point(|known| key(known) < key(entry));
                     self.sign(device, log.prefix(entry.body.heading.attests()));
-                    self.entries.insert(place, entry.clone());
+                    self.keep(entry);
                 }
                 Output::Send(Request::Mark(mark)) if !self.marks.contains(mark) => {
                     let place = self.marks.partition_point(|known| known < mark);
@@ -220,7 +182,19 @@ impl<E: ClientEngine> World<E> {
         }
     }
 
-    fn sign(&mut self, device: Device, prefix: Option<&Chain>) {
+    /// The server keeps an entry.
+    pub(crate) fn keep(&mut self, entry: &Rc<Entry>) {
+        let key = |entry: &Entry| {
+            let heading = &entry.body.heading;
+            (entry.body.device, heading.incarnation, heading.n, entry.id)
+        };
+        let place = self
+            .entries
+            .partition_point(|known| key(known) < key(entry));
+        self.entries.insert(place, entry.clone());
+    }
+
+    pub(crate) fn sign(&mut self, device: Device, prefix: Option<&Chain>) {
         let Some(prefix) = prefix else { return };
         // A longer prefix of the same log says the same and more.
         let weaker =
@@ -231,15 +205,21 @@ impl<E: ClientEngine> World<E> {
 
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
         let chain = self.clients[usize::from(to)].frontier();
-        let lax = |fault: Fault| !self.scope.rules.has(Rule::Form(fault));
+        let lax = |fault: Fault| !self.scope.rules.has(form(fault));
         let again = lax(Fault::Number) || lax(Fault::Incarnation);
         for (at, entry) in self.entries.iter().enumerate() {
             if chain.times(entry.id) <= usize::from(again) {
                 actions.push(Action::Leaf(to, self.name(at)));
             }
         }
+        if self.refusals < self.scope.refusals {
+            let own = |at: &usize| self.entries[*at].body.device == to;
+            let sent = (0..self.entries.len()).filter(own);
+            let missing = sent.filter(|at| chain.times(self.entries[*at].id) == 0);
+            actions.extend(missing.map(|at| Action::Refuse(to, self.name(at))));
+        }
         for mark in &self.marks {
-            if !chain.has(Leaf::Mark(*mark).id()) {
+            if !chain.has_mark(*mark) {
                 actions.push(Action::Leaf(to, Name::Mark(*mark)));
             }
         }
@@ -255,11 +235,17 @@ impl<E: ClientEngine> World<E> {
             }
             actions.push(Action::Attest(to, attest.device, number as u8));
         }
+        self.lie_actions(to, actions);
         for other in self.devices().filter(|other| *other != to) {
             if !self.scope.rules.has(Rule::Extends) {
                 actions.push(Action::Switch(to, other));
             }
-            if !self.scope.rules.has(Rule::Signature) && other != ADMIN {
+            if !self
+                .scope
+                .rules
+                .has(Rule::Client(share::rules::Rule::Signature))
+                && other != ADMIN
+            {
                 actions.push(Action::Leaf(to, Name::Forged(other)));
             }
         }
@@ -288,47 +274,51 @@ impl<E: ClientEngine> World<E> {
 
     /// A reply to a device, if the action is one.
     fn reply(&self, action: &Action) -> Option<(Device, Reply)> {
-        let plain = |to: Device| Reply {
-            extends: self.clients[usize::from(to)].frontier().point(),
-            leaves: Vec::new(),
+        let plain = |log: &Chain, from: u64, leaves: Vec<Leaf>| Reply {
+            from,
+            note: leaves
+                .iter()
+                .fold(log.clone(), |log, leaf| log.push(leaf.clone()))
+                .point(),
+            leaves,
+            more: false,
             attests: Vec::new(),
             asked: false,
-            refused: false,
+            refused: None,
         };
+        let log = |to: &Device| self.clients[usize::from(*to)].frontier();
         match action {
             Action::Leaf(to, name) => {
                 let leaf = self.find(*to, *name)?;
-                Some((
-                    *to,
-                    Reply {
-                        leaves: vec![leaf],
-                        ..plain(*to)
-                    },
-                ))
+                let log = log(to);
+                Some((*to, plain(log, log.size(), vec![leaf])))
+            }
+            Action::Attest(to, device, LIED) => {
+                let log = log(to);
+                let attests = vec![lied_attest(*device, log)];
+                let reply = plain(log, log.size(), Vec::new());
+                Some((*to, Reply { attests, ..reply }))
             }
             Action::Attest(to, device, number) => {
                 let attest = self
                     .attests
                     .get(usize::from(*number))
                     .filter(|attest| attest.device == *device)?;
-                Some((
-                    *to,
-                    Reply {
-                        attests: vec![*attest],
-                        ..plain(*to)
-                    },
-                ))
+                let log = log(to);
+                let attests = vec![*attest];
+                let reply = plain(log, log.size(), Vec::new());
+                Some((*to, Reply { attests, ..reply }))
+            }
+            Action::Refuse(to, name) => {
+                let leaf = self.find(*to, *name)?;
+                let refused = Some(leaf_id(&leaf));
+                let log = log(to);
+                let reply = plain(log, log.size(), Vec::new());
+                Some((*to, Reply { refused, ..reply }))
             }
             Action::Switch(to, from) => {
-                let leaves = self.clients[usize::from(*from)].frontier().since(0);
-                Some((
-                    *to,
-                    Reply {
-                        leaves,
-                        extends: Chain::default().point(),
-                        ..plain(*to)
-                    },
-                ))
+                let leaves = log(from).since(0);
+                Some((*to, plain(&Chain::default(), 0, leaves)))
             }
             _ => None,
         }
@@ -436,8 +426,13 @@ impl<E: ClientEngine> System for World<E> {
             });
         }
         let (device, client, outputs) = self.act(action)?;
-        let noticed =
-            matches!(action, Action::Issue(..) | Action::Crash(..)) || outputs.iter().any(noticed);
+        let noticed = matches!(
+            action,
+            Action::Issue(..)
+                | Action::Crash(..)
+                | Action::Leaf(_, Name::Lied(_))
+                | Action::Attest(_, _, LIED)
+        ) || outputs.iter().any(noticed);
         if noticed && self.resting != 0 || client.frontier().size() > self.scope.leaves {
             return None;
         }
@@ -446,6 +441,12 @@ impl<E: ClientEngine> System for World<E> {
         let at = usize::from(device);
         match action {
             Action::Issue(_, what) => next.begin(device, *what),
+            Action::Refuse(..) => next.refusals += 1,
+            Action::Leaf(to, Name::Lied(lie)) => next.lied(*to, self.lie(*to, *lie)),
+            Action::Attest(to, liar, LIED) => {
+                let log = self.clients[usize::from(*to)].frontier();
+                next.sign(*liar, Some(log));
+            }
             Action::Crash(_, Crash::Kill) => next.kills += 1,
             Action::Crash(_, Crash::Power) => {
                 next.powers += 1;
@@ -478,6 +479,7 @@ impl<E: ClientEngine> System for World<E> {
             &self.called,
             self.kills,
             self.powers,
+            (self.refusals, self.lies),
         )
             .hash(&mut into);
         (self.turn, self.resting).hash(&mut into);
@@ -507,5 +509,5 @@ impl<E: ClientEngine> System for World<E> {
 
 /// Others can tell that it happened.
 fn noticed(output: &Output) -> bool {
-    !matches!(output, Output::Send(Request::Ask(_) | Request::Fetch(_)))
+    !matches!(output, Output::Send(Request::Ask(_) | Request::Open(_)))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ::mount::loop_device::{self, Attached};
+use ::mount::loop_device;
 use ::mount::table::{self, Life};
 use serde_json::{Map, Value};
 
@@ -137,10 +137,7 @@ fn stale_loops(
     live: &BTreeSet<String>,
     check: &mut Check,
 ) -> Outcome<()> {
-    for (attached, volume) in front::loops_below(directory)? {
-        if live.contains(&volume) {
-            continue;
-        }
+    for attached in front::stale_loops(directory, live)? {
         let place = attached.device.display();
         match fix.then(|| attached.detach()) {
             Some(Ok(())) => check.fixed(format!("{place}: removed; its process has died")),
@@ -149,23 +146,12 @@ fn stale_loops(
                 error.hint(),
             ),
             None => check.problem(
-                format!("{place} is left of a process that was killed"),
-                stale_loop_hint(&attached),
+                front::stale_loop(&attached),
+                front::stale_loop_hint(&attached),
             ),
         }
     }
     Ok(())
-}
-
-fn stale_loop_hint(attached: &Attached) -> String {
-    let removed = "`bulla doctor --fix` or attaching the device again removes it";
-    match attached.mounted_on() {
-        Ok(Some(on)) => format!(
-            "`umount {}` (with -l if programs use it); what was flushed is not lost. Then {removed}",
-            on.display()
-        ),
-        _ => removed.to_owned(),
-    }
 }
 
 fn stale_mounts(fix: bool, check: &mut Check) -> Outcome<()> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ::mount::loop_device::{self, Attached};
+use ::mount::table;
 use log::{Device, FileDevice, VolumeId};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -80,12 +81,16 @@ fn with_cause(mut failure: Failure, cause: String) -> Failure {
     failure
 }
 
-/// The loop device that uses a file, if any. The kernel does not lock the file for it.
+/// The loop device that uses a file, if any. The kernel does not lock the file for it. Files of other file systems are
+/// not asked what they are: one of these file systems may hang.
 fn loop_user(path: &Path) -> Option<String> {
     let wanted = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let mount = table::of(&fs::canonicalize(path).ok()?).ok()??;
     let is_on_it = |attached: &Attached| {
-        fs::metadata(&attached.file)
-            .is_ok_and(|it| it.dev() == wanted.dev() && it.ino() == wanted.ino())
+        let place = table::of(&attached.file).ok().flatten();
+        place.is_some_and(|place| place.device == mount.device)
+            && fs::metadata(&attached.file)
+                .is_ok_and(|it| it.dev() == wanted.dev() && it.ino() == wanted.ino())
     };
     let found = loop_device::all().ok()?.into_iter().find(is_on_it)?;
     Some(found.device.display().to_string())
@@ -100,17 +105,11 @@ fn mounted(path: &Path) -> Option<String> {
     let device = metadata.rdev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let wanted = format!("{major}:{minor}");
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    for line in table.lines() {
-        // 36 35 98:0 / /mnt rw ...
-        let words: Vec<&str> = line.split(' ').collect();
-        if let [_, _, device, _, place, ..] = words.as_slice()
-            && *device == wanted
-        {
-            return Some((*place).to_owned());
-        }
-    }
-    None
+    let line = table::all()
+        .ok()?
+        .into_iter()
+        .find(|line| line.device == wanted)?;
+    Some(line.directory.display().to_string())
 }
 
 /// The logical sector of a device in bytes; 512 for a file.

@@ -1,5 +1,6 @@
 //! How an attached device is shown: a loop device over a FUSE file, the FUSE file alone, or NBD.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -68,12 +69,13 @@ impl Front {
         let source = format!("{}{volume}", control::MOUNT_SOURCE);
         match wanted {
             Wanted::File(directory) => {
+                clear_dead_mount(directory, &source)?;
                 let options = DeviceOptions::new(FILE_NAME, source);
                 let served = ::mount::device::serve(block, directory, options);
                 Ok(Front::File(runtime.block_on(served)?))
             }
             Wanted::Loop(directory) => {
-                prepare(directory)?;
+                prepare(directory, &source)?;
                 let options = DeviceOptions::new(file_name(volume), source);
                 let max_request_bytes = options.max_request_bytes;
                 let served = runtime.block_on(::mount::device::serve(block, directory, options))?;
@@ -182,13 +184,19 @@ fn not_listening(error: &ListenError) -> Failure {
     )
 }
 
-/// Makes the directory for the file under a loop device, after what a killed process left there is cleared.
-fn prepare(directory: &Path) -> Outcome<()> {
+/// Removes the mount of this volume that a killed process left behind. The log's lock shows that the process is gone.
+fn clear_dead_mount(directory: &Path, source: &str) -> Outcome<()> {
     let dead = ::mount::table::find(directory);
     let dead = dead.map_err(|e| Failure::io("cannot read the mount table", &e))?;
-    if dead.is_some_and(|line| line.is_ours()) {
+    if dead.is_some_and(|line| line.is_ours() && line.source == source) {
         ::mount::unmount(directory)?;
     }
+    Ok(())
+}
+
+/// Makes the directory for the file under a loop device, after what a killed process left there is cleared.
+fn prepare(directory: &Path, source: &str) -> Outcome<()> {
+    clear_dead_mount(directory, source)?;
     let mut builder = fs::DirBuilder::new();
     let made = builder.recursive(true).mode(0o700).create(directory);
     made.map_err(|e| Failure::io(format!("cannot create {}", directory.display()), &e))
@@ -209,15 +217,38 @@ pub fn clear_stale_loop(directory: &Path, volume: VolumeId) -> Outcome<Option<St
     Ok(cleared.first().map(|it| it.device.display().to_string()))
 }
 
-/// The loop devices over files of ours below `directory`, and their volumes.
-pub fn loops_below(directory: &Path) -> Outcome<Vec<(Attached, String)>> {
-    let ours = |attached: Attached| {
+/// The loop devices over files of ours below `directory` whose process was killed: their volumes are not `live`.
+pub fn stale_loops(directory: &Path, live: &BTreeSet<String>) -> Outcome<Vec<Attached>> {
+    let volume = |attached: &Attached| {
         let file = attached.file.file_name()?.to_str()?;
-        let volume = file.strip_prefix(FILE_PREFIX)?.to_owned();
         let is_below = attached.file.starts_with(directory);
-        is_below.then_some((attached, volume))
+        file.strip_prefix(FILE_PREFIX)
+            .filter(|_| is_below)
+            .map(str::to_owned)
     };
-    Ok(loop_device::all()?.into_iter().filter_map(ours).collect())
+    let mut loops = loop_device::all()?;
+    loops.retain(|attached| volume(attached).is_some_and(|volume| !live.contains(&volume)));
+    Ok(loops)
+}
+
+/// What is wrong with a stale loop device.
+pub fn stale_loop(attached: &Attached) -> String {
+    format!(
+        "{} is left of a process that was killed",
+        attached.device.display()
+    )
+}
+
+/// What to do about it.
+pub fn stale_loop_hint(attached: &Attached) -> String {
+    let removed = "`bulla doctor --fix` or attaching the device again removes it";
+    match attached.mounted_on() {
+        Ok(Some(on)) => format!(
+            "`umount {}` (with -l if programs use it); what was flushed is not lost. Then {removed}",
+            on.display()
+        ),
+        _ => removed.to_owned(),
+    }
 }
 
 /// The user of a loop device: a mount, or another block device.

@@ -1,11 +1,13 @@
 //! `bulla protect status` and `detach`: what other processes have attached.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::attached::NO_ANCHOR;
+use super::front;
 use crate::args::{ProtectDetach, ProtectStatus};
 use crate::config::Config;
 use crate::control::{self, Ask, Told};
@@ -59,11 +61,15 @@ pub fn find(config: &Config, named: &Path) -> Outcome<(PathBuf, Map<String, Valu
 
 /// Shows the attached devices.
 pub fn status(args: &ProtectStatus, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let directory = control::directory(config);
+    let wanted = args.device.as_deref();
+    let mut live = BTreeSet::new();
     let (mut devices, mut mute, mut cleared) = (0_u64, 0_u64, 0_u64);
-    for (socket, told) in control::survey(&control::directory(config))? {
+    for (socket, told) in control::survey(&directory)? {
         match told {
             Told::Record(record) => {
-                let wanted = args.device.as_deref();
+                let volume = record.get("volume").and_then(Value::as_str);
+                live.insert(volume.unwrap_or_default().to_owned());
                 if wanted.is_none_or(|named| names(&record, named)) {
                     devices += 1;
                     show(&record, output)?;
@@ -81,17 +87,54 @@ pub fn status(args: &ProtectStatus, config: &Config, output: &mut Output) -> Out
             Told::Gone => {}
         }
     }
-    if let (Some(device), 0, 0) = (&args.device, devices, mute) {
+    // Behind a device that does not answer there may be a process that is still alive.
+    let stale = match mute {
+        0 => stale_loops(&directory, &live, wanted, output)?,
+        _ => 0,
+    };
+    if let (Some(device), 0, 0, 0) = (wanted, devices, mute, stale) {
         let what = format!("{} is not attached", device.display());
         return Err(Failure::new(Kind::NotAttached, what));
     }
-    if devices == 0 && mute == 0 {
+    if devices == 0 && mute == 0 && stale == 0 {
         output.note("no device is attached");
     }
     Ok(Done {
-        exit: if mute == 0 { Exit::Ok } else { Exit::Partial },
-        fields: fields(json!({"devices": devices, "mute": mute, "cleared": cleared})),
+        exit: if mute == 0 && stale == 0 {
+            Exit::Ok
+        } else {
+            Exit::Partial
+        },
+        fields: fields(
+            json!({"devices": devices, "mute": mute, "stale": stale, "cleared": cleared}),
+        ),
     })
+}
+
+/// Shows the loop devices of killed processes: all, or the one that the user names. Returns how many.
+fn stale_loops(
+    directory: &Path,
+    live: &BTreeSet<String>,
+    wanted: Option<&Path>,
+    output: &mut Output,
+) -> Outcome<u64> {
+    let mut loops = front::stale_loops(directory, live)?;
+    loops.retain(|attached| wanted.is_none_or(|named| named == attached.device));
+    for attached in &loops {
+        let (place, why) = (
+            attached.device.display().to_string(),
+            front::stale_loop(attached),
+        );
+        let hint = front::stale_loop_hint(attached);
+        if output.json() {
+            let one = json!({"place": place, "why": why, "hint": hint});
+            output.record("stale", fields(one))?;
+        } else {
+            output.line(&printable_message(&place))?;
+            output.line(&printable_message(&format!("  STALE    {why}; {hint}")))?;
+        }
+    }
+    Ok(loops.len() as u64)
 }
 
 fn silent(socket: &Path, why: &str, output: &mut Output) -> Outcome<u64> {

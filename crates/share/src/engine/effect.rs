@@ -1,0 +1,229 @@
+//! What an engine and a server say to each other, what an engine wants done, and what a restart finds.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::ledger::Ledger;
+use crate::scheme::{Leaf, Scheme, Signer};
+use crate::volume::Volume;
+use trust::shared::form::Faults;
+
+/// From a device to the server.
+#[derive(Clone, Debug)]
+pub enum Request<S: Scheme> {
+    /// The beginning of a session: everything since this note, please.
+    Open(Option<S::Note>),
+    /// Order this entry.
+    Entry(S::Entry),
+    /// Put this mark into the log.
+    Mark(S::Mark),
+    /// For those who wait for this device.
+    Attest(S::Attest),
+    /// Ask a device for an Attest.
+    Ask(S::Device),
+}
+
+/// From the server to a device.
+#[derive(Clone, Debug)]
+pub struct Reply<S: Scheme> {
+    /// Position of the first leaf.
+    pub from: u64,
+    /// Leaves up to the note.
+    pub leaves: Vec<Leaf<S>>,
+    /// The prefix that these leaves end.
+    pub note: S::Note,
+    /// There are more leaves, and the server will send them.
+    pub more: bool,
+    /// Attests that are new to the device.
+    pub attests: Vec<S::Attest>,
+    /// Somebody wants an Attest.
+    pub asked: bool,
+    /// This entry cannot be ordered any more: its form is wrong.
+    pub refused: Option<S::Hash>,
+}
+
+/// What an engine wants done. Effects are done one after the other: what follows a [`Effect::Sync`] waits until the
+/// journal is durable.
+pub enum Effect<S: Signer, V: Volume<S>, T> {
+    /// Append to the journal.
+    Journal(Record<S, V>),
+    /// Make the journal durable.
+    Sync,
+    /// Send, if there is a connection. Otherwise forget it.
+    Send(Request<S>),
+    /// Fetch what the volume misses, put it where the volume looks, and call [`Engine::supplied`](super::Engine::supplied).
+    Fetch(V::Missing),
+    /// Answer a program.
+    Answer {
+        /// Which call.
+        ticket: T,
+        /// What the program is told.
+        answer: V::Answer,
+        /// Size of the prefix at whose end the call took place.
+        at: u64,
+        /// Entries that the answer rests on although nobody speaks for them (relaxed policy).
+        marked: V::Basis,
+    },
+    /// There is no room for this call. It was not taken.
+    Busy(T),
+    /// The server's reply does not fit, and proves nothing. Close the connection.
+    Unfit(&'static str),
+    /// A device attests a prefix that is not this log's: one of the two was shown another log.
+    Differs(S::Attest),
+    /// The engine has stopped writing. What it has verified stays readable.
+    Stopped(Stopped<S>),
+}
+
+/// Why an engine stopped.
+#[derive(Clone, Debug)]
+pub enum Stopped<S: Scheme> {
+    /// The device's key runs elsewhere: a Resume that this engine did not send is in the log.
+    Elsewhere,
+    /// The volume made an entry that has no encoding.
+    Unsigned,
+    /// The server lied, and signed it.
+    Evidence(Evidence<S>),
+}
+
+/// What convicts the orderer.
+#[derive(Clone, Debug)]
+pub enum Evidence<S: Scheme> {
+    /// An entry of bad form in a log that the note names.
+    Form {
+        /// Names a log with the entry.
+        note: S::Note,
+        /// Position of the entry.
+        at: u64,
+        /// The entry.
+        entry: S::Entry,
+        /// What is wrong with its place.
+        faults: Faults,
+        /// What is wrong with it at any place.
+        malformed: Option<&'static str>,
+    },
+    /// Two notes, neither of which continues the other.
+    Notes {
+        /// The newest note of this log.
+        mine: S::Note,
+        /// A note that names neither a prefix of it nor a continuation.
+        theirs: S::Note,
+        /// Position of the first of these leaves.
+        from: u64,
+        /// Leaves that lead from this log's prefix to `theirs`, if that is longer: what a proof needs.
+        leaves: Vec<Leaf<S>>,
+    },
+}
+
+/// What an engine needs after a restart.
+pub enum Record<S: Signer, V: Volume<S>> {
+    /// The verified log has grown.
+    Floor {
+        /// What it has grown by.
+        leaves: Vec<Leaf<S>>,
+        /// Its end.
+        note: S::Note,
+    },
+    /// An entry is about to be sent.
+    Sent(Sent<S, V>),
+    /// Entries that were sent before will not be ordered.
+    Settled,
+}
+
+/// An entry, and the calls that its operations are for, in their order.
+pub struct Sent<S: Signer, V: Volume<S>> {
+    /// The entry.
+    pub entry: S::Entry,
+    /// One call for each operation.
+    pub calls: Vec<V::Call>,
+}
+
+impl<S: Signer, V: Volume<S>> Clone for Sent<S, V> {
+    fn clone(&self) -> Self {
+        Sent {
+            entry: self.entry.clone(),
+            calls: self.calls.clone(),
+        }
+    }
+}
+
+impl<S: Signer, V: Volume<S>> fmt::Debug for Sent<S, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} for {:?}", self.entry, self.calls)
+    }
+}
+
+impl<S: Signer, V: Volume<S>> Clone for Record<S, V> {
+    fn clone(&self) -> Self {
+        match self {
+            Record::Floor { leaves, note } => Record::Floor {
+                leaves: leaves.clone(),
+                note: note.clone(),
+            },
+            Record::Sent(sent) => Record::Sent(sent.clone()),
+            Record::Settled => Record::Settled,
+        }
+    }
+}
+
+/// The journal of a device, read from its beginning: what a restart starts from.
+pub struct Durable<S: Signer, V: Volume<S>> {
+    /// The floor.
+    pub ledger: Arc<Ledger<S, V>>,
+    /// Entries that were sent and are not in the floor.
+    pub sent: Vec<Sent<S, V>>,
+}
+
+impl<S: Signer, V: Volume<S>> Clone for Durable<S, V> {
+    fn clone(&self) -> Self {
+        Durable {
+            ledger: Arc::clone(&self.ledger),
+            sent: self.sent.clone(),
+        }
+    }
+}
+
+impl<S: Signer, V: Volume<S>> fmt::Debug for Durable<S, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, sent {:?}", self.ledger, self.sent)
+    }
+}
+
+impl<S: Signer, V: Volume<S>> Hash for Durable<S, V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.ledger.hash(state);
+        self.sent.len().hash(state);
+        for sent in &self.sent {
+            (S::id(&sent.entry), &sent.calls).hash(state);
+        }
+    }
+}
+
+impl<S: Signer, V: Volume<S>> Durable<S, V> {
+    /// An empty journal, and a log that is known by other means: empty, or from a checkpoint.
+    pub fn new(ledger: Ledger<S, V>) -> Self {
+        Durable {
+            ledger: Arc::new(ledger),
+            sent: Vec::new(),
+        }
+    }
+
+    /// Takes the next record. The engine verified it before it was written.
+    pub fn apply(&mut self, record: &Record<S, V>) {
+        match record {
+            Record::Floor { leaves, note } => {
+                let ledger = Arc::make_mut(&mut self.ledger);
+                for leaf in leaves {
+                    ledger.extend(leaf);
+                    if let Leaf::Entry(entry) = leaf {
+                        let id = S::id(entry);
+                        self.sent.retain(|sent| S::id(&sent.entry) != id);
+                    }
+                }
+                ledger.met(note);
+            }
+            Record::Sent(sent) => self.sent.push(sent.clone()),
+            Record::Settled => self.sent.clear(),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A new incarnation: at every start, at admission, and when an entry that was sent will never be ordered.
+//!
+//! Entries of the incarnation before may still be ordered until the Resume is in the log. So their calls wait for its
+//! receipt. Those that had no effect by then run again.
+
+use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, Stopped};
+use crate::rules::{Rule, Rules};
+use crate::scheme::Signer;
+use crate::volume::{Build, Volume};
+
+impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+    /// Entries that an earlier run has sent. Their programs are gone.
+    pub(super) fn recover(&mut self, sent: Vec<Sent<S, V>>) {
+        for Sent { entry, calls } in sent {
+            let n = S::heading(&entry).n;
+            for (op, call) in calls.into_iter().enumerate() {
+                self.running.push(Running {
+                    ticket: None,
+                    call,
+                    stage: Stage::Sent { n, op },
+                    attempts: 0,
+                });
+            }
+            self.flight.push(entry);
+        }
+    }
+
+    /// No Resume was sent, or the one that was sent does not cover another one in the log.
+    pub(super) fn must_resume(&self) -> bool {
+        let Status::Resuming { sent } = &self.status else {
+            return false;
+        };
+        let Some(sent) = sent else { return true };
+        let row = self.ledger.author(self.scheme.me());
+        row.is_some_and(|row| row.resume_at >= S::heading(sent).seen.size)
+    }
+
+    pub(super) fn resume(&mut self, out: &mut Effects<S, V, T>) {
+        if !self.must_resume() {
+            return;
+        }
+        if matches!(self.status, Status::Resuming { sent: Some(_) }) {
+            // An incarnation is begun once.
+            self.incarnation = self.scheme.incarnation();
+        }
+        let rules = self.scheme.rules();
+        let mut ops = Vec::new();
+        if !rules.has(Rule::ResumeAlone) {
+            ops = self.ops_again();
+        }
+        if !rules.has(Rule::RerunAfterReceipt) {
+            self.queue_sent();
+        }
+        let Some(entry) = self.sign(0, true, ops) else {
+            return self.unsigned(out);
+        };
+        self.status = Status::Resuming {
+            sent: Some(entry.clone()),
+        };
+        out.push(Effect::Send(Request::Entry(entry)));
+    }
+
+    /// A Resume of this device is in the log. If it is the one that was sent, work goes on.
+    pub(super) fn resumed(&mut self, entry: &S::Entry, after: &mut Effects<S, V, T>) {
+        match &self.status {
+            Status::Resuming { sent: Some(sent) } if S::id(sent) == S::id(entry) => {
+                self.status = Status::Running;
+                self.n = 0;
+                self.flight.clear();
+                self.queue_sent();
+                let late = |running: &Running<S, V, T>| matches!(running.stage, Stage::Late(_));
+                self.confirm = self.running.iter().any(late);
+                self.unsynced = true;
+                after.push(Effect::Journal(Record::Settled));
+            }
+            Status::Running if S::heading(entry).incarnation != self.incarnation => {
+                self.status = Status::Stopped;
+                after.push(Effect::Stopped(Stopped::Elsewhere));
+            }
+            _ => {}
+        }
+    }
+
+    /// What was sent runs again.
+    fn queue_sent(&mut self) {
+        for running in &mut self.running {
+            if let Stage::Sent { .. } = running.stage {
+                running.stage = Stage::Queued;
+            }
+        }
+    }
+
+    /// What was sent as operations again, without knowing whether they were ordered.
+    fn ops_again(&self) -> Vec<S::Op> {
+        let sent = |running: &&Running<S, V, T>| matches!(running.stage, Stage::Sent { .. });
+        let ops = self.running.iter().filter(sent);
+        ops.filter_map(|running| match self.build(running) {
+            Build::Op(op) => Some(op),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// The server will not order this entry.
+    pub(super) fn refused(&mut self, entry: S::Hash) {
+        let mine = |sent: &S::Entry| S::id(sent) == entry;
+        match &mut self.status {
+            Status::Resuming { sent } if sent.as_ref().is_some_and(mine) => {
+                *sent = None;
+                self.incarnation = self.scheme.incarnation();
+            }
+            Status::Running if !self.ledger.volume().active(self.scheme.me()) => {
+                self.status = Status::Outside;
+            }
+            Status::Running if self.flight.iter().any(mine) => {
+                self.status = Status::Resuming { sent: None };
+                self.incarnation = self.scheme.incarnation();
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Entries and marks: what is queued goes into the next entry, or waits for a mark. One entry is in flight.
+
+use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, Stopped};
+use crate::rules::{Rule, Rules};
+use crate::scheme::Signer;
+use crate::volume::{Attempt, Build, Volume};
+use trust::shared::form::Heading;
+
+impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+    /// What a call comes to at the end of the log.
+    pub(super) fn build(&self, running: &Running<S, V, T>) -> Build<S, V> {
+        let attempt = Attempt {
+            device: self.scheme.me(),
+            failed: running.attempts,
+            foldable: self.foldable(),
+        };
+        self.ledger.volume().build(&running.call, &attempt)
+    }
+
+    /// Answers a call at the end of the log, or queues it.
+    pub(super) fn look(&mut self, at: usize, out: &mut Effects<S, V, T>) {
+        let Some(running) = self.running.get(at) else {
+            return;
+        };
+        let stage = match self.build(running) {
+            Build::Says(answer, basis) => Stage::Taken {
+                at: self.ledger.size(),
+                answer,
+                basis,
+            },
+            Build::Op(_) | Build::Blocked => Stage::Queued,
+            Build::Missing(missing) => {
+                out.push(Effect::Fetch(missing));
+                Stage::Reading
+            }
+        };
+        self.stage(at, stage);
+    }
+
+    fn stage(&mut self, at: usize, stage: Stage<S, V>) {
+        if let Some(running) = self.running.get_mut(at) {
+            running.stage = stage;
+        }
+    }
+
+    /// Makes an entry and a mark of what is queued.
+    pub(super) fn pump(&mut self, out: &mut Effects<S, V, T>) {
+        if !matches!(self.status, Status::Running) {
+            return;
+        }
+        let rules = self.scheme.rules();
+        let limit = if rules.has(Rule::OneInFlight) { 1 } else { 2 };
+        let free = self.flight.len() < limit;
+        let (mut ops, mut calls, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+        for at in 0..self.running.len() {
+            let Some(running) = self.running.get(at) else {
+                continue;
+            };
+            if !matches!(running.stage, Stage::Queued) {
+                continue;
+            }
+            match self.build(running) {
+                Build::Says(..) => reads.push(at),
+                Build::Op(op) if free && self.ledger.volume().has_room(&ops, &op) => {
+                    calls.push(running.call.clone());
+                    self.sent(at, ops.len());
+                    ops.push(op);
+                }
+                Build::Op(_) | Build::Blocked => {}
+                Build::Missing(missing) => {
+                    out.push(Effect::Fetch(missing));
+                    self.stage(at, Stage::Fetching);
+                }
+            }
+        }
+        self.read(&reads, out);
+        let confirms = self.confirm && self.flight.is_empty();
+        if confirms {
+            self.confirm = false;
+            self.sync(out);
+        }
+        if confirms || !ops.is_empty() {
+            self.send(ops, calls, out);
+        }
+    }
+
+    fn sent(&mut self, at: usize, op: usize) {
+        let n = self.n.saturating_add(1);
+        if let Some(running) = self.running.get_mut(at) {
+            running.stage = Stage::Sent { n, op };
+            running.attempts = running.attempts.saturating_add(1);
+        }
+    }
+
+    /// Calls that change nothing wait for one mark, which is sent now: one that is in flight may come before an answer
+    /// that a program already has.
+    fn read(&mut self, reads: &[usize], out: &mut Effects<S, V, T>) {
+        let rules = self.scheme.rules();
+        if reads.is_empty() {
+            return;
+        }
+        if !rules.has(Rule::MarkForReads) {
+            return reads.iter().for_each(|at| self.look(*at, out));
+        }
+        let in_flight = self.running.iter().find_map(|other| match other.stage {
+            Stage::Marked(mark) => Some(mark),
+            _ => None,
+        });
+        let shared = in_flight.filter(|_| !rules.has(Rule::MarkNotInFlight));
+        let mark = shared.unwrap_or_else(|| {
+            let mark = self.scheme.mark();
+            out.push(Effect::Send(Request::Mark(mark)));
+            mark
+        });
+        for at in reads {
+            self.stage(*at, Stage::Marked(mark));
+        }
+    }
+
+    fn send(&mut self, ops: Vec<S::Op>, calls: Vec<V::Call>, out: &mut Effects<S, V, T>) {
+        self.n = self.n.saturating_add(1);
+        let Some(entry) = self.sign(self.n, false, ops) else {
+            return self.unsigned(out);
+        };
+        self.flight.push(entry.clone());
+        self.unsynced = true;
+        out.push(Effect::Journal(Record::Sent(Sent {
+            entry: entry.clone(),
+            calls,
+        })));
+        out.push(Effect::Send(Request::Entry(entry)));
+    }
+
+    pub(super) fn sign(&self, n: u64, resume: bool, ops: Vec<S::Op>) -> Option<S::Entry> {
+        let seen = self.ledger.point();
+        let row = self.ledger.author(self.scheme.me());
+        let last = row.map_or_else(|| self.scheme.no_entry(), |row| row.last);
+        let own = self.flight.last().filter(|_| !resume);
+        let heading = Heading {
+            incarnation: self.incarnation,
+            n,
+            previous: own.map_or(last, S::id),
+            seen,
+            kept: if self.scheme.rules().has(Rule::Kept) {
+                self.kept
+            } else {
+                seen.size
+            },
+            resume,
+            alone: !resume || ops.is_empty(),
+        };
+        self.scheme.sign(heading, ops)
+    }
+
+    pub(super) fn unsigned(&mut self, out: &mut Effects<S, V, T>) {
+        self.status = Status::Stopped;
+        out.push(Effect::Stopped(Stopped::Unsigned));
+    }
+
+    /// There is a new connection: the same bytes again.
+    pub(super) fn send_again(&mut self, out: &mut Effects<S, V, T>) {
+        let note = self.ledger.note().cloned();
+        out.push(Effect::Send(Request::Open(note)));
+        let in_flight: Vec<_> = match &self.status {
+            Status::Running => self.flight.clone(),
+            Status::Resuming { sent } => sent.iter().cloned().collect(),
+            Status::Outside | Status::Stopped => Vec::new(),
+        };
+        let entries = in_flight.into_iter().map(Request::Entry);
+        out.extend(entries.map(Effect::Send));
+        let mut marks = Vec::new();
+        for running in &self.running {
+            match running.stage {
+                Stage::Marked(mark) if !marks.contains(&mark) => marks.push(mark),
+                _ => {}
+            }
+        }
+        out.extend(
+            marks
+                .into_iter()
+                .map(|mark| Effect::Send(Request::Mark(mark))),
+        );
+        // The server may have lost the Attest, or somebody's question.
+        if matches!(self.status, Status::Running) {
+            self.asked(out);
+        }
+        self.ask(out);
+    }
+}

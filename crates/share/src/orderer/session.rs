@@ -1,0 +1,179 @@
+//! Sessions: what each device has been sent, and what it is sent next.
+
+use std::hash::{Hash, Hasher};
+
+use super::{Orderer, Quotas, Turned};
+use crate::scheme::{Log, Notary, Scheme};
+use crate::volume::Roll;
+
+/// A device's connection: a cursor, and what happened since the device was last sent something.
+#[derive(Debug)]
+pub struct Session<S: Scheme> {
+    /// Leaves that the device has been sent.
+    cursor: u64,
+    /// Number of the newest Attest that it has been sent.
+    attests: u64,
+    asked: bool,
+    beat: bool,
+    /// An entry of the device that cannot be ordered.
+    refused: Option<S::Hash>,
+}
+
+impl<S: Scheme> Clone for Session<S> {
+    fn clone(&self) -> Self {
+        Session {
+            cursor: self.cursor,
+            attests: self.attests,
+            asked: self.asked,
+            beat: self.beat,
+            refused: self.refused,
+        }
+    }
+}
+
+/// Without the number of the newest Attest: [`Session::misses`] says what it comes to.
+impl<S: Scheme> Hash for Session<S> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.cursor, self.asked, self.beat, self.refused).hash(state);
+    }
+}
+
+impl<S: Scheme> Session<S> {
+    /// The Attest with this number was not sent.
+    pub(super) fn misses(&self, number: u64) -> bool {
+        number > self.attests
+    }
+
+    /// Somebody wants an Attest of the device.
+    pub(super) fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// The device's entry cannot be ordered.
+    pub(super) fn refuse(&mut self, entry: S::Hash) {
+        self.refused = Some(entry);
+    }
+}
+
+/// What a device is sent: a [`Reply`](crate::engine::Reply) without its leaves, which are in the stored log.
+#[derive(Clone, Debug)]
+pub struct Delivery<S: Scheme> {
+    /// Position of the first leaf, and of the first leaf after.
+    pub leaves: std::ops::Range<u64>,
+    /// The prefix that these leaves end.
+    pub note: S::Note,
+    /// There are more leaves.
+    pub more: bool,
+    /// Attests that are new to the device.
+    pub attests: Vec<S::Attest>,
+    /// Somebody wants an Attest.
+    pub asked: bool,
+    /// This entry cannot be ordered.
+    pub refused: Option<S::Hash>,
+}
+
+impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
+    /// A device opens a session with its newest note. The session before it is over.
+    pub(super) fn open(&mut self, from: S::Device, note: Option<&S::Note>) -> Result<(), Turned> {
+        let full = self.sessions.len() >= self.limits.sessions;
+        if full && self.sessions.get(from).is_none() {
+            return Err(Turned::Busy);
+        }
+        let cursor = match note {
+            None => 0,
+            Some(note) => self.resume_at(note)?,
+        };
+        self.sessions.insert(
+            from,
+            Session {
+                cursor,
+                attests: 0,
+                asked: false,
+                beat: true,
+                refused: None,
+            },
+        );
+        Ok(())
+    }
+
+    /// The prefix that a device has. If this orderer has signed it, its own log leads to it, or it has forgotten
+    /// leaves that it answered for: then whatever it signs next would be a fork.
+    fn resume_at(&mut self, note: &S::Note) -> Result<u64, Turned> {
+        let seen = S::noted(note);
+        let published = seen.size <= self.published;
+        let log = self.ledger.log();
+        let here = log.root_at(seen.size).filter(|_| published);
+        let known = here.is_none_or(|root| root == seen.root);
+        if published && known {
+            return Ok(seen.size);
+        }
+        if !self.scheme.note_is_signed(note) {
+            return Err(Turned::OtherLog);
+        }
+        self.restored = true;
+        Err(Turned::Restored)
+    }
+
+    /// The device's connection is closed.
+    pub fn disconnect(&mut self, device: S::Device) {
+        self.sessions.remove(device);
+    }
+
+    /// It is time for a heartbeat: each device is sent the newest note.
+    pub fn beat(&mut self) {
+        for (_, session) in self.sessions.iter_mut() {
+            session.beat = true;
+        }
+    }
+
+    /// Devices with a session.
+    pub fn sessions(&self) -> impl Iterator<Item = S::Device> {
+        self.sessions.iter().map(|(device, _)| device)
+    }
+
+    /// What a device is sent next, at most a page. None: it has everything, or no session.
+    pub fn draw(&mut self, device: S::Device) -> Option<Delivery<S>> {
+        if self.restored {
+            return None;
+        }
+        let session = self.sessions.get(device)?;
+        let behind = session.cursor < self.published;
+        let news = self.attest_number > session.attests;
+        let called = session.asked || session.beat || session.refused.is_some();
+        if !behind && !news && !called {
+            return None;
+        }
+        let from = session.cursor;
+        let (to, note) = self.page(from)?;
+        let more = to < self.published;
+        let session = self.sessions.get_mut(device)?;
+        session.cursor = to;
+        let mut delivery = Delivery {
+            leaves: from..to,
+            note,
+            more,
+            attests: Vec::new(),
+            asked: std::mem::take(&mut session.asked),
+            refused: session.refused.take(),
+        };
+        session.beat = false;
+        if !more {
+            // An Attest counts for a device only if the device has the prefix that it names.
+            let known = session.attests;
+            session.attests = self.attest_number;
+            let new = self.attests.iter().filter(|(by, _)| *by != device);
+            let new = new.filter(|(_, (number, _))| *number > known);
+            delivery.attests = new.map(|(_, (_, attest))| attest.clone()).collect();
+        }
+        let empty = from == to && !called && delivery.attests.is_empty();
+        (!empty).then_some(delivery)
+    }
+
+    fn page(&mut self, from: u64) -> Option<(u64, S::Note)> {
+        let end = self.ledger.log().page(from, self.published)?;
+        if end.size == self.published {
+            return Some((self.published, self.note.clone()));
+        }
+        Some((end.size, self.scheme.note(end)))
+    }
+}

@@ -1,0 +1,185 @@
+//! Roots of a log's prefixes (RFC 6962, SHA-256), in little memory.
+//!
+//! An entry names a prefix that its author has verified, and whoever judges the entry needs that prefix's root. So the
+//! hashes of the last [`WINDOW`] leaves are kept, with the perfect subtrees before each page of them. An entry that
+//! names an older prefix has no good form: its author catches up first. Roots at the ends of pages are kept for ever,
+//! 32 bytes for 256 leaves, so that a device that is far behind can be sent the log in pages.
+
+use std::collections::VecDeque;
+
+use trust::history::Frontier;
+
+use crate::scheme::{Leaf, Log, Scheme};
+use trust::shared::form::Point;
+
+/// Leaves in a page.
+pub const PAGE: u64 = 256;
+/// Leaves after which a prefix can be named no more: 2 MiB of hashes.
+pub const WINDOW: u64 = 1 << 16;
+
+/// A scheme whose log is a tree of RFC 6962.
+pub trait Rfc6962: Scheme<Hash = [u8; 32]> {
+    /// Hash of a leaf (RFC 6962, 2.1).
+    fn leaf_hash(leaf: &Leaf<Self>) -> [u8; 32];
+}
+
+/// The tree of a log that grows.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    frontier: Frontier,
+    /// Hashes of the last leaves, from the beginning of a page on.
+    leaves: VecDeque<[u8; 32]>,
+    /// The log before each page that has leaves above.
+    pages: VecDeque<Frontier>,
+    /// Root at the end of each full page, from the first page on.
+    roots: Vec<[u8; 32]>,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Recent {
+            frontier: Frontier::new(),
+            leaves: VecDeque::new(),
+            pages: VecDeque::from([Frontier::new()]),
+            roots: Vec::new(),
+        }
+    }
+}
+
+impl Recent {
+    /// Position of the first leaf whose hash is kept.
+    fn first(&self) -> u64 {
+        let kept = self.leaves.len() as u64;
+        self.frontier.size().saturating_sub(kept)
+    }
+
+    fn leaf_at(&self, at: u64) -> Option<&[u8; 32]> {
+        let place = at.checked_sub(self.first())?;
+        self.leaves.get(usize::try_from(place).ok()?)
+    }
+
+    fn append(&mut self, hash: [u8; 32]) {
+        // A log of 2⁶⁴ leaves would take longer than anybody waits.
+        if self.frontier.push_hash(hash).is_err() {
+            return;
+        }
+        self.leaves.push_back(hash);
+        if self.frontier.size().is_multiple_of(PAGE) {
+            self.roots.push(self.frontier.root());
+            self.pages.push_back(self.frontier.clone());
+        }
+        if self.leaves.len() as u64 >= WINDOW + 2 * PAGE {
+            self.leaves.drain(..PAGE as usize);
+            self.pages.pop_front();
+        }
+    }
+
+    /// A prefix whose leaves since the beginning of its page are kept.
+    fn prefix(&self, size: u64) -> Option<Frontier> {
+        if size == self.frontier.size() {
+            return Some(self.frontier.clone());
+        }
+        let page = size.checked_sub(self.first())? / PAGE;
+        let mut frontier = self.pages.get(usize::try_from(page).ok()?)?.clone();
+        for at in frontier.size()..size {
+            frontier.push_hash(*self.leaf_at(at)?).ok()?;
+        }
+        Some(frontier)
+    }
+
+    fn compute(&self, size: u64) -> Option<[u8; 32]> {
+        self.prefix(size).map(|prefix| prefix.root())
+    }
+}
+
+impl<S: Rfc6962> Log<S> for Recent {
+    fn size(&self) -> u64 {
+        self.frontier.size()
+    }
+
+    fn root(&self) -> [u8; 32] {
+        self.frontier.root()
+    }
+
+    fn root_at(&self, size: u64) -> Option<[u8; 32]> {
+        let end = self.frontier.size();
+        if size > end || end - size > WINDOW {
+            return None;
+        }
+        self.compute(size)
+    }
+
+    fn is_at(&self, at: u64, leaf: &Leaf<S>) -> Option<bool> {
+        Some(*self.leaf_at(at)? == S::leaf_hash(leaf))
+    }
+
+    fn root_with(&self, from: u64, leaves: &[Leaf<S>]) -> Option<[u8; 32]> {
+        let mut frontier = self.prefix(from)?;
+        for leaf in leaves {
+            frontier.push_hash(S::leaf_hash(leaf)).ok()?;
+        }
+        Some(frontier.root())
+    }
+
+    fn push(&mut self, leaf: &Leaf<S>) {
+        self.append(S::leaf_hash(leaf));
+    }
+
+    fn page(&self, from: u64, to: u64) -> Option<Point<[u8; 32]>> {
+        let full = (from / PAGE).checked_add(1)?;
+        let size = full.checked_mul(PAGE)?;
+        if size < to {
+            let root = *self.roots.get(usize::try_from(full - 1).ok()?)?;
+            return Some(Point { size, root });
+        }
+        let root = self.compute(to)?;
+        Some(Point { size: to, root })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(at: u64) -> [u8; 32] {
+        trust::history::leaf_hash(&at.to_be_bytes())
+    }
+
+    fn log(size: u64) -> Recent {
+        let mut log = Recent::default();
+        (0..size).for_each(|at| log.append(leaf(at)));
+        log
+    }
+
+    /// The root as RFC 6962 defines it.
+    fn root(from: u64, to: u64) -> [u8; 32] {
+        if to - from == 1 {
+            return leaf(from);
+        }
+        let half = ((to - from).next_power_of_two() / 2).max(1);
+        trust::history::node_hash(&root(from, from + half), &root(from + half, to))
+    }
+
+    #[test]
+    fn roots_of_prefixes_are_those_of_the_definition() {
+        let log = log(700);
+        for size in [1, 2, 3, 255, 256, 257, 511, 512, 513, 699, 700] {
+            assert_eq!(log.compute(size), Some(root(0, size)), "{size}");
+        }
+        assert_eq!(log.compute(701), None);
+        assert_eq!(log.leaf_at(699), Some(&leaf(699)));
+        assert_eq!(log.leaf_at(700), None);
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_window_and_the_ends_of_pages() {
+        let size = WINDOW + 5 * PAGE + 3;
+        let log = log(size);
+        assert!(log.leaves.len() as u64 <= WINDOW + 2 * PAGE);
+        assert!(log.pages.len() as u64 <= WINDOW / PAGE + 3);
+        assert_eq!(log.roots.len() as u64, size / PAGE);
+        assert_eq!(log.compute(size - WINDOW), Some(root(0, size - WINDOW)));
+        assert_eq!(log.roots[0], root(0, PAGE));
+        assert_eq!(log.compute(PAGE), None);
+    }
+}

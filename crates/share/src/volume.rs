@@ -1,0 +1,89 @@
+//! What entries do: the interface between the ordering protocol and the volume's content.
+//!
+//! The machines in [`engine`](crate::engine) and [`orderer`](crate::orderer) know the order of entries and who speaks
+//! for them. What an operation means they leave to a [`Volume`]. The orderer needs only a [`Roll`].
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use crate::scheme::{Scheme, Signer};
+
+/// Who may write: membership after a prefix of the log.
+pub trait Roll<S: Scheme>: Clone {
+    /// The device's admission is in effect, and no removal.
+    fn active(&self, device: S::Device) -> bool;
+    /// Size of the log at which its admission came into effect. 0 for members by the genesis policy.
+    fn admitted(&self, device: S::Device) -> u64;
+    /// Why no orderer may put an entry with this content into the log, whatever the state of files: limits, encoding.
+    fn malformed(&self, entry: &S::Entry) -> Option<&'static str>;
+    /// Adds an entry of right form at a position.
+    fn extend(&mut self, at: u64, entry: &S::Entry);
+}
+
+/// State of the volume after a prefix of the log, as one device sees it.
+pub trait Volume<S: Signer>: Roll<S> {
+    /// What a program asks for.
+    type Call: Clone + Debug + Hash;
+    /// What it is told.
+    type Answer: Clone + Debug + Hash;
+    /// Entries that an answer rests on.
+    type Basis: Basis<S::Device>;
+    /// Blocks and bodies that must be fetched first.
+    type Missing: Clone + Debug;
+
+    /// Entries of `device` before this position count by an administrator's decision.
+    fn accepted(&self, device: S::Device) -> u64;
+    /// What a call comes to at the end of the log.
+    fn build(&self, call: &Self::Call, attempt: &Attempt<S::Device>) -> Build<S, Self>;
+    /// What became of an operation of this device's entry at a position. Asked directly after [`Roll::extend`], and
+    /// again when what was missing has been fetched.
+    fn outcome(&self, at: u64, op: usize, call: &Self::Call) -> Outcome<S, Self>;
+    /// Whether an entry with these operations has room for one more.
+    fn has_room(&self, ops: &[S::Op], next: &S::Op) -> bool;
+    /// What a program is told when nobody speaks for an entry in time.
+    fn silent() -> Self::Answer;
+}
+
+/// Who calls, and how often the call has failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<D> {
+    /// The calling device.
+    pub device: D,
+    /// Entries that were sent for the call and had no effect.
+    pub failed: u8,
+    /// Prefix in which every entry is attested or accepted: so far a fold may go.
+    pub foldable: u64,
+}
+
+/// What a call comes to.
+pub enum Build<S: Signer, V: Volume<S>> {
+    /// It changes nothing: the answer, and what it rests on.
+    Says(V::Answer, V::Basis),
+    /// It needs an operation.
+    Op(S::Op),
+    /// It waits until the log has grown: somebody else has the lock.
+    Blocked,
+    /// Fetch this first.
+    Missing(V::Missing),
+}
+
+/// What became of an operation.
+pub enum Outcome<S: Signer, V: Volume<S>> {
+    /// It had effect, and the call is done.
+    Done(V::Answer, V::Basis),
+    /// It has effect when the device's next entry attests it.
+    Late(V::Answer),
+    /// It had no effect, or the call needs another operation.
+    Again,
+    /// Fetch this first.
+    Missing(V::Missing),
+}
+
+/// Positions of entries, each with its author.
+pub trait Basis<D>: Clone + Debug + Hash + Default {
+    /// Those for which `keep` says so.
+    #[must_use]
+    fn filter(&self, keep: impl FnMut(u64, D) -> bool) -> Self;
+    /// Whether it has none.
+    fn is_empty(&self) -> bool;
+}

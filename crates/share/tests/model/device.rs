@@ -1,0 +1,193 @@
+//! The product's client with a disk: what was written stays after kill -9, what was synced stays after a power cut.
+//!
+//! Effects of one step are all done before the next one, so a kill inside a step is the same as a kill before or after
+//! it.
+
+use std::hash::Hash;
+
+use share::engine::{Durable, Effect, Engine, Evidence, Record, Setup, Stopped};
+
+use crate::action::describe;
+use crate::chain::Chain;
+use crate::engine::{ClientEngine, Crash, Output, Timer};
+use crate::protocol::{Call, CallId, Device, Incarnation, Leaf, Reply};
+use crate::rules::Rule;
+use crate::state::{Asked, State};
+use crate::symbolic::Symbolic;
+use crate::wide::Wide;
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    engine: Engine<Symbolic, State, CallId>,
+    setup: Setup,
+    /// What the device knew when it was set up.
+    genesis: Durable<Symbolic, State>,
+    written: Durable<Symbolic, State>,
+    synced: Durable<Symbolic, State>,
+}
+
+impl Client {
+    pub fn new(scheme: Symbolic, setup: Setup, durable: Durable<Symbolic, State>) -> Client {
+        Client {
+            engine: Engine::start(scheme, setup, durable.clone()),
+            setup,
+            genesis: durable.clone(),
+            written: durable.clone(),
+            synced: durable,
+        }
+    }
+
+    /// Another device that knows what this one knows.
+    pub fn as_device(&self, device: Device) -> Client {
+        let scheme = self.engine.scheme().as_device(device);
+        Client::new(scheme, self.setup, self.written.clone())
+    }
+
+    /// Without the rule that a reply extends what was verified: starts over with any log that the server shows.
+    fn start_over(&mut self, reply: &Reply) {
+        let mut durable = self.genesis.clone();
+        durable.apply(&Record::Floor {
+            leaves: reply.leaves.clone(),
+            note: reply.note,
+        });
+        let scheme = *self.engine.scheme();
+        self.engine = Engine::start(scheme, self.setup, durable.clone());
+        (self.written, self.synced) = (durable.clone(), durable);
+    }
+
+    /// Does what the engine wants done.
+    fn act(&mut self, effects: Vec<Effect<Symbolic, State, CallId>>) -> Vec<Output> {
+        let mut out = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Journal(record) => self.written.apply(&record),
+                Effect::Fetch(missing) => match missing {},
+                Effect::Sync => self.synced = self.written.clone(),
+                Effect::Send(request) => out.push(Output::Send(request)),
+                Effect::Answer {
+                    ticket,
+                    answer,
+                    at,
+                    marked,
+                } => {
+                    let prefix = self.frontier().prefix(at);
+                    out.push(Output::Answer {
+                        call: ticket,
+                        answer,
+                        at: prefix.expect("an answer beyond the log").point(),
+                        marked: marked.all(),
+                    });
+                }
+                Effect::Unfit(what) => out.push(Output::Alarm(what.to_owned())),
+                Effect::Stopped(Stopped::Evidence(evidence)) => {
+                    out.push(Output::Alarm(tell(&evidence)));
+                }
+                Effect::Stopped(Stopped::Unsigned) => panic!("an entry without encoding"),
+                // The check `Stops` looks for this.
+                Effect::Stopped(Stopped::Elsewhere) | Effect::Differs(_) => {}
+                Effect::Busy(call) => panic!("{call:?} was not taken"),
+            }
+        }
+        out
+    }
+}
+
+/// Evidence for people to read.
+fn tell(evidence: &Evidence<Symbolic>) -> String {
+    match evidence {
+        Evidence::Form {
+            at,
+            entry,
+            faults,
+            malformed,
+            ..
+        } => {
+            let entry = describe(&Leaf::Entry(entry.clone()));
+            let what = malformed.unwrap_or("bad form");
+            format!("at {at}, {what} {faults:?}: {entry}")
+        }
+        Evidence::Notes { mine, theirs, .. } => {
+            format!("two logs, of sizes {} and {}", mine.size, theirs.size)
+        }
+    }
+}
+
+impl ClientEngine for Client {
+    fn ready(&self) -> bool {
+        self.engine.is_running() && self.engine.calls().count() < self.setup.calls
+    }
+
+    fn issue(&mut self, call: CallId, what: Call) -> Vec<Output> {
+        let effects = self.engine.issue([(call, Asked { call, what })]);
+        self.act(effects)
+    }
+
+    fn deliver(&mut self, reply: &Reply) -> Vec<Output> {
+        let extends = self.frontier().contains(reply.note) || reply.from > 0;
+        if !extends && !self.engine.scheme().has(Rule::Extends) {
+            self.start_over(reply);
+        }
+        let effects = self.engine.deliver(reply);
+        self.act(effects)
+    }
+
+    fn armed(&self, timer: Timer) -> bool {
+        match timer {
+            Timer::Sync => self.engine.armed(share::engine::Timer::Sync),
+            Timer::Attest => self.engine.armed(share::engine::Timer::Attest),
+            Timer::Resume => self.engine.armed(share::engine::Timer::Resume),
+            Timer::Timeout => self.engine.waiting().next().is_some(),
+            Timer::Resend => !self.engine.is_stopped(),
+        }
+    }
+
+    fn timer(&mut self, timer: Timer) -> Vec<Output> {
+        let effects = match timer {
+            Timer::Sync => self.engine.ring(share::engine::Timer::Sync),
+            Timer::Attest => self.engine.ring(share::engine::Timer::Attest),
+            Timer::Resume => self.engine.ring(share::engine::Timer::Resume),
+            Timer::Timeout => self.engine.give_up(|_| true),
+            Timer::Resend => self.engine.connected(),
+        };
+        self.act(effects)
+    }
+
+    fn crash(&mut self, how: Crash, fresh: Incarnation) -> Vec<Output> {
+        if self.engine.is_stopped() {
+            return Vec::new();
+        }
+        if how == Crash::Power {
+            self.written = self.synced.clone();
+        }
+        let scheme = self.engine.scheme().with_fresh(fresh);
+        self.engine = Engine::start(scheme, self.setup, self.written.clone());
+        let effects = self.engine.connected();
+        self.act(effects)
+    }
+
+    fn frontier(&self) -> &Chain {
+        self.engine.ledger().log()
+    }
+
+    fn kept(&self) -> u64 {
+        self.engine.kept()
+    }
+
+    fn awaits(&self, device: Device) -> bool {
+        self.engine.awaited().contains(&device)
+            || self.engine.calls().any(|asked| asked.what == Call::Fold)
+    }
+
+    fn attempts(&self) -> u8 {
+        self.engine.attempts()
+    }
+
+    fn stopped(&self) -> bool {
+        self.engine.is_stopped()
+    }
+
+    fn state(&self, into: &mut Wide) {
+        (&self.engine, self.engine.scheme()).hash(into);
+        (&self.written, &self.synced).hash(into);
+    }
+}
