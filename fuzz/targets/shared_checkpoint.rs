@@ -4,7 +4,8 @@
 
 use bulla_fuzz::{plant, shared_vectors};
 use libfuzzer_sys::fuzz_target;
-use trust::shared::checkpoint::{Author, Checkpoint, Row};
+use trust::shared::checkpoint::{Checkpoint, Row};
+use trust::shared::entry::Author;
 use trust::statement::{Job, Signed};
 
 fn seeds() -> Vec<Vec<u8>> {

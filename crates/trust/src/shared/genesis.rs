@@ -16,7 +16,8 @@ use crate::volume_id::VolumeId;
 
 pub use crate::statement::shared_roles::{Founder, MAX_PATIENCE_MS, SharedRoles, Silence};
 
-/// The statement of a new shared volume. Its hash is the volume id.
+/// The statement of a new shared volume. Its hash is the volume id, and not [`Genesis::volume_id`], which is that of a
+/// published volume.
 pub fn genesis(genesis: &Genesis, roles: &SharedRoles) -> Statement {
     Statement::shared_policy(VolumeId::UNBORN, &Policy::Genesis(genesis.clone()), roles)
 }

@@ -1,3 +1,5 @@
+//! Tests of proofs, against RFC 6962 for all sizes of small logs.
+
 use proptest::prelude::*;
 
 use super::*;

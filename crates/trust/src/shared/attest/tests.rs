@@ -1,3 +1,5 @@
+//! Tests of attests.
+
 use proptest::prelude::*;
 
 use super::super::samples::{VOLUME, device, key, refuses_cuts, refuses_flips};

@@ -1,3 +1,5 @@
+//! Tests of checkpoints: their signers, rows and proofs.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Tests of entries: changed bytes, signatures, bounds, sizes.
+
 use proptest::prelude::*;
 
 use super::super::leaf::Leaf;

@@ -137,9 +137,11 @@ impl Offence {
                 passed.encode(e);
                 entry.encode(e);
             }
-            Offence::SignedTwice { first, second } => {
+            Offence::SignedTwice(both) => {
                 e.u8(8);
-                e.bytes(first.bytes()).bytes(second.bytes());
+                for entry in both.iter() {
+                    e.bytes(entry.bytes());
+                }
             }
         }
     }
@@ -180,10 +182,7 @@ impl Offence {
                 passed: Included::decode(d)?,
                 entry: Included::decode(d)?,
             },
-            8 => Offence::SignedTwice {
-                first: entry(d)?,
-                second: entry(d)?,
-            },
+            8 => Offence::SignedTwice(Box::new([entry(d)?, entry(d)?])),
             kind => return Err(unsupported(format!("kind {kind}"))),
         })
     }

@@ -35,7 +35,8 @@ impl Evidence {
     /// [`Reject::NotSigned`], [`Reject::BadHistory`] and [`Reject::Malformed`] when it proves nothing;
     /// [`Reject::Unsupported`] when a later bulla must judge it.
     pub fn judge(&self) -> Result<Verdict, Reject> {
-        if let Offence::SignedTwice { first, second } = &self.offence {
+        if let Offence::SignedTwice(both) = &self.offence {
+            let [first, second] = both.as_ref();
             let device = self.signed_twice(first, second)?;
             return Ok(self.verdict(
                 Convicted::Device(device),
@@ -154,7 +155,7 @@ impl Court {
                 passed,
                 entry,
             } => self.passes_over(note, [previous, passed, entry]),
-            Offence::SignedTwice { .. } => Err(bad("no offence of an orderer")),
+            Offence::SignedTwice(_) => Err(bad("no offence of an orderer")),
         }
     }
 

@@ -118,13 +118,18 @@ pub enum Offence {
         /// The entry.
         entry: Included,
     },
-    /// Two entries of one device with one number. Its key signed twice; that says not who did.
-    SignedTwice {
-        /// The entry with the lower bytes.
-        first: SignedEntry,
-        /// The other.
-        second: SignedEntry,
-    },
+    /// Two entries of one device with one number, the one with the lower bytes first. Its key signed twice; that does
+    /// not say who used it.
+    SignedTwice(Box<[SignedEntry; 2]>),
+}
+
+impl Offence {
+    /// Two entries with one number, in their order.
+    pub fn signed_twice(one: SignedEntry, other: SignedEntry) -> Offence {
+        let mut both = [one, other];
+        both.sort_by(|a, b| a.bytes().cmp(b.bytes()));
+        Offence::SignedTwice(Box::new(both))
+    }
 }
 
 /// Whose key convicts its owner.

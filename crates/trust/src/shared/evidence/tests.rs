@@ -1,3 +1,5 @@
+//! Tests of evidence: what convicts, what does not, and changed files.
+
 use super::super::device::Incarnation;
 use super::super::entry::{Content, Entry, Ops, Prefix, body_hash};
 use super::super::genesis::Policies;
@@ -91,7 +93,7 @@ impl World {
 
     fn evidence(&self, offence: Offence) -> Evidence {
         let policies = match offence {
-            Offence::SignedTwice { .. } => Vec::new(),
+            Offence::SignedTwice(_) => Vec::new(),
             _ => self.policies.clone(),
         };
         Evidence {
@@ -206,10 +208,7 @@ fn twice(world: &World, change: fn(&mut Entry)) -> Offence {
     let one = world.write(2, 3);
     let mut other = one.clone();
     change(&mut other);
-    let mut both = [one, other].map(|entry| world.sign(AUTHOR, &entry));
-    both.sort_by(|a, b| a.bytes().cmp(b.bytes()));
-    let [first, second] = both;
-    Offence::SignedTwice { first, second }
+    Offence::signed_twice(world.sign(AUTHOR, &one), world.sign(AUTHOR, &other))
 }
 
 fn other_start() -> (World, Offence) {
@@ -515,6 +514,9 @@ fn log_with_another_start_than_the_owners_say_convicts() {
         proof: Vec::new(),
     };
     assert!(in_epoch_1(&world, short).judge().is_ok());
+    // The file is about another epoch than its policies.
+    let other = world.evidence(offence.clone()).judge();
+    assert!(matches!(other, Err(Reject::Malformed { .. })), "{other:?}");
     // The policy that begins the epoch is missing, or another follows it.
     let without = Evidence {
         policies: world.policies[..1].to_vec(),

@@ -1,3 +1,5 @@
+//! Tests of policies and epochs.
+
 use bytes::Bytes;
 
 use super::super::samples::{

@@ -1,3 +1,5 @@
+//! Tests of admission: lines, messages, and somebody in between.
+
 use proptest::prelude::*;
 
 use super::super::samples::{VOLUME, device, refuses_cuts, refuses_flips};

@@ -1,3 +1,5 @@
+//! Tests of marks and their tree.
+
 use proptest::prelude::*;
 
 use super::super::samples::{refuses_cuts, refuses_flips};

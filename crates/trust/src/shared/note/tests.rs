@@ -1,3 +1,5 @@
+//! Tests of notes in both forms.
+
 use proptest::prelude::*;
 
 use super::super::samples::{VOLUME, key, refuses_cuts, refuses_flips};

@@ -11,9 +11,8 @@ use trust::shared::attest::{Attest, SignedAttest};
 use trust::shared::checkpoint::{Checkpoint, File, Row, VerifiedCheckpoint};
 use trust::shared::device::{DeviceKey, Incarnation};
 use trust::shared::entry::{Author, Content, Entry, Ops, Prefix, SignedEntry, body_hash};
-use trust::shared::evidence::{self, Evidence, Included, Offence};
+use trust::shared::evidence::{Evidence, Included, Offence};
 use trust::shared::genesis::{self, Founder, Policies, SharedRoles, Silence};
-use trust::shared::invitation::{BadLine, Challenge, Invitation, Joiner, Opening, Request, Secret};
 use trust::shared::leaf::Leaf;
 use trust::shared::mark::{MarkProof, MarkTree, Marks, Nonce};
 use trust::shared::note::{Note, SignedNote};
@@ -24,6 +23,9 @@ use trust::{Handle, Reject};
 use super::hex;
 use super::refused::{Lines, patch};
 use crate::world::{NOW, key, roles, sign, threshold};
+
+mod admission;
+mod offences;
 
 const HEADER: &str = "\
 # Shared volumes (docs/formats/shared.md): bytes and the verdict that they get, for the volume below.
@@ -167,8 +169,8 @@ pub fn text() -> String {
     notes(&mut lines, &shared);
     checkpoints(&mut lines, &shared);
     rows(&mut lines);
-    convictions(&mut lines, &shared);
-    invitations(&mut lines, &shared);
+    offences::add(&mut lines, &shared);
+    admission::add(&mut lines, &shared);
     lines.finish()
 }
 
@@ -429,211 +431,4 @@ fn rows(lines: &mut Lines) {
         let bytes = author.encode();
         lines.add("author", name, verdict, &bytes, Author::decode(&bytes));
     }
-}
-
-fn convictions(lines: &mut Lines, shared: &Shared) {
-    let mut add = |name: &str, verdict: &str, evidence: &Evidence| {
-        let bytes = evidence.encode().unwrap();
-        let judged = evidence::verify(&bytes);
-        let accused = match (&judged, &evidence.offence) {
-            (Err(_), _) => String::new(),
-            (Ok(_), Offence::SignedTwice { .. }) => hex(key(3).public().as_bytes()),
-            (Ok(_), _) => hex(key(2).public().as_bytes()),
-        };
-        lines.add_within("evidence", name, verdict, &bytes, &accused, judged);
-    };
-    let mut fork = Shared::new();
-    fork.leaves.truncate(2);
-    fork.roots = Roots::new();
-    fork.leaves.iter().for_each(|leaf| {
-        fork.roots.push(leaf_hash(leaf));
-    });
-    let agree = Offence::Fork {
-        first: fork.note(),
-        second: shared.note(),
-        proof: shared.roots.prefix(2, 3, |_| None).unwrap(),
-    };
-    add(
-        "log-that-grew",
-        "bad-history",
-        &shared.evidence(true, agree),
-    );
-    let fork = fork.with(Bytes::from_static(&[3; 33]));
-    let longer = shared.with(fork.leaves[2].clone());
-    let forked = Offence::Fork {
-        first: fork.note(),
-        second: longer.note(),
-        proof: longer.roots.prefix(3, 4, |_| None).unwrap(),
-    };
-    add("fork", "good", &shared.evidence(true, forked.clone()));
-    let without = shared.evidence(false, forked);
-    add("fork-without-policies", "malformed", &without);
-
-    let malformed = shared.with(Bytes::from_static(&[1]));
-    let leaf = Offence::BadLeaf {
-        note: malformed.note(),
-        leaf: malformed.included(3),
-    };
-    add("malformed-leaf", "good", &shared.evidence(true, leaf));
-    let later = shared.with(Bytes::from_static(&[9]));
-    let leaf = Offence::BadLeaf {
-        note: later.note(),
-        leaf: later.included(3),
-    };
-    add(
-        "leaf-of-a-later-kind",
-        "unsupported",
-        &shared.evidence(true, leaf),
-    );
-    let leaf = Offence::BadLeaf {
-        note: shared.note(),
-        leaf: shared.included(1),
-    };
-    add("good-leaf", "bad-history", &shared.evidence(true, leaf));
-
-    let mut entry = shared.entry(3);
-    entry.seen.root = [1; 32];
-    let elsewhere = shared.with(shared.sign(&entry).bytes().clone());
-    let seen = Offence::SeenElsewhere {
-        note: elsewhere.note(),
-        entry: elsewhere.included(3),
-        proof: elsewhere.roots.prefix(3, 4, |_| None).unwrap(),
-    };
-    add("seen-elsewhere", "good", &shared.evidence(true, seen));
-
-    let again = shared.with(shared.leaves[2].clone());
-    let replayed = Offence::SeenMissesOwn {
-        note: again.note(),
-        before: again.included(2),
-        entry: again.included(3),
-    };
-    add("entry-twice", "good", &shared.evidence(true, replayed));
-    let other = Offence::OtherPrevious {
-        note: shared.note(),
-        previous: shared.leaves[1].clone(),
-        entry: shared.included(2),
-    };
-    add(
-        "entry-that-follows",
-        "bad-history",
-        &shared.evidence(true, other),
-    );
-
-    let mut gap = shared.entry(3);
-    if let Content::Ops(ops) = &mut gap.content {
-        ops.n = 4;
-    }
-    let gap = shared.with(shared.sign(&gap).bytes().clone());
-    let other = Offence::OtherPrevious {
-        note: gap.note(),
-        previous: gap.leaves[2].clone(),
-        entry: gap.included(3),
-    };
-    add("number-left-out", "good", &shared.evidence(true, other));
-
-    let over = shared.with(shared.sign(&shared.entry(2)).bytes().clone());
-    let passes = Offence::PassesOver {
-        note: over.note(),
-        previous: over.included(1),
-        passed: over.included(2),
-        entry: over.included(3),
-    };
-    add("passed-over", "good", &shared.evidence(true, passes));
-
-    let one = shared.entry(3);
-    let other = Entry {
-        kept: 0,
-        ..one.clone()
-    };
-    let mut both = [one, other].map(|entry| shared.sign(&entry));
-    both.sort_by(|a, b| a.bytes().cmp(b.bytes()));
-    let [first, second] = both;
-    let twice = Offence::SignedTwice { first, second };
-    add("signed-twice", "good", &shared.evidence(false, twice));
-}
-
-fn invitations(lines: &mut Lines, shared: &Shared) {
-    let invitation = Invitation {
-        volume: shared.volume,
-        policy: shared.policies[0].hash(),
-        epoch: 0,
-        prefix: shared.prefix(3),
-        server: "bulla://files.example:7600".to_owned(),
-        secret: Secret::from_bytes([5; 16]),
-    };
-    let line = invitation.to_line().unwrap();
-    lines.context("invitation", line.as_bytes());
-    let read = |line: &str| match Invitation::from_line(line) {
-        Ok(_) => Ok(()),
-        Err(BadLine::Content(why)) => Err(why),
-        Err(BadLine::Text(_)) => Err(Reject::Malformed {
-            what: "invitation",
-            why: "mistyped",
-        }),
-    };
-    lines.add(
-        "line",
-        "of-three-leaves",
-        "good",
-        line.as_bytes(),
-        read(&line),
-    );
-    let mistyped = line.replacen("inv1q", "inv1p", 1);
-    lines.add(
-        "line",
-        "mistyped",
-        "malformed",
-        mistyped.as_bytes(),
-        read(&mistyped),
-    );
-
-    let joiner = Joiner::new(
-        invitation.clone(),
-        DeviceKey::from(&key(8).public()),
-        [1; 32],
-    );
-    let good = joiner.request().encode();
-    let ask = |bytes: &[u8]| Request::decode(bytes)?.challenge(&invitation, [2; 32]);
-    let mut add = |name: &str, verdict: &str, bytes: &[u8]| {
-        lines.add("request", name, verdict, bytes, ask(bytes));
-    };
-    add("of-device-8", "good", &good);
-    add("of-another-device", "not-signed", &patch(&good, 17, &[1]));
-    add(
-        "of-another-invitation",
-        "not-signed",
-        &patch(&good, 1, &[0; 16]),
-    );
-    add("later-format", "unsupported", &patch(&good, 0, &[1]));
-    add("cut", "malformed", &good[..112]);
-    let pending = ask(&good).unwrap();
-    let challenge = pending.challenge().encode();
-    let open = |bytes: &[u8]| joiner.open(&Challenge::decode(bytes)?);
-    let mut add = |name: &str, verdict: &str, bytes: &[u8]| {
-        lines.add("challenge", name, verdict, bytes, open(bytes));
-    };
-    add("of-02", "good", &challenge);
-    add("of-03", "not-signed", &patch(&challenge, 33, &[3]));
-    add("cut", "malformed", &challenge[..96]);
-    let (opening, words) = open(&challenge).unwrap();
-    let opening = opening.encode();
-    let text = hex(words.to_string().as_bytes());
-    let device = |bytes: &[u8]| pending.device(&Opening::decode(bytes)?, &words);
-    lines.add_within(
-        "opening",
-        "of-01",
-        "good",
-        &opening,
-        &text,
-        device(&opening),
-    );
-    let other = patch(&opening, 33, &[2]);
-    lines.add("opening", "of-02", "not-signed", &other, device(&other));
-    lines.add(
-        "opening",
-        "cut",
-        "malformed",
-        &opening[..64],
-        device(&opening[..64]),
-    );
 }

@@ -14,10 +14,8 @@ fn device_that_signed_twice_is_convicted_without_the_orderer() {
             kept: 0,
             ..one.clone()
         };
-        let mut both = [one, other].map(|entry| world.sign(AUTHOR, &entry));
-        both.sort_by(|a, b| a.bytes().cmp(b.bytes()));
-        let [first, second] = both;
-        world.judge(Offence::SignedTwice { first, second })
+        let [one, other] = [one, other].map(|entry| world.sign(AUTHOR, &entry));
+        world.judge(Offence::signed_twice(one, other))
     };
     assert!(two_resumes.is_ok());
 }
@@ -38,10 +36,7 @@ fn entries_with_different_numbers_convict_no_device() {
     assert_eq!(other_number(run), different);
     assert_eq!(other_number(|entry| entry.epoch = 1), different);
     let same = world.sign(AUTHOR, &world.write(2, 3));
-    let same = Offence::SignedTwice {
-        first: same.clone(),
-        second: same,
-    };
+    let same = Offence::signed_twice(same.clone(), same);
     assert!(world.judge(same).is_err());
 }
 
@@ -53,10 +48,7 @@ fn second_signature_of_one_entry_convicts_no_device() {
     let mut spoilt = entry.bytes().to_vec();
     *spoilt.last_mut().unwrap() ^= 1;
     let spoilt = SignedEntry::decode(spoilt.into()).unwrap();
-    let mut both = [entry, spoilt];
-    both.sort_by(|a, b| a.bytes().cmp(b.bytes()));
-    let [first, second] = both;
-    let refused = world.judge(Offence::SignedTwice { first, second });
+    let refused = world.judge(Offence::signed_twice(entry, spoilt));
     assert_eq!(
         refused.err(),
         Some(Reject::BadHistory("the same entry, signed twice"))
@@ -66,19 +58,18 @@ fn second_signature_of_one_entry_convicts_no_device() {
 #[test]
 fn entry_that_the_device_did_not_sign_does_not_convict_it() {
     let world = World::new();
-    let Offence::SignedTwice { first, second } = twice(&world, |entry| entry.kept = 0) else {
+    let Offence::SignedTwice(both) = twice(&world, |entry| entry.kept = 0) else {
         unreachable!()
     };
+    let [first, second] = *both;
     let forge = |entry: &SignedEntry| {
         let mut forged = entry.bytes().to_vec();
         *forged.last_mut().unwrap() ^= 1;
         SignedEntry::decode(forged.into()).unwrap()
     };
     let judge = |first: &SignedEntry, second: &SignedEntry| {
-        world.judge(Offence::SignedTwice {
-            first: first.clone(),
-            second: second.clone(),
-        })
+        let both = [first.clone(), second.clone()];
+        world.judge(Offence::SignedTwice(Box::new(both)))
     };
     assert!(judge(&first, &second).is_ok());
     for refused in [

@@ -39,8 +39,8 @@ fn attempt() -> impl Strategy<Value = Attempt> {
 fn entry(world: &World, attempt: Attempt, author: Option<&Author>) -> Entry {
     let size = world.log.leaves.len() as u64;
     let seen = match attempt.seen {
-        seen @ 0..40 => world.log.prefix(u64::from(seen).min(size)),
-        40..60 => Prefix {
+        seen @ 0..120 => world.log.prefix(size.saturating_sub(u64::from(seen % 4))),
+        120..140 => Prefix {
             root: [1; 32],
             ..world.log.whole()
         },
@@ -49,7 +49,7 @@ fn entry(world: &World, attempt: Attempt, author: Option<&Author>) -> Entry {
     let current = author.map(|author| author.incarnation);
     let incarnation = match (attempt.incarnation, current) {
         (4.., Some(current)) if !attempt.resume => current,
-        (other, _) => Incarnation::from_bytes([other % 4; 16]),
+        (other, _) => Incarnation::from_bytes([other % 3; 16]),
     };
     let next = author.map_or(1, |author| author.n + 1);
     let previous = match (attempt.previous, author) {
@@ -175,5 +175,5 @@ fn lying_members_get_entries_into_the_log() {
         again += runs.len() - distinct.len();
     }
     assert!(leaves > 100, "{leaves} leaves");
-    assert!(again > 5, "{again} incarnations begun again");
+    assert!(again >= 5, "{again} incarnations begun again");
 }
