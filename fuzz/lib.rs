@@ -250,6 +250,77 @@ pub fn repository_files(ending: &str) -> (Vec<Vec<u8>>, Vec<u8>) {
     (some.collect(), read(&"head".to_owned()))
 }
 
+/// Bodies of entries of a shared volume: one op of each kind.
+pub fn shared_bodies() -> Vec<Vec<u8>> {
+    use trust::inode::{Content, FileContent, Inode, Mtime};
+    use trust::shared::calls::{self, Calls, Directory, Spot};
+    use trust::shared::decision::{Decision, Label, Role};
+    use trust::shared::effect::Volume;
+    use trust::shared::itable::Fold;
+    use trust::shared::ops::{Body, Op};
+    use trust::shared::principal::{Device, FileId, INumber, Name, Principal};
+    let (volume, user) = (
+        Principal::from_bytes([1; 32]),
+        Principal::from_bytes([10; 32]),
+    );
+    let file = |counter| FileId {
+        principal: volume,
+        number: INumber {
+            device: Device(0),
+            counter,
+        },
+    };
+    let volume_of = Volume {
+        hasher: hasher(),
+        root: file(0),
+    };
+    let calls = Calls { volume: &volume_of };
+    let spot = Spot {
+        directory: Directory {
+            id: file(0),
+            path: Vec::new(),
+        },
+        name: Name::new(b"name").expect("a name"),
+        found: None,
+    };
+    let plain = Inode::new(
+        0o644,
+        Mtime::default(),
+        Content::Regular(FileContent::Empty),
+    );
+    let create = calls.create(&spot, file(1), plain).expect("an op");
+    let label = Label::new("two").expect("a label");
+    let decisions = [
+        Decision::AddUser { user, label },
+        Decision::Grant {
+            group: volume,
+            user,
+            role: Role::Writer,
+        },
+        Decision::AdmitDevice {
+            device: Device(1),
+            key: key(2).public(),
+            user,
+        },
+        Decision::Accept { device: Device(0) },
+    ];
+    let fold = Fold {
+        upto: 7,
+        root: None,
+    };
+    let mut ops: Vec<Op> = vec![
+        create,
+        calls::lock(file(1), None, Device(0)),
+        calls::unlock(file(1)),
+        calls::fold(volume, None, fold),
+    ];
+    ops.extend(decisions.map(calls::decide));
+    let whole = Body::new(ops.clone()).expect("a body");
+    let single = ops.into_iter();
+    let single = single.map(|op| Body::new(vec![op]).expect("a body").encode());
+    single.chain([whole.encode()]).collect()
+}
+
 /// A loopback address, a new one each time. Closed connections remain for a minute, so those of a single
 /// address would soon take all its ports.
 pub fn next_loopback() -> std::net::SocketAddr {

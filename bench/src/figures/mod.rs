@@ -18,6 +18,7 @@ mod recovery;
 mod republish;
 mod small;
 mod start;
+mod stored;
 
 use crate::figure::Figure;
 
@@ -42,6 +43,7 @@ pub const ALL: &[Figure] = &[
     recovery::FIGURE,
     start::CACHED,
     beside::FIGURE,
+    stored::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

@@ -208,6 +208,31 @@ impl Log {
             .is_ok()
     }
 
+    /// Pages of payload as they lie on the device, from `lsn` on: for a client that verifies them by hashes of its own.
+    /// They are pages of one frame, which is durable.
+    ///
+    /// # Errors
+    /// [`LogError::Released`], also if the space was released while it was read; [`LogError::Io`].
+    pub fn read_unverified(&self, lsn: Lsn, into: &mut [u8]) -> Result<(), LogError> {
+        let shared = &*self.shared;
+        let bytes = into.len() as u64;
+        let is_stored = {
+            let machine = &shared.state().machine;
+            let end = lsn.0.checked_add(bytes);
+            machine.holds(lsn) && end.is_some_and(|end| end <= machine.durable().lsn.0)
+        };
+        if !is_stored || bytes > shared.layout.rest_of_lap(lsn) {
+            return Err(LogError::Released { lsn });
+        }
+        let offset = shared.layout.offset(lsn);
+        let read = shared.device.read(offset, into);
+        read.map_err(|e| LogError::io("read", offset, e))?;
+        match shared.state().machine.holds(lsn) {
+            true => Ok(()),
+            false => Err(LogError::Released { lsn }),
+        }
+    }
+
     /// The page of payload with this digest, if the ring still has it, although a checkpoint may have released it: to
     /// repair what a client stored elsewhere. Nothing is promised.
     pub fn read_released(&self, lsn: Lsn, digest: Digest) -> Option<Bytes> {

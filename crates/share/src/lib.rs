@@ -6,6 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`blocks`] | the block server |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
 //! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust::shared` |
@@ -17,6 +18,7 @@
 //! | [`orderer`] | the server |
 //! | [`rows`] | a small map by device |
 
+pub mod blocks;
 pub mod engine;
 pub mod ledger;
 pub mod orderer;

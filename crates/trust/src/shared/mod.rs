@@ -1,6 +1,6 @@
 //! A shared volume: what its devices and its orderer sign, and the rules by which each of them judges it (design
 //! `share.md`, SUNDR). Bytes in docs/formats/shared.md. Relies on [`crate::encode`], [`crate::key`],
-//! [`crate::history`] and [`crate::statement`].
+//! [`crate::history`], [`crate::statement`], [`crate::tree`] and [`crate::reach`].
 //!
 //! | module | what it does |
 //! |---|---|
@@ -15,18 +15,38 @@
 //! | [`evidence`] | files that convict an orderer or a device |
 //! | [`checkpoint`] | the state at a position, signed by those who replayed the log |
 //! | [`invitation`], [`words`] | how a device is admitted; words that people compare |
+//! | [`principal`], [`key`] | users, groups, devices, names of files; the keys of the state |
+//! | [`decision`], [`change`], [`guard`] | what an op changes, and what must hold for it |
+//! | [`ops`], [`outline`] | what an entry does, as bytes: its body, and the list of keys that it changes |
+//! | [`calls`] | the op of each system call |
+//! | [`outcome`], [`members`] | what became of an op; who may read and write, at each position of the log |
+//! | [`itable`], [`fold`] | all files of a principal as one tree, and how changes get into it |
+//! | [`effect`] | which ops have effect, and the values after them |
 
 pub mod attest;
+pub mod calls;
+pub mod change;
 pub mod checkpoint;
+pub mod decision;
 pub mod device;
+pub mod effect;
 pub mod entry;
 pub mod evidence;
+pub mod fold;
 pub mod form;
 pub mod genesis;
+pub mod guard;
 pub mod invitation;
+pub mod itable;
+pub mod key;
 pub mod leaf;
 pub mod mark;
+pub mod members;
 pub mod note;
+pub mod ops;
+pub mod outcome;
+pub mod outline;
+pub mod principal;
 #[cfg(test)]
 mod samples;
 pub mod words;

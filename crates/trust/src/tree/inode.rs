@@ -145,7 +145,8 @@ impl Inode {
         Inode::decode_within(bytes, MAX_BLOCK_INLINE_BYTES)
     }
 
-    fn decode_within(bytes: &[u8], max_inline_bytes: usize) -> Result<Inode, Reject> {
+    /// As [`Inode::decode`], with content of at most `max_inline_bytes` in the inode itself.
+    pub(crate) fn decode_within(bytes: &[u8], max_inline_bytes: usize) -> Result<Inode, Reject> {
         let mut d = Decoder::new(bytes, WHAT);
         let format = d.u8()?;
         if format != FORMAT {

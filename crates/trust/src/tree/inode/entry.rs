@@ -44,12 +44,17 @@ impl Entry {
     /// # Errors
     /// As [`Inode::decode`]; [`Reject::Unsupported`] for another form of entry.
     pub fn decode(bytes: &[u8]) -> Result<Entry, Reject> {
+        Entry::decode_within(bytes, MAX_INLINE_BYTES)
+    }
+
+    /// As [`Entry::decode`], with content of at most `max_inline_bytes` in the inode itself.
+    pub(crate) fn decode_within(bytes: &[u8], max_inline_bytes: usize) -> Result<Entry, Reject> {
         match bytes.first() {
             Some(&BLOCK) => {}
             Some(&form @ SHARED..=LAST_RESERVED) => {
                 return Err(unsupported("form of entry", form));
             }
-            _ => return Inode::decode_within(bytes, MAX_INLINE_BYTES).map(Entry::Inode),
+            _ => return Inode::decode_within(bytes, max_inline_bytes).map(Entry::Inode),
         }
         let mut d = Decoder::new(bytes, WHAT);
         d.u8()?;
@@ -65,11 +70,21 @@ impl Entry {
         inode: &Inode,
         hasher: &Hasher,
     ) -> (Vec<u8>, Option<(Handle<InodeBlock>, Bytes)>) {
+        Entry::place_within(name, inode, hasher, MAX_INLINE_BYTES)
+    }
+
+    /// As [`Entry::place`], with content of at most `max_inline_bytes` in the inode itself.
+    pub(crate) fn place_within(
+        key: &[u8],
+        inode: &Inode,
+        hasher: &Hasher,
+        max_inline_bytes: usize,
+    ) -> (Vec<u8>, Option<(Handle<InodeBlock>, Bytes)>) {
         let bytes = inode.encode();
         let is_long = matches!(&inode.content,
-            Content::Regular(FileContent::Inline(content)) if content.len() > MAX_INLINE_BYTES);
+            Content::Regular(FileContent::Inline(content)) if content.len() > max_inline_bytes);
         // The entry also has two lengths of at most two bytes each.
-        if !is_long && name.len() + bytes.len() + 4 <= MAX_ENTRY_BYTES {
+        if !is_long && key.len() + bytes.len() + 4 <= MAX_ENTRY_BYTES {
             return (bytes, None);
         }
         let (handle, block) = hasher.seal::<InodeBlock>(Bytes::from(bytes));

@@ -1,0 +1,29 @@
+//! What a client gives to the block server at once, and what it is told.
+
+use log::Mark;
+use trust::Record;
+
+use super::Session;
+use super::error::Error;
+
+/// Is told what became of a batch. Runs on the thread that made it durable, so it must be short.
+pub type Done = Box<dyn FnOnce(Result<Receipt, Error>) + Send>;
+
+/// Blocks and records of the orderer that become durable together: all of them or none.
+pub struct Batch {
+    /// Who stores the blocks.
+    pub session: Session,
+    /// The blocks.
+    pub blocks: Vec<Record>,
+    /// The orderer's records, which are opaque here.
+    pub entries: Vec<log::Record>,
+}
+
+/// What became of a batch. Everything in it is durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// For each block, whether the server did not have it.
+    pub stored: Vec<bool>,
+    /// How far the temporary log is durable.
+    pub durable: Mark,
+}

@@ -1,0 +1,60 @@
+//! The block server of a shared volume (SUNDR, seed section 4): STORE, RETRIEVE, DECREF, CSTORE, PSTORE.
+//!
+//! A block that is stored is durable in the *temporary log* first, where one sync serves all clients and the orderer.
+//! Many blocks live shortly: what is dereferenced within a minute is dropped there. The rest moves, in the order in
+//! which it came, to the *segments* of a repository in large batches. A long block goes to a segment at once, so that
+//! its bytes are written once.
+//!
+//! Clients trust nothing of this. The server checks what protects one client from another: that a block is the one
+//! that its handle names, quotas, and who may dereference what. Why it is as it is: `docs/decisions/0044-block-server.md`.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`window`] | the rules: who holds a block, when it is dropped, when it moves; without input or output |
+//! | `index` | the blocks in the temporary log, in less than 64 bytes of memory each |
+//! | `quota` | devices, their sessions, and what they have stored |
+//! | [`record`] | records of blocks in the log (`docs/formats/shared-blocks.md`) |
+//! | `gather` | many clients' batches in one frame of the log |
+//! | [`storage`] | the server over real storage, each step by a call |
+//! | `commit` | batches become durable |
+//! | `calls` | CSTORE, RETRIEVE, DECREF |
+//! | `entries` | how long the log keeps the orderer's entries |
+//! | `moving` | from the temporary log to the segments |
+//! | [`server`] | the two threads that call these steps |
+//! | [`batch`] | what clients give at once, and what they are told |
+//! | [`error`] | [`Error`] |
+//!
+//! **Collection** of blocks that nothing refers to any more comes later. It needs what the block server does not
+//! know: what any position of the last 24 hours reaches, from the orderer. And it needs what the server does not
+//! keep yet: which permanent blocks were stored, asked for or retrieved since then. Until both exist, nothing in the
+//! segments is ever removed.
+
+pub mod batch;
+mod calls;
+mod commit;
+mod entries;
+pub mod error;
+mod gather;
+mod index;
+mod moving;
+mod quota;
+pub mod record;
+pub mod server;
+pub mod storage;
+pub mod window;
+
+pub use batch::{Batch, Done, Receipt};
+pub use error::{Error, Limit};
+pub use index::Position;
+pub use moving::Moved;
+pub use quota::Quota;
+pub use server::Server;
+pub use storage::{Clock, Options, Progress, Storage};
+
+/// A device, by its key. Opaque here: who may open a session is decided before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device(pub [u8; 32]);
+
+/// A session of a device. Blocks are held by sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Session(u32);

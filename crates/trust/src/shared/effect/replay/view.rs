@@ -1,0 +1,202 @@
+//! The values before an op, as far as they are known; notes the tasks that make more known.
+
+use std::sync::Arc;
+
+use super::{Last, Made, Replay, Sources, Task, Version};
+use crate::error::Reject;
+use crate::shared::change::Change;
+use crate::shared::effect::{
+    Blocks, Bodies, Lock, Values, folded_entries, folded_entry, folded_inode,
+};
+use crate::shared::itable::{Fold, Known, Tables, without_entries};
+use crate::shared::key::Key;
+use crate::shared::principal::{FileId, Name, Principal, Target};
+use crate::tree::inode::Inode;
+
+/// The values before the op `before`.
+pub(super) struct View<'a, S> {
+    replay: &'a Replay,
+    before: u32,
+    from: Sources<'a, S>,
+    pub tables: Tables<'a, S>,
+    pub tasks: Vec<Task>,
+    /// Positions of entries whose bodies are needed.
+    pub bodies: Vec<u64>,
+}
+
+impl<'a, S: Blocks + Bodies> View<'a, S> {
+    pub fn new(replay: &'a Replay, before: u32, from: Sources<'a, S>) -> Self {
+        View {
+            replay,
+            before,
+            from,
+            tables: Tables::new(from.stored),
+            tasks: Vec::new(),
+            bodies: Vec::new(),
+        }
+    }
+
+    /// The last version of a key that counts.
+    fn version(&mut self, key: &Key) -> Known<Option<Version>> {
+        let Some(versions) = self.replay.keys.get(key) else {
+            return Known::Is(None);
+        };
+        let after = versions.partition_point(|version| version.op < self.before);
+        let Some(index) = after.checked_sub(1) else {
+            return Known::Is(None);
+        };
+        match versions.get(index).map(|version| version.last) {
+            None | Some(Last::None) => Known::Is(None),
+            Some(Last::Version(last)) => Known::Is(versions.get(last as usize).copied()),
+            Some(Last::Unknown) => {
+                self.tasks.push(Task::Last(key.clone(), index as u32));
+                Known::NotYet
+            }
+        }
+    }
+
+    /// The last fold of the key's principal, and the last version of the key that is not in it.
+    fn since_fold(
+        &mut self,
+        principal: &Principal,
+        key: &Key,
+    ) -> Known<(Option<Fold>, Option<Version>)> {
+        let (fold, version) = (self.fold(principal), self.version(key));
+        let (Known::Is(fold), Known::Is(version)) = (fold, version) else {
+            return Known::NotYet;
+        };
+        let upto = fold.map_or(0, |fold| fold.upto);
+        Known::Is((
+            fold,
+            version.filter(|version| self.position(version.op) >= upto),
+        ))
+    }
+
+    fn position(&self, op: u32) -> u64 {
+        self.replay.row(op).map_or(0, |row| row.written.position)
+    }
+
+    /// The change of a key by an op with effect.
+    fn change(&mut self, op: u32, key: &Key) -> Known<Option<Change>> {
+        let Some(row) = self.replay.row(op) else {
+            return Known::Is(None);
+        };
+        let position = row.written.position;
+        match self.from.stored.body(position) {
+            Ok(Some(body)) => {
+                let number = op.saturating_sub(row.first_op) as usize;
+                let changes = body.ops().get(number).map(|op| op.changes.as_slice());
+                let mut changes = changes.unwrap_or_default().iter();
+                Known::Is(changes.find(|change| change.key() == *key).cloned())
+            }
+            Ok(None) => {
+                self.bodies.push(position);
+                Known::NotYet
+            }
+            Err(why @ Reject::Unsupported { .. }) => {
+                self.tables.unsupported = Some(why);
+                Known::NotYet
+            }
+            Err(why) => Known::Damaged(why),
+        }
+    }
+
+    /// Entries that the first `steps` ops on the directory added.
+    fn added(&mut self, directory: &FileId, steps: usize) -> Known<i64> {
+        let Some(index) = steps.checked_sub(1) else {
+            return Known::Is(0);
+        };
+        let all = self.replay.directories.get(directory);
+        match all.and_then(|all| all.get(index)).map(|step| step.sum) {
+            None => Known::Is(0),
+            Some(Some(sum)) => Known::Is(sum),
+            Some(None) => {
+                self.tasks.push(Task::Sum(*directory, index as u32));
+                Known::NotYet
+            }
+        }
+    }
+}
+
+impl<S: Blocks + Bodies> Values for View<'_, S> {
+    fn inode(&mut self, file: &FileId) -> Known<Option<Arc<Inode>>> {
+        let key = Key::Inode(*file);
+        let (fold, version) = match self.since_fold(&file.principal, &key) {
+            Known::Is(found) => found,
+            Known::Damaged(why) => return Known::Damaged(why),
+            Known::NotYet => return Known::NotYet,
+        };
+        match version {
+            Some(version) if version.made == Made::Gone => Known::Is(None),
+            Some(version) => self.change(version.op, &key).map(|change| match change {
+                Some(Change::Set { inode, .. }) => Some(inode),
+                _ => None,
+            }),
+            None => {
+                let volume = &self.replay.volume;
+                let found = folded_inode(&mut self.tables, volume, fold.as_ref(), file);
+                found.map(|inode| inode.map(without_entries).map(Arc::new))
+            }
+        }
+    }
+
+    fn entry(&mut self, directory: &FileId, name: &Name) -> Known<Option<Target>> {
+        let key = Key::Entry(*directory, name.clone());
+        let (fold, version) = match self.since_fold(&directory.principal, &key) {
+            Known::Is(found) => found,
+            Known::Damaged(why) => return Known::Damaged(why),
+            Known::NotYet => return Known::NotYet,
+        };
+        match version {
+            Some(version) if version.made == Made::Gone => Known::Is(None),
+            Some(version) => self.change(version.op, &key).map(|change| match change {
+                Some(Change::Link { target, .. }) => Some(target),
+                _ => None,
+            }),
+            None => folded_entry(&mut self.tables, fold.as_ref(), directory, name),
+        }
+    }
+
+    fn entries(&mut self, directory: &FileId) -> Known<i64> {
+        let fold = match self.fold(&directory.principal) {
+            Known::Is(fold) => fold,
+            Known::Damaged(why) => return Known::Damaged(why),
+            Known::NotYet => return Known::NotYet,
+        };
+        let upto = fold.map_or(0, |fold| fold.upto);
+        let steps = self.replay.directories.get(directory);
+        let steps = steps.map(Vec::as_slice).unwrap_or_default();
+        let all = steps.partition_point(|step| step.op < self.before);
+        let folded = steps.partition_point(|step| self.position(step.op) < upto);
+        let (all, folded) = (self.added(directory, all), self.added(directory, folded));
+        let map = folded_entries(&mut self.tables, fold.as_ref(), directory);
+        match (all, folded, map) {
+            (_, _, Known::Damaged(why)) => Known::Damaged(why),
+            (Known::Is(all), Known::Is(folded), Known::Is(map)) => {
+                let before = map.map_or(0, |map| i64::try_from(map.entries).unwrap_or(i64::MAX));
+                Known::Is(before.saturating_add(all.saturating_sub(folded)))
+            }
+            _ => Known::NotYet,
+        }
+    }
+
+    fn lock(&mut self, file: &FileId) -> Known<Option<Lock>> {
+        let version = self.version(&Key::Lock(*file));
+        version.map(|version| match version {
+            None => self.replay.old_locks.get(file).copied(),
+            Some(version) if version.made == Made::Gone => None,
+            Some(version) => self.replay.row(version.op).map(|row| Lock {
+                holder: row.written.device,
+                last: row.written.position,
+            }),
+        })
+    }
+
+    fn fold(&mut self, principal: &Principal) -> Known<Option<Fold>> {
+        let version = self.version(&Key::Fold(*principal));
+        version.map(|version| match version {
+            None => self.replay.old_folds.get(principal).copied(),
+            Some(version) => self.replay.folds.get(&version.op).copied(),
+        })
+    }
+}

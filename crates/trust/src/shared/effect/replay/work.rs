@@ -1,0 +1,227 @@
+//! Evaluates what values depend on: a list of tasks instead of recursion, so that no chain of entries can exhaust the
+//! stack. What a task depends on lies before it in the log, so there are no circles.
+
+use std::collections::HashSet;
+
+use super::view::View;
+use super::{Last, Made, Replay, Sources, Step, Task, Version};
+use crate::error::Reject;
+use crate::shared::change::Change;
+use crate::shared::effect::judge::{Placed, judge};
+use crate::shared::effect::{Blocks, Bodies, Missing, Stop};
+use crate::shared::key::Key;
+use crate::shared::outcome::{NoEffect, Outcome};
+use crate::shared::principal::FileId;
+
+/// What a step came to.
+enum Progress {
+    Done,
+    /// These come first. Empty: something is missing.
+    After(Vec<Task>),
+}
+
+impl Replay {
+    /// Carries out a task, and first what it depends on. Each task is done once: its result is kept.
+    pub(super) fn work<S: Blocks + Bodies>(
+        &mut self,
+        task: Task,
+        from: Sources<'_, S>,
+    ) -> Result<(), Stop> {
+        let mut missing = Missing::default();
+        let mut waiting: HashSet<Task> = HashSet::new();
+        let mut tasks = vec![task];
+        while let Some(task) = tasks.last() {
+            let task = task.clone();
+            self.steps = self.steps.saturating_add(1);
+            match self.step(&task, from, &mut missing)? {
+                Progress::Done => {
+                    tasks.pop();
+                }
+                Progress::After(mut first) => {
+                    first.retain(|task| !waiting.contains(task));
+                    if first.is_empty() {
+                        waiting.insert(task);
+                        tasks.pop();
+                    }
+                    tasks.extend(first);
+                }
+            }
+            if missing.is_long() {
+                break;
+            }
+        }
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(Stop::Missing(missing)),
+        }
+    }
+
+    fn step<S: Blocks + Bodies>(
+        &mut self,
+        task: &Task,
+        from: Sources<'_, S>,
+        missing: &mut Missing,
+    ) -> Result<Progress, Stop> {
+        match task {
+            Task::Op(op) => self.judge_op(*op, from, missing),
+            Task::Last(key, index) => Ok(self.find_last(key, *index as usize)),
+            Task::Sum(directory, index) => Ok(self.add_up(directory, *index as usize)),
+        }
+    }
+
+    fn outcome_of(&self, op: u32) -> Option<Outcome> {
+        self.ops.get(op as usize).and_then(|row| row.outcome)
+    }
+
+    fn judge_op<S: Blocks + Bodies>(
+        &mut self,
+        op: u32,
+        from: Sources<'_, S>,
+        missing: &mut Missing,
+    ) -> Result<Progress, Stop> {
+        let Some(row) = self.row(op).copied() else {
+            return Ok(Progress::Done);
+        };
+        if self.outcome_of(op).is_some() {
+            return Ok(Progress::Done);
+        }
+        let body = match from.stored.body(row.written.position) {
+            Ok(Some(body)) => Some(body),
+            Ok(None) => {
+                missing.bodies.push(row.written.position);
+                return Ok(Progress::After(Vec::new()));
+            }
+            Err(why @ Reject::Unsupported { .. }) => return Err(why.into()),
+            Err(_) => None,
+        };
+        let number = op.saturating_sub(row.first_op) as usize;
+        let Some(of_body) = body.as_ref().and_then(|body| body.ops().get(number)) else {
+            self.set_outcome(op, Outcome::None(NoEffect::Misformed));
+            return Ok(Progress::Done);
+        };
+        let listed = |key: &Key| self.version_of(key, op).is_some();
+        let placed = Placed {
+            written: &row.written,
+            op: of_body,
+            listed: &listed,
+        };
+        let mut view = View::new(self, op, from);
+        let Some(outcome) = judge(&self.volume, from.members, &placed, &mut view) else {
+            if let Some(why) = view.tables.unsupported {
+                return Err(why.into());
+            }
+            missing.blocks.append(&mut view.tables.missing);
+            missing.bodies.append(&mut view.bodies);
+            return Ok(Progress::After(view.tasks));
+        };
+        let made: Vec<Change> = match outcome {
+            Outcome::Effect => placed.changes().cloned().collect(),
+            _ => Vec::new(),
+        };
+        let added: Vec<(FileId, i64)> = made
+            .iter()
+            .filter_map(|change| placed.added(change))
+            .collect();
+        self.record(op, &made, &added);
+        self.set_outcome(op, outcome);
+        Ok(Progress::Done)
+    }
+
+    fn set_outcome(&mut self, op: u32, outcome: Outcome) {
+        if let Some(row) = self.ops.get_mut(op as usize) {
+            row.outcome = Some(outcome);
+        }
+    }
+
+    fn version_of(&self, key: &Key, op: u32) -> Option<usize> {
+        let versions = self.keys.get(key)?;
+        versions
+            .binary_search_by_key(&op, |version| version.op)
+            .ok()
+    }
+
+    /// Notes what an op with effect changed.
+    fn record(&mut self, op: u32, changes: &[Change], added: &[(FileId, i64)]) {
+        for change in changes {
+            let key = change.key();
+            let made = match change {
+                Change::Remove { .. } | Change::Unlink { .. } | Change::Unlock { .. } => Made::Gone,
+                _ => Made::Put,
+            };
+            let index = self.version_of(&key, op);
+            let versions = self.keys.get_mut(&key);
+            if let Some(version) = versions.zip(index).and_then(|(v, index)| v.get_mut(index)) {
+                version.made = made;
+            }
+            if let Change::Fold { fold, .. } = change {
+                self.folds.insert(op, *fold);
+            }
+        }
+        for (directory, added) in added {
+            let steps = self.directories.get_mut(directory);
+            let steps = steps.map(Vec::as_mut_slice).unwrap_or_default();
+            if let Ok(index) = steps.binary_search_by_key(&op, |step| step.op)
+                && let Some(step) = steps.get_mut(index)
+            {
+                step.added = step.added.saturating_add(*added);
+            }
+        }
+    }
+
+    fn find_last(&mut self, key: &Key, index: usize) -> Progress {
+        let versions = self.keys.get(key).map(Vec::as_slice).unwrap_or_default();
+        let Some(Version { op, made, last }) = versions.get(index).copied() else {
+            return Progress::Done;
+        };
+        if last != Last::Unknown {
+            return Progress::Done;
+        }
+        if self.outcome_of(op).is_none() {
+            return Progress::After(vec![Task::Op(op)]);
+        }
+        let before = index.checked_sub(1).and_then(|index| versions.get(index));
+        let found = match (made, before.map(|before| before.last)) {
+            (Made::Put | Made::Gone, _) => Last::Version(index as u32),
+            (Made::Nothing, None) => Last::None,
+            (Made::Nothing, Some(Last::Unknown)) => {
+                let index = index.saturating_sub(1) as u32;
+                return Progress::After(vec![Task::Last(key.clone(), index)]);
+            }
+            (Made::Nothing, Some(before)) => before,
+        };
+        if let Some(version) = self.keys.get_mut(key).and_then(|v| v.get_mut(index)) {
+            version.last = found;
+        }
+        Progress::Done
+    }
+
+    fn add_up(&mut self, directory: &FileId, index: usize) -> Progress {
+        let steps = self.directories.get(directory);
+        let steps = steps.map(Vec::as_slice).unwrap_or_default();
+        let Some(Step { op, added, sum }) = steps.get(index).copied() else {
+            return Progress::Done;
+        };
+        if sum.is_some() {
+            return Progress::Done;
+        }
+        let before = match index.checked_sub(1).and_then(|index| steps.get(index)) {
+            None => Some(0),
+            Some(before) => before.sum,
+        };
+        let (Some(before), Some(_)) = (before, self.outcome_of(op)) else {
+            let mut first = Vec::new();
+            if before.is_none() {
+                first.push(Task::Sum(*directory, index.saturating_sub(1) as u32));
+            }
+            if self.outcome_of(op).is_none() {
+                first.push(Task::Op(op));
+            }
+            return Progress::After(first);
+        };
+        let steps = self.directories.get_mut(directory);
+        if let Some(step) = steps.and_then(|steps| steps.get_mut(index)) {
+            step.sum = Some(before.saturating_add(added));
+        }
+        Progress::Done
+    }
+}

@@ -1,0 +1,259 @@
+//! The i-table: all files of a principal as a map tree, i-number → inode; directories are map trees of their own.
+//! Relies on [`crate::tree::map`] for the trees and on [`crate::reach`] for wanted blocks.
+//!
+//! ```text
+//! key of an i-table      = device u32, big-endian | counter u64, big-endian
+//! value of an i-table    = inode | 0xff, handle of an inode block [32]
+//! value of a directory   = 0xf0 | kind u8 | principal [32] | device u32, big-endian | counter u64, big-endian
+//! fold                   = upto varint | 0, or 1 and the map root of the i-table
+//! ```
+
+use super::principal::{Device, FileId, INumber, Name, Principal, Target, kind_byte, kind_of};
+use crate::encode::{Decoder, Encoder};
+use crate::error::Reject;
+use crate::reach::{Found, Wanted};
+use crate::tree::inode::{Content, Entry, Inode};
+use crate::tree::map::{Find, MapRoot};
+
+/// Longest content in an inode that lies in an i-table or in a Set, bytes.
+pub const MAX_TABLE_INLINE_BYTES: usize = 512;
+/// First byte of a directory's entry in a shared volume.
+const SHARED: u8 = 0xf0;
+const WHAT: &str = "directory entry of a shared volume";
+
+/// All files of a principal as they were before a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fold {
+    /// The position: entries before it are in the tree.
+    pub upto: u64,
+    /// The i-table; none without files.
+    pub root: Option<MapRoot>,
+}
+
+impl Fold {
+    pub(super) fn encode(&self, e: &mut Encoder) {
+        e.varint(self.upto).u8(u8::from(self.root.is_some()));
+        if let Some(root) = &self.root {
+            root.encode(e);
+        }
+    }
+
+    pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Fold, Reject> {
+        let upto = d.varint()?;
+        let root = match d.flag()? {
+            true => Some(MapRoot::decode(d)?),
+            false => None,
+        };
+        Ok(Fold { upto, root })
+    }
+}
+
+impl INumber {
+    /// The key in an i-table.
+    pub fn to_key(&self) -> [u8; 12] {
+        let mut key = [0; 12];
+        let (device, counter) = key.split_at_mut(4);
+        device.copy_from_slice(&self.device.0.to_be_bytes());
+        counter.copy_from_slice(&self.counter.to_be_bytes());
+        key
+    }
+
+    fn decode_key(d: &mut Decoder<'_>) -> Result<INumber, Reject> {
+        Ok(INumber {
+            device: Device(u32::from_be_bytes(d.array()?)),
+            counter: u64::from_be_bytes(d.array()?),
+        })
+    }
+}
+
+impl Target {
+    /// The value of a directory's entry.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::new();
+        e.u8(SHARED).u8(kind_byte(self.kind));
+        e.raw(self.file.principal.as_bytes());
+        e.raw(&self.file.number.to_key());
+        e.finish()
+    }
+
+    /// Reads the value of a directory's entry.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for another kind of entry, or bytes that are none.
+    pub fn decode(bytes: &[u8]) -> Result<Target, Reject> {
+        let mut d = Decoder::new(bytes, WHAT);
+        if d.u8()? != SHARED {
+            return Err(d.bad("not the entry of a shared volume"));
+        }
+        let byte = d.u8()?;
+        let kind = kind_of(byte).ok_or_else(|| d.bad("an unknown kind of file"))?;
+        let principal = Principal::from_bytes(d.array()?);
+        let number = INumber::decode_key(&mut d)?;
+        d.finish()?;
+        let file = FileId { principal, number };
+        Ok(Target { file, kind })
+    }
+}
+
+/// The blocks that evaluation reads. It never waits: what is not here is fetched by the caller.
+pub trait Blocks {
+    /// The block, if it is here.
+    ///
+    /// # Errors
+    /// Those of [`Wanted::prove`] for a block that matches its handle and breaks a rule: a member signed it.
+    fn block(&self, wanted: &Wanted) -> Result<Option<Found>, Reject>;
+}
+
+/// The answer to a question about the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Known<T> {
+    /// It is this.
+    Is(T),
+    /// It lies in a tree that breaks a rule.
+    Damaged(Reject),
+    /// It depends on something that is not known yet.
+    NotYet,
+}
+
+impl<T> Known<T> {
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Known<U> {
+        match self {
+            Known::Is(value) => Known::Is(f(value)),
+            Known::Damaged(why) => Known::Damaged(why),
+            Known::NotYet => Known::NotYet,
+        }
+    }
+
+    fn then<U>(self, f: impl FnOnce(T) -> Known<U>) -> Known<U> {
+        match self {
+            Known::Is(value) => f(value),
+            Known::Damaged(why) => Known::Damaged(why),
+            Known::NotYet => Known::NotYet,
+        }
+    }
+
+    fn of(result: Result<T, Reject>) -> Known<T> {
+        match result {
+            Ok(value) => Known::Is(value),
+            Err(why) => Known::Damaged(why),
+        }
+    }
+}
+
+/// Looks into i-tables and directories, and notes the blocks that are not here.
+pub(super) struct Tables<'a, B> {
+    pub blocks: &'a B,
+    pub missing: Vec<Wanted>,
+    /// A block of a later format. Nothing is decided then.
+    pub unsupported: Option<Reject>,
+}
+
+impl<'a, B: Blocks> Tables<'a, B> {
+    pub fn new(blocks: &'a B) -> Self {
+        Tables {
+            blocks,
+            missing: Vec::new(),
+            unsupported: None,
+        }
+    }
+
+    fn block(&mut self, wanted: Wanted) -> Known<Found> {
+        match self.blocks.block(&wanted) {
+            Ok(Some(found)) => Known::Is(found),
+            Ok(None) => {
+                self.missing.push(wanted);
+                Known::NotYet
+            }
+            Err(why @ Reject::Unsupported { .. }) => {
+                self.unsupported = Some(why);
+                Known::NotYet
+            }
+            Err(why) => Known::Damaged(why),
+        }
+    }
+
+    /// The value of a key in a map.
+    fn find(&mut self, root: Option<&MapRoot>, key: &[u8]) -> Known<Option<bytes::Bytes>> {
+        let Some(root) = root else {
+            return Known::Is(None);
+        };
+        let mut child = root.child_ref();
+        loop {
+            let node = match self.block(Wanted::Map(child.handle)) {
+                Known::Is(Found::Map(node)) => node,
+                Known::Is(_) => return Known::Damaged(Reject::WrongBlock),
+                Known::Damaged(why) => return Known::Damaged(why),
+                Known::NotYet => return Known::NotYet,
+            };
+            if let Err(why) = node.check(&child) {
+                return Known::Damaged(why);
+            }
+            match node.find(key, &child.interval) {
+                Find::Absent => return Known::Is(None),
+                Find::Value(value) => return Known::Is(Some(value)),
+                Find::Child(below) => child = below,
+            }
+        }
+    }
+
+    /// The inode of a file, a directory's with its entries.
+    pub fn inode(&mut self, table: Option<&MapRoot>, number: &INumber) -> Known<Option<Inode>> {
+        let value = self.find(table, &number.to_key());
+        value.then(|value| {
+            let Some(value) = value else {
+                return Known::Is(None);
+            };
+            match Entry::decode_within(&value, MAX_TABLE_INLINE_BYTES) {
+                Ok(Entry::Inode(inode)) => Known::Is(Some(inode)),
+                Ok(Entry::Block(handle)) => match self.block(Wanted::Inode(handle)) {
+                    Known::Is(Found::Inode(inode)) => Known::Is(Some(inode)),
+                    Known::Is(_) => Known::Damaged(Reject::WrongBlock),
+                    Known::Damaged(why) => Known::Damaged(why),
+                    Known::NotYet => Known::NotYet,
+                },
+                Err(why @ Reject::Unsupported { .. }) => {
+                    self.unsupported = Some(why);
+                    Known::NotYet
+                }
+                Err(why) => Known::Damaged(why.signed()),
+            }
+        })
+    }
+
+    /// Where a name leads. No directory has no entries.
+    pub fn entry(
+        &mut self,
+        table: Option<&MapRoot>,
+        directory: &INumber,
+        name: &Name,
+    ) -> Known<Option<Target>> {
+        let map = self.directory(table, directory);
+        map.then(|map| self.find(map.as_ref(), name.as_bytes()))
+            .then(|value| {
+                let target = value.map(|value| Target::decode(&value)).transpose();
+                Known::of(target.map_err(Reject::signed))
+            })
+    }
+
+    /// The entries of a directory as a tree.
+    pub fn directory(
+        &mut self,
+        table: Option<&MapRoot>,
+        directory: &INumber,
+    ) -> Known<Option<MapRoot>> {
+        self.inode(table, directory)
+            .map(|inode| match inode.map(|inode| inode.content) {
+                Some(Content::Directory { map, .. }) => map,
+                _ => None,
+            })
+    }
+}
+
+/// The inode without the entries of a directory: what a Set holds, and what guards hash.
+pub(super) fn without_entries(mut inode: Inode) -> Inode {
+    if let Content::Directory { map, .. } = &mut inode.content {
+        *map = None;
+        inode.size = 0;
+    }
+    inode
+}

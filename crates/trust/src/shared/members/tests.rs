@@ -1,0 +1,286 @@
+//! Members at positions: what waits, what counts from when on, and what an administrator cannot do.
+
+use super::*;
+use crate::key::SecretKey;
+use crate::shared::change::Change;
+use crate::shared::guard::Guard;
+use crate::shared::principal::{FileId, INumber};
+
+const VOLUME: Principal = Principal::from_bytes([1; 32]);
+const ANNA: Principal = Principal::from_bytes([2; 32]);
+const BEN: Principal = Principal::from_bytes([3; 32]);
+const TEAM: Principal = Principal::from_bytes([4; 32]);
+
+fn label(text: &str) -> Label {
+    Label::new(text).unwrap()
+}
+
+fn key(number: u8) -> PublicKey {
+    SecretKey::from_seed(&[number; 32]).public()
+}
+
+fn members() -> Members {
+    Members::new(FirstMembers {
+        volume: VOLUME,
+        volume_label: label("everybody"),
+        user: ANNA,
+        user_label: label("anna"),
+        device: key(1),
+    })
+}
+
+fn written(device: u32, position: u64, covers: u64) -> Written {
+    Written {
+        position,
+        device: Device(device),
+        seen: covers,
+        kept: covers,
+    }
+}
+
+/// Puts an entry with these decisions into the log; what became of those that it attests.
+fn log(members: &mut Members, at: Written, decisions: Vec<Decision>) -> Vec<Decided> {
+    let op = |decision| Op::new(Vec::new(), vec![Change::Decide(decision)]);
+    let body = Body::new(decisions.into_iter().map(op).collect()).unwrap();
+    let decided = members.take_effect(&at);
+    members.propose(&at, &body.outline(), &body);
+    decided
+}
+
+fn results(decided: &[Decided]) -> Vec<Result<(), NoEffect>> {
+    decided.iter().map(|decided| decided.result).collect()
+}
+
+/// Decisions of device 0 at `position`, and an entry after it that attests them.
+fn decide(members: &mut Members, position: u64, list: Vec<Decision>) -> Vec<Result<(), NoEffect>> {
+    log(members, written(0, position, position), list);
+    let next = written(0, position + 1, position + 1);
+    results(&log(members, next, Vec::new()))
+}
+
+fn ben_with_device() -> Vec<Decision> {
+    vec![
+        Decision::AddUser {
+            user: BEN,
+            label: label("ben"),
+        },
+        Decision::AdmitDevice {
+            device: Device(1),
+            key: key(2),
+            user: BEN,
+        },
+        Decision::Grant {
+            group: VOLUME,
+            user: BEN,
+            role: Role::Writer,
+        },
+    ]
+}
+
+#[test]
+fn decision_counts_after_its_authors_next_entry_that_attests_it() {
+    let mut members = members();
+    log(&mut members, written(0, 4, 4), ben_with_device());
+    let seen_only = Written {
+        kept: 4,
+        ..written(0, 5, 5)
+    };
+    assert!(log(&mut members, seen_only, Vec::new()).is_empty());
+    assert!(log(&mut members, written(7, 6, 6), Vec::new()).is_empty());
+    assert!(!members.active(Device(1), 100));
+    let decided = log(&mut members, written(0, 9, 5), Vec::new());
+    assert_eq!(results(&decided), [Ok(()); 3]);
+    assert_eq!((decided[1].position, decided[1].op), (4, 1));
+    assert!(!members.active(Device(1), 9));
+    assert!(members.active(Device(1), 10));
+    assert_eq!(members.admitted(Device(1)), Some(10));
+    assert!(!members.may_write(Device(1), VOLUME, 9));
+    assert!(members.may_write(Device(1), VOLUME, 10));
+    assert!(!members.is_admin(Device(1), 10));
+}
+
+#[test]
+fn removed_device_is_no_member_from_then_on_and_comes_back_never() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let remove = vec![Decision::RemoveDevice { device: Device(1) }];
+    assert_eq!(decide(&mut members, 10, remove.clone()), [Ok(())]);
+    assert!(members.active(Device(1), 11) && !members.active(Device(1), 12));
+    assert!(!members.may_read(Device(1), BEN, 12));
+    let again = |device, number| Decision::AdmitDevice {
+        device: Device(device),
+        key: key(number),
+        user: BEN,
+    };
+    let found = decide(
+        &mut members,
+        20,
+        vec![again(1, 9), again(2, 2), again(2, 3)],
+    );
+    assert_eq!(
+        found,
+        [Err(NoEffect::Exists), Err(NoEffect::Exists), Ok(())]
+    );
+    assert_eq!(decide(&mut members, 30, remove), [Err(NoEffect::NotFound)]);
+    assert_eq!(members.next_device(), Some(Device(3)));
+    let found = [2, 3, 9].map(|number| members.number(&key(number)));
+    assert_eq!(found, [Some(Device(1)), Some(Device(2)), None]);
+}
+
+#[test]
+fn decisions_of_others_are_not_permitted() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let accept = Decision::Accept { device: Device(0) };
+    let op = Op::new(Vec::new(), vec![Change::Decide(accept)]);
+    let judged = |device| members.judge(&written(device, 5, 5), &op, &|_| true);
+    assert_eq!(judged(0), Some(Outcome::Late));
+    assert_eq!(judged(1), Some(Outcome::None(NoEffect::NotPermitted)));
+    assert_eq!(judged(8), Some(Outcome::None(NoEffect::NotPermitted)));
+    let unlisted = members.judge(&written(0, 5, 5), &op, &|_| false);
+    assert_eq!(unlisted, Some(Outcome::None(NoEffect::Misformed)));
+}
+
+#[test]
+fn decision_of_an_administrator_who_is_none_any_more_does_not_count() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let grant = |user, role| Decision::Grant {
+        group: VOLUME,
+        user,
+        role,
+    };
+    decide(&mut members, 10, vec![grant(BEN, Role::Admin)]);
+    log(
+        &mut members,
+        written(1, 20, 20),
+        vec![Decision::Accept { device: Device(0) }],
+    );
+    decide(&mut members, 21, vec![grant(BEN, Role::Reader)]);
+    let decided = log(&mut members, written(1, 30, 30), Vec::new());
+    assert_eq!(results(&decided), [Err(NoEffect::NotPermitted)]);
+    assert_eq!(members.accepted(Device(0), 40), 0);
+}
+
+#[test]
+fn administrator_of_a_group_changes_its_roles_and_nothing_else() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let group = Decision::AddGroup {
+        group: TEAM,
+        label: label("team"),
+    };
+    let grant = |group, user, role| Decision::Grant { group, user, role };
+    let list = vec![group, grant(TEAM, BEN, Role::Admin)];
+    assert_eq!(decide(&mut members, 10, list), [Ok(()), Ok(())]);
+    assert!(members.may_decide(Device(1), &grant(TEAM, ANNA, Role::Reader), 12));
+    assert!(!members.may_decide(Device(1), &grant(VOLUME, BEN, Role::Admin), 12));
+    assert!(!members.may_decide(Device(1), &Decision::RemoveDevice { device: Device(0) }, 12));
+    assert!(!members.may_read(Device(0), TEAM, 12));
+    let revoke = Decision::Revoke {
+        group: TEAM,
+        user: BEN,
+    };
+    let remove = Decision::RemovePrincipal { principal: TEAM };
+    assert_eq!(decide(&mut members, 20, vec![revoke]), [Ok(())]);
+    assert!(members.may_write(Device(1), TEAM, 21) && !members.may_read(Device(1), TEAM, 22));
+    assert_eq!(decide(&mut members, 30, vec![remove]), [Ok(())]);
+    assert_eq!(
+        decide(&mut members, 40, vec![grant(TEAM, BEN, Role::Writer)]),
+        [Err(NoEffect::NotFound)]
+    );
+}
+
+#[test]
+fn last_administrator_and_the_volumes_group_stay() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let list = vec![
+        Decision::RemoveDevice { device: Device(0) },
+        Decision::Revoke {
+            group: VOLUME,
+            user: ANNA,
+        },
+        Decision::Grant {
+            group: VOLUME,
+            user: ANNA,
+            role: Role::Writer,
+        },
+        Decision::RemovePrincipal { principal: VOLUME },
+        Decision::RemovePrincipal { principal: BEN },
+    ];
+    let needed = Err(NoEffect::Needed);
+    let expected = [needed, needed, needed, needed, Err(NoEffect::NotEmpty)];
+    assert_eq!(decide(&mut members, 10, list), expected);
+}
+
+#[test]
+fn names_of_principals_are_used_once() {
+    let mut members = members();
+    let add = |user, text| Decision::AddUser {
+        user,
+        label: label(text),
+    };
+    let list = vec![add(BEN, "anna"), add(ANNA, "other"), add(BEN, "ben")];
+    let found = decide(&mut members, 0, list);
+    assert_eq!(
+        found,
+        [Err(NoEffect::Exists), Err(NoEffect::Exists), Ok(())]
+    );
+    assert!(Label::new("a\u{7}").is_err() && Label::new("").is_err());
+    assert!(Label::new(&"x".repeat(65)).is_err());
+}
+
+#[test]
+fn accept_counts_what_its_author_had_seen_and_never_less_than_before() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let accept = || vec![Decision::Accept { device: Device(1) }];
+    log(&mut members, written(0, 30, 20), accept());
+    log(&mut members, written(0, 31, 31), Vec::new());
+    assert_eq!(members.accepted(Device(1), 31), 0);
+    assert_eq!(members.accepted(Device(1), 32), 20);
+    log(&mut members, written(0, 40, 10), accept());
+    log(&mut members, written(0, 41, 41), Vec::new());
+    assert_eq!(members.accepted(Device(1), 42), 20);
+    members.forget_before(42);
+    assert_eq!(members.accepted(Device(1), 42), 20);
+    assert!(members.may_write(Device(1), VOLUME, 42));
+}
+
+#[test]
+fn op_that_decides_has_one_change_and_no_guards() {
+    let members = members();
+    let file = FileId {
+        principal: VOLUME,
+        number: INumber {
+            device: Device(0),
+            counter: 1,
+        },
+    };
+    let accept = Change::Decide(Decision::Accept { device: Device(0) });
+    let other = Change::Decide(Decision::Accept { device: Device(1) });
+    let ops = [
+        Op::new(vec![Guard::Unlocked { file }], vec![accept.clone()]),
+        Op::new(Vec::new(), vec![accept.clone(), Change::Lock { file }]),
+        Op::new(Vec::new(), vec![accept, other]),
+    ];
+    for op in ops {
+        let judged = members.judge(&written(0, 5, 5), &op, &|_| true);
+        assert_eq!(judged, Some(Outcome::None(NoEffect::Misformed)));
+    }
+}
+
+#[test]
+fn decisions_that_wait_are_bounded() {
+    let mut members = members();
+    for round in 0..3u64 {
+        let accept = |_| Decision::Accept { device: Device(0) };
+        let list: Vec<Decision> = (0..200).map(accept).collect();
+        log(&mut members, written(0, 10 + round, 0), list);
+    }
+    assert_eq!(members.late.len(), MAX_LATE);
+    assert_eq!(members.late[0].written.position, 11);
+    let decided = log(&mut members, written(0, 20, 20), Vec::new());
+    assert_eq!(decided.len(), MAX_LATE);
+}

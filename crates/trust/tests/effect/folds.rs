@@ -1,0 +1,159 @@
+//! Folds: what they must name, and that a wrong one is wrong for every reader alike.
+
+use std::sync::Arc;
+
+use trust::shared::calls;
+use trust::shared::change::Change;
+use trust::shared::effect::{Replay, Stop};
+use trust::shared::guard::Guard;
+use trust::shared::itable::Fold;
+use trust::shared::ops::Op;
+use trust::shared::outcome::{NoEffect, Outcome};
+
+use crate::world::*;
+
+const MISFORMED: Outcome = Outcome::None(NoEffect::Misformed);
+
+#[test]
+fn fold_names_the_one_before_it_and_grows_within_what_its_author_has_seen() {
+    let mut world = World::new();
+    world.mkdir(0, &root(), "x", 1);
+    let first = world.folded(EVERYBODY);
+    let bare = Change::Fold {
+        principal: EVERYBODY,
+        fold: first,
+    };
+    assert_eq!(world.put(0, Op::new(Vec::new(), vec![bare])), MISFORMED);
+    let op = calls::fold(EVERYBODY, None, first);
+    let early = world.put_seen(0, first.upto - 1, op.clone());
+    assert_eq!(early, Outcome::None(NoEffect::Stale));
+    assert_eq!(
+        world.put(3, op.clone()),
+        Outcome::None(NoEffect::NotPermitted)
+    );
+    assert_eq!(world.put(0, op.clone()), Outcome::Effect);
+    assert_eq!(world.put(0, op), Outcome::None(NoEffect::Stale));
+    let next = Fold {
+        upto: first.upto + 1,
+        ..first
+    };
+    let unaware = calls::fold(EVERYBODY, None, next);
+    assert_eq!(world.put(0, unaware), Outcome::None(NoEffect::Stale));
+    let empty = Change::Fold {
+        principal: TEAM,
+        fold: Fold {
+            upto: first.upto,
+            root: None,
+        },
+    };
+    let first_of_team = Guard::FoldIs {
+        principal: TEAM,
+        is: None,
+    };
+    let again = Fold {
+        upto: first.upto + 1,
+        ..first
+    };
+    let op = calls::fold(EVERYBODY, Some(first), again);
+    let guards = [op.guards.clone(), vec![first_of_team]].concat();
+    let changes = [op.changes.clone(), vec![empty]].concat();
+    assert_eq!(world.put(0, Op::new(guards, changes)), MISFORMED);
+    let lock = Change::Lock {
+        file: file(EVERYBODY, 0, 1),
+    };
+    let changes = [op.changes, vec![lock]].concat();
+    assert_eq!(world.put(0, Op::new(op.guards, changes)), MISFORMED);
+    let smaller = Fold {
+        upto: first.upto - 1,
+        root: None,
+    };
+    for fold in [smaller, first] {
+        let again = calls::fold(EVERYBODY, Some(first), fold);
+        assert_eq!(world.put(0, again), Outcome::None(NoEffect::Stale));
+    }
+}
+
+#[test]
+fn op_between_a_folds_position_and_its_entry_is_judged_before_it_is_forgotten() {
+    let mut world = World::new();
+    let new = file(EVERYBODY, 0, 1);
+    let spot = world.spot(&root(), "f");
+    let op = world.calls().create(&spot, new, regular("one")).unwrap();
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let fold = world.folded(EVERYBODY);
+    let held = world.held(new);
+    let write = world
+        .calls()
+        .write(&held, content("two"), Default::default());
+    assert_eq!(world.put(1, write), Outcome::Effect);
+    let op = calls::fold(EVERYBODY, None, fold);
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        let outline = entry.body.outline();
+        replay
+            .push(&entry.written, &outline, &world.members)
+            .unwrap();
+    }
+    replay.forget_before(fold.upto, world.sources()).unwrap();
+    let found = replay.inode(world.end(), &new, world.sources()).unwrap();
+    assert_eq!(
+        found.map(|inode| inode.content.clone()),
+        Some(content("two"))
+    );
+}
+
+#[test]
+fn wrong_fold_hides_the_same_from_every_reader() {
+    let mut world = World::new();
+    let new = file(TEAM, 0, 1);
+    let op = world
+        .calls()
+        .create(&world.spot(&root(), "f"), new, regular(""))
+        .unwrap();
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let upto = world.end();
+    let wrong = calls::fold(TEAM, None, Fold { upto, root: None });
+    assert_eq!(world.put(0, wrong), Outcome::Effect);
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        replay
+            .push(&entry.written, &entry.body.outline(), &world.members)
+            .unwrap();
+    }
+    let (end, from) = (world.end(), world.sources());
+    assert!(replay.inode(end - 1, &new, from).unwrap().is_some());
+    assert_eq!(replay.inode(end, &new, from), Ok(None));
+    assert_eq!(world.state.inode(&new, &world.store), Ok(None));
+}
+
+#[test]
+fn op_on_a_malformed_fold_has_no_effect_and_is_damaged() {
+    let mut world = World::new();
+    world.mkdir(0, &root(), "x", 1);
+    let mut fold = world.folded(EVERYBODY);
+    if let Some(root) = &mut fold.root {
+        root.entries += 1;
+    }
+    assert_eq!(
+        world.put(0, calls::fold(EVERYBODY, None, fold)),
+        Outcome::Effect
+    );
+    let found = world.state.inode(&world.volume.root, &world.store);
+    assert!(matches!(found, Err(Stop::Refused(_))), "{found:?}");
+    let root_directory = Change::Set {
+        file: world.volume.root,
+        inode: Arc::new(directory()),
+    };
+    let op = Op::new(Vec::new(), vec![root_directory]);
+    assert_eq!(world.put(0, op), Outcome::None(NoEffect::Damaged));
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        replay
+            .push(&entry.written, &entry.body.outline(), &world.members)
+            .unwrap();
+    }
+    let last = world.end() - 1;
+    let found = replay.outcome(last, 0, world.sources());
+    assert_eq!(found, Ok(Outcome::None(NoEffect::Damaged)));
+}

@@ -1,0 +1,14 @@
+//! What entries of a shared volume do: evaluation beside a file system written apart from it, hostile ops and chains
+//! of entries, and the vectors of docs/formats/shared.md.
+// The lint's exception for tests does not reach functions that several tests share.
+#![allow(clippy::unwrap_used)]
+
+mod agree;
+mod chains;
+mod devices;
+mod folds;
+mod hostile;
+mod locks;
+mod posix;
+mod vectors;
+mod world;
