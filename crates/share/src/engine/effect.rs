@@ -53,6 +53,7 @@ pub enum Effect<S: Signer, V: Volume<S>, T> {
     /// Send, if there is a connection. Otherwise forget it.
     Send(Request<S>),
     /// Fetch what the volume misses, put it where the volume looks, and call [`Engine::supplied`](super::Engine::supplied).
+    /// The same may be asked for again while it is on its way; it need not be fetched twice.
     Fetch(V::Missing),
     /// Answer a program.
     Answer {

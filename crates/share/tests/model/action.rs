@@ -100,40 +100,29 @@ pub fn describe_request(request: &Request) -> String {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::Issue(device, call) => write!(f, "{} calls {call:?}", letter(*device)),
-            Action::Leaf(to, Name::Entry(device, incarnation, n, which)) => {
+            Name::Entry(device, incarnation, n, which) => {
                 let which = if *which == 0 {
                     String::new()
                 } else {
                     format!(" (another one, {which})")
                 };
-                write!(
-                    f,
-                    "{} is shown entry {}{incarnation}.{n}{which}",
-                    letter(*to),
-                    letter(*device)
-                )
+                write!(f, "entry {}{incarnation}.{n}{which}", letter(*device))
             }
-            Action::Leaf(to, Name::Mark(mark)) => {
-                write!(
-                    f,
-                    "{} is shown mark {}{}",
-                    letter(*to),
-                    letter(mark.device),
-                    mark.number
-                )
-            }
-            Action::Leaf(to, Name::Forged(device)) => {
-                write!(
-                    f,
-                    "{} is shown a forged entry of {}",
-                    letter(*to),
-                    letter(*device)
-                )
-            }
+            Name::Mark(mark) => write!(f, "mark {}{}", letter(mark.device), mark.number),
+            Name::Forged(device) => write!(f, "a forged entry of {}", letter(*device)),
+            Name::Lied(lie) => write!(f, "a lie: {lie:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Issue(device, call) => write!(f, "{} calls {call:?}", letter(*device)),
+            Action::Leaf(to, name) => write!(f, "{} is shown {name}", letter(*to)),
             Action::Attest(to, device, LIED) => {
                 let by = letter(*device);
                 write!(f, "{} gets an attest of {by} for its own log", letter(*to))
@@ -150,15 +139,8 @@ impl fmt::Display for Action {
             Action::Crash(device, how) => {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
-            Action::Refuse(to, Name::Entry(_, incarnation, n, _)) => {
-                let by = letter(*to);
-                write!(f, "{by} is told that {by}{incarnation}.{n} is refused")
-            }
-            Action::Refuse(to, _) => write!(f, "{} is told nothing", letter(*to)),
+            Action::Refuse(to, name) => write!(f, "{} is told that {name} is refused", letter(*to)),
             Action::Rest(device) => write!(f, "{} rests", letter(*device)),
-            Action::Leaf(to, Name::Lied(lie)) => {
-                write!(f, "{} is shown a lie: {lie:?}", letter(*to))
-            }
             Action::Switch(to, from) => {
                 write!(f, "{} is shown the log of {}", letter(*to), letter(*from))
             }

@@ -64,39 +64,35 @@ pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &Stat
             Build::Says(Answer::Denied, Positions::default())
         }
         Call::Close(file) => done(Vec::new(), vec![Change::Set(Key::Closed(file), 1)]),
-        Call::Admit(device) => done(
-            Vec::new(),
-            vec![Change::Member {
-                device,
-                active: true,
-            }],
-        ),
-        Call::Remove(device) => done(
-            Vec::new(),
-            vec![Change::Member {
-                device,
-                active: false,
-            }],
-        ),
-        Call::Accept(device) => done(Vec::new(), vec![Change::Accept(device)]),
-        Call::Fold => {
-            let folded = state.value(Key::Folded);
-            let upto = attempt.foldable;
-            if u128::from(upto) <= folded.is {
-                return Build::Says(Answer::Done, folded.rests_on);
-            }
-            done(
-                vec![Guard {
-                    key: Key::Folded,
-                    is: folded.is,
-                }],
-                vec![
-                    Change::Set(Key::Folded, u128::from(upto)),
-                    Change::Fold { upto },
-                ],
-            )
-        }
+        Call::Admit(device) => done(vec![], vec![member(device, true)]),
+        Call::Remove(device) => done(vec![], vec![member(device, false)]),
+        Call::Accept(device) => done(vec![], vec![Change::Accept(device)]),
+        Call::Fold => fold(caller, state),
     }
+}
+
+fn member(device: Device, active: bool) -> Change {
+    Change::Member { device, active }
+}
+
+fn fold(caller: &Caller<'_>, state: &State) -> Build {
+    let folded = state.value(Key::Folded);
+    let upto = caller.attempt.foldable;
+    if u128::from(upto) <= folded.is {
+        return Build::Says(Answer::Done, folded.rests_on);
+    }
+    Build::Op(Op {
+        call: caller.asked.call,
+        completes: true,
+        guards: vec![Guard {
+            key: Key::Folded,
+            is: folded.is,
+        }],
+        changes: vec![
+            Change::Set(Key::Folded, u128::from(upto)),
+            Change::Fold { upto },
+        ],
+    })
 }
 
 /// A Set of a file's content. An append is built on what it found; both stay away from a file that is locked.

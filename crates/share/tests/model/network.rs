@@ -137,6 +137,7 @@ impl Net {
             Effect::Sync => node.synced = node.written.clone(),
             Effect::Send(request) if node.connected => node.up.push_back(request),
             Effect::Send(_) => {}
+            Effect::Fetch(block) if node.fetching.contains(&block) => {}
             Effect::Fetch(block) => node.fetching.push_back(block),
             Effect::Answer { ticket, answer, .. } => {
                 let asked = node.calls.remove(&ticket);
@@ -358,7 +359,8 @@ impl Net {
             self.tick(1);
             let done = self.nodes.iter().all(|node| {
                 let idle = node.calls.is_empty() && node.engine.is_running();
-                idle && node.down.is_empty() && !node.engine.armed(Timer::Attest)
+                let all = node.engine.ledger().size() == self.server.published();
+                idle && all && node.down.is_empty() && !node.engine.armed(Timer::Attest)
             });
             if done && !self.server.waits() && self.committing.is_empty() {
                 return;
