@@ -35,9 +35,12 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
     let refused = lab.detach().ends_json(11);
     assert!(refused.err.contains("is mounted on"), "{}", refused.err);
     lab.kill();
+    // Its threads end some time after `kill` has returned.
+    wait_until("the loop device is stale", || {
+        lab.run(&["--json", "protect", "status"]).field("stale") == 1
+    });
     // 3: something is there, and does not work.
     let told = lab.run(&["--json", "protect", "status"]).ends(3);
-    assert_eq!(told.field("stale"), 1);
     let stale = told.records("stale");
     assert_eq!(stale[0]["place"], place.as_str(), "{stale:?}");
     assert!(

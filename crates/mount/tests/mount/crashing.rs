@@ -25,12 +25,13 @@ const RING_BYTES: u64 = 8 << 20;
 const LOG_BYTES: u64 = 32 << 20;
 const VOLUME: VolumeId = VolumeId([5; 16]);
 const PATIENCE: Duration = Duration::from_secs(60);
-fn key() -> Key {
+
+pub fn key() -> Key {
     Key::new([6; 32])
 }
 
 /// Prints what an operator must know; the test reads it.
-struct Told;
+pub struct Told;
 
 impl Watch for Told {
     fn bad_block(&self, block: u64, _: u64) {
@@ -119,9 +120,11 @@ impl World {
             _disks: disks,
         };
         let log = world.at("disks/L/L");
-        tokio::task::spawn_blocking(move || format(&log))
-            .await
-            .unwrap();
+        let formatted = tokio::task::spawn_blocking(move || {
+            let device = FileDevice::open(&log).unwrap();
+            format_log(&device, DATA_BYTES, RING_BYTES);
+        });
+        formatted.await.unwrap();
         world
     }
 
@@ -237,22 +240,33 @@ impl Drop for World {
     }
 }
 
-fn format(log: &Path) {
-    let device = FileDevice::open(log).unwrap();
-    let area = Map::area_bytes(DATA_BYTES / PAGE_BYTES as u64).unwrap();
-    let geometry = Geometry {
-        ring_bytes: RING_BYTES,
+fn geometry(data_bytes: u64, ring_bytes: u64) -> Geometry {
+    let area = Map::area_bytes(data_bytes / PAGE_BYTES as u64).unwrap();
+    Geometry {
+        ring_bytes,
         areas: vec![(Client(1), area)],
-    };
-    log::prepare(&device, &geometry, &mut |_| {}).unwrap();
+    }
+}
+
+/// Length of a log for a data disk of a length.
+pub fn log_bytes(data_bytes: u64, ring_bytes: u64) -> u64 {
+    let geometry = geometry(data_bytes, ring_bytes);
+    log::Layout::new(&geometry).unwrap().device_bytes()
+}
+
+/// Makes the log of a data disk that is all zeros.
+pub fn format_log(device: &dyn log::Device, data_bytes: u64, ring_bytes: u64) {
+    let geometry = geometry(data_bytes, ring_bytes);
+    log::prepare(device, &geometry, &mut |_| {}).unwrap();
     let shape = Shape {
-        bytes: DATA_BYTES,
+        bytes: data_bytes,
         sector_bytes: 512,
     };
     let root = Root::ZERO;
     let cookie = Cookie { shape, root }.encode();
     let cookies = [(Client(1), cookie)];
-    log::format(&device, &key(), VOLUME, &geometry, &cookies, b"").unwrap();
+    log::format(device, &key(), VOLUME, &geometry, &cookies, b"").unwrap();
+    device.sync().unwrap();
 }
 
 /// Whether the machine has what these tests need; says so if not.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use mount::loop_device::{self, Attached, LoopError, LoopOptions};
 use sim::guarded::GuardedDir;
@@ -76,8 +77,17 @@ impl Places {
         sh(&format!("mount $1 {}", self.files()), &device.path()).map(drop)
     }
 
+    /// Programs that were told to end may have files open for a moment.
     pub fn unmount(&self) -> Result<(), String> {
-        sh("umount $1", &self.files()).map(drop)
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match sh("umount $1", &self.files()) {
+                Err(told) if told.contains("busy") && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                done => return done.map(drop),
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod evidence;
 mod expiry;
 mod failures;
 mod fixture;
+mod flush_prefixes;
 mod lifecycle;
 mod linux_sends;
 mod listing;

@@ -59,7 +59,7 @@ fn machine() -> Machine {
 }
 
 /// Attaches.
-fn start(machine: &Machine, limits: Limits) -> Protected {
+fn start(machine: &Machine, limits: Limits, pace: Pace) -> Protected {
     let attach = Attach {
         data: machine.device("D"),
         log: machine.device("L"),
@@ -73,12 +73,12 @@ fn start(machine: &Machine, limits: Limits) -> Protected {
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Silent),
     };
-    Protected::start(attach.attach().unwrap().0, Pace::default()).unwrap()
+    Protected::start(attach.attach().unwrap().0, pace).unwrap()
 }
 
 /// Attaches. The threads have ended.
 fn attach(machine: &Machine) -> Protected {
-    let mut device = start(machine, Limits::default());
+    let mut device = start(machine, Limits::default(), Pace::default());
     device.stop();
     lock(&device.shared.signals).stop = false;
     device
@@ -169,7 +169,13 @@ fn page_of_the_ring_that_rots_costs_one_block_and_the_device_is_detached_in_orde
         cached_bytes: 0,
         ..Limits::default()
     };
-    let device = start(&machine, uncached);
+    let lazy = Pace {
+        // Nothing goes home before the page rots.
+        idle: Duration::from_secs(3600),
+        full_percent: 100,
+        ..Pace::default()
+    };
+    let device = start(&machine, uncached, lazy);
     for block in 1..4 {
         device.write(block * 4096, &[block as u8; 4096]).unwrap();
         device.flush().unwrap();

@@ -183,6 +183,10 @@ impl Map {
         let Some(_claim) = Claim::new(self, missing.id) else {
             return Ok(None);
         };
+        // Another thread may have read it before this one claimed it.
+        if !self.is_missing(missing) {
+            return Ok(None);
+        }
         let page = self.pages.read(missing)?;
         Ok(self.tree().adopt(missing, &page).then_some(page))
     }
@@ -191,10 +195,11 @@ impl Map {
     /// belonged to no durable root; it cannot do so now.
     fn fetch_beside_no_writer(&self, missing: Stored) -> Result<Option<Arc<Page>>, MapError> {
         let _writer = self.writer();
-        if !matches!(self.tree().find(missing.id), Found::Missing(now) if now == missing) {
-            return Ok(None);
-        }
         self.fetch(missing)
+    }
+
+    fn is_missing(&self, page: Stored) -> bool {
+        matches!(self.tree().find(page.id), Found::Missing(now) if now == page)
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {

@@ -22,9 +22,17 @@ fn accounts(spare: usize) -> ([Arc<InFlight>; 2], [UnixStream; 2]) {
 fn has_room(client: &Arc<InFlight>, bytes: usize) -> bool {
     let client = client.clone();
     let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || tell.send(client.admit(bytes).is_some()));
+    std::thread::spawn(move || {
+        let is_admitted = client.admit(bytes).is_some();
+        tell.send(is_admitted)
+    });
     let told = told.recv_timeout(std::time::Duration::from_millis(100));
     told.unwrap_or(false)
+}
+
+/// Whether the client is admitted soon. Threads of earlier questions may hold room for a moment.
+fn gets_room(client: &Arc<InFlight>, bytes: usize) -> bool {
+    (0..100).any(|_| has_room(client, bytes))
 }
 
 #[test]
@@ -35,11 +43,11 @@ fn client_gets_its_share_and_spare_bytes_and_no_more() {
     assert!(!has_room(&one, 1));
     // The spare bytes are used, the other's share is not.
     assert!(!has_room(&other, 101));
-    assert!(has_room(&other, 100));
+    assert!(gets_room(&other, 100));
     drop(second);
-    assert!(has_room(&other, 101));
+    assert!(gets_room(&other, 101));
     drop(first);
-    assert!(has_room(&one, 150));
+    assert!(gets_room(&one, 150));
     one.close();
     other.close();
 }
@@ -66,7 +74,7 @@ fn requests_are_counted_until_their_replies_are_sent() {
     let mut read = vec![0; 2 * REPLY];
     end.set_read_timeout(Some(LONG)).unwrap();
     end.read_exact(&mut read).unwrap();
-    assert!(has_room(&client, 0));
+    assert!(gets_room(&client, 0));
     client.last();
     end.read_exact(&mut read).unwrap();
     assert_eq!(sending.join().unwrap(), Ok(()));
