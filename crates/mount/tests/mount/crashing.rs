@@ -61,7 +61,19 @@ impl Watch for Told {
 async fn attach_until_told() {
     let variable = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
     let disks = variable("BULLA_TEST_DISKS");
-    let open = |name: &str| Arc::new(FileDevice::open(&disks.join(name).join(name)).unwrap());
+    // Programs that the test starts beside this one keep its locks until they run.
+    let open = |name: &str| {
+        let path = disks.join(name).join(name);
+        let mut device = FileDevice::open(&path);
+        for _ in 0..100 {
+            if !matches!(&device, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            device = FileDevice::open(&path);
+        }
+        Arc::new(device.unwrap())
+    };
     let attach = Attach {
         data: open("D"),
         log: open("L"),
