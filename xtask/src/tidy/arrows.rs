@@ -24,8 +24,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("guard", &["state", "store", "trust", "wire"]),
     ("protect", &["log", "state", "trust"]),
-    // A server only looks up and sends. It uses no job, so no code can rely on its verification.
-    ("serve", &["store", "trust", "wire"]),
+    // A mirror only looks up and sends: no code can rely on its verification. The server of a shared volume is the
+    // orderer of `share`, which judges the form of entries; that is the only job that a server uses.
+    ("serve", &["share", "store", "trust", "wire"]),
     (
         "mount",
         &[
