@@ -11,19 +11,25 @@
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
 //! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust::shared` |
 //! | [`volume`] | what entries do: the interface to the volume's content |
+//! | [`roster`] | the members of a volume, and the product's operations |
+//! | [`files`] | the files of a volume: calls of programs, and their answers |
 //! | [`rules`] | the rules that tests leave out |
 //! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
 //! | [`ledger`] | a verified prefix of the log, and what it says |
 //! | [`engine`] | the client of one device |
-//! | [`orderer`] | the server |
+//! | [`orderer`] | the server, as a machine |
+//! | [`host`] | the server of a volume: the orderer and the block server over one directory |
 //! | [`rows`] | a small map by device |
 
 pub mod blocks;
 pub mod engine;
+pub mod files;
+pub mod host;
 pub mod ledger;
 pub mod orderer;
 pub mod prefixes;
 pub mod reading;
+pub mod roster;
 pub mod rows;
 pub mod rules;
 pub mod scheme;
