@@ -30,6 +30,8 @@ pub trait Volume<S: Signer>: Roll<S> {
     type Basis: Basis<S::Device>;
     /// Blocks and bodies that must be fetched first.
     type Missing: Clone + Debug;
+    /// A block that must be stored before an entry is sent, because the entry names it.
+    type Block: Clone + Debug;
 
     /// Entries of `device` before this position count by an administrator's decision.
     fn accepted(&self, device: S::Device) -> u64;
@@ -40,8 +42,8 @@ pub trait Volume<S: Signer>: Roll<S> {
     fn outcome(&self, at: u64, op: usize, call: &Self::Call) -> Outcome<S, Self>;
     /// Whether an entry with these operations has room for one more.
     fn has_room(&self, ops: &[S::Op], next: &S::Op) -> bool;
-    /// What a program is told when nobody speaks for an entry in time.
-    fn silent() -> Self::Answer;
+    /// What a program is told when nobody speaks in time for these entries, which its answer rests on.
+    fn silent(unattested: &Self::Basis) -> Self::Answer;
 }
 
 /// Who calls, and how often the call has failed.
@@ -59,8 +61,8 @@ pub struct Attempt<D> {
 pub enum Build<S: Signer, V: Volume<S>> {
     /// It changes nothing: the answer, and what it rests on.
     Says(V::Answer, V::Basis),
-    /// It needs an operation.
-    Op(S::Op),
+    /// It needs an operation. The operation names these blocks, which are stored first.
+    Op(S::Op, Vec<V::Block>),
     /// It waits until the log has grown: somebody else has the lock.
     Blocked,
     /// Fetch this first.

@@ -52,6 +52,9 @@ pub enum Effect<S: Signer, V: Volume<S>, T> {
     Sync,
     /// Send, if there is a connection. Otherwise forget it.
     Send(Request<S>),
+    /// Store these blocks at the server. The next entry names them: send it only after them, and store them again with
+    /// it after a new connection, until the entry is in the log.
+    Store(Vec<V::Block>),
     /// Fetch what the volume misses, put it where the volume looks, and call [`Engine::supplied`](super::Engine::supplied).
     /// The same may be asked for again while it is on its way; it need not be fetched twice.
     Fetch(V::Missing),

@@ -95,7 +95,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let sent = |running: &&Running<S, V, T>| matches!(running.stage, Stage::Sent { .. });
         let ops = self.running.iter().filter(sent);
         ops.filter_map(|running| match self.build(running) {
-            Build::Op(op) => Some(op),
+            Build::Op(op, _) => Some(op),
             _ => None,
         })
         .collect()

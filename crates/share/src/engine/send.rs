@@ -28,7 +28,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 answer,
                 basis,
             },
-            Build::Op(_) | Build::Blocked => Stage::Queued,
+            Build::Op(..) | Build::Blocked => Stage::Queued,
             Build::Missing(missing) => {
                 out.push(Effect::Fetch(missing));
                 Stage::Reading
@@ -52,6 +52,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let limit = if rules.has(Rule::OneInFlight) { 1 } else { 2 };
         let free = self.flight.len() < limit;
         let (mut ops, mut calls, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+        let mut blocks = Vec::new();
         for at in 0..self.running.len() {
             let Some(running) = self.running.get(at) else {
                 continue;
@@ -61,12 +62,13 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             }
             match self.build(running) {
                 Build::Says(..) => reads.push(at),
-                Build::Op(op) if free && self.ledger.volume().has_room(&ops, &op) => {
+                Build::Op(op, mut stored) if free && self.ledger.volume().has_room(&ops, &op) => {
+                    blocks.append(&mut stored);
                     calls.push(running.call.clone());
                     self.sent(at, ops.len());
                     ops.push(op);
                 }
-                Build::Op(_) | Build::Blocked => {}
+                Build::Op(..) | Build::Blocked => {}
                 Build::Missing(missing) => {
                     out.push(Effect::Fetch(missing));
                     self.stage(at, Stage::Fetching);
@@ -80,6 +82,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             self.sync(out);
         }
         if confirms || !ops.is_empty() {
+            if !blocks.is_empty() {
+                out.push(Effect::Store(blocks));
+            }
             self.send(ops, calls, out);
         }
     }

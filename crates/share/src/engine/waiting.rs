@@ -98,7 +98,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         match judge(self.setup.silence, support, waited) {
             Verdict::Use | Verdict::UseMarked => Some((answer.clone(), *at, missing)),
             Verdict::Ask => None,
-            Verdict::Fail => Some((V::silent(), *at, V::Basis::default())),
+            Verdict::Fail => Some((V::silent(&missing), *at, V::Basis::default())),
         }
     }
 

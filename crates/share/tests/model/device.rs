@@ -62,6 +62,7 @@ impl Client {
             match effect {
                 Effect::Journal(record) => self.written.apply(&record),
                 Effect::Fetch(missing) => match missing {},
+                Effect::Store(blocks) => assert!(blocks.is_empty(), "this volume has no blocks"),
                 Effect::Sync => self.synced = self.written.clone(),
                 Effect::Send(request) => out.push(Output::Send(request)),
                 Effect::Answer {

@@ -2,7 +2,7 @@
 //! to each, and that nothing else happens.
 
 use share::engine::{
-    Alarm, Delays, Durable, Effect, Engine, Evidence, Reply, Request, Setup, Stopped, Timer,
+    Alarm, Delays, Durable, Effect, Engine, Evidence, Record, Reply, Request, Setup, Stopped, Timer,
 };
 use share::ledger::Ledger;
 use share::orderer::{Limits, Orderer, Quotas, Turned, Unlimited};
@@ -300,7 +300,7 @@ fn call_gives_up_on_a_silent_author_at_its_own_deadline() {
     silent(&mut log);
     client.deliver(&reply(&log, 2));
     let mut alarm = Alarm::new(Delays::default());
-    let tickets = |effects: Effects| -> Vec<(u64, Option<u64>)> {
+    let tickets = |effects: Effects| -> Vec<(u64, Result<u64, Vec<DeviceKey>>)> {
         let answers = effects.into_iter().filter_map(|effect| match effect {
             Effect::Answer { ticket, answer, .. } => Some((ticket, answer)),
             _ => None,
@@ -316,13 +316,35 @@ fn call_gives_up_on_a_silent_author_at_its_own_deadline() {
     assert!(alarm.next(&client).is_some_and(|next| next <= 5100));
     for (now_ms, given_up) in [
         (5099, vec![]),
-        (5100, vec![(5, None)]),
-        (7000, vec![(6, None)]),
+        (5100, vec![(5, Err(vec![device(1)]))]),
+        (7000, vec![(6, Err(vec![device(1)]))]),
     ] {
         let effects = alarm.ring(now_ms, &mut client);
         assert_eq!(tickets(effects), given_up);
         alarm.set(now_ms, &client);
     }
+}
+
+#[test]
+fn blocks_are_stored_before_the_entry_that_names_them() {
+    let (mut client, mut log) = running();
+    for sum in 2..8 {
+        let effects = client.issue([(sum, Call::Add(0))]);
+        let stores = |effect: &Effect<_, _, _>| matches!(effect, Effect::Store(_));
+        assert!(!effects.iter().any(stores), "{sum} is in the first block");
+        log.extend(entries(&effects));
+        client.deliver(&reply(&log, log.len() - 1));
+    }
+    let effects = client.issue([(8, Call::Add(0))]);
+    let [
+        Effect::Store(blocks),
+        Effect::Journal(Record::Sent(_)),
+        Effect::Send(Request::Entry(_)),
+    ] = effects.as_slice()
+    else {
+        panic!("{} effects", effects.len());
+    };
+    assert_eq!(*blocks, [(0, 1)]);
 }
 
 #[test]

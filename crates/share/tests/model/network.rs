@@ -11,8 +11,8 @@ use share::prefixes::{PAGE, Recent};
 use share::reading::Silence;
 
 use crate::protocol::Id;
-use crate::real::{DEVICES, Leaf, Real, device, real};
-use crate::tally::{Block, Call, Shelf, Tally};
+use crate::real::{DEVICES, Leaf, Real, device, ops, real};
+use crate::tally::{Block, Call, Shelf, Tally, named};
 
 const SETUP: Setup = Setup {
     silence: Silence::Strict,
@@ -22,12 +22,20 @@ const COUNTERS: u8 = 3;
 
 type Effects = Vec<Effect<Real, Tally, u64>>;
 
+/// From a device to the server.
+enum Up {
+    Store(Block),
+    Request(Request<Real>),
+}
+
 struct Node {
     engine: Engine<Real, Tally, u64>,
     alarm: Alarm<u64>,
     written: Durable<Real, Tally>,
     synced: Durable<Real, Tally>,
-    up: VecDeque<Request<Real>>,
+    up: VecDeque<Up>,
+    /// Blocks that this device has stored, or is storing. They survive a crash.
+    storing: BTreeSet<Block>,
     down: VecDeque<Reply<Real>>,
     connected: bool,
     /// Blocks that are being fetched, and those that were.
@@ -43,6 +51,8 @@ struct Net {
     now_ms: u64,
     nodes: Vec<Node>,
     server: Orderer<Real, Tally>,
+    /// Blocks that the server has.
+    blocks: BTreeSet<Block>,
     /// What the server has synced.
     stored: Vec<Leaf>,
     durable: Ledger<Real, Tally>,
@@ -54,6 +64,8 @@ struct Net {
     known: Vec<u64>,
     pages: u64,
     fetched: u64,
+    /// Blocks that entries named.
+    named: usize,
     answers: u64,
     crashes: bool,
 }
@@ -73,6 +85,7 @@ impl Net {
                 written: durable.clone(),
                 synced: durable,
                 up: VecDeque::new(),
+                storing: BTreeSet::new(),
                 down: VecDeque::new(),
                 connected: false,
                 fetching: VecDeque::new(),
@@ -92,6 +105,7 @@ impl Net {
                 Unlimited,
                 genesis(Tally::complete()),
             ),
+            blocks: BTreeSet::new(),
             stored: Vec::new(),
             durable: genesis(Tally::complete()),
             committing: Vec::new(),
@@ -100,6 +114,7 @@ impl Net {
             known: vec![0; usize::from(COUNTERS)],
             pages: 0,
             fetched: 0,
+            named: 0,
             answers: 0,
             crashes: true,
         }
@@ -135,7 +150,13 @@ impl Net {
         match effect {
             Effect::Journal(record) => node.written.apply(&record),
             Effect::Sync => node.synced = node.written.clone(),
-            Effect::Send(request) if node.connected => node.up.push_back(request),
+            Effect::Store(blocks) => {
+                node.storing.extend(&blocks);
+                if node.connected {
+                    node.up.extend(blocks.into_iter().map(Up::Store));
+                }
+            }
+            Effect::Send(request) if node.connected => node.up.push_back(Up::Request(request)),
             Effect::Send(_) => {}
             Effect::Fetch(block) if node.fetching.contains(&block) => {}
             Effect::Fetch(block) => node.fetching.push_back(block),
@@ -143,8 +164,8 @@ impl Net {
                 let asked = node.calls.remove(&ticket);
                 let (call, before) = asked.expect("an answer that nobody waits for");
                 self.answers += 1;
-                // None: another device was silent for too long.
-                if let Some(sum) = answer {
+                // Otherwise another device was silent for too long.
+                if let Ok(sum) = answer {
                     self.told(call, before, sum);
                 }
             }
@@ -189,6 +210,7 @@ impl Net {
         self.disconnect(at);
         let node = &mut self.nodes[at];
         node.connected = true;
+        node.up.extend(node.storing.iter().copied().map(Up::Store));
         node.alarm.connected();
         let effects = node.engine.connected();
         self.act(at, effects);
@@ -219,9 +241,20 @@ impl Net {
     }
 
     fn serve(&mut self, at: usize) {
-        let Some(request) = self.nodes[at].up.pop_front() else {
-            return;
+        let request = match self.nodes[at].up.pop_front() {
+            Some(Up::Request(request)) => request,
+            Some(Up::Store(block)) => {
+                self.blocks.insert(block);
+                return;
+            }
+            None => return,
         };
+        if let Request::Entry(entry) = &request {
+            let named: Vec<_> = ops(entry).iter().filter_map(named).collect();
+            let stored = named.iter().all(|block| self.blocks.contains(block));
+            assert!(stored, "seed {}: an entry before its blocks", self.seed);
+            self.named += named.len();
+        }
         match self.server.receive(device(at as u8), &request) {
             Ok(()) => {}
             Err(Turned::NoSession) => self.disconnect(at),
@@ -386,7 +419,7 @@ impl Net {
 #[test]
 fn machines_with_real_signatures_lose_nothing_over_a_bad_network() {
     let seeds = if crate::exhaustive::long() { 400 } else { 8 };
-    let (mut leaves, mut answers, mut fetched) = (0, 0, 0);
+    let (mut leaves, mut answers, mut fetched, mut named) = (0, 0, 0, 0);
     for seed in 0..seeds {
         let mut net = Net::new(seed);
         for _ in 0..1500 {
@@ -397,9 +430,10 @@ fn machines_with_real_signatures_lose_nothing_over_a_bad_network() {
         leaves += net.stored.len();
         answers += net.answers;
         fetched += net.fetched;
+        named += net.named;
     }
     println!("{seeds} seeds: {leaves} leaves, {answers} answers, {fetched} blocks");
-    assert!(answers > 30 * seeds && fetched > 10 * seeds);
+    assert!(answers > 30 * seeds && fetched > 10 * seeds && named > 10);
 }
 
 #[test]

@@ -309,6 +309,7 @@ impl<S: Carries> Volume<S> for State {
     type Answer = Answer;
     type Basis = Positions;
     type Missing = Infallible;
+    type Block = Infallible;
 
     fn accepted(&self, device: Device) -> u64 {
         self.accepted[usize::from(device)]
@@ -317,7 +318,7 @@ impl<S: Carries> Volume<S> for State {
     fn build(&self, call: &Asked, attempt: &Attempt<Device>) -> Build<S, State> {
         match calls::build(*call, attempt, self.rules, self) {
             calls::Build::Says(answer, rests_on) => Build::Says(answer, rests_on),
-            calls::Build::Op(op) => Build::Op(op),
+            calls::Build::Op(op) => Build::Op(op, Vec::new()),
             calls::Build::Blocked => Build::Blocked,
         }
     }
@@ -341,7 +342,7 @@ impl<S: Carries> Volume<S> for State {
         true
     }
 
-    fn silent() -> Answer {
+    fn silent(_: &Positions) -> Answer {
         Answer::Io
     }
 }

@@ -48,8 +48,15 @@ impl Basis<DeviceKey> for Newest {
     }
 }
 
-/// Eight sums of a counter, which must be fetched before one of them is known.
+/// Eight sums of a counter, which must be fetched before one of them is known. Who adds the first of them stores the
+/// block first.
 pub type Block = (u8, u64);
+
+/// The block that an addition names, unless the block was there from the beginning.
+pub fn named(op: &Add) -> Option<Block> {
+    let sum = op.from + 1;
+    sum.is_multiple_of(8).then_some((op.counter, sum / 8))
+}
 
 /// Blocks that a device has fetched.
 pub type Shelf = Rc<RefCell<BTreeSet<Block>>>;
@@ -131,10 +138,11 @@ impl Roll<Real> for Tally {
 
 impl Volume<Real> for Tally {
     type Call = Call;
-    /// None: a device is silent.
-    type Answer = Option<u64>;
+    /// The sum, or who is silent.
+    type Answer = Result<u64, Vec<DeviceKey>>;
     type Basis = Newest;
     type Missing = Block;
+    type Block = Block;
 
     fn accepted(&self, _: DeviceKey) -> u64 {
         0
@@ -146,11 +154,14 @@ impl Volume<Real> for Tally {
             return Build::Missing(block);
         }
         match call {
-            Call::Read(counter) => Build::Says(Some(self.sum(*counter)), self.basis(*counter)),
-            Call::Add(counter) => Build::Op(Add {
-                counter: *counter,
-                from: self.sum(*counter),
-            }),
+            Call::Read(counter) => Build::Says(Ok(self.sum(*counter)), self.basis(*counter)),
+            Call::Add(counter) => {
+                let add = Add {
+                    counter: *counter,
+                    from: self.sum(*counter),
+                };
+                Build::Op(add, named(&add).into_iter().collect())
+            }
         }
     }
 
@@ -161,7 +172,7 @@ impl Volume<Real> for Tally {
         match self.sums[&at][op] {
             Some(sum) => match self.missing(*counter, sum) {
                 Some(block) => Outcome::Missing(block),
-                None => Outcome::Done(Some(sum), self.basis(*counter)),
+                None => Outcome::Done(Ok(sum), self.basis(*counter)),
             },
             None => Outcome::Again,
         }
@@ -171,7 +182,7 @@ impl Volume<Real> for Tally {
         ops.len() < 8 && ops.iter().all(|op| op.counter != next.counter)
     }
 
-    fn silent() -> Option<u64> {
-        None
+    fn silent(unattested: &Newest) -> Result<u64, Vec<DeviceKey>> {
+        Err(unattested.0.iter().map(|(device, _)| *device).collect())
     }
 }
