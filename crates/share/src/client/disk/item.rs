@@ -122,7 +122,7 @@ impl<C: Codec> Item<C> {
             SENT => {
                 let entry = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
                 let entry = SignedEntry::decode(entry)?;
-                let entry = Entry::with_body(entry, decode_body(&mut d)?);
+                let entry = entry_of(entry, decode_body(&mut d)?)?;
                 let count = d.bounded(MAX_CALLS, "too many calls")?;
                 let call = |_| Ok(Bytes::copy_from_slice(d.bytes(MAX_CALL_BYTES)?));
                 let calls = (0..count).map(call).collect::<Result<_, Reject>>()?;
@@ -155,9 +155,16 @@ pub(super) fn decode_leaf<C: Codec>(d: &mut Decoder<'_>) -> Result<Leaf<Signed<C
     let bytes = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
     let body = decode_body(d)?;
     Ok(match Bare::decode(bytes)? {
-        Bare::Entry(entry) => Leaf::Entry(Entry::with_body(*entry, body)),
+        Bare::Entry(entry) => Leaf::Entry(entry_of(*entry, body)?),
         Bare::Marks(marks) => Leaf::Marks(Marks::new(marks, Vec::new())),
     })
+}
+
+fn entry_of(entry: SignedEntry, body: Option<Bytes>) -> Result<Entry, Reject> {
+    match body {
+        Some(body) => Entry::with_body(entry, body),
+        None => Ok(Entry::new(entry)),
+    }
 }
 
 fn encode_body(body: Option<&Bytes>, e: &mut Encoder) {

@@ -5,8 +5,8 @@
 //! then       length u32 | check [8] | leaf (`item`)      for each leaf, in the order of the log
 //! ```
 //!
-//! A check is BLAKE3 in key derivation mode over the position and the leaf, cut to 8 bytes. It detects bit rot in bodies, not
-//! forgeries; the leaves themselves must lead to the root that the journal names. The journal says how much of the
+//! A check is BLAKE3 in key derivation mode over the position and the leaf, cut to 8 bytes. It detects bit rot in
+//! bodies, no forgeries; the leaves themselves must lead to the root that the journal names. The journal says how much of the
 //! file counts: what lies behind was being written when the process stopped.
 
 use std::fs::File;
@@ -69,6 +69,16 @@ fn next<C: Codec>(source: &mut impl Read, at: u64) -> Result<(Leaf<Signed<C>>, u
     let mut d = Decoder::new(&content, WHAT);
     let leaf = decode_leaf(&mut d).and_then(|leaf| d.finish().map(|()| leaf))?;
     Ok((leaf, (HEAD_BYTES + len) as u64))
+}
+
+/// Reads leaf number `at` from its bytes.
+pub(super) fn read<C: Codec>(
+    mut bytes: &[u8],
+    at: u64,
+    path: &Path,
+) -> Result<Leaf<Signed<C>>, DiskError> {
+    let (leaf, _) = next(&mut bytes, at).map_err(|e| e.of(path))?;
+    Ok(leaf)
 }
 
 /// Why a leaf cannot be read.
