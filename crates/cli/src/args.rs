@@ -6,6 +6,7 @@ mod places;
 mod protecting;
 mod publishing;
 mod reading;
+mod sharing;
 
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ pub use places::*;
 pub use protecting::*;
 pub use publishing::*;
 pub use reading::*;
+pub use sharing::*;
 
 /// File systems on storage that nobody has to trust.
 ///
@@ -29,7 +31,7 @@ pub use reading::*;
 #[command(name = "bulla", version, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 failed, 2 usage, 3 partial, 10 not found, 11 locked, \
-    12 wrong key, 13 unsupported, 20 integrity, 21 rollback, 22 fork, 24 expired, 30 unavailable, 31 mount, \
+    12 wrong key, 13 unsupported, 20 integrity, 21 rollback, 22 fork, 23 refused, 24 expired, 30 unavailable, 31 mount, \
     130 interrupted. `bulla man` prints the manual."
 )]
 pub struct Cli {
@@ -104,6 +106,12 @@ pub enum Command {
             is a plain disk again."
     )]
     Protect(ProtectCommand),
+    /// Create the key of a server that orders the writes of shared volumes
+    #[command(subcommand)]
+    Orderer(OrdererCommand),
+    /// Work with shared volumes: several devices write, and a server that nobody trusts orders their writes
+    #[command(subcommand)]
+    Share(ShareCommand),
     /// Show the state of this user's mounts
     Status(Status),
     /// Look for problems on this machine and say how to fix them
@@ -175,6 +183,8 @@ impl Command {
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Protect(command) => command.name(),
+            Command::Orderer(OrdererCommand::New(_)) => "orderer new",
+            Command::Share(command) => command.name(),
             Command::Status(_) => "status",
             Command::Doctor(_) => "doctor",
             Command::Ls(_) => "ls",

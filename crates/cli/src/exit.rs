@@ -27,6 +27,8 @@ pub enum Exit {
     Rollback = 21,
     /// Two signed statements contradict each other.
     Fork = 22,
+    /// The volume does not permit it to this user.
+    Refused = 23,
     /// The statement is not valid at this time.
     Expired = 24,
     /// No replica answers.
@@ -57,6 +59,7 @@ impl Exit {
             Exit::Integrity => "integrity",
             Exit::Rollback => "rollback",
             Exit::Fork => "fork",
+            Exit::Refused => "refused",
             Exit::Expired => "expired",
             Exit::Unavailable => "unavailable",
             Exit::Mount => "mount",
@@ -70,7 +73,7 @@ impl Exit {
     }
 
     /// Every code.
-    pub const ALL: [Exit; 15] = [
+    pub const ALL: [Exit; 16] = [
         Exit::Ok,
         Exit::Failed,
         Exit::Usage,
@@ -82,6 +85,7 @@ impl Exit {
         Exit::Integrity,
         Exit::Rollback,
         Exit::Fork,
+        Exit::Refused,
         Exit::Expired,
         Exit::Unavailable,
         Exit::Mount,

@@ -233,6 +233,10 @@ kinds! {
     AnchorLocked => Locked, "an attached device moves this anchor; `bulla protect status` shows it. Detach it first";
     /// Stopped while it worked on a device.
     Stopped => Interrupted, "run the same command again: it goes on where it stopped";
+    /// The file of evidence convicts nobody.
+    NoEvidence => Integrity, "the file proves nothing: it was damaged or changed on its way, or nobody signed what it claims. Ask for it again, and trust nothing that is said about it";
+    /// The evidence is about another volume.
+    OtherEvidence => Usage, "the evidence is good, but it is about the volume that it names; check the volume id";
     /// The doctor found a problem.
     Unwell => Failed, "each finding has a hint; `bulla doctor --fix` removes dead mounts and sockets of dead daemons";
     /// Ctrl-C.

@@ -11,6 +11,8 @@
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
 //! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust::shared` |
 //! | [`volume`] | what entries do: the interface to the volume's content |
+//! | [`roster`] | the members of a volume, and the product's operations |
+//! | [`files`] | the files of a volume: calls of programs, and their answers |
 //! | [`rules`] | the rules that tests leave out |
 //! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
 //! | [`ledger`] | a verified prefix of the log, and what it says |
@@ -20,10 +22,12 @@
 
 pub mod blocks;
 pub mod engine;
+pub mod files;
 pub mod ledger;
 pub mod orderer;
 pub mod prefixes;
 pub mod reading;
+pub mod roster;
 pub mod rows;
 pub mod rules;
 pub mod scheme;

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use trust::error::Reject;
 use trust::history::{LogPoint, leaf_hash};
 use trust::key::{PublicKey, SecretKey};
 use trust::shared::attest::{Attest, SignedAttest};
@@ -25,8 +26,8 @@ use crate::scheme::{Leaf, Notary, Scheme, Signer};
 pub trait Codec: Clone {
     /// One operation.
     type Op: Clone + fmt::Debug;
-    /// Outline and body of these operations.
-    fn encode(ops: &[Self::Op]) -> (Bytes, Bytes);
+    /// Outline and body of these operations. None: they are more than an entry may have.
+    fn encode(ops: Vec<Self::Op>) -> Option<(Bytes, Bytes)>;
 }
 
 /// Where randomness comes from.
@@ -51,12 +52,29 @@ impl Entry {
         }
     }
 
+    /// An entry and its body.
+    ///
+    /// # Errors
+    /// [`Reject::WrongBlock`] when it is another entry's body; [`Reject::Malformed`] when it is too long, or the entry
+    /// has none.
+    pub fn with_body(signed: SignedEntry, body: Bytes) -> Result<Entry, Reject> {
+        let what = "entry";
+        let why = "a Resume has no body";
+        let ops = signed.entry().ops();
+        ops.ok_or(Reject::Malformed { what, why })?
+            .check_body(&body)?;
+        Ok(Entry {
+            signed: Arc::new(signed),
+            body: Some(body),
+        })
+    }
+
     /// The entry as it was signed.
     pub fn signed(&self) -> &SignedEntry {
         &self.signed
     }
 
-    /// Its body, if somebody sent it. Compare it with the entry before use.
+    /// Its body, if somebody sent it.
     pub fn body(&self) -> Option<&Bytes> {
         self.body.as_ref()
     }
@@ -229,7 +247,7 @@ impl<C: Codec> Signer for Signed<C> {
         let (content, body) = if heading.resume {
             (ops.is_empty().then_some(Content::Resume)?, None)
         } else {
-            let (outline, body) = C::encode(&ops);
+            let (outline, body) = C::encode(ops)?;
             let ops = Ops {
                 n: heading.n,
                 previous: heading.previous,

@@ -20,6 +20,11 @@ const KIND: &str = "ed25519";
 
 /// Creates a key.
 pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done> {
+    create(args, global, output, "can publish")
+}
+
+/// Creates a key and tells it. `power` says what the file allows.
+pub fn create(args: &KeyNew, global: &Global, output: &mut Output, power: &str) -> Outcome<Done> {
     // Checked first, so that the user does not type a passphrase in vain.
     if args.out.symlink_metadata().is_ok() {
         return Err(KeyError::Exists {
@@ -38,7 +43,7 @@ pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done>
     if !output.json() {
         output.line(&public.to_string())?;
         output.note(&format!(
-            "The key is in {}. Anybody who has this file{} can publish. Keep a backup in a safe place.",
+            "The key is in {}. Anybody who has this file{} {power}. Keep a backup in a safe place.",
             args.out.display(),
             if secret.is_some() {
                 " and the passphrase"

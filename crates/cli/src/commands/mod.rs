@@ -1,6 +1,6 @@
 //! One module per command, and the dispatch to them.
 
-use crate::args::{Cli, Command, ConfigCommand, ForkCommand, KeyCommand};
+use crate::args::{Cli, Command, ConfigCommand, ForkCommand, KeyCommand, OrdererCommand};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
@@ -15,12 +15,14 @@ mod log;
 mod ls;
 mod manual;
 mod mount;
+mod orderer;
 mod protect;
 mod prune;
 mod publish;
 mod pull;
 mod renew;
 pub mod serve;
+mod share;
 mod sign;
 mod stat;
 mod status;
@@ -45,6 +47,8 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Prune(args) => prune::run(args, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
         Command::Protect(command) => protect::run(command, global, config, output),
+        Command::Orderer(OrdererCommand::New(args)) => orderer::new(args, global, output),
+        Command::Share(command) => share::run(command, global, config, output),
         Command::Umount(args) => mount::umount(args, output),
         Command::Status(args) => status::run(args, config, output),
         Command::Doctor(args) => doctor::run(args, config, output),

@@ -31,6 +31,7 @@ mod replicas;
 mod rotation;
 mod second_implementation;
 mod services;
+mod share_evidence;
 mod signals;
 mod status;
 mod support;

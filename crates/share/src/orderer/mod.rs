@@ -8,6 +8,7 @@
 //! It judges the form of entries and nothing else. Entries that are judged stand at their place in the ledger before
 //! they are durable; no device hears of them before.
 
+mod marks;
 mod session;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use std::hash::{Hash, Hasher};
 
 pub use session::{Delivery, Session};
 
+use self::marks::Marks;
 use crate::engine::Request;
 use crate::ledger::Ledger;
 use crate::rows::Rows;
@@ -86,7 +88,7 @@ pub struct Orderer<S: Notary, R, Q = Unlimited> {
     /// End of the commit that is under way.
     committing: Option<u64>,
     waiting: Vec<Leaf<S>>,
-    marks: Vec<S::Mark>,
+    marks: Marks<S::Mark>,
     sessions: Rows<S::Device, Session<S>>,
     /// The newest Attest of each device, and its number.
     attests: Rows<S::Device, (u64, S::Attest)>,
@@ -156,7 +158,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             note,
             committing: None,
             waiting: Vec::new(),
-            marks: Vec::new(),
+            marks: Marks::default(),
             sessions: Rows::default(),
             attests: Rows::default(),
             attest_number: 0,
@@ -167,6 +169,11 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
     /// The log, with what waits for a commit.
     pub fn ledger(&self) -> &Ledger<S, R> {
         &self.ledger
+    }
+
+    /// The scheme, to set its time for the next note.
+    pub fn scheme_mut(&mut self) -> &mut S {
+        &mut self.scheme
     }
 
     /// Number of leaves that are durable.
@@ -198,8 +205,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         match request {
             Request::Open(_) => {}
             Request::Entry(entry) => return self.order(from, entry),
-            Request::Mark(mark) if self.marks.contains(mark) => {}
-            Request::Mark(mark) => self.marks.push(*mark),
+            Request::Mark(mark) => self.marks.insert(*mark),
             Request::Attest(attest) => return self.relay(from, attest),
             // A device that is not there will attest when it comes back.
             Request::Ask(device) => {
@@ -260,7 +266,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if self.committing.is_some() || self.restored {
             return None;
         }
-        let marks = std::mem::take(&mut self.marks);
+        let marks = self.marks.take();
         if let Some(marks) = self.scheme.marks(&marks) {
             let leaf = Leaf::Marks(marks);
             self.ledger.extend(&leaf);

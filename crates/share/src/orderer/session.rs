@@ -49,6 +49,11 @@ impl<S: Scheme> Session<S> {
         self.asked = true;
     }
 
+    /// There is something beside leaves and Attests to be sent.
+    fn is_called(&self) -> bool {
+        self.asked || self.beat || self.refused.is_some()
+    }
+
     /// The device's entry cannot be ordered.
     pub(super) fn refuse(&mut self, entry: S::Hash) {
         self.refused = Some(entry);
@@ -131,6 +136,14 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         self.sessions.iter().map(|(device, _)| device)
     }
 
+    /// Whether [`Orderer::draw`] may have something for a device.
+    pub fn has_news(&self, device: S::Device) -> bool {
+        self.sessions.get(device).is_some_and(|session| {
+            let behind = session.cursor < self.published;
+            behind || self.attest_number > session.attests || session.is_called()
+        })
+    }
+
     /// What a device is sent next, at most a page. None: it has everything, or no session.
     pub fn draw(&mut self, device: S::Device) -> Option<Delivery<S>> {
         if self.restored {
@@ -139,7 +152,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         let session = self.sessions.get(device)?;
         let behind = session.cursor < self.published;
         let news = self.attest_number > session.attests;
-        let called = session.asked || session.beat || session.refused.is_some();
+        let called = session.is_called();
         if !behind && !news && !called {
             return None;
         }
@@ -157,7 +170,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             refused: session.refused.take(),
         };
         session.beat = false;
-        if !more {
+        if !more && news {
             // An Attest counts for a device only if the device has the prefix that it names.
             let known = session.attests;
             session.attests = self.attest_number;

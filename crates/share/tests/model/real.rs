@@ -29,12 +29,12 @@ pub struct Adds;
 impl Codec for Adds {
     type Op = Add;
 
-    fn encode(ops: &[Add]) -> (Bytes, Bytes) {
+    fn encode(ops: Vec<Add>) -> Option<(Bytes, Bytes)> {
         let outline = ops.iter().flat_map(|op| {
             let from = op.from.to_be_bytes();
             std::iter::once(op.counter).chain(from)
         });
-        (outline.collect(), Bytes::new())
+        Some((outline.collect(), Bytes::new()))
     }
 }
 

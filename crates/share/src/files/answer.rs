@@ -1,0 +1,211 @@
+//! What programs are told, and the entries that it rests on.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use trust::error::Reject;
+use trust::shared::device::DeviceKey;
+use trust::shared::members::Members;
+use trust::shared::outcome::NoEffect;
+use trust::shared::principal::{FileId, Name, Target};
+use trust::tree::inode::Inode;
+
+/// A file as it is after a prefix of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its number, with its owner.
+    pub id: FileId,
+    /// Its inode. That of a directory has no entries and size 0.
+    pub inode: Arc<Inode>,
+}
+
+impl Hash for File {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.id, self.inode.encode()).hash(state);
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Listed {
+    /// The name.
+    pub name: Name,
+    /// Where it leads.
+    pub target: Target,
+    /// The file's inode, if the call asked for inodes. None too: the file is gone, or this user may not read it.
+    pub file: Option<File>,
+}
+
+/// The members after a prefix of the log.
+#[derive(Clone, Debug)]
+pub struct Roll {
+    /// Size of the prefix.
+    pub at: u64,
+    /// Members at every position.
+    pub members: Arc<Members>,
+}
+
+/// Two rolls of one log are the same if they are of one size.
+impl PartialEq for Roll {
+    fn eq(&self, other: &Roll) -> bool {
+        self.at == other.at
+    }
+}
+impl Eq for Roll {}
+impl Hash for Roll {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.at.hash(state);
+    }
+}
+
+/// What a program is told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// To `Lookup`.
+    Found(File),
+    /// To `List`.
+    Listed {
+        /// The directory.
+        directory: FileId,
+        /// Its names.
+        names: Vec<Listed>,
+        /// There are more.
+        more: bool,
+    },
+    /// To `Members`.
+    Members(Roll),
+    /// The call had effect on this file: a new one for `Create`, the one that was changed, moved or locked.
+    Done(FileId),
+    /// A decision is made, or a fold.
+    Settled,
+    /// The call had no effect.
+    Refused(Refused),
+    /// The answer rests on an entry for which nobody speaks: the server or the device is silent.
+    Silent {
+        /// Position of the entry.
+        position: u64,
+        /// Its author.
+        device: DeviceKey,
+    },
+}
+
+/// Why a call has no effect, or no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refused {
+    /// ENOENT.
+    #[error("no such file, directory or member")]
+    NotFound,
+    /// EEXIST.
+    #[error("it exists already")]
+    Exists,
+    /// ENOTEMPTY.
+    #[error("it is not empty")]
+    NotEmpty,
+    /// ENOTDIR.
+    #[error("it is not a directory")]
+    NotADirectory,
+    /// EISDIR.
+    #[error("it is a directory")]
+    IsADirectory,
+    /// EINVAL: content can be set only of regular files.
+    #[error("it is not a regular file")]
+    NotRegular,
+    /// EACCES.
+    #[error("this device's user has no permission")]
+    NotPermitted,
+    /// EINVAL.
+    #[error("a directory cannot be moved below itself")]
+    BelowItself,
+    /// EBUSY.
+    #[error("the volume needs it")]
+    Needed,
+    /// ELOOP.
+    #[error("too many symbolic links")]
+    Loop,
+    /// ESTALE: the file is not what the call expects, or its number leads nowhere any more.
+    #[error("the file has changed since it was read")]
+    Stale,
+    /// EWOULDBLOCK.
+    #[error("another device has the lock")]
+    Locked,
+    /// ENOLCK.
+    #[error("this device does not have the lock")]
+    NotLocked,
+    /// ENAMETOOLONG, EFBIG: the call needs more room than an entry has.
+    #[error("the call is too large for an entry")]
+    TooLarge,
+    /// ENOSPC.
+    #[error("the volume has too many members, or a file too many names")]
+    TooMany,
+    /// EINVAL: a directory is moved to another parent, and the call's places do not begin at the root directory.
+    #[error("the way from the root directory must be given")]
+    NeedsPath,
+    /// EIO: something that a member signed breaks a rule.
+    #[error("a member signed something malformed: {0}")]
+    Damaged(String),
+    /// EIO: an entry or a block of a later format.
+    #[error("a newer bulla is needed: {0}")]
+    Unsupported(String),
+    /// ENOSPC: more changes since the last folds than a device keeps.
+    #[error("too many changes since the last folds")]
+    Full,
+}
+
+impl From<NoEffect> for Refused {
+    fn from(why: NoEffect) -> Refused {
+        match why {
+            NoEffect::NotPermitted => Refused::NotPermitted,
+            NoEffect::Exists => Refused::Exists,
+            NoEffect::NotFound => Refused::NotFound,
+            NoEffect::NotEmpty => Refused::NotEmpty,
+            NoEffect::NotADirectory => Refused::NotADirectory,
+            NoEffect::IsADirectory => Refused::IsADirectory,
+            NoEffect::Needed => Refused::Needed,
+            NoEffect::Stale => Refused::Stale,
+            NoEffect::Locked => Refused::Locked,
+            NoEffect::LockLost => Refused::NotLocked,
+            NoEffect::BelowItself => Refused::BelowItself,
+            NoEffect::TooMany => Refused::TooMany,
+            NoEffect::Misformed => Refused::Damaged(why.to_string()),
+            NoEffect::Damaged => Refused::Damaged(why.to_string()),
+        }
+    }
+}
+
+impl From<Reject> for Refused {
+    fn from(why: Reject) -> Refused {
+        match why {
+            Reject::Unsupported { .. } => Refused::Unsupported(why.to_string()),
+            why => Refused::Damaged(why.to_string()),
+        }
+    }
+}
+
+/// Entries that an answer rests on: positions, ascending, each with its author.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Basis(Vec<(u64, DeviceKey)>);
+
+impl Basis {
+    /// These entries.
+    pub fn new(mut entries: Vec<(u64, DeviceKey)>) -> Basis {
+        entries.sort_unstable();
+        entries.dedup();
+        Basis(entries)
+    }
+
+    /// The entries, by position.
+    pub fn entries(&self) -> &[(u64, DeviceKey)] {
+        &self.0
+    }
+}
+
+impl crate::volume::Basis<DeviceKey> for Basis {
+    fn filter(&self, mut keep: impl FnMut(u64, DeviceKey) -> bool) -> Basis {
+        let kept = self.0.iter().filter(|(at, author)| keep(*at, *author));
+        Basis(kept.copied().collect())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,175 @@
+//! What programs ask of a volume. The bytes of a call, for the journal, are in `codec`.
+
+use std::hash::{Hash, Hasher};
+
+use bytes::Bytes;
+use trust::handle::{Handle, InodeBlock};
+use trust::shared::decision::Decision;
+use trust::shared::principal::{FileId, Name, Principal};
+use trust::tree::inode::{Content, Inode, Mtime, Owner};
+
+/// Most names of a place.
+pub const MAX_PLACE_NAMES: usize = 4096;
+/// Most names that one call lists.
+pub const MAX_LISTED: u32 = 1024;
+/// Most names that one call lists with their inodes.
+pub const MAX_LISTED_INODES: u32 = 256;
+
+/// A file by a path. Symbolic links in the middle are followed within the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Where the path begins: mostly the root directory of the volume.
+    pub start: FileId,
+    /// The names. Without any, the place is the start.
+    pub path: Vec<Name>,
+}
+
+/// A file by its number, or by a path. A symbolic link at the end of the path is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Which {
+    /// This file, whatever its names are.
+    File(FileId),
+    /// The file at this place.
+    Place(Place),
+}
+
+/// What rename does with the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Over {
+    /// A file that the new name led to loses the name.
+    Replace,
+    /// The new name must be free.
+    Refuse,
+    /// Both names change places.
+    Exchange,
+}
+
+/// Attributes to set. Those that are not given stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// Time of last modification.
+    pub mtime: Option<Mtime>,
+    /// Numeric user and group.
+    pub owner: Option<Owner>,
+    /// Extended attributes that get a value, or go.
+    pub xattrs: Vec<(Bytes, Option<Bytes>)>,
+}
+
+/// What a program asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The file at a place.
+    Lookup {
+        /// The place.
+        place: Place,
+        /// A symbolic link at the end is followed.
+        follow: bool,
+    },
+    /// The names of a directory, in the order of their bytes.
+    List {
+        /// The directory.
+        directory: Which,
+        /// The names after this one.
+        after: Option<Name>,
+        /// At most so many. [`MAX_LISTED`] and [`MAX_LISTED_INODES`] bound it.
+        most: u32,
+        /// With their inodes.
+        inodes: bool,
+    },
+    /// Who is a member, and may do what.
+    Members,
+    /// A new file of any kind.
+    Create {
+        /// Its name.
+        place: Place,
+        /// Its number among those of this device: one that the device has never used.
+        number: u64,
+        /// Kind, attributes, content.
+        inode: Box<Inode>,
+        /// Whose file it is. None: the owner of the directory.
+        owner: Option<Principal>,
+        /// A file that the name led to loses the name. A directory does not.
+        replace: bool,
+    },
+    /// Other content of a regular file.
+    SetContent {
+        /// The file.
+        file: Which,
+        /// Its content.
+        content: Content,
+        /// Time of modification.
+        mtime: Mtime,
+        /// The content that this one was made of. When the file has another one, the call is refused as stale.
+        expect: Option<Content>,
+    },
+    /// Other attributes.
+    SetAttributes {
+        /// The file.
+        file: Which,
+        /// What to set.
+        attributes: Attributes,
+        /// The inode that the caller has seen. When the file has another one, the call is refused as stale.
+        expect: Option<Handle<InodeBlock>>,
+    },
+    /// Removes a name of a file that is no directory.
+    Unlink {
+        /// The name.
+        place: Place,
+    },
+    /// Removes an empty directory.
+    Rmdir {
+        /// Its name.
+        place: Place,
+    },
+    /// Moves a file, or renames it.
+    Rename {
+        /// Its name.
+        from: Place,
+        /// Its new name.
+        to: Place,
+        /// What happens to a file that the new name led to.
+        over: Over,
+    },
+    /// One more name for a file.
+    Link {
+        /// The file.
+        file: Which,
+        /// The name.
+        to: Place,
+    },
+    /// A decision about members.
+    Decide(Decision),
+    /// Folds the changes of a principal's files into its i-table.
+    Fold(Principal),
+    /// Takes the lock of a file for this device.
+    Lock {
+        /// The file.
+        file: Which,
+        /// Waits while another device has it. Else the call is refused then.
+        wait: bool,
+    },
+    /// Gives a lock up.
+    Unlock {
+        /// The file.
+        file: Which,
+    },
+}
+
+impl Call {
+    /// Whether the call never changes anything.
+    pub fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Call::Lookup { .. } | Call::List { .. } | Call::Members
+        )
+    }
+}
+
+/// Inodes and contents have no hash of their own; their encodings do.
+impl Hash for Call {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.encode().hash(state);
+    }
+}

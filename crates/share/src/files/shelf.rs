@@ -1,0 +1,248 @@
+//! Bodies of entries and blocks of trees that a device has fetched, in bounded memory.
+//!
+//! What was used least recently goes first. A question that misses something is asked again when it has come. All
+//! that the oldest such question has used or missed stays, so that the question gets further each time, and is
+//! answered in the end, however little room there is; then it is the turn of the next one.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use trust::error::Reject;
+use trust::handle::Handle;
+use trust::kind::Kind;
+use trust::reach::{Found, Wanted};
+use trust::shared::effect::{Blocks, Bodies, Missing};
+use trust::shared::ops::Body;
+
+/// Memory that a shelf takes unless somebody says otherwise, bytes.
+pub const DEFAULT_SHELF_BYTES: usize = 64 << 20;
+
+/// Times that other questions are asked again before one that is not is forgotten: its program is gone.
+const PATIENCE: u64 = 8;
+
+/// Names a question among those that wait.
+pub(crate) type Question = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Body(u64),
+    Block(Kind, Handle),
+}
+
+#[derive(Clone, Debug)]
+enum Thing {
+    Body(Result<Arc<Body>, Reject>),
+    Block(Result<Found, Reject>),
+}
+
+#[derive(Debug)]
+struct Place {
+    thing: Thing,
+    weight: usize,
+    used: u64,
+}
+
+/// A question that misses something.
+#[derive(Debug)]
+struct Open {
+    question: Question,
+    /// In which round it was asked last.
+    round: u64,
+    /// All that it has used and missed when it was asked last.
+    keys: HashSet<Key>,
+}
+
+#[derive(Debug, Default)]
+struct Things {
+    places: HashMap<Key, Place>,
+    /// Keys by when they were used last.
+    order: BTreeMap<u64, Key>,
+    weight: usize,
+    clock: u64,
+    round: u64,
+    open: VecDeque<Open>,
+    /// What the question that is being asked has used.
+    asking: Option<HashSet<Key>>,
+}
+
+/// Bodies and blocks that were fetched. Their names were verified before they are put here.
+#[derive(Debug)]
+pub struct Shelf {
+    limit_bytes: usize,
+    things: Mutex<Things>,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Shelf::new(DEFAULT_SHELF_BYTES)
+    }
+}
+
+impl Shelf {
+    /// An empty shelf that keeps about so many bytes.
+    pub fn new(limit_bytes: usize) -> Shelf {
+        Shelf {
+            limit_bytes,
+            things: Mutex::default(),
+        }
+    }
+
+    fn things(&self) -> MutexGuard<'_, Things> {
+        self.things.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the body of the entry at a position here, or why it cannot be read. Its hash is that of the entry.
+    pub fn put_body(&self, position: u64, body: Result<Arc<Body>, Reject>) {
+        let weight = match &body {
+            Ok(body) => body.ops().len() * OP_BYTES + size_of::<Body>(),
+            Err(_) => 0,
+        };
+        self.put(Key::Body(position), Thing::Body(body), weight);
+    }
+
+    /// Puts a block here that has the wanted handle, or the rule that it breaks.
+    pub fn put_block(&self, wanted: &Wanted, found: Result<Found, Reject>) {
+        let weight = match &found {
+            Ok(Found::Data { .. }) | Err(_) => size_of::<Found>(),
+            Ok(Found::Array(node)) => node.weight_bytes(),
+            Ok(Found::Map(node)) => node.weight_bytes(),
+            Ok(Found::Inode(inode)) => inode.weight_bytes(),
+        };
+        let key = Key::Block(wanted.kind(), wanted.handle());
+        self.put(key, Thing::Block(found), weight);
+    }
+
+    /// Memory that it takes, bytes, roughly.
+    pub fn weight_bytes(&self) -> usize {
+        self.things().weight
+    }
+
+    fn put(&self, key: Key, thing: Thing, weight: usize) {
+        let weight = weight + PLACE_BYTES;
+        let mut things = self.things();
+        things.insert(key, thing, weight);
+        things.evict(self.limit_bytes);
+    }
+
+    /// A question is being asked: what it reads is noted until [`Shelf::answered`].
+    pub(crate) fn ask(&self) {
+        self.things().asking = Some(HashSet::new());
+    }
+
+    /// The question has its answer, or misses something.
+    pub(crate) fn answered(&self, question: Question, missing: Option<&Missing>) {
+        let mut things = self.things();
+        let used = things.asking.take().unwrap_or_default();
+        match missing {
+            None => things.open.retain(|open| open.question != question),
+            Some(missing) => things.reopen(question, used, missing),
+        }
+        things.evict(self.limit_bytes);
+    }
+}
+
+/// Roughly the memory of an op with its guards and changes.
+const OP_BYTES: usize = 1024;
+/// Roughly the memory of an entry of the tables.
+const PLACE_BYTES: usize = 200;
+
+impl Things {
+    fn insert(&mut self, key: Key, thing: Thing, weight: usize) {
+        self.clock += 1;
+        let place = Place {
+            thing,
+            weight,
+            used: self.clock,
+        };
+        self.weight += weight;
+        self.order.insert(self.clock, key);
+        if let Some(old) = self.places.insert(key, place) {
+            self.order.remove(&old.used);
+            self.weight -= old.weight;
+        }
+    }
+
+    fn get(&mut self, key: Key) -> Option<Thing> {
+        if let Some(asking) = &mut self.asking {
+            asking.insert(key);
+        }
+        let Entry::Occupied(mut place) = self.places.entry(key) else {
+            return None;
+        };
+        self.clock += 1;
+        let place = place.get_mut();
+        self.order.remove(&place.used);
+        self.order.insert(self.clock, key);
+        place.used = self.clock;
+        Some(place.thing.clone())
+    }
+
+    fn reopen(&mut self, question: Question, mut keys: HashSet<Key>, missing: &Missing) {
+        keys.extend(missing.bodies.iter().map(|position| Key::Body(*position)));
+        let blocks = missing.blocks.iter();
+        keys.extend(blocks.map(|wanted| Key::Block(wanted.kind(), wanted.handle())));
+        let known = self.open.iter_mut().find(|open| open.question == question);
+        match known {
+            Some(open) => {
+                if open.round == self.round {
+                    self.round += 1;
+                }
+                open.round = self.round;
+                open.keys = keys;
+            }
+            None => self.open.push_back(Open {
+                question,
+                round: self.round,
+                keys,
+            }),
+        }
+        let round = self.round;
+        self.open
+            .retain(|open| open.round.saturating_add(PATIENCE) > round);
+    }
+
+    /// Drops what was used least recently, but nothing that the oldest question needs.
+    fn evict(&mut self, limit_bytes: usize) {
+        if self.weight <= limit_bytes {
+            return;
+        }
+        let oldest = self.open.front();
+        let mut gone = Vec::new();
+        let mut weight = self.weight;
+        for (used, key) in &self.order {
+            if weight <= limit_bytes {
+                break;
+            }
+            if oldest.is_some_and(|open| open.keys.contains(key)) {
+                continue;
+            }
+            weight -= self.places.get(key).map_or(0, |place| place.weight);
+            gone.push((*used, *key));
+        }
+        for (used, key) in gone {
+            self.order.remove(&used);
+            self.places.remove(&key);
+        }
+        self.weight = weight;
+    }
+}
+
+impl Bodies for Shelf {
+    fn body(&self, position: u64) -> Result<Option<Arc<Body>>, Reject> {
+        match self.things().get(Key::Body(position)) {
+            Some(Thing::Body(body)) => body.map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Blocks for Shelf {
+    fn block(&self, wanted: &Wanted) -> Result<Option<Found>, Reject> {
+        let key = Key::Block(wanted.kind(), wanted.handle());
+        match self.things().get(key) {
+            Some(Thing::Block(found)) => found.map(Some),
+            _ => Ok(None),
+        }
+    }
+}

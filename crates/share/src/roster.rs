@@ -1,0 +1,212 @@
+//! The members of a volume after a prefix of its log, and the product's operations.
+//!
+//! The orderer uses a [`Roster`] as it is: it judges who may write, and refuses entries that cannot be read. Clients
+//! use it as a part of [`Files`](crate::files::Files). Relies on [`trust::shared::members`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use trust::error::Reject;
+use trust::shared::decision::Decision;
+use trust::shared::device::DeviceKey;
+use trust::shared::genesis::Founder;
+use trust::shared::members::{FirstMembers, MAX_LATE, Members};
+use trust::shared::ops::{Body, Op};
+use trust::shared::outcome::Written;
+use trust::shared::outline::Outline;
+use trust::shared::principal::Device;
+use trust::volume_id::VolumeId;
+
+use crate::signed::{Codec, Entry, Signed};
+use crate::volume::Roll;
+
+/// The product's hashes, signatures and operations.
+pub type Product = Signed<OpsCodec>;
+
+/// The operations of [`trust::shared::ops`].
+#[derive(Clone, Copy, Debug)]
+pub struct OpsCodec;
+
+impl Codec for OpsCodec {
+    type Op = Op;
+
+    fn encode(ops: Vec<Op>) -> Option<(Bytes, Bytes)> {
+        let body = Body::new(ops).ok()?;
+        Some((body.outline().encode().into(), body.encode().into()))
+    }
+}
+
+/// A position that the log never reaches: the members there are those after all entries.
+pub(crate) const END: u64 = u64::MAX;
+
+/// The members of a volume after a prefix of its log.
+///
+/// Copies share the members until one of them changes.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    members: Arc<Members>,
+    /// Numbers of devices. To read a key as a point of the curve, as [`Members`] has them, costs microseconds.
+    numbers: Arc<HashMap<DeviceKey, Device>>,
+    /// Entries whose decisions may wait for their author's next entry: the author, and the position.
+    proposed: Vec<(Device, u64)>,
+    /// Position of an entry that decides and came without its body.
+    lost: Option<u64>,
+}
+
+impl Roster {
+    /// The members before the first entry.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a founder whose name no user may have.
+    pub fn new(volume: VolumeId, founder: &Founder) -> Result<Roster, Reject> {
+        let first = FirstMembers::founded(volume, founder)?;
+        let device = DeviceKey::from(&first.device);
+        Ok(Roster {
+            members: Arc::new(Members::new(first)),
+            numbers: Arc::new(HashMap::from([(device, Device(0))])),
+            proposed: Vec::new(),
+            lost: None,
+        })
+    }
+
+    /// The members, at every position.
+    pub fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    /// The number of a device, also of a removed one.
+    pub fn number(&self, device: DeviceKey) -> Option<Device> {
+        self.numbers.get(&device).copied()
+    }
+
+    /// Position of an entry that decides and that was added without its body. Nobody is a member then: whoever reads
+    /// a stored log must have the bodies of all entries that [`Roster::concerns`] says yes to.
+    pub fn lost(&self) -> Option<u64> {
+        self.lost
+    }
+
+    /// Whether the entry, as the next one, changes the roster or may do so. A copy that was given only such entries
+    /// is the same as one that was given all.
+    pub fn concerns(&self, entry: &Entry) -> bool {
+        let author = self.number(entry.signed().entry().device);
+        let waits = self
+            .proposed
+            .iter()
+            .any(|(device, _)| Some(*device) == author);
+        waits || outline_of(entry).is_ok_and(|outline| outline.decides())
+    }
+
+    /// The parts of an entry that decide what it does. None: its author was never a member.
+    pub(crate) fn written(&self, at: u64, entry: &Entry) -> Option<Written> {
+        let entry = entry.signed().entry();
+        Some(Written {
+            position: at,
+            device: self.number(entry.device)?,
+            seen: entry.seen.size,
+            kept: entry.kept,
+        })
+    }
+
+    /// Adds an entry. `outline` is the entry's, unless it is malformed.
+    pub(crate) fn take(&mut self, written: &Written, entry: &Entry, outline: &Outline) {
+        self.carry_out(written);
+        if !outline.decides() {
+            return;
+        }
+        match entry.body().map(|body| Body::decode(body)) {
+            Some(Ok(body)) => {
+                let members = Arc::make_mut(&mut self.members);
+                members.propose(written, outline, &body);
+                self.note_proposal(written);
+            }
+            Some(Err(Reject::Malformed { .. })) => {}
+            // Decisions that a later bulla knows, or that are not here: this one cannot tell who is a member.
+            Some(Err(_)) | None => self.lost = self.lost.or(Some(written.position)),
+        }
+    }
+
+    /// Members keep the last decisions of an author, so its last entries are enough.
+    fn note_proposal(&mut self, written: &Written) {
+        let own = |(device, _): &(Device, u64)| *device == written.device;
+        if self.proposed.iter().filter(|row| own(row)).count() >= MAX_LATE
+            && let Some(oldest) = self.proposed.iter().position(own)
+        {
+            self.proposed.remove(oldest);
+        }
+        self.proposed.push((written.device, written.position));
+    }
+
+    /// Carries out what the entry's author has decided before, and attests with the entry.
+    fn carry_out(&mut self, written: &Written) {
+        let attests = written.attests();
+        let due =
+            |(device, position): &(Device, u64)| *device == written.device && *position < attests;
+        if !self.proposed.iter().any(due) {
+            return;
+        }
+        self.proposed.retain(|proposed| !due(proposed));
+        for decided in Arc::make_mut(&mut self.members).take_effect(written) {
+            if let (Ok(()), Decision::AdmitDevice { device, key, .. }) =
+                (decided.result, &decided.decision)
+            {
+                let numbers = Arc::make_mut(&mut self.numbers);
+                numbers.insert(DeviceKey::from(key), *device);
+            }
+        }
+    }
+}
+
+/// The outline of an entry; a Resume has an empty one.
+pub(crate) fn outline_of(entry: &Entry) -> Result<Outline, Reject> {
+    match entry.signed().entry().ops() {
+        Some(ops) => Outline::decode(&ops.outline),
+        None => Ok(Outline::default()),
+    }
+}
+
+/// Whether the entry says something about members, and its body is not here.
+pub(crate) fn lacks_decision(entry: &Entry) -> bool {
+    entry.body().is_none() && outline_of(entry).is_ok_and(|outline| outline.decides())
+}
+
+impl Roll<Product> for Roster {
+    fn active(&self, device: DeviceKey) -> bool {
+        let active = |device| self.members.active(device, END);
+        self.lost.is_none() && self.number(device).is_some_and(active)
+    }
+
+    fn admitted(&self, device: DeviceKey) -> u64 {
+        let number = self.number(device);
+        number
+            .and_then(|number| self.members.admitted(number))
+            .unwrap_or(0)
+    }
+
+    /// An orderer gives out bodies, so it takes no entry without one, and none that says other things than its
+    /// outline.
+    fn malformed(&self, entry: &Entry) -> Option<&'static str> {
+        if entry.signed().entry().is_resume() {
+            return None;
+        }
+        let Ok(outline) = outline_of(entry) else {
+            return Some("the outline is malformed");
+        };
+        let Some(body) = entry.body() else {
+            return Some("the body is missing");
+        };
+        match Body::decode(body) {
+            Ok(body) if body.is_outlined_by(&outline) => None,
+            Ok(_) => Some("the outline is another body's"),
+            Err(_) => Some("the body is malformed"),
+        }
+    }
+
+    fn extend(&mut self, at: u64, entry: &Entry) {
+        let Some(written) = self.written(at, entry) else {
+            return;
+        };
+        let outline = outline_of(entry).unwrap_or_default();
+        self.take(&written, entry, &outline);
+    }
+}
