@@ -68,7 +68,9 @@ impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Connection::Connecting => f.write_str("the server has not answered yet"),
-            Connection::Online => f.write_str("the server is connected, and has not answered this call"),
+            Connection::Online => {
+                f.write_str("the server is connected, and has not answered this call")
+            }
             Connection::Offline(lost) => write!(f, "no connection to the server: {lost}"),
         }
     }
@@ -77,7 +79,7 @@ impl fmt::Display for Connection {
 /// An open connection.
 pub(super) trait Line: Send + Sync + 'static {
     /// Sends a message of the session. If the connection breaks, the deliveries end.
-    fn send(&self, request: Request<Product>) -> BoxFuture<'_, Result<(), Lost>>;
+    fn send(&self, request: Request<Product>) -> Result<(), Lost>;
     /// Bodies of entries by position; those that the server has, in any order. Nothing is verified.
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>>;
     /// Blocks by handle.

@@ -9,23 +9,52 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use trust::Reject;
+use tokio::sync::oneshot;
 use trust::history::LogPoint;
 use trust::reach::Wanted;
 use trust::shared::attest::SignedAttest;
 use trust::shared::effect::Missing;
+use trust::shared::note::SignedNote;
 use trust::shared::ops::Body;
+use trust::{Record, Reject};
 
+use super::compare::{Compared, compare};
 use super::disk::{Disk, DiskError, Keep};
 use super::error::{Differing, Stopped};
 use super::evidence::Court;
-use crate::engine::{Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Stopped as Why};
-use crate::files::{Answer, Basis, Call, Files, Shelf};
+use crate::engine::{
+    Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Stopped as Why,
+};
+use crate::files::{Answer, Basis, Call, Shelf};
 use crate::roster::{OpsCodec, Product, lacks_decision};
 use crate::scheme::{Leaf, Log, Scheme};
+use crate::volume::Volume;
 
 /// Names a call.
 pub(super) type Ticket = u64;
+
+/// The files of a volume.
+pub(super) trait Content:
+    Volume<Product, Call = Call, Answer = Answer, Basis = Basis, Missing = Missing, Block = Record>
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<V> Content for V where
+    V: Volume<
+            Product,
+            Call = Call,
+            Answer = Answer,
+            Basis = Basis,
+            Missing = Missing,
+            Block = Record,
+        > + Send
+        + Sync
+        + 'static
+{
+}
 
 impl Keep for Call {
     fn encode(&self) -> Vec<u8> {
@@ -51,6 +80,8 @@ pub(super) enum Input {
     Ring,
     /// A program waits no more.
     Cancel(Ticket),
+    /// Somebody has another device's note.
+    Compare(SignedNote, oneshot::Sender<Compared>),
     /// The device is closed: what was written is made durable.
     Close,
 }
@@ -60,7 +91,7 @@ pub(super) enum Out {
     /// Send this to the server.
     Send(Request<Product>),
     /// Store these blocks before the next entry is sent.
-    Store(Vec<trust::Record>),
+    Store(Vec<Record>),
     /// Fetch this, put it on the shelf, and say so.
     Fetch(Lacks),
     /// Answer a program.
@@ -90,8 +121,8 @@ pub(super) struct Lacks {
 }
 
 /// The engine of a device, its timers and its disk.
-pub(super) struct Core {
-    engine: Engine<Product, Files, Ticket>,
+pub(super) struct Core<V: Content> {
+    engine: Engine<Product, V, Ticket>,
     alarm: Alarm<Ticket>,
     disk: Disk<OpsCodec>,
     shelf: Arc<Shelf>,
@@ -103,18 +134,18 @@ pub(super) struct Core {
     stopped: bool,
 }
 
-type Effects = Vec<Effect<Product, Files, Ticket>>;
+type Effects<V> = Vec<Effect<Product, V, Ticket>>;
 
-impl Core {
+impl<V: Content> Core<V> {
     pub(super) fn new(
         scheme: Product,
         setup: Setup,
         delays: Delays,
-        (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
+        (disk, durable): (Disk<OpsCodec>, Durable<Product, V>),
         shelf: Arc<Shelf>,
         court: Court,
         begins: Option<LogPoint>,
-    ) -> Core {
+    ) -> Core<V> {
         let size = durable.ledger.size();
         let mut core = Core {
             engine: Engine::start(scheme, setup, durable),
@@ -131,7 +162,7 @@ impl Core {
         core
     }
 
-    pub(super) fn engine(&self) -> &Engine<Product, Files, Ticket> {
+    pub(super) fn engine(&self) -> &Engine<Product, V, Ticket> {
         &self.engine
     }
 
@@ -156,11 +187,19 @@ impl Core {
     /// Takes what happened.
     pub(super) fn step(&mut self, input: Input) -> Vec<Out> {
         let mut outs = Vec::new();
-        if let Input::Close = input {
-            // The files say how much of them is durable, so a failure shows at the next start.
-            let _ = self.disk.sync();
-            return outs;
-        }
+        let input = match input {
+            Input::Close => {
+                // The files say how much of them is durable, so a failure shows at the next start.
+                let _ = self.disk.sync();
+                return outs;
+            }
+            Input::Compare(note, answer) => {
+                // Whoever asked may be gone.
+                let _ = answer.send(compare(self, &note));
+                return outs;
+            }
+            input => input,
+        };
         if self.stopped {
             if let Input::Issue(calls) = input {
                 outs.extend(calls.into_iter().map(|(ticket, _)| Out::Busy(ticket)));
@@ -181,7 +220,7 @@ impl Core {
         outs
     }
 
-    fn drive(&mut self, input: Input, outs: &mut Vec<Out>) -> Effects {
+    fn drive(&mut self, input: Input, outs: &mut Vec<Out>) -> Effects<V> {
         match input {
             Input::Issue(calls) => self.engine.issue(calls),
             Input::Deliver(reply) => {
@@ -205,14 +244,14 @@ impl Core {
                 self.engine.cancel(ticket);
                 Vec::new()
             }
-            Input::Close => Vec::new(),
+            Input::Compare(..) | Input::Close => Vec::new(),
         }
     }
 
     /// Does effects, and those that follow when the floor has what is missing.
     fn perform(
         &mut self,
-        effects: Effects,
+        effects: Effects<V>,
         reply: Option<&Reply<Product>>,
         outs: &mut Vec<Out>,
     ) -> Result<(), Stopped> {
@@ -233,7 +272,7 @@ impl Core {
     /// Does one effect. Gives whether it put on the shelf what was missing.
     fn effect(
         &mut self,
-        effect: Effect<Product, Files, Ticket>,
+        effect: Effect<Product, V, Ticket>,
         reply: Option<&Reply<Product>>,
         outs: &mut Vec<Out>,
     ) -> Result<bool, Stopped> {
@@ -273,7 +312,9 @@ impl Core {
     /// The log must begin as the invitation says, before anything of it is written down or used.
     fn check_beginning(&mut self) -> Result<(), Stopped> {
         let log = self.engine.ledger().log();
-        let Some(begins) = self.begins.filter(|begins| begins.size <= Log::<Product>::size(log))
+        let Some(begins) = self
+            .begins
+            .filter(|begins| begins.size <= Log::<Product>::size(log))
         else {
             return Ok(());
         };
@@ -299,7 +340,9 @@ impl Core {
                 Some(body) => self.shelf.put_body(*position, read_body(body)),
                 None => {
                     let ops = entry.signed().entry().ops();
-                    lacks.bodies.extend(ops.map(|ops| (*position, ops.body_hash)));
+                    lacks
+                        .bodies
+                        .extend(ops.map(|ops| (*position, ops.body_hash)));
                 }
             }
         }

@@ -16,8 +16,6 @@
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
-#[cfg(test)]
-mod tests;
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -34,6 +32,7 @@ use trust::statement::signatures::Signatures;
 use trust::statement::{Job, Signed};
 use trust::volume_id::VolumeId;
 
+use crate::client::disk::{self, DiskError};
 use about::About;
 
 const SHARED: &str = "shared";
@@ -58,6 +57,9 @@ pub enum HomeError {
     /// The key of the device cannot be read or written.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The memory of the device cannot be made.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
     /// A file of the home does not hold what it should.
     #[error("{}: {why}", path.display())]
     Damaged {
@@ -149,6 +151,7 @@ impl Home {
         remove_unfinished(&unfinished)?;
         private::create_directory(&unfinished)?;
         keyfile::write(&unfinished.join(KEY), new.key, None)?;
+        disk::create(&unfinished)?;
         private::replace(&unfinished.join(POLICIES), &encode(new.policies))?;
         private::replace(&unfinished.join(ABOUT), about.encode().as_bytes())?;
         fs::rename(&unfinished, &directory).map_err(|e| damaged(&directory, e))?;
@@ -255,7 +258,10 @@ impl Home {
         let path = self.directory.join(KEY);
         let key = keyfile::load(&path, || Err("the key of a device has none"))?;
         if key.public() != self.device {
-            return Err(damaged(&path, "the secret does not belong to the public key"));
+            return Err(damaged(
+                &path,
+                "the secret does not belong to the public key",
+            ));
         }
         Ok(key)
     }

@@ -200,7 +200,9 @@ impl Leaves {
             return Ok(None);
         }
         let mut found = None;
-        self.each_from(at - at % STRIDE, at.saturating_add(1), |_, leaf| found = Some(leaf))?;
+        self.each_from(at - at % STRIDE, at.saturating_add(1), |_, leaf| {
+            found = Some(leaf)
+        })?;
         Ok(found)
     }
 

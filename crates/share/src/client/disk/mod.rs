@@ -21,8 +21,6 @@
 
 mod item;
 mod leaves;
-#[cfg(test)]
-mod tests;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -302,7 +300,10 @@ impl<C: Codec> Disk<C> {
             },
             Record::Sent(Sent { entry, calls }) => Item::Sent {
                 entry: entry.clone(),
-                calls: calls.iter().map(|call| Bytes::from(call.encode())).collect(),
+                calls: calls
+                    .iter()
+                    .map(|call| Bytes::from(call.encode()))
+                    .collect(),
             },
             Record::Settled => Item::<C>::Settled,
         };
