@@ -65,7 +65,7 @@ impl Volume<Product> for Blank {
     }
 
     fn build(&self, _: &Say, _: &Attempt<DeviceKey>) -> Build<Product, Self> {
-        Build::Blocked
+        Build::Blocked(0)
     }
 
     fn outcome(&self, _: u64, _: usize, _: &Say) -> Outcome<Product, Self> {
