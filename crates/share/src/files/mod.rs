@@ -262,7 +262,7 @@ impl Files {
                 0 => since,
                 _ => since.min(kept),
             },
-            lapsed: 0,
+            lapsed: attempt.lapsed,
         };
         let question = question(&(0u8, call));
         self.ask(question, |replay| {
@@ -367,7 +367,8 @@ impl Volume<Product> for Files {
         match self.planned(call, attempt) {
             Ok((Plan::Says(answer), basis)) => Build::Says(answer, basis),
             Ok((Plan::Op(op, blocks), _)) => Build::Op(op, blocks),
-            Ok((Plan::Blocked(_), _)) | Err(Halt::Locked(..)) => Build::Blocked,
+            Ok((Plan::Blocked(last), _)) => Build::Blocked(last),
+            Err(Halt::Locked(_, lock)) => Build::Blocked(lock.last),
             Err(Halt::Missing(missing)) => Build::Missing(missing),
             Err(Halt::Refused(why)) => Build::Says(Answer::Refused(why), Basis::default()),
         }
