@@ -124,7 +124,7 @@ impl<T> Known<T> {
         }
     }
 
-    fn then<U>(self, f: impl FnOnce(T) -> Known<U>) -> Known<U> {
+    pub(super) fn then<U>(self, f: impl FnOnce(T) -> Known<U>) -> Known<U> {
         match self {
             Known::Is(value) => f(value),
             Known::Damaged(why) => Known::Damaged(why),
