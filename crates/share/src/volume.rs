@@ -16,6 +16,10 @@ pub trait Roll<S: Scheme>: Clone {
     fn admitted(&self, device: S::Device) -> u64;
     /// Why no orderer may put an entry with this content into the log, whatever the state of files: limits, encoding.
     fn malformed(&self, entry: &S::Entry) -> Option<&'static str>;
+    /// What must come with an entry before it can be judged, and did not. The log is not at fault, but who sent it.
+    fn lacks(&self, _: &S::Entry) -> Option<&'static str> {
+        None
+    }
     /// Adds an entry of right form at a position.
     fn extend(&mut self, at: u64, entry: &S::Entry);
 }
