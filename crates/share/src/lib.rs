@@ -6,6 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`admission`] | how a device is admitted, over a link |
 //! | [`blocks`] | the block server |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
@@ -20,6 +21,7 @@
 //! | [`orderer`] | the server |
 //! | [`rows`] | a small map by device |
 
+pub mod admission;
 pub mod blocks;
 pub mod engine;
 pub mod files;
