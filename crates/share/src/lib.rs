@@ -20,7 +20,8 @@
 //! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
 //! | [`ledger`] | a verified prefix of the log, and what it says |
 //! | [`engine`] | the client of one device |
-//! | [`orderer`] | the server |
+//! | [`orderer`] | the server, as a machine |
+//! | [`host`] | the server of a volume: the orderer and the block server over one directory |
 //! | [`rows`] | a small map by device |
 
 pub mod admission;
@@ -29,6 +30,7 @@ pub mod client;
 pub mod engine;
 pub mod files;
 pub mod home;
+pub mod host;
 pub mod ledger;
 pub mod orderer;
 pub mod prefixes;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use trust::shared::note::SignedNote;
 
-use super::core::{Content, Core};
+use super::core::Core;
 use super::evidence::{Proofs, fork};
 use crate::scheme::{Log, Scheme};
 
@@ -32,7 +32,7 @@ pub enum Compared {
     Unreadable(String),
 }
 
-pub(super) fn compare<V: Content>(core: &Core<V>, note: &SignedNote) -> Compared {
+pub(super) fn compare(core: &Core, note: &SignedNote) -> Compared {
     let engine = core.engine();
     if !engine.scheme().note_is_signed(note) {
         return Compared::NotSigned;

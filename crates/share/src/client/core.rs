@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use trust::frame::Packer;
 use trust::history::LogPoint;
 use trust::reach::Wanted;
 use trust::shared::attest::SignedAttest;
@@ -25,36 +26,12 @@ use super::evidence::Court;
 use crate::engine::{
     Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Stopped as Why,
 };
-use crate::files::{Answer, Basis, Call, Shelf};
-use crate::roster::{OpsCodec, Product, lacks_decision};
+use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
+use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Leaf, Log, Scheme};
-use crate::volume::Volume;
 
 /// Names a call.
 pub(super) type Ticket = u64;
-
-/// The files of a volume.
-pub(super) trait Content:
-    Volume<Product, Call = Call, Answer = Answer, Basis = Basis, Missing = Missing, Block = Record>
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<V> Content for V where
-    V: Volume<
-            Product,
-            Call = Call,
-            Answer = Answer,
-            Basis = Basis,
-            Missing = Missing,
-            Block = Record,
-        > + Send
-        + Sync
-        + 'static
-{
-}
 
 impl Keep for Call {
     fn encode(&self) -> Vec<u8> {
@@ -121,8 +98,8 @@ pub(super) struct Lacks {
 }
 
 /// The engine of a device, its timers and its disk.
-pub(super) struct Core<V: Content> {
-    engine: Engine<Product, V, Ticket>,
+pub(super) struct Core {
+    engine: Engine<Product, Files, Ticket>,
     alarm: Alarm<Ticket>,
     disk: Disk<OpsCodec>,
     shelf: Arc<Shelf>,
@@ -134,18 +111,18 @@ pub(super) struct Core<V: Content> {
     stopped: bool,
 }
 
-type Effects<V> = Vec<Effect<Product, V, Ticket>>;
+type Effects = Vec<Effect<Product, Files, Ticket>>;
 
-impl<V: Content> Core<V> {
+impl Core {
     pub(super) fn new(
         scheme: Product,
         setup: Setup,
         delays: Delays,
-        (disk, durable): (Disk<OpsCodec>, Durable<Product, V>),
+        (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
         shelf: Arc<Shelf>,
         court: Court,
         begins: Option<LogPoint>,
-    ) -> Core<V> {
+    ) -> Core {
         let size = durable.ledger.size();
         let mut core = Core {
             engine: Engine::start(scheme, setup, durable),
@@ -162,7 +139,7 @@ impl<V: Content> Core<V> {
         core
     }
 
-    pub(super) fn engine(&self) -> &Engine<Product, V, Ticket> {
+    pub(super) fn engine(&self) -> &Engine<Product, Files, Ticket> {
         &self.engine
     }
 
@@ -210,7 +187,7 @@ impl<V: Content> Core<V> {
             Input::Deliver(reply) => Some(reply.clone()),
             _ => None,
         };
-        let effects = self.drive(input, &mut outs);
+        let effects = self.drive(input);
         if let Err(stopped) = self.perform(effects, reply.as_ref(), &mut outs) {
             self.stopped = true;
             outs.push(Out::Stopped(stopped));
@@ -220,14 +197,10 @@ impl<V: Content> Core<V> {
         outs
     }
 
-    fn drive(&mut self, input: Input, outs: &mut Vec<Out>) -> Effects<V> {
+    fn drive(&mut self, input: Input) -> Effects {
         match input {
             Input::Issue(calls) => self.engine.issue(calls),
             Input::Deliver(reply) => {
-                if let Some(unfit) = unreadable(&reply) {
-                    outs.push(Out::Unfit(unfit));
-                    return Vec::new();
-                }
                 self.alarm.replied(&reply);
                 self.engine.deliver(&reply)
             }
@@ -251,7 +224,7 @@ impl<V: Content> Core<V> {
     /// Does effects, and those that follow when the floor has what is missing.
     fn perform(
         &mut self,
-        effects: Effects<V>,
+        effects: Effects,
         reply: Option<&Reply<Product>>,
         outs: &mut Vec<Out>,
     ) -> Result<(), Stopped> {
@@ -272,7 +245,7 @@ impl<V: Content> Core<V> {
     /// Does one effect. Gives whether it put on the shelf what was missing.
     fn effect(
         &mut self,
-        effect: Effect<Product, V, Ticket>,
+        effect: Effect<Product, Files, Ticket>,
         reply: Option<&Reply<Product>>,
         outs: &mut Vec<Out>,
     ) -> Result<bool, Stopped> {
@@ -280,7 +253,7 @@ impl<V: Content> Core<V> {
             Effect::Journal(record) => self.disk.write(&record)?,
             Effect::Sync => self.disk.sync()?,
             Effect::Send(request) => outs.push(Out::Send(request)),
-            Effect::Store(blocks) => outs.push(Out::Store(blocks)),
+            Effect::Store(blocks) => outs.push(Out::Store(pack(blocks)?)),
             Effect::Fetch(missing) => return Ok(self.look(&missing, outs)?),
             Effect::Answer {
                 ticket,
@@ -364,14 +337,18 @@ pub(super) fn read_body(body: &Bytes) -> Result<Arc<Body>, Reject> {
     Body::decode(body).map(Arc::new)
 }
 
-/// Why nobody can tell from this reply who is a member.
-fn unreadable(reply: &Reply<Product>) -> Option<&'static str> {
-    let lacks = |leaf: &Leaf<Product>| match leaf {
-        Leaf::Entry(entry) => lacks_decision(entry),
-        Leaf::Marks(_) => false,
+/// Blocks as they are stored.
+fn pack(blocks: Vec<Made>) -> Result<Vec<Record>, Stopped> {
+    let mut packer = Packer::new();
+    let record = |made: Made| {
+        let frame = packer.pack(made.kind, &made.bytes).ok()?;
+        Some(Record {
+            handle: made.handle,
+            frame,
+        })
     };
-    let any = reply.leaves.iter().any(lacks);
-    any.then_some("an entry about members came without its body")
+    let records: Option<Vec<Record>> = blocks.into_iter().map(record).collect();
+    records.ok_or(Stopped::Unsigned)
 }
 
 fn differing(attest: &SignedAttest) -> Differing {

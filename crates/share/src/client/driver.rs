@@ -16,7 +16,7 @@ use trust::{Handle, Hasher};
 use super::Answered;
 use super::compare::Compared;
 use super::connection::{Backoff, Connection, Deliveries, Dial, Line, Lost, Trouble};
-use super::core::{Content, Core, Input, Lacks, Out, Ticket};
+use super::core::{Core, Input, Lacks, Out, Ticket};
 use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, fetch};
 use super::outbox::Outbox;
@@ -70,8 +70,8 @@ pub(super) struct Shown {
     pub(super) line: watch::Sender<Option<Arc<dyn Line>>>,
 }
 
-pub(super) struct Driver<V: Content> {
-    core: Option<Box<Core<V>>>,
+pub(super) struct Driver {
+    core: Option<Box<Core>>,
     commands: mpsc::UnboundedReceiver<Command>,
     dial: Arc<dyn Dial>,
     shown: Shown,
@@ -119,15 +119,15 @@ async fn wake(at: Option<Instant>) {
     }
 }
 
-impl<V: Content> Driver<V> {
+impl Driver {
     pub(super) fn new(
-        core: Core<V>,
+        core: Core,
         commands: mpsc::UnboundedReceiver<Command>,
         dial: Arc<dyn Dial>,
         shown: Shown,
         shelf: Arc<Shelf>,
         hasher: Hasher,
-    ) -> Driver<V> {
+    ) -> Driver {
         Driver {
             core: Some(Box::new(core)),
             commands,

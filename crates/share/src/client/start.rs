@@ -7,13 +7,12 @@ use reader::Blocks;
 use store::Replica;
 use store::mirrors::Mirrors;
 use tokio::sync::{Semaphore, mpsc, watch};
-use trust::Hasher;
 use trust::shared::effect::Volume as Fixed;
 use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
 use super::connection::{Connection, Dial};
-use super::core::{Content, Core};
+use super::core::Core;
 use super::disk::Disk;
 use super::driver::{Driver, Shown};
 use super::evidence::Court;
@@ -22,7 +21,7 @@ use super::place::{Place, Sink};
 use super::status::{Phase, View};
 use super::{Client, ClientError, Inner, Options};
 use crate::engine::{Delays, Setup};
-use crate::files::Shelf;
+use crate::files::{Files, Shelf};
 use crate::home::Home;
 use crate::ledger::Ledger;
 use crate::prefixes::Recent;
@@ -48,7 +47,6 @@ impl Source for Random {
 /// What an engine is made of, but for the files of the volume.
 pub(super) struct Parts {
     pub(super) policies: Policies,
-    pub(super) hasher: Hasher,
     pub(super) shelf: Arc<Shelf>,
     scheme: Product,
     court: Court,
@@ -74,7 +72,6 @@ impl Parts {
         );
         let roles = policies.roles();
         Ok(Parts {
-            hasher: policies.chain().hasher(),
             shelf: Arc::new(Shelf::new(options.shelf_bytes)),
             scheme,
             court: Court {
@@ -98,16 +95,13 @@ impl Parts {
 
     /// Opens the files of the home, and starts the engine with what they have. Waits for another process that has
     /// them open, until the deadline.
-    pub(super) fn open<V: Content>(
-        self,
-        home: &Home,
-        volume: V,
-        deadline: Instant,
-    ) -> Result<(Core<V>, Policies), ClientError> {
-        let ledger = Ledger::new(Recent::default(), volume);
+    pub(super) fn open(self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
+        let files = Files::new(&self.policies, Arc::clone(&self.shelf));
+        let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
+        let ledger = Ledger::new(Recent::default(), files);
         let opened = Disk::open(home.directory(), deadline, ledger)?;
         let begins = home.begins().copied();
-        let core = Core::new(
+        Ok(Core::new(
             self.scheme,
             self.setup,
             self.delays,
@@ -115,8 +109,7 @@ impl Parts {
             self.shelf,
             self.court,
             begins,
-        );
-        Ok((core, self.policies))
+        ))
     }
 }
 
@@ -151,14 +144,26 @@ impl Client {
         options: Options,
         deadline: Instant,
     ) -> Result<Client, ClientError> {
-        let _ = (Parts::of(home, &options)?, deadline);
-        let why = "the files of a volume are not evaluated yet";
-        Err(ClientError::Unsupported(why.to_owned()))
+        let parts = Parts::of(home, &options)?;
+        let server = server(home, &parts.policies, &options)?;
+        let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
+        let from = home.clone();
+        let opening = tokio::task::spawn_blocking(move || parts.open(&from, deadline));
+        let core = opening.await.map_err(|_| ClientError::Closed)??;
+        let dial = Arc::new(server);
+        Ok(Client::run(
+            core,
+            policies,
+            shelf,
+            dial,
+            home.server(),
+            &options,
+        ))
     }
 
     /// Runs an engine on this runtime.
-    pub(super) fn run<V: Content>(
-        core: Core<V>,
+    pub(super) fn run(
+        core: Core,
         policies: Policies,
         shelf: Arc<Shelf>,
         dial: Arc<dyn Dial>,

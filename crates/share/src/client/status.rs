@@ -5,9 +5,10 @@ use trust::shared::entry::Prefix;
 use trust::shared::note::SignedNote;
 
 use super::connection::Connection;
-use super::core::{Content, Ticket};
+use super::core::Ticket;
 use super::error::{Differing, Stopped};
 use crate::engine::Engine;
+use crate::files::Files;
 use crate::roster::Product;
 
 /// What an engine may do.
@@ -24,7 +25,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    pub(super) fn of<V: Content>(engine: &Engine<Product, V, Ticket>) -> Phase {
+    pub(super) fn of(engine: &Engine<Product, Files, Ticket>) -> Phase {
         if engine.is_running() {
             Phase::Running
         } else if engine.is_outside() {
@@ -90,8 +91,8 @@ pub struct Status {
 }
 
 impl Status {
-    pub(super) fn of<V: Content>(
-        engine: &Engine<Product, V, Ticket>,
+    pub(super) fn of(
+        engine: &Engine<Product, Files, Ticket>,
         connection: Connection,
         stopped: Option<Stopped>,
         differing: Vec<Differing>,

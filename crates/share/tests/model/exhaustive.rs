@@ -5,7 +5,8 @@ use std::time::Instant;
 use crate::explorer::{System, Tried, depth, walk};
 use crate::judged::Judged;
 use crate::protocol::Call::{
-    self, Accept, Admit, Append, Close, Create, Fold, Move, Put, Read, Remove,
+    self, Accept, Admit, Append, Close, Create, Fold, Lock, Move, Put, PutLocked, Read, Remove,
+    Unlock,
 };
 use crate::world::Scope;
 
@@ -153,6 +154,38 @@ fn server_breaks_nothing_and_the_search_without_positions_agrees() {
         true,
     );
     holds("names, searched", &names);
+}
+
+/// Locks of programs: taken, renewed, written under, given up, and taken over when their time to live has passed.
+#[test]
+fn locks_that_lapse_break_nothing() {
+    let holder: &[Call] = &[Lock(0), PutLocked(0)];
+    let append: &[Call] = &[Append(0)];
+    let base = Scope::new(&[(holder, 2), (append, 1)]).lapses(1);
+    holds("locks", &base.clone().impatient().world());
+    holds("locks, relaxed", &base.clone().relaxed().world());
+    if long() {
+        holds("locks, kill", &base.kills(1).world());
+        let three: &[Call] = &[Lock(0), PutLocked(0), Unlock(0)];
+        let three = Scope::new(&[(three, 3), (append, 1)]);
+        holds("locks, 3+1", &three.lapses(2).impatient().world());
+        let both = Scope::new(&[(holder, 2), (holder, 2)]).lapses(2);
+        holds("locks, 2+2", &both.impatient().world());
+    }
+}
+
+/// A device that holds a lock stops for ever: the others wait for the lock's time to live, and no longer.
+#[test]
+fn holder_that_dies_blocks_nobody_for_ever() {
+    let (lock, append): (&[Call], &[Call]) = (&[Lock(0)], &[Append(0)]);
+    let dies = Scope::new(&[(lock, 1), (append, 1)]).lapses(2).deaths(1);
+    holds("death", &dies.honest(0));
+    holds("death, relaxed", &dies.relaxed().honest(0));
+    if long() {
+        let (two, appends): (&[Call], &[Call]) = (&[Lock(0), Lock(1)], &[Append(0), Append(1)]);
+        let many = Scope::new(&[(two, 2), (appends, 2)]).lapses(4).programs(2);
+        holds("two locks", &many.honest(0).quick());
+    }
 }
 
 #[test]

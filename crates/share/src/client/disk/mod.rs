@@ -21,6 +21,8 @@
 
 mod item;
 mod leaves;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -40,10 +42,8 @@ use leaves::Leaves;
 
 const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
-/// The journal is replaced by a short one when it is longer.
+/// Length of a journal that is replaced by a short one.
 const COMPACT_BYTES: u64 = 8 << 20;
-/// When replacing fails, it is tried again after so many bytes more.
-const COMPACT_AGAIN_BYTES: u64 = 8 << 20;
 /// How long the disk may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -99,6 +99,8 @@ pub struct Disk<C: Codec> {
     root: [u8; 32],
     /// Entries that were sent and are not in the log: hash, and item.
     sent: Vec<([u8; 32], Vec<u8>)>,
+    /// The journal is replaced by a short one when it is longer.
+    compact_bytes: u64,
     compact_at: u64,
     /// A write has failed. What the journal has is unknown.
     broken: Option<DiskError>,
@@ -157,7 +159,20 @@ impl<C: Codec> Disk<C> {
     pub fn open<V>(
         directory: &Path,
         deadline: Instant,
+        ledger: Ledger<Signed<C>, V>,
+    ) -> Result<(Disk<C>, Durable<Signed<C>, V>), DiskError>
+    where
+        V: Volume<Signed<C>>,
+        V::Call: Keep,
+    {
+        Disk::open_with(directory, deadline, ledger, COMPACT_BYTES)
+    }
+
+    fn open_with<V>(
+        directory: &Path,
+        deadline: Instant,
         mut ledger: Ledger<Signed<C>, V>,
+        compact_bytes: u64,
     ) -> Result<(Disk<C>, Durable<Signed<C>, V>), DiskError>
     where
         V: Volume<Signed<C>>,
@@ -192,7 +207,7 @@ impl<C: Codec> Disk<C> {
         if let Some(note) = &base.note {
             ledger.met(note);
         }
-        let compact_at = COMPACT_BYTES.max(journal.len_bytes());
+        let compact_at = compact_bytes.max(journal.len_bytes());
         let mut disk = Disk {
             path,
             journal,
@@ -202,6 +217,7 @@ impl<C: Codec> Disk<C> {
             note: base.note,
             root: base.root,
             sent: Vec::new(),
+            compact_bytes,
             compact_at,
             broken: None,
             codec: std::marker::PhantomData,
@@ -315,7 +331,7 @@ impl<C: Codec> Disk<C> {
             Item::Settled | Item::Base(_) => self.sent.clear(),
         }
         if self.journal.len_bytes() > self.compact_at {
-            self.compact_at = self.journal.len_bytes().saturating_add(COMPACT_AGAIN_BYTES);
+            self.compact_at = self.journal.len_bytes().saturating_add(self.compact_bytes);
             // The journal still has everything, so a full disk is no error yet.
             if let Err(error) = self.compact() {
                 tracing::warn!(%error, "the journal of a shared volume stays long");
@@ -375,7 +391,9 @@ impl<C: Codec> Disk<C> {
         let rewritten = self.journal.rewrite(Instant::now() + PATIENCE, &records);
         // The journal may be the old one or the new one. Both are right on disk; which one, only a new start knows.
         rewritten.map_err(|error| self.broken_by(error.into()))?;
-        self.compact_at = COMPACT_BYTES.max(self.journal.len_bytes().saturating_mul(2));
+        self.compact_at = self
+            .compact_bytes
+            .max(self.journal.len_bytes().saturating_mul(2));
         Ok(())
     }
 
