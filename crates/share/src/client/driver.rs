@@ -275,7 +275,7 @@ impl Driver {
     fn out(&mut self, out: Out) {
         match out {
             Out::Send(request) => {
-                for request in self.outbox.send(request) {
+                if let Some(request) = self.outbox.send(request) {
                     self.send(request);
                 }
             }
@@ -387,7 +387,7 @@ impl Driver {
             }
             Done::Stored { session, result } if session == self.session => match result {
                 Ok(()) => {
-                    for request in self.outbox.stored() {
+                    if let Some(request) = self.outbox.stored() {
                         self.send(request);
                     }
                 }

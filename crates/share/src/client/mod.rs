@@ -34,6 +34,8 @@ mod outbox;
 mod place;
 mod start;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,6 +10,7 @@ use super::error::{Differing, Stopped};
 use crate::engine::Engine;
 use crate::files::Files;
 use crate::roster::Product;
+use crate::volume::Roll;
 
 /// What an engine may do.
 #[derive(Debug, Clone)]
