@@ -364,20 +364,21 @@ impl Link {
         }
     }
 
-    /// Puts a message into a mailbox, instead of the one that is there.
+    /// Puts a message into a mailbox. The same message again has no effect.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`LinkError`]; refused with [`NO_MAILBOX`](super::NO_MAILBOX) when no member waits there, with
+    /// [`OCCUPIED`](super::OCCUPIED) when another message is there.
     pub async fn post(&self, slot: Slot, letter: Bytes) -> Result<(), LinkError> {
         let request = Request::Post { slot, letter };
         self.call(Expect::Done, UNIT_BYTES, &request).await?;
         Ok(())
     }
 
-    /// The message in a mailbox; waits for it, at most a minute. It stays there.
+    /// The message in a mailbox; waits for it, at most a minute. It stays there. A member's call makes the mailbox.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`LinkError`]; refused with [`NO_MAILBOX`](super::NO_MAILBOX) when no member waits there.
     pub async fn take(&self, slot: Slot, wait: Duration) -> Result<Option<Bytes>, LinkError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         let wait_ms = wait_ms.min(MAX_TAKE_MS);
