@@ -39,6 +39,8 @@ pub mod record;
 mod session;
 mod start;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod trail;
 mod worker;
 

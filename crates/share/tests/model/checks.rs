@@ -23,11 +23,13 @@ use crate::posix::Posix;
 use crate::protocol::{
     ADMIN, Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, leaf_id, letter,
 };
+use crate::state::State;
 use crate::world::World;
 
 pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     once(world)?;
     stops(world)?;
+    lapses(world)?;
     let views = views(world);
     for view in &views {
         let say = |Broken { check, what }| {
@@ -182,6 +184,8 @@ pub struct Step {
     what: Call,
     /// The answer that a program got for this place. Otherwise the call may have had effect here, or not.
     must: Option<Answer>,
+    /// Here the call only takes a lock.
+    takes: bool,
 }
 
 /// The view as calls in order. What has an answer for another place of this log is left out here.
@@ -190,6 +194,8 @@ fn steps<E>(world: &World<E>, view: &View) -> Vec<Step> {
     for (at, (leaf, point)) in view.chain.leaves().into_iter().enumerate() {
         let mut here = Vec::new();
         if let (Leaf::Entry(entry), true) = (leaf, view.inside >> at & 1 == 1) {
+            let takes = entry.body.ops.iter().filter(|op| !op.completes);
+            steps.extend(takes.filter_map(|op| taking(world, op)));
             here.extend(
                 entry
                     .body
@@ -217,6 +223,17 @@ fn steps<E>(world: &World<E>, view: &View) -> Vec<Step> {
     steps
 }
 
+/// An operation that only takes the lock of a file, for a write that follows.
+fn taking<E>(world: &World<E>, op: &Op) -> Option<Step> {
+    let record = world.history.record(op.call)?;
+    Some(Step {
+        call: op.call,
+        what: record.what,
+        must: None,
+        takes: true,
+    })
+}
+
 fn step<E>(world: &World<E>, view: &View, call: CallId, point: Point) -> Option<Step> {
     let record = world.history.record(call);
     let what = record.map_or(Call::Put(0), |record| record.what);
@@ -232,7 +249,12 @@ fn step<E>(world: &World<E>, view: &View, call: CallId, point: Point) -> Option<
         Some(given) if view.chain.contains(given.at) => return None,
         _ => None,
     };
-    Some(Step { call, what, must })
+    Some(Step {
+        call,
+        what,
+        must,
+        takes: false,
+    })
 }
 
 /// An honest device never gives others evidence that its key signed twice.
@@ -268,6 +290,15 @@ fn stops<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     }
 }
 
+fn lapses<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
+    if world.scope.lapses == 0 {
+        return Ok(());
+    }
+    let genesis = State::genesis(world.scope.rules, world.scope.members);
+    let mut clients = world.clients.iter();
+    clients.try_for_each(|client| world.lapses.check(client.frontier(), &genesis))
+}
+
 fn whole(view: &View) -> Result<(), Broken> {
     match view
         .given
@@ -286,6 +317,7 @@ fn legal<E>(world: &World<E>, view: &View, steps: &[Step]) -> Result<(), Broken>
         return Ok(());
     }
     let said = steps.iter().map(|step| match step.must {
+        _ if step.takes => format!("{:?} perhaps takes the lock", step.call),
         Some(answer) => format!("{:?} {:?} = {answer:?}", step.call, step.what),
         None => format!("{:?} {:?} perhaps", step.call, step.what),
     });
@@ -329,6 +361,13 @@ fn run(steps: &[Step], mut machine: Posix, mut done: u32, again: bool) -> bool {
                 done |= step.call.bit();
             }
             None if twice => {}
+            None if step.takes => {
+                let mut other = machine.clone();
+                other.take(step.call, step.what);
+                if run(&steps[at + 1..], other, done, again) {
+                    return true;
+                }
+            }
             None => {
                 let mut other = machine.clone();
                 other.run(step.call, step.what);

@@ -28,6 +28,12 @@ pub enum Rule {
     AcceptSeen,
     /// After three failures an operation takes the file's lock.
     Lock,
+    /// A lock that its holder does not renew is taken over.
+    Takeover,
+    /// A takeover is guarded by the position of the holder's last renewal.
+    HolderLast,
+    /// What is written under a lock is guarded by having it.
+    Holds,
 }
 
 /// Leaving out a fault of form.

@@ -31,6 +31,8 @@ impl Scope {
             powers: 0,
             refusals: 0,
             lies: 0,
+            lapses: 0,
+            deaths: 0,
             patient: true,
             relaxed: false,
             programs: 1,
@@ -77,6 +79,16 @@ impl Scope {
             members,
             ..self
         }
+    }
+
+    /// So often the time to live of locks passes.
+    pub fn lapses(self, lapses: u8) -> Scope {
+        Scope { lapses, ..self }
+    }
+
+    /// So many devices stop and never start again. Only with an honest server: a lying one need not show anything.
+    pub fn deaths(self, deaths: u8) -> Scope {
+        Scope { deaths, ..self }
     }
 
     pub fn members(self, members: u8) -> Scope {

@@ -190,7 +190,7 @@ impl State {
                 let accepted = &mut self.accepted[usize::from(*device)];
                 *accepted = seen.max(*accepted);
             }
-            Change::Set(..) | Change::Fold { .. } => {}
+            Change::Set(..) | Change::Fold { .. } | Change::Lock(_) | Change::Unlock(_) => {}
         }
     }
 
@@ -216,6 +216,13 @@ impl State {
                 Change::Set(key, is) => self.set(*key, *is, effect, rests_on, &mut result),
                 Change::Fold { upto } if effect => self.fold(*upto, Positions::one(at, author)),
                 Change::Fold { .. } => {}
+                Change::Lock(file) | Change::Unlock(file) => {
+                    let taken = matches!(change, Change::Lock(_));
+                    let holder = if taken { u128::from(author) + 1 } else { 0 };
+                    let last = if taken { u128::from(at) + 1 } else { 0 };
+                    self.set(Key::Lock(*file), holder, effect, rests_on, &mut result);
+                    self.set(Key::Renewed(*file), last, effect, rests_on, &mut result);
+                }
                 _ if !effect => {}
                 Change::Member { .. } | Change::Accept(_) => {
                     self.make(
@@ -319,7 +326,7 @@ impl<S: Carries> Volume<S> for State {
         match calls::build(*call, attempt, self.rules, self) {
             calls::Build::Says(answer, rests_on) => Build::Says(answer, rests_on),
             calls::Build::Op(op) => Build::Op(op, Vec::new()),
-            calls::Build::Blocked => Build::Blocked,
+            calls::Build::Blocked(last) => Build::Blocked(last),
         }
     }
 

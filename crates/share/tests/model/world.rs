@@ -28,6 +28,7 @@ use crate::chain::Chain;
 use crate::engine::{ClientEngine, Crash, Output, TIMERS, Timer};
 use crate::explorer::System;
 use crate::history::History;
+use crate::lapses::Lapses;
 use crate::liar::{LIED, lied_attest};
 use crate::protocol::{
     ADMIN, Attest, Call, CallId, Device, Entry, Leaf, Mark, Reply, Request, leaf_id, marked,
@@ -47,6 +48,10 @@ pub struct Scope {
     pub refusals: u8,
     /// Entries that a lying member writes. It is the device after those that are explored, and works with the server.
     pub lies: u8,
+    /// How often the time to live of locks passes while a device waits for one.
+    pub lapses: u8,
+    /// Devices that stop for ever.
+    pub deaths: u8,
     /// Readers wait for ever instead of giving up.
     pub patient: bool,
     pub relaxed: bool,
@@ -73,6 +78,7 @@ pub struct World<E> {
     /// Prefixes that devices have signed for, in messages or entries.
     pub signed: Vec<(Device, Chain)>,
     pub history: History,
+    pub lapses: Lapses,
     pub alarms: Vec<String>,
     called: Vec<u8>,
     kills: u8,
@@ -95,6 +101,7 @@ impl<E: ClientEngine> World<E> {
             attests: Vec::new(),
             signed: Vec::new(),
             history: History::default(),
+            lapses: Lapses::default(),
             alarms: Vec::new(),
             kills: 0,
             powers: 0,
@@ -159,6 +166,8 @@ impl<E: ClientEngine> World<E> {
     pub fn record(&mut self, device: Device, outputs: &[Output]) {
         let log = self.clients[usize::from(device)].frontier().clone();
         self.history.note(outputs);
+        let wait = self.clients[usize::from(device)].watched();
+        self.lapses.watch(device, wait, &log);
         for output in outputs {
             match output {
                 Output::Alarm(what) => self.alarms.push(what.clone()),
@@ -262,6 +271,7 @@ impl<E: ClientEngine> World<E> {
             }
             Timer::Resend => false,
             Timer::Timeout => !self.scope.patient,
+            Timer::Lapse => self.lapses.count() < usize::from(self.scope.lapses),
             // Without power cuts floors are synced at once.
             Timer::Sync if self.scope.reduced => {
                 let at = usize::from(device);
@@ -447,6 +457,7 @@ impl<E: ClientEngine> System for World<E> {
                 let log = self.clients[usize::from(*to)].frontier();
                 next.sign(*liar, Some(log));
             }
+            Action::Timer(_, Timer::Lapse) => next.lapses.ring(device),
             Action::Crash(_, Crash::Kill) => next.kills += 1,
             Action::Crash(_, Crash::Power) => {
                 next.powers += 1;
@@ -484,6 +495,7 @@ impl<E: ClientEngine> System for World<E> {
             .hash(&mut into);
         (self.turn, self.resting).hash(&mut into);
         self.history.hash(&mut into);
+        self.lapses.hash(&mut into);
         into.finish128()
     }
 
