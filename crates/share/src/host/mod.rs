@@ -39,6 +39,8 @@ pub mod record;
 mod session;
 mod start;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod trail;
 mod worker;
 
@@ -142,6 +144,11 @@ impl Host {
     /// The volume's signed policies, from the genesis on.
     pub fn policies(&self) -> &[Bytes] {
         &self.core.policies
+    }
+
+    /// How often a device that has everything is sent the newest note.
+    pub fn heartbeat(&self) -> std::time::Duration {
+        self.core.options.heartbeat
     }
 
     /// Begins a session of a device that has proved its key. A session that it had is over. `wake` is called when

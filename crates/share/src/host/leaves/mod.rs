@@ -6,8 +6,6 @@
 //! memory is one row for each file.
 
 mod file;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 use std::io;
