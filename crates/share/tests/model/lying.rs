@@ -3,8 +3,11 @@
 
 use trust::shared::form::Fault;
 
+use crate::broken::Check;
 use crate::exhaustive::{holds, long};
-use crate::protocol::Call::{self, Append, Read};
+use crate::liar::Lie;
+use crate::mutants::refuse;
+use crate::protocol::Call::{self, Accept, Admit, Append, Close, Put, Read, Remove};
 use crate::rules::{Rule, form};
 use crate::world::Scope;
 
@@ -45,4 +48,52 @@ fn check_of_form_that_honest_authors_imply_protects_nobody_from_a_liar() {
         let fewer = holds(&name, &scope.clone().without(rules).world());
         assert!(fewer.states > all.states, "no lie passes without {rules:?}");
     }
+}
+
+/// An administrator that works with the server, beside two honest devices.
+fn administered(slips: &[Lie], deeds: &[Call]) -> Scope {
+    two().lying_admin(slips, deeds).lies(2)
+}
+
+/// The administrator admits, removes, accepts and closes in one log and not in another, and its decisions come into
+/// effect or not, as it likes.
+#[test]
+fn administrator_that_lies_breaks_nothing_between_honest_devices() {
+    let slips = [Lie::Right, Lie::KeepsNothing];
+    let admits = administered(&slips, &[Admit(1), Put(0)]).members(0b101);
+    holds("administrator admits", &admits.world());
+    let right = |deeds: &[Call]| administered(&[Lie::Right], deeds);
+    holds("administrator accepts", &right(&[Accept(0)]).world());
+    holds("administrator removes", &right(&[Remove(0)]).world());
+    holds("administrator closes", &right(&[Close(0)]).world());
+    if long() {
+        let (append, file): (&[Call], &[Call]) = (&[Append(0)], &[Append(0), Read(0)]);
+        let base = |deeds: &[Call]| {
+            let scope = Scope::new(&[(append, 1), (file, 1)]);
+            scope.lying_admin(&slips, deeds).lies(2)
+        };
+        let accepts = base(&[Accept(0), Put(0)]);
+        holds("administrator accepts and writes", &accepts.world());
+        let removes = base(&[Remove(1), Put(0)]);
+        holds("administrator removes and writes", &removes.world());
+        let closes = base(&[Close(0), Put(0)]).impatient();
+        holds("administrator closes and writes", &closes.world());
+        let changes = base(&[Admit(1), Remove(1)]).lies(3).members(0b101);
+        holds("administrator admits and removes", &changes.world());
+    }
+}
+
+#[test]
+fn device_without_a_rule_believes_an_administrator_that_decided_nothing() {
+    let slips = [Lie::Right, Lie::KeepsNothing];
+    let admits = || administered(&slips, &[Admit(1), Put(0)]).members(0b101);
+    let removes = administered(&[Lie::Right], &[Remove(0)]);
+    let accepts = || administered(&slips, &[Accept(0), Put(0)]);
+    refuse(&[
+        (&[Rule::LateEffect], admits(), Check::Members),
+        (&[Rule::LateEffectKept], admits(), Check::Members),
+        (&[Rule::AcceptKept], accepts(), Check::Support),
+        (&[Rule::AcceptSeen], accepts(), Check::Support),
+        (&[form(Fault::Inactive)], removes, Check::Members),
+    ]);
 }
