@@ -24,6 +24,7 @@ use crate::posix::Posix;
 use crate::protocol::{
     Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, leaf_id, letter,
 };
+use crate::state::DEVICES;
 use crate::world::World;
 
 pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
@@ -108,7 +109,7 @@ fn attested<E>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
 }
 
 fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, Given)>) -> View {
-    let sizes: Vec<u64> = (0..3)
+    let sizes: Vec<u64> = (0..DEVICES as Device)
         .map(|author| attested(world, author, chain))
         .collect();
     let mut sure = 0;
@@ -472,8 +473,8 @@ fn apart<E: ClientEngine>(world: &World<E>, one: &View, other: &View) -> Result<
 
 /// Whether the devices use them or not: beyond a fork, two logs share one entry of each device, and the Resume after it.
 fn in_both_logs<E: ClientEngine>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
-    let mut crossed = [0; 3];
-    let mut resumes = [0; 3];
+    let mut crossed = [0; DEVICES];
+    let mut resumes = [0; DEVICES];
     let theirs = other.chain.leaves();
     for (leaf, point) in one.chain.leaves() {
         let Leaf::Entry(entry) = leaf else { continue };

@@ -7,7 +7,8 @@ use crate::action::{Action, Name};
 use crate::chain::Chain;
 use crate::engine::ClientEngine;
 use crate::protocol::{
-    Attest, Body, Call, CallId, Change, Content, Device, Entry, Heading, Id, Key, Leaf, Op, Point,
+    Attest, Body, CALLS, Call, CallId, Change, Content, Device, Entry, Heading, Id, Key, Leaf, Op,
+    Point,
 };
 use crate::world::World;
 
@@ -131,7 +132,7 @@ impl<E: ClientEngine> World<E> {
             device: author,
             signed_by: author + 100,
             heading: heading(log, &last),
-            ops: vec![op(CallId::new(author, 9), Call::Put(0))],
+            ops: vec![op(CallId::new(author, CALLS - 1), Call::Put(0))],
         })))
     }
 

@@ -1,10 +1,11 @@
 //! Two honest devices, and a member that lies and works with the server. What it writes can lie anywhere, and it can
 //! say different things to both; but what honest devices write keeps its promises.
 
+use share::rules::Rule as Client;
 use trust::shared::form::Fault;
 
 use crate::broken::Check;
-use crate::exhaustive::{holds, long};
+use crate::exhaustive::{BLIND, FILE, holds, long, walks, wander};
 use crate::liar::Lie;
 use crate::mutants::refuse;
 use crate::protocol::Call::{self, Accept, Admit, Append, Close, Put, Read, Remove};
@@ -96,4 +97,39 @@ fn device_without_a_rule_believes_an_administrator_that_decided_nothing() {
         (&[Rule::AcceptSeen], accepts(), Check::Support),
         (&[form(Fault::Inactive)], removes, Check::Members),
     ]);
+}
+
+/// Three honest devices, and a member or an administrator that lies.
+fn three(seed: u64) -> Scope {
+    let base = Scope::new(&[(FILE, 3), (FILE, 3), (BLIND, 3)]);
+    let deeds = [Accept(0), Accept(1), Remove(2), Admit(2), Close(0), Put(0)];
+    let administrator = |scope: Scope| scope.lying_admin(&[Lie::Right, Lie::KeepsNothing], &deeds);
+    match seed % 4 {
+        0 => base.lies(3).impatient(),
+        1 => base.lies(3).powers(1).kills(1).relaxed(),
+        2 => administrator(base).lies(4).impatient(),
+        _ => administrator(base).lies(4).powers(1).relaxed(),
+    }
+}
+
+#[test]
+fn three_honest_devices_beside_a_liar_break_nothing_by_seed() {
+    walks(if long() { 100_000 } else { 2000 }, three);
+}
+
+/// The walks above meet what they look for: without a rule they find it.
+#[test]
+fn walks_beside_a_liar_find_rules_that_are_left_out() {
+    for (rule, which, check) in [
+        (Rule::Client(Client::ReadsWait), 0, Check::Support),
+        (Rule::Client(Client::AttestOnChain), 0, Check::Support),
+        (Rule::LateEffectKept, 2, Check::Members),
+    ] {
+        let seeds = (which..40_000).step_by(4);
+        let scope = |seed| three(seed).without(&[rule]);
+        let mut failures = seeds.filter_map(|seed| wander(scope(seed), seed).err());
+        let failure = failures.find(|failure| failure.broken.check == check);
+        let failure = failure.unwrap_or_else(|| panic!("nothing goes wrong without {rule:?}"));
+        println!("without {rule:?}: {failure}\n");
+    }
 }
