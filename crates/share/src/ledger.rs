@@ -52,6 +52,20 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
         }
     }
 
+    /// Goes on after a log that is known by other means.
+    pub(crate) fn resume(
+        log: S::Log,
+        authors: Rows<S::Device, Author<S::Hash, S::Incarnation>>,
+        volume: R,
+    ) -> Self {
+        Ledger {
+            log,
+            authors,
+            volume,
+            note: None,
+        }
+    }
+
     /// The log's roots.
     pub fn log(&self) -> &S::Log {
         &self.log

@@ -47,6 +47,17 @@ impl Default for Recent {
 }
 
 impl Recent {
+    /// Goes on after a log whose size is a multiple of [`PAGE`], with the root at the end of each of its pages. Prefixes
+    /// of it are too old to be named.
+    pub(crate) fn resume(frontier: Frontier, roots: Vec<[u8; 32]>) -> Recent {
+        Recent {
+            pages: VecDeque::from([frontier.clone()]),
+            frontier,
+            leaves: VecDeque::new(),
+            roots,
+        }
+    }
+
     /// Position of the first leaf whose hash is kept.
     fn first(&self) -> u64 {
         let kept = self.leaves.len() as u64;
@@ -58,7 +69,8 @@ impl Recent {
         self.leaves.get(usize::try_from(place).ok()?)
     }
 
-    fn append(&mut self, hash: [u8; 32]) {
+    /// Adds a leaf by its hash.
+    pub(crate) fn append(&mut self, hash: [u8; 32]) {
         // A log of 2⁶⁴ leaves would take longer than anybody waits.
         if self.frontier.push_hash(hash).is_err() {
             return;

@@ -98,6 +98,11 @@ impl Marks {
         &self.leaf
     }
 
+    /// The proofs that are known here.
+    pub fn proofs(&self) -> &[(Nonce, MarkProof)] {
+        &self.proofs
+    }
+
     /// What a device needs that waits for these marks.
     #[must_use]
     pub fn with_proofs_of(&self, nonces: &[Nonce]) -> Marks {

@@ -14,7 +14,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use files::{damaged, io_error, read_file, read_whole, replace_file, write_aside};
+pub(crate) use files::write_aside;
+pub use files::{damaged, io_error, read_file, read_whole, replace_file};
 pub use local::Local;
 
 /// The writer's lock; dropping it releases it.

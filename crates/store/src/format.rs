@@ -13,6 +13,11 @@ pub const TEXT: &str =
 /// that give blocks to holders of a capability only. This build knows neither.
 pub const RESERVED_FEATURES: [&str; 2] = ["shared", "guarded"];
 
+/// Content of the format file of a directory in which the server of a shared volume keeps its files. Every build
+/// that knows repositories only refuses it by name.
+pub const SHARED_TEXT: &str =
+    "bulla repository\nformat 0\nincompatible shared\nreadonly-compatible\ncompatible\n";
+
 const MAX_BYTES: usize = 4096;
 /// Maximum length of a feature's name, bytes.
 const MAX_NAME_BYTES: usize = 32;
@@ -51,6 +56,17 @@ pub fn read(disk: &dyn Disk) -> Result<Allowed, StoreError> {
         },
         Wrong::Damaged(why) => damaged(disk, FORMAT_FILE, why),
     })
+}
+
+/// Whether the format file is that of a shared volume's server.
+///
+/// # Errors
+/// Those of [`read`], but for [`StoreError::Format`] about this feature alone.
+pub fn is_shared(disk: &dyn Disk) -> Result<bool, StoreError> {
+    match read_whole(disk, FORMAT_FILE, MAX_BYTES) {
+        Ok(bytes) if bytes == SHARED_TEXT.as_bytes() => Ok(true),
+        _ => read(disk).map(|_| false),
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -130,6 +146,10 @@ mod tests {
     #[test]
     fn format_file_of_this_build_is_read_and_unknown_ones_are_refused() {
         assert_eq!(judge(TEXT.as_bytes()), Ok(Allowed { write: true }));
+        assert_eq!(
+            judge(SHARED_TEXT.as_bytes()),
+            Err(Wrong::Unknown("feature shared".into()))
+        );
         let with = |from: &str, to: &str| judge(TEXT.replace(from, to).as_bytes());
         assert_eq!(
             with("format 0", "format 1"),

@@ -70,10 +70,15 @@ impl Size {
         (max_frame_bytes / 2).min(MAX_FRAME_BYTES)
     }
 
+    /// The most bytes of bodies in a batch.
+    pub fn most_header_bytes(max_frame_bytes: u64) -> u64 {
+        MAX_HEADER_BYTES.min(Size::most_bytes(max_frame_bytes) / 2)
+    }
+
     /// Whether a frame of this size is one that the log takes.
     pub fn fits(self, max_frame_bytes: u64) -> bool {
         let most = Size::most_bytes(max_frame_bytes);
-        self.header <= MAX_HEADER_BYTES.min(most / 2) && self.bytes() <= most
+        self.header <= Size::most_header_bytes(max_frame_bytes) && self.bytes() <= most
     }
 }
 

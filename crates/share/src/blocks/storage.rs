@@ -169,6 +169,11 @@ impl Storage {
         &self.log
     }
 
+    /// Most bytes of the orderer's records in a batch, counting eight more for each record.
+    pub fn most_entry_bytes(&self) -> u64 {
+        Size::most_header_bytes(self.log.max_frame_bytes())
+    }
+
     /// The permanent store.
     pub fn repository(&self) -> &Repository {
         &self.repository
@@ -344,6 +349,6 @@ fn too_busy() -> Error {
 
 /// Takes a lock. A thread that panicked holding it has left nothing half done that matters: clients are told when the
 /// batches are dropped.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! All states of two devices, and of three; with BULLA_LONG, of more calls and by seed.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::explorer::{System, Tried, depth, walk};
+use crate::explorer::{Limit, System, Tried, depth, walk};
 use crate::judged::Judged;
 use crate::protocol::Call::{
     self, Accept, Admit, Append, Close, Create, Fold, Lock, Move, Put, PutLocked, Read, Remove,
@@ -20,7 +20,8 @@ pub const NAMES: &[Call] = &[Create(0), Append(0)];
 /// Visits all states, none of which may be broken.
 pub fn holds(name: &str, start: &impl System) -> Tried {
     let began = Instant::now();
-    let tried = depth(start, LIMIT).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    let tried =
+        depth(start, Limit::states(LIMIT)).unwrap_or_else(|failure| panic!("{name}: {failure}"));
     println!(
         "{name}: {tried:?} in {:.1} s",
         began.elapsed().as_secs_f64()
@@ -244,6 +245,10 @@ fn more_calls_and_devices_break_nothing() {
         &Scope::new(&[(FILE, 2), (FILE, 2)]).impatient().world(),
     );
     holds(
+        "3+1",
+        &Scope::new(&[(FILE, 3), (FILE, 1)]).impatient().world(),
+    );
+    holds(
         "2+1, kill",
         &Scope::new(&[(FILE, 2), (FILE, 1)]).kills(1).world(),
     );
@@ -251,6 +256,29 @@ fn more_calls_and_devices_break_nothing() {
         "2+1, power",
         &Scope::new(&[(FILE, 2), (FILE, 1)]).powers(1).world(),
     );
+}
+
+/// Scopes with more states than anybody can wait for: as far as 15 minutes go, or `BULLA_MINUTES`.
+#[test]
+fn large_scopes_break_nothing_as_far_as_time_allows() {
+    if !long() {
+        return;
+    }
+    let minutes = std::env::var("BULLA_MINUTES").ok();
+    let minutes = minutes.map_or(15, |minutes| minutes.parse().expect("minutes"));
+    let two = Scope::new(&[(FILE, 4), (FILE, 3)]);
+    let three = Scope::new(&[(FILE, 2), (FILE, 2), (FILE, 2)]);
+    for (name, scope) in [("4+3", two), ("2+2+2", three)] {
+        let began = Instant::now();
+        let limit = Limit {
+            states: LIMIT,
+            until: Some(began + Duration::from_secs(60 * minutes) / 2),
+        };
+        let tried = depth(&scope.impatient().world(), limit);
+        let tried = tried.unwrap_or_else(|failure| panic!("{name}: {failure}"));
+        let seconds = began.elapsed().as_secs_f64();
+        println!("{name}: {tried:?} in {seconds:.0} s");
+    }
 }
 
 #[test]

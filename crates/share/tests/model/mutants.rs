@@ -6,7 +6,7 @@ use trust::shared::form::Fault;
 
 use crate::broken::Check;
 use crate::exhaustive::{FILE, holds, long};
-use crate::explorer::{Failure, System, depth};
+use crate::explorer::{Failure, Limit, System, depth};
 use crate::judged::Judged;
 use crate::protocol::Call::{
     self, Accept, Admit, Append, Close, Fold, Lock, Move, Put, PutLocked, Read, Remove,
@@ -18,7 +18,7 @@ use crate::world::Scope;
 const SOON: u64 = 1_000_000;
 
 fn found(start: &impl System) -> Option<Box<Failure>> {
-    depth(start, SOON).err()
+    depth(start, Limit::states(SOON)).err()
 }
 
 /// Each row: rules that are left out, where it shows, and the check that must find it.

@@ -8,12 +8,14 @@ use bytes::Bytes;
 use super::Disk;
 use crate::error::StoreError;
 
-pub(crate) fn io_error(disk: &dyn Disk, name: &str, source: std::io::Error) -> StoreError {
+/// The error about a file.
+pub fn io_error(disk: &dyn Disk, name: &str, source: std::io::Error) -> StoreError {
     let path: PathBuf = disk.path(name);
     StoreError::Io { path, source }
 }
 
-pub(crate) fn damaged(disk: &dyn Disk, name: &str, why: &str) -> StoreError {
+/// The error about a file that breaks a rule of its format.
+pub fn damaged(disk: &dyn Disk, name: &str, why: &str) -> StoreError {
     StoreError::Damaged {
         path: disk.path(name),
         why: why.to_owned(),
@@ -21,11 +23,10 @@ pub(crate) fn damaged(disk: &dyn Disk, name: &str, why: &str) -> StoreError {
 }
 
 /// Reads a whole file. A file longer than `max_bytes` is damaged.
-pub(crate) fn read_whole(
-    disk: &dyn Disk,
-    name: &str,
-    max_bytes: usize,
-) -> Result<Vec<u8>, StoreError> {
+///
+/// # Errors
+/// [`StoreError::Io`], [`StoreError::Damaged`].
+pub fn read_whole(disk: &dyn Disk, name: &str, max_bytes: usize) -> Result<Vec<u8>, StoreError> {
     let fail = |e| io_error(disk, name, e);
     let file = disk.open(name).map_err(fail)?;
     let len = file.len_bytes().map_err(fail)?;
@@ -39,7 +40,10 @@ pub(crate) fn read_whole(
 }
 
 /// Replaces the file `name` in one durable step: after a crash it is the old file or the new one.
-pub(crate) fn replace_file(
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn replace_file(
     disk: &dyn Disk,
     name: &str,
     temporary: &str,
@@ -68,7 +72,10 @@ pub(crate) fn write_aside(
 }
 
 /// Reads a file of at most `max_bytes`, if it is there.
-pub(crate) fn read_file(
+///
+/// # Errors
+/// Those of [`read_whole`].
+pub fn read_file(
     disk: &dyn Disk,
     name: &str,
     max_bytes: usize,

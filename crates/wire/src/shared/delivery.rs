@@ -43,31 +43,11 @@ pub enum SentLeaf {
 }
 
 impl SentLeaf {
-    /// Appends `leaf bytes`, and what is sent with it.
-    pub fn encode(&self, e: &mut Encoder) {
-        match self {
-            SentLeaf::Entry { entry, body } => {
-                e.bytes(entry.bytes());
-                match body {
-                    None => e.u8(0),
-                    Some(body) => e.u8(1).bytes(body),
-                };
-            }
-            SentLeaf::Marks { marks, proofs } => {
-                e.bytes(&marks.encode()).varint(proofs.len() as u64);
-                for (nonce, proof) in proofs {
-                    e.raw(nonce.as_bytes());
-                    proof.encode(e);
-                }
-            }
-        }
-    }
-
-    /// Reads what [`SentLeaf::encode`] wrote. Copies: a leaf that somebody keeps must not keep the whole part.
+    /// Reads what [`LeavesPart::push`] wrote. Copies: a leaf that somebody keeps must not keep the whole part.
     ///
     /// # Errors
     /// [`Reject::Malformed`] for anything else, [`Reject::Unsupported`] for a leaf of a later bulla.
-    pub fn decode(d: &mut Decoder<'_>) -> Result<SentLeaf, Reject> {
+    fn decode(d: &mut Decoder<'_>) -> Result<SentLeaf, Reject> {
         let bytes = d.bytes(MAX_ENTRY_BYTES)?;
         match Leaf::decode(Bytes::copy_from_slice(bytes))? {
             Leaf::Entry(entry) => {
@@ -181,9 +161,23 @@ impl LeavesPart {
         LeavesPart(e)
     }
 
-    /// Appends the next leaf.
-    pub fn push(&mut self, leaf: &SentLeaf) {
-        leaf.encode(&mut self.0);
+    /// Appends the next leaf: its bytes, and what is sent with it. An entry may have its body, the marks of a group
+    /// commit may have proofs.
+    pub fn push(&mut self, leaf: &[u8], body: Option<&[u8]>, proofs: &[(Nonce, MarkProof)]) {
+        let e = &mut self.0;
+        e.bytes(leaf);
+        if Marks::decode(leaf).is_ok() {
+            let proofs = proofs.get(..MAX_PROOFS).unwrap_or(proofs);
+            e.varint(proofs.len() as u64);
+            for (nonce, proof) in proofs {
+                e.raw(nonce.as_bytes());
+                proof.encode(e);
+            }
+        } else if let Some(body) = body {
+            e.u8(1).bytes(body);
+        } else {
+            e.u8(0);
+        }
     }
 
     /// Bytes so far.
@@ -205,7 +199,8 @@ impl LeavesPart {
 /// Reads the body of a LEAVES_PART: the position of the first leaf, and at least one leaf.
 ///
 /// # Errors
-/// As [`SentLeaf::decode`]; [`Reject::Malformed`] for no leaf or more than [`MAX_LEAVES`].
+/// [`Reject::Malformed`] for anything else, for no leaf or more than [`MAX_LEAVES`]; [`Reject::Unsupported`] for a leaf of
+/// a later bulla.
 pub fn decode_leaves(body: &[u8]) -> Result<(u64, Vec<SentLeaf>), Reject> {
     let mut d = Decoder::new(body, "leaves");
     let from = d.u64()?;

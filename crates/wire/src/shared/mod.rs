@@ -144,3 +144,7 @@ pub const FULL: ErrorCode = ErrorCode(134);
 pub const WRONG_BLOCK: ErrorCode = ErrorCode(135);
 /// The device has opened another connection since.
 pub const REPLACED: ErrorCode = ErrorCode(136);
+/// No member waits at this mailbox.
+pub const NO_MAILBOX: ErrorCode = ErrorCode(137);
+/// Another message is in this slot of the mailbox.
+pub const OCCUPIED: ErrorCode = ErrorCode(138);

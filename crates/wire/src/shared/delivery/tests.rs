@@ -96,6 +96,13 @@ fn delivery() -> Delivery {
     }
 }
 
+fn push(part: &mut LeavesPart, leaf: &SentLeaf) {
+    match leaf {
+        SentLeaf::Entry { entry, body } => part.push(entry.bytes(), body.as_deref(), &[]),
+        SentLeaf::Marks { marks, proofs } => part.push(&marks.encode(), None, proofs),
+    }
+}
+
 /// The messages of a delivery, `each` leaves in a part.
 fn parts(delivery: &Delivery, each: usize) -> Vec<(u8, Bytes)> {
     let mut messages = Vec::new();
@@ -103,7 +110,7 @@ fn parts(delivery: &Delivery, each: usize) -> Vec<(u8, Bytes)> {
     for leaves in delivery.leaves.chunks(each) {
         let mut part = LeavesPart::new(from);
         assert!(part.is_empty());
-        leaves.iter().for_each(|leaf| part.push(leaf));
+        leaves.iter().for_each(|leaf| push(&mut part, leaf));
         assert!(!part.is_empty() && part.len() > 8);
         messages.push((kind::LEAVES_PART, part.finish()));
         from += leaves.len() as u64;
@@ -196,12 +203,12 @@ fn delivery_has_a_bounded_number_of_leaves_and_bytes() {
         marks,
         proofs: Vec::new(),
     };
-    (0..MAX_LEAVES).for_each(|_| part.push(&leaf));
+    (0..MAX_LEAVES).for_each(|_| push(&mut part, &leaf));
     let full = part.finish();
     let mut gather = Gather::default();
     assert_eq!(gather.take(kind::LEAVES_PART, &full), Ok(None));
     let mut next = LeavesPart::new(MAX_LEAVES as u64);
-    next.push(&leaf);
+    push(&mut next, &leaf);
     assert!(gather.take(kind::LEAVES_PART, &next.finish()).is_err());
     assert!(decode_leaves(&[&full[..], &full[8..]].concat()).is_err());
     assert!(decode_leaves(&full[..8]).is_err());

@@ -1,0 +1,340 @@
+//! What waits at the orderer becomes durable with one sync, beside the blocks that clients store, and gets its note.
+//!
+//! One commit is under way at a time; what comes meanwhile is the next. A commit that the temporary log has no room for
+//! is given to it again: its leaves stand in the ledger, so nothing else may take their place.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use log::Lsn;
+use trust::shared::mark::{MarkProof, Nonce};
+use trust::shared::note::SignedNote;
+
+use super::record::{Records, StoredLeaf};
+use super::session::Bell;
+use super::{Core, HostError, State};
+use crate::blocks::storage::lock;
+use crate::blocks::{self, Batch, Receipt};
+use crate::roster::Product;
+use crate::scheme::Leaf;
+
+/// How long a full log rests before a commit is given to it again.
+const REST: Duration = Duration::from_secs(1);
+
+/// A commit that is under way.
+pub(super) struct Commit {
+    leaves: Vec<(Leaf<Product>, StoredLeaf)>,
+    proofs: Vec<(u64, Nonce, MarkProof)>,
+    /// Batches of the temporary log that are not durable.
+    batches: Vec<Option<Vec<log::Record>>>,
+    /// Batches that the temporary log has not answered for.
+    unanswered: usize,
+    /// Where the last of its batches ends, or later.
+    durable: Lsn,
+    /// When what failed is given to the log again.
+    again: Option<Instant>,
+}
+
+/// What the threads of a server wait for.
+#[derive(Default)]
+pub(super) struct Signals {
+    waiting: Mutex<Waiting>,
+    to_commit: Condvar,
+    to_move: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    answers: Vec<(usize, Result<Receipt, blocks::Error>)>,
+    mailbox: bool,
+    moving: bool,
+    stop: bool,
+}
+
+/// What a thread was woken for.
+pub(super) enum Woken {
+    /// The temporary log's answers, maybe none.
+    Answers(Vec<(usize, Result<Receipt, blocks::Error>)>),
+    /// The server stops.
+    Stop,
+}
+
+impl Signals {
+    /// The temporary log's answer to a batch of the commit that is under way.
+    fn answer(&self, batch: usize, answer: Result<Receipt, blocks::Error>) {
+        lock(&self.waiting).answers.push((batch, answer));
+        self.to_commit.notify_one();
+    }
+
+    /// The time of the mailbox's next deadline has changed.
+    pub fn look_at_mailbox(&self) {
+        lock(&self.waiting).mailbox = true;
+        self.to_commit.notify_one();
+    }
+
+    /// There may be leaves to move.
+    pub fn look_at_tail(&self) {
+        lock(&self.waiting).moving = true;
+        self.to_move.notify_one();
+    }
+
+    pub fn stop(&self) {
+        lock(&self.waiting).stop = true;
+        self.to_commit.notify_all();
+        self.to_move.notify_all();
+    }
+
+    /// Answers that have come.
+    #[cfg(test)]
+    pub fn answers(&self) -> Vec<(usize, Result<Receipt, blocks::Error>)> {
+        std::mem::take(&mut lock(&self.waiting).answers)
+    }
+
+    /// Waits for answers, for the mailbox, or until `until`.
+    pub fn wait_to_commit(&self, until: Instant) -> Woken {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if waiting.stop {
+                return Woken::Stop;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let is_time = std::mem::take(&mut waiting.mailbox) || left.is_zero();
+            if is_time || !waiting.answers.is_empty() {
+                return Woken::Answers(std::mem::take(&mut waiting.answers));
+            }
+            let woken = self.to_commit.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until there may be leaves to move, at most so long. False when the server stops.
+    pub fn wait_to_move(&self, longest: Duration) -> bool {
+        let until = Instant::now() + longest;
+        let mut waiting = lock(&self.waiting);
+        while !waiting.stop && !std::mem::take(&mut waiting.moving) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.to_move.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        !waiting.stop
+    }
+}
+
+impl Core {
+    /// Gives what waits to the temporary log, unless a commit is under way.
+    pub(super) fn begin_commit(&self) {
+        let (from, leaves) = {
+            let mut state = lock(&self.state);
+            if state.stopped.is_some() {
+                return;
+            }
+            let Some(taken) = state.orderer.commit() else {
+                return;
+            };
+            state.waiting_bytes = 0;
+            taken
+        };
+        // No other commit begins before `committed`.
+        let mut records = Records::from(from);
+        let mut proofs = Vec::new();
+        let leaves: Vec<(Leaf<Product>, StoredLeaf)> = (from..)
+            .zip(leaves)
+            .map(|(at, leaf)| {
+                let stored = StoredLeaf::of(&leaf);
+                records.add(&stored);
+                if let Leaf::Marks(marks) = &leaf {
+                    let all = marks.proofs().iter();
+                    proofs.extend(all.map(|(nonce, proof)| (at, *nonce, proof.clone())));
+                }
+                (leaf, stored)
+            })
+            .collect();
+        let most = self.blocks.storage().most_entry_bytes();
+        let batches: Vec<_> = records.batches(most).into_iter().map(Some).collect();
+        lock(&self.state).commit = Some(Commit {
+            leaves,
+            proofs,
+            batches,
+            unanswered: 0,
+            durable: Lsn(0),
+            again: None,
+        });
+        self.submit_commit();
+    }
+
+    /// Gives the batches of the commit that are not durable to the temporary log.
+    fn submit_commit(&self) {
+        let batches: Vec<(usize, Vec<log::Record>)> = {
+            let mut state = lock(&self.state);
+            let Some(commit) = &mut state.commit else {
+                return;
+            };
+            let left = commit.batches.iter().cloned().enumerate();
+            let left: Vec<_> = left
+                .filter_map(|(number, batch)| Some((number, batch?)))
+                .collect();
+            commit.unanswered = left.len();
+            commit.again = None;
+            left
+        };
+        for (number, entries) in batches {
+            let batch = Batch {
+                session: self.own,
+                blocks: Vec::new(),
+                entries,
+            };
+            let signals = Arc::clone(&self.signals);
+            let done = Box::new(move |answer| signals.answer(number, answer));
+            self.blocks.submit(batch, done);
+        }
+    }
+
+    /// Takes the temporary log's answers. When all of a commit is durable, it gets its note, and the next one begins.
+    /// Returns whether sessions have something to draw.
+    pub(super) fn take_answers(
+        &self,
+        answers: Vec<(usize, Result<Receipt, blocks::Error>)>,
+    ) -> bool {
+        let mut failed = None;
+        let finished = {
+            let mut state = lock(&self.state);
+            for (batch, answer) in answers {
+                if let Some(commit) = &mut state.commit {
+                    failed = failed.or(commit.answered(batch, answer));
+                }
+            }
+            state.commit.take_if(|commit| commit.is_durable())
+        };
+        if let Some(error) = failed {
+            self.commit_failed(error);
+        }
+        let Some(commit) = finished else {
+            return false;
+        };
+        lock(&self.tail).extend(commit.leaves, commit.durable);
+        lock(&self.state).committed(commit.proofs);
+        self.begin_commit();
+        true
+    }
+
+    /// Gives a commit that failed to the temporary log again, if it is time. Returns when it will be.
+    pub(super) fn try_again(&self, now: Instant) -> Option<Instant> {
+        let again = lock(&self.state).commit.as_ref()?.again?;
+        if again > now {
+            return Some(again);
+        }
+        self.submit_commit();
+        None
+    }
+
+    fn commit_failed(&self, error: blocks::Error) {
+        match &error {
+            // There may be room later.
+            blocks::Error::Full { .. } => {
+                tracing::warn!(%error, "the log cannot grow");
+                *lock(&self.failure) = Some(error.into());
+                self.signals.look_at_tail();
+            }
+            _ => self.stop(error.into()),
+        }
+    }
+
+    /// The orderer takes nothing more.
+    pub(super) fn stop(&self, why: HostError) {
+        let bells: Vec<Arc<Bell>> = {
+            let mut state = lock(&self.state);
+            if state.stopped.is_some() {
+                return;
+            }
+            state.stopped = Some(why.clone());
+            state.bells(|_, _| true)
+        };
+        if !matches!(why, HostError::Stopped) {
+            tracing::error!(error = %why, "the orderer has stopped");
+        }
+        bells.iter().for_each(|bell| bell.ring());
+    }
+
+    /// A note of this orderer's own names a log that the one here does not lead to.
+    pub(super) fn found_restored(&self, note: &SignedNote) -> HostError {
+        let written = self.place.write_restored(note, self.volume, &self.orderer);
+        let why = written.unwrap_or_else(|error| {
+            tracing::error!(%error, "the next start will not know that the log was restored");
+            HostError::Restored {
+                why: note.to_text(self.volume, &self.orderer).into(),
+            }
+        });
+        self.stop(why.clone());
+        why
+    }
+
+    /// Bells of the sessions that have something to draw.
+    pub(super) fn bells_of_news(&self) -> Vec<Arc<Bell>> {
+        let state = lock(&self.state);
+        state.bells(|state, device| state.orderer.has_news(device))
+    }
+}
+
+impl Commit {
+    /// An answer of the temporary log. Gives the error, if it is one.
+    fn answered(
+        &mut self,
+        batch: usize,
+        answer: Result<Receipt, blocks::Error>,
+    ) -> Option<blocks::Error> {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        let failed = match answer {
+            Ok(receipt) => {
+                self.durable = self.durable.max(receipt.durable.lsn);
+                if let Some(batch) = self.batches.get_mut(batch) {
+                    *batch = None;
+                }
+                None
+            }
+            Err(error) => Some(error),
+        };
+        if self.unanswered == 0 && !self.is_durable() {
+            self.again = Some(Instant::now() + REST);
+        }
+        failed
+    }
+
+    fn is_durable(&self) -> bool {
+        self.unanswered == 0 && self.batches.iter().all(Option::is_none)
+    }
+}
+
+impl State {
+    /// The commit is durable: it gets its note, and its marks their proofs.
+    fn committed(&mut self, proofs: Vec<(u64, Nonce, MarkProof)>) {
+        self.orderer.scheme_mut().set_time(now_ms());
+        self.orderer.committed();
+        for (at, nonce, proof) in proofs {
+            let owner = self.owners.remove(&nonce);
+            let slot = owner.and_then(|owner| self.slots.get_mut(&owner));
+            if let Some(slot) = slot {
+                slot.proofs.push((at, nonce, proof));
+            }
+        }
+    }
+
+    fn bells(
+        &self,
+        choose: impl Fn(&State, trust::shared::device::DeviceKey) -> bool,
+    ) -> Vec<Arc<Bell>> {
+        let chosen = self
+            .slots
+            .iter()
+            .filter(|(device, _)| choose(self, **device));
+        chosen.map(|(_, slot)| Arc::clone(&slot.bell)).collect()
+    }
+}
+
+/// The wall clock, unix milliseconds.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}

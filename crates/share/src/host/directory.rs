@@ -1,0 +1,229 @@
+//! The directory of a shared volume's server: its names, a new one, and what is needed to open one. Bytes:
+//! `docs/formats/shared-server.md`.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use log::{Device as LogDevice, FileDevice, Key};
+use store::disk::{Disk, Local, Lock, io_error, read_file, replace_file};
+use store::{Repository, StoreError, format, names};
+use trust::key::PublicKey;
+use trust::shared::genesis::Policies;
+use trust::shared::note::SignedNote;
+use trust::signatures::Signatures;
+use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
+use trust::volume_id::VolumeId;
+
+use super::HostError;
+use crate::blocks::Storage;
+
+/// The temporary log.
+const RING: &str = "log";
+/// The repository of blocks.
+const BLOCKS: &str = "blocks";
+/// Files of leaves.
+pub const LEAVES: &str = "leaves";
+/// What the log says of its authors.
+pub const SNAPSHOT: &str = "snapshot";
+/// The note that shows that the log was restored from a copy.
+const RESTORED: &str = "restored";
+const DIRECTORIES: [&str; 2] = [names::POLICY_DIR, LEAVES];
+/// Bytes of the temporary log's file beside the ring.
+const BESIDE_RING_BYTES: u64 = 2 << 20;
+const KEY_CONTEXT: &str = "bulla 0 shared server log";
+/// Most policies of a volume that a server serves.
+const MAX_POLICIES: u64 = 1 << 12;
+/// Signatures of policies that are kept while a chain is verified.
+const SIGNATURES: usize = 64;
+
+/// What a server needs of its directory.
+pub(crate) struct Place {
+    pub disk: Arc<dyn Disk>,
+    pub ring: Arc<dyn LogDevice>,
+    pub repository: Repository,
+    /// No other server works here.
+    pub _lock: Option<Lock>,
+}
+
+/// Whether a directory is that of a shared volume's server.
+pub fn is_shared(dir: &Path) -> Result<bool, HostError> {
+    match format::is_shared(&Local::new(dir)) {
+        Err(StoreError::NoRepository { .. }) => Ok(false),
+        other => Ok(other?),
+    }
+}
+
+impl Place {
+    /// See [`super::Host::create`].
+    pub fn create(
+        dir: &Path,
+        genesis: &Signed,
+        orderer: &PublicKey,
+        ring_bytes: u64,
+    ) -> Result<VolumeId, HostError> {
+        let volume = founded(genesis, orderer)?;
+        let disk = Local::new(dir);
+        let fail = |name: &'static str| move |error| io_error(&Local::new(dir), name, error);
+        disk.make_dir("").map_err(fail(""))?;
+        let lock = take_lock(&disk)?;
+        let names = disk.list("").map_err(fail(""))?;
+        if let Some(strange) = names.iter().find(|name| !is_unfinished(name)) {
+            let taken = io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("the directory is not empty: it has {strange}"),
+            );
+            return Err(io_error(&disk, "", taken).into());
+        }
+        let path = dir.join(RING);
+        let file = File::create(&path).map_err(fail(RING))?;
+        let len = ring_bytes.saturating_add(BESIDE_RING_BYTES);
+        file.set_len(len)
+            .and_then(|()| file.sync_all())
+            .map_err(fail(RING))?;
+        let ring = FileDevice::open(&path).map_err(fail(RING))?;
+        Repository::open_or_create(dir.join(BLOCKS))?;
+        found(&disk, &ring, volume, genesis, ring_bytes)?;
+        drop(lock);
+        Ok(volume)
+    }
+
+    /// Opens a directory, and locks it.
+    pub fn open(dir: &Path) -> Result<Place, HostError> {
+        if !is_shared(dir)? {
+            return Err(HostError::NotShared {
+                path: dir.to_owned(),
+            });
+        }
+        let disk = Local::new(dir);
+        let lock = take_lock(&disk)?;
+        let ring = FileDevice::open(&dir.join(RING)).map_err(|e| io_error(&disk, RING, e))?;
+        Ok(Place {
+            repository: Repository::open(dir.join(BLOCKS))?,
+            disk: Arc::new(disk),
+            ring: Arc::new(ring),
+            _lock: Some(lock),
+        })
+    }
+
+    /// The verified policies, and their bytes.
+    pub fn policies(&self) -> Result<(Policies, Vec<Bytes>), HostError> {
+        let mut signatures = Signatures::new(SIGNATURES);
+        let mut all = Vec::new();
+        let mut verified: Option<Policies> = None;
+        for number in 0..MAX_POLICIES {
+            let name = names::policy(number);
+            let Some(bytes) = read_file(&*self.disk, &name, MAX_SIGNED_BYTES)? else {
+                break;
+            };
+            let signed = Signed::from_bytes_of(Job::Shared, &bytes).map_err(HostError::Policy)?;
+            verified = Some(match verified {
+                None => begin(&signed, &mut signatures)?,
+                Some(mut chain) => {
+                    let extended = chain.extend(&signed, &mut signatures);
+                    extended.map_err(HostError::Policy)?;
+                    chain
+                }
+            });
+            all.push(bytes);
+        }
+        let missing = || store::disk::damaged(&*self.disk, &names::policy(0), "is missing");
+        Ok((verified.ok_or_else(missing)?, all))
+    }
+
+    /// Refuses a directory that was found to be restored from a copy.
+    pub fn is_not_restored(&self) -> Result<(), HostError> {
+        match read_file(&*self.disk, RESTORED, MAX_SIGNED_BYTES)? {
+            None => Ok(()),
+            Some(note) => Err(HostError::Restored {
+                why: String::from_utf8_lossy(&note).as_ref().into(),
+            }),
+        }
+    }
+
+    /// Remembers that the directory was restored from a copy, as this note of its own orderer shows.
+    pub fn write_restored(
+        &self,
+        note: &SignedNote,
+        volume: VolumeId,
+        orderer: &PublicKey,
+    ) -> Result<HostError, HostError> {
+        let why = note.to_text(volume, orderer);
+        let temporary = format!("{RESTORED}{}", names::TEMPORARY);
+        replace_file(&*self.disk, RESTORED, &temporary, "", why.as_bytes())?;
+        Ok(HostError::Restored { why: why.into() })
+    }
+
+    pub fn io_error(&self, name: &str, error: io::Error) -> HostError {
+        io_error(&*self.disk, name, error).into()
+    }
+}
+
+/// The temporary log's key. It guards against rot and mistakes: whoever can write the directory can read it.
+pub fn ring_key(volume: VolumeId) -> Key {
+    Key::new(blake3::derive_key(KEY_CONTEXT, volume.as_bytes()))
+}
+
+/// The volume that a genesis policy founds, with this orderer.
+pub fn founded(genesis: &Signed, orderer: &PublicKey) -> Result<VolumeId, HostError> {
+    let policies = begin(genesis, &mut Signatures::new(SIGNATURES))?;
+    is_orderer(&policies, orderer)?;
+    Ok(policies.chain().volume())
+}
+
+fn begin(genesis: &Signed, signatures: &mut Signatures) -> Result<Policies, HostError> {
+    let volume = VolumeId::from_bytes(genesis.statement().hash());
+    Policies::begin(volume, genesis, signatures).map_err(HostError::Policy)
+}
+
+/// Whether the key is the newest orderer's.
+pub fn is_orderer(policies: &Policies, orderer: &PublicKey) -> Result<(), HostError> {
+    let expected = policies.newest_epoch().orderer;
+    match expected == *orderer {
+        true => Ok(()),
+        false => Err(HostError::OtherOrderer {
+            expected,
+            found: *orderer,
+        }),
+    }
+}
+
+/// Makes everything but the repository of blocks. The format file comes last: it makes the directory a server's.
+pub fn found(
+    disk: &dyn Disk,
+    ring: &dyn LogDevice,
+    volume: VolumeId,
+    genesis: &Signed,
+    ring_bytes: u64,
+) -> Result<(), HostError> {
+    for dir in DIRECTORIES {
+        disk.make_dir(dir).map_err(|e| io_error(disk, dir, e))?;
+    }
+    let policy = names::policy(0);
+    let write = |name: &str, dir: &str, bytes: &[u8]| {
+        let temporary = format!("{name}{}", names::TEMPORARY);
+        replace_file(disk, name, &temporary, dir, bytes)
+    };
+    write(&policy, names::POLICY_DIR, &genesis.to_bytes())?;
+    let (short, _) = volume.as_bytes().split_at(16);
+    let id = log::VolumeId(short.try_into().unwrap_or_default());
+    Storage::format(ring, &ring_key(volume), id, ring_bytes)?;
+    disk.sync_dir("").map_err(|e| io_error(disk, "", e))?;
+    write(names::FORMAT_FILE, "", format::SHARED_TEXT.as_bytes())?;
+    Ok(())
+}
+
+/// Whether a name is one that an interrupted `create` leaves.
+fn is_unfinished(name: &str) -> bool {
+    let ours = [RING, BLOCKS, names::LOCK_FILE];
+    ours.contains(&name) || DIRECTORIES.contains(&name) || name.ends_with(names::TEMPORARY)
+}
+
+fn take_lock(disk: &dyn Disk) -> Result<Lock, HostError> {
+    let lock = disk.lock(names::LOCK_FILE);
+    let lock = lock.map_err(|e| io_error(disk, names::LOCK_FILE, e))?;
+    let path = disk.path("");
+    lock.ok_or_else(|| StoreError::Locked { path }.into())
+}

@@ -1,0 +1,98 @@
+//! Why the server of a shared volume refuses or fails. Nothing that was acknowledged before is lost by any of these.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use store::StoreError;
+use trust::Reject;
+use trust::key::PublicKey;
+
+use crate::blocks;
+use crate::orderer::Turned;
+
+/// Why a call is not carried out. An error can be given to several clients that waited for the same thing.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum HostError {
+    /// The orderer does not take the message.
+    #[error("{}", turned(*.0))]
+    Turned(Turned),
+    /// The device is no member of the volume: its admission has no effect yet, or it was removed.
+    #[error("this device is no member of the volume")]
+    NoMember,
+    /// The device has opened another session. This one is over.
+    #[error("the device has opened another session")]
+    Superseded,
+    /// There are no leaves, or not so many.
+    #[error("the log has {published} leaves, and no leaf {position}")]
+    NoLeaf {
+        /// What was asked for.
+        position: u64,
+        /// Number of leaves that are durable.
+        published: u64,
+    },
+    /// The block server refuses or fails.
+    #[error(transparent)]
+    Blocks(#[from] blocks::Error),
+    /// The mailbox does not take a message.
+    #[error("the mailbox refuses the message: {0}")]
+    Mailbox(#[from] super::mailbox::Refused),
+    /// A file of the server's directory cannot be read or written.
+    #[error("{0}")]
+    Disk(Arc<StoreError>),
+    /// The directory is not that of a shared volume's server.
+    #[error("{} holds no shared volume", path.display())]
+    NotShared {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The key is not the one that the volume's policy names.
+    #[error("the volume's orderer is {expected}, and this key is {found}")]
+    OtherOrderer {
+        /// The key that the policy names.
+        expected: PublicKey,
+        /// The key that was given.
+        found: PublicKey,
+    },
+    /// The genesis policy is not one of a shared volume, or a policy is bad.
+    #[error("a policy is refused: {0}")]
+    Policy(Reject),
+    /// The volume's log has an epoch that this build does not serve.
+    #[error("epoch {number} of the volume's log needs a newer bulla")]
+    Epoch {
+        /// The epoch.
+        number: u64,
+    },
+    /// The log has fewer leaves than the orderer has signed: the directory was restored from a copy. Whatever the
+    /// orderer signs next would be a fork, so it signs nothing any more.
+    #[error("the log has fewer leaves than the orderer has signed: {why}")]
+    Restored {
+        /// What shows it.
+        why: Arc<str>,
+    },
+    /// The server stops.
+    #[error("the server is stopping")]
+    Stopped,
+}
+
+impl From<StoreError> for HostError {
+    fn from(error: StoreError) -> HostError {
+        HostError::Disk(Arc::new(error))
+    }
+}
+
+impl From<Turned> for HostError {
+    fn from(turned: Turned) -> HostError {
+        HostError::Turned(turned)
+    }
+}
+
+fn turned(why: Turned) -> &'static str {
+    match why {
+        Turned::NoSession => "the device must open a session first",
+        Turned::Busy => "the server is busy, try again later",
+        Turned::Quota => "the device sends too much, try again later",
+        Turned::Forged => "the message is not signed by the device",
+        Turned::OtherLog => "the device's note is of another log",
+        Turned::Restored => "the server's log was restored from a copy, and signs nothing any more",
+    }
+}

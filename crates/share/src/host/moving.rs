@@ -1,0 +1,105 @@
+//! Leaves go from the temporary log to files, and from memory. Then the temporary log need not keep them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use trust::encode::{Decoder, Encoder};
+use trust::history::Frontier;
+
+use super::record::StoredLeaf;
+use super::{Core, HostError};
+use crate::blocks::storage::lock;
+
+/// How often leaves move at most when the temporary log needs space.
+const PRESSED_AFTER: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Whether leaves are to move: there are many, they are old, or the temporary log needs their space.
+    pub(super) fn must_move(&self) -> bool {
+        let (bytes, since) = {
+            let tail = lock(&self.tail);
+            (tail.bytes(), tail.since())
+        };
+        let Some(since) = since else {
+            return false;
+        };
+        let age = since.elapsed();
+        bytes >= self.options.move_bytes
+            || age >= self.options.move_after
+            || age >= PRESSED_AFTER && self.blocks.storage().is_pressed()
+    }
+
+    /// Moves all leaves that are durable in the temporary log to a file.
+    ///
+    /// # Errors
+    /// [`HostError::Disk`]: nothing has moved, and the next call tries again. [`HostError::Blocks`]: the temporary log
+    /// has failed.
+    pub(super) fn move_leaves(&self) -> Result<(), HostError> {
+        let Some((leaves, lsn)) = lock(&self.tail).whole() else {
+            return Ok(());
+        };
+        let mut trail = lock(&self.trail).clone();
+        let before = trail.frontier.clone();
+        let (mut roots, mut stored) = (Vec::new(), Vec::with_capacity(leaves.len()));
+        for (leaf, bytes) in leaves {
+            roots.extend(trail.push(&leaf));
+            stored.push(bytes);
+        }
+        self.leaves.append(&stored, &before, &roots)?;
+        let cookie = Released::of(&trail.frontier).encode();
+        let end = trail.frontier.size();
+        let snapshot = trail.write(&*self.place.disk, self.volume, self.epoch);
+        *lock(&self.trail) = trail;
+        lock(&self.tail).drop_until(end);
+        self.blocks.storage().release_entries(lsn, &cookie)?;
+        // Without it the next start takes longer.
+        Ok(snapshot?)
+    }
+
+    /// Leaves at these positions, which are durable.
+    pub(super) fn read(&self, range: Range<u64>) -> Result<Vec<StoredLeaf>, HostError> {
+        let (split, newer) = {
+            let tail = lock(&self.tail);
+            let split = tail.first().clamp(range.start, range.end.max(range.start));
+            let newer: Vec<StoredLeaf> = match tail.get(split..range.end) {
+                Some(leaves) => leaves.cloned().collect(),
+                None => Vec::new(),
+            };
+            (split, newer)
+        };
+        let mut leaves = self.leaves.read(range.start..split)?;
+        leaves.extend(newer);
+        Ok(leaves)
+    }
+}
+
+/// What the temporary log remembers of the files of leaves: how many leaves they have at least, and the root of so
+/// many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Released {
+    pub size: u64,
+    pub root: [u8; 32],
+}
+
+impl Released {
+    fn of(frontier: &Frontier) -> Released {
+        Released {
+            size: frontier.size(),
+            root: frontier.root(),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new();
+        out.varint(self.size).raw(&self.root);
+        out.finish()
+    }
+
+    /// Reads the cookie of the temporary log. None: no leaves have moved, or it is of a later form.
+    pub fn decode(cookie: &[u8]) -> Option<Released> {
+        let mut d = Decoder::new(cookie, "cookie");
+        let (size, root) = (d.varint().ok()?, d.array().ok()?);
+        d.finish().ok()?;
+        Some(Released { size, root })
+    }
+}

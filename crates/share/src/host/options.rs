@@ -1,0 +1,44 @@
+//! How the server of a shared volume works, and its bounds.
+
+use std::time::Duration;
+
+use super::mailbox::Bounds;
+use super::rate::Rate;
+use crate::blocks;
+use crate::orderer::Limits;
+
+/// How a [`Host`](super::Host) works.
+#[derive(Debug, Clone, Copy)]
+pub struct HostOptions {
+    /// Sessions at a time, and entries and marks that wait for a commit.
+    pub limits: Limits,
+    /// Messages of each device to the orderer.
+    pub rate: Rate,
+    /// The window of dereferencing, and what each device may store.
+    pub blocks: blocks::Options,
+    /// Bounds of the mailbox.
+    pub mailbox: Bounds,
+    /// How often a device that has everything is sent the newest note.
+    pub heartbeat: Duration,
+    /// Bytes of leaves that wait in the temporary log before they move to a file of leaves.
+    pub move_bytes: u64,
+    /// How long leaves wait there at most.
+    pub move_after: Duration,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        HostOptions {
+            limits: Limits {
+                sessions: 10_000,
+                ..Limits::default()
+            },
+            rate: Rate::default(),
+            blocks: blocks::Options::default(),
+            mailbox: Bounds::default(),
+            heartbeat: Duration::from_secs(10),
+            move_bytes: 8 << 20,
+            move_after: Duration::from_mins(10),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What the log says of its authors and members at the end of the files of leaves, and the file that keeps this for a
+//! restart. It follows from the leaves, so a damaged or missing file costs time and nothing else. Bytes:
+//! `docs/formats/shared-server.md`.
+//!
+//! The members are not in the file, but the positions of the entries that they follow from.
+
+use store::StoreError;
+use store::disk::{Disk, read_file, replace_file};
+use store::names::TEMPORARY;
+use trust::Reject;
+use trust::encode::{Decoder, Encoder};
+use trust::history::Frontier;
+use trust::shared::device::{DeviceKey, Incarnation};
+use trust::shared::entry::Author;
+use trust::volume_id::VolumeId;
+
+use super::directory::SNAPSHOT;
+use crate::prefixes::{PAGE, Rfc6962};
+use crate::roster::{Product, Roster};
+use crate::rows::Rows;
+use crate::scheme::{Leaf, Scheme};
+use crate::volume::Roll;
+
+const MAGIC: &[u8; 8] = b"bullasn\n";
+const FORMAT: u32 = 0;
+/// The longest file. A longer one is not written, and a restart reads more leaves.
+const MAX_BYTES: usize = 64 << 20;
+const WHAT: &str = "snapshot";
+
+/// See the head of this file.
+#[derive(Clone)]
+pub struct Trail {
+    /// The log.
+    pub frontier: Frontier,
+    /// What it says of each device that wrote.
+    pub authors: Rows<DeviceKey, Author>,
+    /// The members.
+    pub roster: Roster,
+    /// Positions of the entries that the members follow from.
+    pub deciding: Vec<u64>,
+}
+
+/// What the file says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The log.
+    pub frontier: Frontier,
+    /// What it says of each device that wrote.
+    pub authors: Rows<DeviceKey, Author>,
+    /// Positions of the entries that the members follow from.
+    pub deciding: Vec<u64>,
+}
+
+impl Trail {
+    /// An empty log with the first members.
+    pub fn new(roster: Roster) -> Trail {
+        Trail {
+            frontier: Frontier::new(),
+            authors: Rows::default(),
+            roster,
+            deciding: Vec::new(),
+        }
+    }
+
+    /// Adds a leaf. Gives the root if the leaf ends a page.
+    pub fn push(&mut self, leaf: &Leaf<Product>) -> Option<[u8; 32]> {
+        let at = self.frontier.size();
+        if let Leaf::Entry(entry) = leaf {
+            if self.roster.concerns(entry) {
+                self.deciding.push(at);
+            }
+            let device = Product::author(entry);
+            let before = self.authors.get(device);
+            let row = Author::after(before, &Product::heading(entry), Product::id(entry), at);
+            self.authors.insert(device, row);
+            self.roster.extend(at, entry);
+        }
+        // A log of 2⁶⁴ leaves would take longer than anybody waits.
+        self.frontier.push_hash(Product::leaf_hash(leaf)).ok()?;
+        let is_end = self.frontier.size().is_multiple_of(PAGE);
+        is_end.then(|| self.frontier.root())
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]; the file is as before then.
+    pub fn write(&self, disk: &dyn Disk, volume: VolumeId, epoch: u64) -> Result<(), StoreError> {
+        let bytes = self.encode(volume, epoch);
+        if bytes.len() > MAX_BYTES {
+            tracing::warn!("the snapshot is too long: the next start takes longer");
+            return Ok(());
+        }
+        let temporary = format!("{SNAPSHOT}{TEMPORARY}");
+        replace_file(disk, SNAPSHOT, &temporary, "", &bytes)
+    }
+
+    fn encode(&self, volume: VolumeId, epoch: u64) -> Vec<u8> {
+        let mut out = Encoder::new();
+        out.raw(MAGIC).u32(FORMAT).u32(0);
+        out.raw(volume.as_bytes()).varint(epoch);
+        self.frontier.encode(&mut out);
+        out.varint(self.authors.len() as u64);
+        for (device, row) in self.authors.iter() {
+            out.raw(device.as_bytes()).raw(row.incarnation.as_bytes());
+            out.varint(row.n).raw(&row.last);
+            out.varint(row.last_at).varint(row.resume_at);
+            out.varint(row.attested);
+        }
+        out.varint(self.deciding.len() as u64);
+        let mut before = 0;
+        for at in &self.deciding {
+            out.varint(at - before);
+            before = *at;
+        }
+        let mut bytes = out.finish();
+        let checksum = blake3::hash(&bytes);
+        bytes.extend_from_slice(checksum.as_bytes());
+        bytes
+    }
+}
+
+impl Snapshot {
+    /// Reads the file. None: there is none, or it is damaged or of another log; then all leaves must be read.
+    pub fn read(disk: &dyn Disk, volume: VolumeId, epoch: u64) -> Option<Snapshot> {
+        let read = read_file(disk, SNAPSHOT, MAX_BYTES);
+        let decoded = read.map(|bytes| bytes.map(|bytes| Snapshot::decode(&bytes, volume, epoch)));
+        match decoded {
+            Ok(None) => None,
+            Ok(Some(Ok(snapshot))) => Some(snapshot),
+            Ok(Some(Err(error))) => {
+                tracing::warn!(%error, "the snapshot of the log is not used");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the snapshot of the log is not used");
+                None
+            }
+        }
+    }
+
+    /// Reads the bytes of the file.
+    ///
+    /// # Errors
+    /// [`Reject`] for anything but a snapshot of this log.
+    pub fn decode(bytes: &[u8], volume: VolumeId, epoch: u64) -> Result<Snapshot, Reject> {
+        let bad = |why| Reject::Malformed { what: WHAT, why };
+        let Some((summed, checksum)) = bytes.split_last_chunk::<32>() else {
+            return Err(bad("cut short"));
+        };
+        if blake3::hash(summed).as_bytes() != checksum {
+            return Err(bad("its checksum is wrong"));
+        }
+        let mut d = Decoder::new(summed, WHAT);
+        if d.array()? != *MAGIC || (d.u32()?, d.u32()?) != (FORMAT, 0) {
+            return Err(bad("not a snapshot of this format"));
+        }
+        if VolumeId::from_bytes(d.array()?) != volume || d.varint()? != epoch {
+            return Err(bad("of another log"));
+        }
+        let frontier = Frontier::decode(&mut d)?;
+        let size = frontier.size();
+        let mut authors = Rows::default();
+        for _ in 0..d.bounded(summed.len() as u64, "too many authors")? {
+            let device = DeviceKey::from_bytes(d.array()?);
+            let row = Author {
+                incarnation: Incarnation::from_bytes(d.array()?),
+                n: d.varint()?,
+                last: d.array()?,
+                last_at: d.varint()?,
+                resume_at: d.varint()?,
+                attested: d.varint()?,
+            };
+            authors.insert(device, row);
+        }
+        let mut deciding = Vec::new();
+        let mut before = 0u64;
+        for _ in 0..d.bounded(summed.len() as u64, "too many entries")? {
+            let at = before.checked_add(d.varint()?);
+            before = at.filter(|at| *at < size).ok_or(bad("beyond the log"))?;
+            deciding.push(before);
+        }
+        d.finish()?;
+        Ok(Snapshot {
+            frontier,
+            authors,
+            deciding,
+        })
+    }
+}
