@@ -35,6 +35,8 @@ pub enum Rule {
     MarkForReads,
     /// Two reads share a mark only if it is not yet sent.
     MarkNotInFlight,
+    /// A lock's time to live runs from when the device has its last renewal in its log.
+    LapseFromWatch,
 
     // What is used.
     /// A read waits for the authors of the entries that it rests on.

@@ -16,6 +16,10 @@ pub trait Roll<S: Scheme>: Clone {
     fn admitted(&self, device: S::Device) -> u64;
     /// Why no orderer may put an entry with this content into the log, whatever the state of files: limits, encoding.
     fn malformed(&self, entry: &S::Entry) -> Option<&'static str>;
+    /// What must come with an entry before it can be judged, and did not. The log is not at fault, but who sent it.
+    fn lacks(&self, _: &S::Entry) -> Option<&'static str> {
+        None
+    }
     /// Adds an entry of right form at a position.
     fn extend(&mut self, at: u64, entry: &S::Entry);
 }
@@ -55,6 +59,9 @@ pub struct Attempt<D> {
     pub failed: u8,
     /// Prefix in which every entry is attested or accepted: so far a fold may go.
     pub foldable: u64,
+    /// Prefix that the device has known for the time to live of locks. A lock whose holder took or renewed it there,
+    /// and not since, may be taken over. The operation is guarded by that position.
+    pub lapsed: u64,
 }
 
 /// What a call comes to.
@@ -63,8 +70,9 @@ pub enum Build<S: Signer, V: Volume<S>> {
     Says(V::Answer, V::Basis),
     /// It needs an operation. The operation names these blocks, which are stored first.
     Op(S::Op, Vec<V::Block>),
-    /// It waits until the log has grown: somebody else has the lock.
-    Blocked,
+    /// Another device has the lock, and took or renewed it last at this position. The call waits until the lock is
+    /// given up, or until [`Attempt::lapsed`] is beyond the position.
+    Blocked(u64),
     /// Fetch this first.
     Missing(V::Missing),
 }

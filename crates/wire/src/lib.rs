@@ -1,7 +1,7 @@
 //! Framing, the messages of each service, and stores at the other end of a network.
 //!
 //! Every service shares the framing and the ERROR answer; each has a message module of its own. So
-//! far there is one: `mirror`. The paper's server answers two calls, `getfsinfo` and `getdata`
+//! far there are two: `mirror` and `shared`. The paper's server answers two calls, `getfsinfo` and `getdata`
 //! (SFSRO 4.2); ours answers *get head*, *get data* for many handles at once, and *get range* of an
 //! immutable object. Byte-exact in `docs/formats/protocol.md`; reasons in decisions 0009 and 0027.
 //! Nothing that arrives is trusted: a decoder checks every length before it allocates, and the
@@ -16,6 +16,7 @@
 //! | [`remote`] | a replica behind a mirror, over one connection |
 //! | [`location`] | SOURCE and LOCATION as users write them, and how they are opened |
 //! | [`http`] | a replica behind a web server |
+//! | [`shared`] | a device and the server of a shared volume |
 
 pub mod frame;
 pub mod http;
@@ -23,6 +24,7 @@ pub mod location;
 pub mod mirror;
 pub mod refusal;
 pub mod remote;
+pub mod shared;
 
 pub use http::{HttpAddress, HttpOptions, HttpStore};
 pub use location::{Location, LocationError, Source};

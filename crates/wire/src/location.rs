@@ -78,7 +78,10 @@ impl FromStr for Location {
             return Ok(Location::Directory(PathBuf::from(text)));
         };
         match scheme {
-            "bulla" => server(text, rest),
+            "bulla" => {
+                let (host, port) = server(text, rest, DEFAULT_PORT)?;
+                Ok(Location::Server { host, port })
+            }
             "http" | "https" => match text.parse() {
                 Ok(address) => Ok(Location::Web(address)),
                 Err(why) => Err(bad(text, why)),
@@ -92,7 +95,12 @@ impl FromStr for Location {
     }
 }
 
-fn server(text: &str, rest: &str) -> Result<Location, LocationError> {
+/// Host and port of `rest`, what comes after `bulla://` in `text`.
+pub(crate) fn server(
+    text: &str,
+    rest: &str,
+    default_port: u16,
+) -> Result<(String, u16), LocationError> {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let (host, port) = if let Some(v6) = rest.strip_prefix('[') {
         let (host, tail) = v6
@@ -110,7 +118,7 @@ fn server(text: &str, rest: &str) -> Result<Location, LocationError> {
         }
     };
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default_port,
         // `parse` would accept a sign.
         Some(port) => Some(port)
             .filter(|port| port.bytes().all(|b| b.is_ascii_digit()))
@@ -127,10 +135,7 @@ fn server(text: &str, rest: &str) -> Result<Location, LocationError> {
     if host.is_empty() || !host.bytes().all(possible) {
         return Err(bad(text, "a server is written bulla://host[:port]"));
     }
-    Ok(Location::Server {
-        host: host.to_owned(),
-        port,
-    })
+    Ok((host.to_owned(), port))
 }
 
 impl std::fmt::Display for Location {

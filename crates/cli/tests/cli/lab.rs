@@ -97,13 +97,7 @@ impl Lab {
 
     /// Kills the daemon, as a crash would.
     pub fn kill(&self) {
-        let pid = self.report()["pid"].as_u64().unwrap();
-        sh(&format!("kill -9 {pid}")).unwrap();
-        wait_until("the daemon is gone", || {
-            !Path::new(&format!("/proc/{pid}")).exists()
-                || std::fs::read_to_string(format!("/proc/{pid}/stat"))
-                    .is_ok_and(|stat| stat.contains(") Z "))
-        });
+        kill(self.report()["pid"].as_u64().unwrap());
     }
 
     /// A read of the shown file, past the page cache.
@@ -191,4 +185,14 @@ impl Ran {
         assert!(!ran.field("error")["hint"].as_str().unwrap().is_empty());
         ran
     }
+}
+
+/// Kills a daemon, as a crash would, and waits until it is gone.
+pub fn kill(pid: u64) {
+    sh(&format!("kill -9 {pid}")).unwrap();
+    wait_until("the daemon is gone", || {
+        !Path::new(&format!("/proc/{pid}")).exists()
+            || std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| stat.contains(") Z "))
+    });
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use sim::random::Random;
 
-use crate::lab::{BLOCK, Lab, can_mount, sh};
-use crate::support::{noise, wait_until};
+use crate::lab::{BLOCK, Lab, can_mount, kill};
+use crate::support::noise;
 
 const BLOCKS: u64 = 256;
 
@@ -91,15 +91,6 @@ fn check(device: &Path, blocks: &Blocks, round: u64) {
         versions.synced = version;
         versions.lost = versions.begun;
     }
-}
-
-fn kill(pid: u64) {
-    sh(&format!("kill -9 {pid}")).unwrap();
-    wait_until("the daemon is gone", || {
-        !Path::new(&format!("/proc/{pid}")).exists()
-            || std::fs::read_to_string(format!("/proc/{pid}/stat"))
-                .is_ok_and(|stat| stat.contains(") Z "))
-    });
 }
 
 /// Kills an attachment somewhere on its way.

@@ -68,6 +68,13 @@ fn read(engine: &Engine, block: u64) -> Result<u8, u64> {
     }
 }
 
+/// Reads blocks. Each has the byte that is expected, or is named as bad.
+fn finds(engine: &Engine, blocks: &[(u64, Result<u8, u64>)]) {
+    for (block, expected) in blocks {
+        assert_eq!(read(engine, *block), *expected, "block {block}");
+    }
+}
+
 /// Writes blocks, which are settled and in the map.
 fn prepare(machine: &Machine, blocks: &[(u64, u8)]) {
     let (engine, _) = attach(machine, true);
@@ -123,9 +130,10 @@ fn check_leaf_0(machine: &Machine, kept: Option<u8>) {
     settle_all(&engine);
     drop(engine);
     let (engine, alarms) = attach(machine, true);
-    for (block, expected) in [(10, Ok(5)), (11, Ok(3)), (50, Ok(0)), (12, Err(12))] {
-        assert_eq!(read(&engine, block), expected);
-    }
+    finds(
+        &engine,
+        &[(10, Ok(5)), (11, Ok(3)), (50, Ok(0)), (12, Err(12))],
+    );
     assert_eq!(alarms.all(), ["block 12 is bad"]);
 }
 
@@ -255,9 +263,7 @@ fn lost_top_page_makes_the_device_read_only_and_nothing_final() {
     drop(engine);
     rot(&machine, top);
     let (engine, _) = attach(&machine, true);
-    for (block, byte) in [(10, 1), (11, 3), (300, 2)] {
-        assert_eq!(read(&engine, block), Ok(byte));
-    }
+    finds(&engine, &[(10, Ok(1)), (11, Ok(3)), (300, Ok(2))]);
 }
 
 /// The log says what some blocks of a lost leaf are: they stay right.
@@ -285,16 +291,15 @@ fn attachment_goes_on_where_the_log_meets_a_lost_leaf() {
         (300, Ok(2)),
         (301, Ok(0)),
     ];
-    for (block, expected) in all {
-        assert_eq!(read(&engine, block), expected);
-    }
+    finds(&engine, &all);
     write(&engine, 12, 5);
     settle_all(&engine);
     drop(engine);
     let (engine, _) = attach(&machine, true);
-    for (block, expected) in [(10, Err(10)), (11, Ok(3)), (12, Ok(5)), (300, Ok(2))] {
-        assert_eq!(read(&engine, block), expected);
-    }
+    finds(
+        &engine,
+        &[(10, Err(10)), (11, Ok(3)), (12, Ok(5)), (300, Ok(2))],
+    );
 }
 
 /// Slots of leaf 0, without an attachment that would settle something.
@@ -339,9 +344,7 @@ fn block_whose_page_of_the_log_is_wrong_is_lost_alone() {
             "{told:?}"
         );
         assert!(told.contains(&"block 2 is bad".to_owned()), "{told:?}");
-        for (block, expected) in [(1, Ok(1)), (2, Err(2)), (3, Ok(3)), (4, Ok(0))] {
-            assert_eq!(read(&engine, block), expected);
-        }
+        finds(&engine, &[(1, Ok(1)), (2, Err(2)), (3, Ok(3)), (4, Ok(0))]);
         let part = engine.write(2 * PAGE, &[4; 512]).unwrap_err();
         assert!(
             matches!(part, BlockError::Integrity { block: 2, .. }),

@@ -12,6 +12,7 @@ use tokio::time::{Instant, Sleep};
 use trust::Reject;
 use wire::frame::{self, HEADER_BYTES, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
 use wire::refusal::ErrorCode;
+use wire::shared::enter::Exporter;
 
 use crate::net::account::Account;
 use crate::net::end::End;
@@ -36,6 +37,8 @@ pub(crate) struct Connection<S: Service> {
     peer: Peer,
     pub(super) account: Arc<Account>,
     _permit: Permit,
+    /// For the session that is made.
+    exporter: Option<Exporter>,
     /// Made when the client's hello has come.
     session: Option<S::Session>,
     pub(super) buffer: BytesMut,
@@ -73,6 +76,7 @@ impl<S: Service> Connection<S> {
             host,
             peer,
             _permit: permit,
+            exporter: None,
             session: None,
             buffer: BytesMut::new(),
             outbox,
@@ -86,6 +90,12 @@ impl<S: Service> Connection<S> {
             last_active: since,
             last_heard: since,
         }
+    }
+
+    /// The same, inside the TLS session with this exporter.
+    pub(crate) fn inside(mut self, exporter: Exporter) -> Connection<S> {
+        self.exporter = Some(exporter);
+        self
     }
 
     /// Whether the client's hello has come.
@@ -189,6 +199,7 @@ impl<S: Service> Connection<S> {
         self.session = Some(self.host.service.open(Opening {
             peer: self.peer,
             flags,
+            exporter: self.exporter.take(),
             mail: &mut self.mail,
             account: &self.account,
         }));
@@ -276,8 +287,19 @@ impl<S: Service> Connection<S> {
 
     fn deliver(&mut self, letter: Letter) {
         match letter {
-            Letter::Push { id, message, held } => {
-                self.outbox.message(message.0, id, message.1);
+            Letter::Push {
+                id,
+                messages,
+                held,
+                taken,
+            } => {
+                for (kind, body) in messages {
+                    self.outbox.message(kind, id, body);
+                }
+                if let Some(taken) = taken {
+                    // The sender may have gone.
+                    let _ = taken.send(());
+                }
                 self.settle();
                 drop(held);
             }

@@ -42,11 +42,13 @@ pub(crate) enum Letter {
         progress: Progress,
         held: Held,
     },
-    /// A message that answers no request.
+    /// Messages that answer no request.
     Push {
         id: u32,
-        message: Message,
+        messages: Vec<Message>,
         held: Held,
+        /// Notifies the sender when the connection has taken them.
+        taken: Option<oneshot::Sender<()>>,
     },
 }
 
@@ -81,8 +83,14 @@ impl Mailbox {
     pub(crate) fn take(&self) -> Option<Letter> {
         let mut state = self.state();
         let letter = state.letters.pop_front();
-        if let Some(Letter::Push { message, .. }) = &letter {
-            state.push_bytes = state.push_bytes.saturating_sub(weight(&message.1));
+        // Those whose sender waits are not counted.
+        if let Some(Letter::Push {
+            messages,
+            taken: None,
+            ..
+        }) = &letter
+        {
+            state.push_bytes = state.push_bytes.saturating_sub(weigh(messages));
         }
         letter
     }
@@ -131,7 +139,7 @@ impl Mailbox {
     /// Posts a part of an answer; nobody takes it when the connection is over. `held` is what is on the
     /// account for it.
     fn post(&self, id: u32, messages: Vec<Message>, held: Option<Held>, progress: Progress) {
-        let bytes = messages.iter().map(|(_, body)| weight(body)).sum();
+        let bytes = weigh(&messages);
         let mut held = held.unwrap_or_else(|| self.account.hold(bytes));
         held.resize(bytes);
         let mut state = self.state();
@@ -167,10 +175,37 @@ impl Mailbox {
         }
         state.push_bytes = waiting;
         let held = self.account.hold(bytes);
-        state.letters.push_back(Letter::Push { id, message, held });
+        state.letters.push_back(Letter::Push {
+            id,
+            messages: vec![message],
+            held,
+            taken: None,
+        });
         wake(state);
         Ok(())
     }
+
+    /// Posts messages whose sender waits until they are taken.
+    fn send(&self, id: u32, messages: Vec<Message>) -> Option<oneshot::Receiver<()>> {
+        let held = self.account.hold(weigh(&messages));
+        let (taken, wait) = oneshot::channel();
+        let mut state = self.state();
+        if state.closed || state.overrun {
+            return None;
+        }
+        state.letters.push_back(Letter::Push {
+            id,
+            messages,
+            held,
+            taken: Some(taken),
+        });
+        wake(state);
+        Some(wait)
+    }
+}
+
+fn weigh(messages: &[Message]) -> usize {
+    messages.iter().map(|(_, body)| weight(body)).sum()
 }
 
 fn weight(body: &Bytes) -> usize {
@@ -211,6 +246,16 @@ impl Pusher {
     /// the connection ends. [`PushError::Closed`] when it already has.
     pub fn push(&self, id: u32, kind: u8, body: Bytes) -> Result<(), PushError> {
         self.0.push(id, (kind, body))
+    }
+
+    /// Queues messages and waits until the connection takes them; false when it is over. A sender that waits each time
+    /// before it makes the next messages holds no more than one lot in memory, however slow the client is. They are not
+    /// counted in [`Limits::max_push_bytes`](crate::net::Limits::max_push_bytes).
+    pub async fn send(&self, id: u32, messages: Vec<(u8, Bytes)>) -> bool {
+        match self.0.send(id, messages) {
+            Some(taken) => taken.await.is_ok(),
+            None => false,
+        }
     }
 
     /// Whether the connection is over.
@@ -370,6 +415,39 @@ mod tests {
         };
         assert_eq!(id, 7);
         assert!(matches!(progress, Progress::Refused(ErrorCode::STORAGE, _)));
+        assert_eq!(resources.counters().held_bytes.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn sender_of_pushes_waits_until_they_are_taken() {
+        let limits = Limits {
+            max_push_bytes: 1000,
+            ..Limits::default()
+        };
+        let (resources, mailbox) = mailbox(limits);
+        let pusher = Pusher(Arc::clone(&mailbox));
+        let lot = vec![(1, Bytes::from(vec![1; 5000])), (2, Bytes::new())];
+        let sending = pusher.send(0, lot.clone());
+        let taking = async {
+            tokio::task::yield_now().await;
+            assert!(resources.counters().held_bytes.get() > 5000);
+            let Some(Letter::Push {
+                messages, taken, ..
+            }) = mailbox.take()
+            else {
+                panic!("no letter");
+            };
+            assert_eq!(messages, lot);
+            taken.unwrap().send(()).unwrap();
+        };
+        let (taken, ()) = tokio::join!(sending, taking);
+        assert!(taken && !mailbox.is_overrun());
+        assert_eq!(resources.counters().held_bytes.get(), 0);
+        // An ordinary push is not hindered by them.
+        pusher.push(0, 1, Bytes::from(vec![1; 500])).unwrap();
+        let close = async { mailbox.close() };
+        let (taken, ()) = tokio::join!(pusher.send(0, lot.clone()), close);
+        assert!(!taken && !pusher.send(0, lot).await);
         assert_eq!(resources.counters().held_bytes.get(), 0);
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use trust::Reject;
 use wire::refusal::ErrorCode;
+use wire::shared::enter::Exporter;
 
 use crate::net::account::Account;
 use crate::net::mailbox::{Completion, Mailbox, Pusher};
@@ -71,6 +72,7 @@ pub struct Request<'a> {
 pub struct Opening<'a> {
     pub(crate) peer: Peer,
     pub(crate) flags: u16,
+    pub(crate) exporter: Option<Exporter>,
     pub(crate) mail: &'a mut Mail,
     pub(crate) account: &'a Arc<Account>,
 }
@@ -84,6 +86,11 @@ impl Opening<'_> {
     /// The flags in the client's hello.
     pub fn flags(&self) -> u16 {
         self.flags
+    }
+
+    /// What only the two ends of the connection's TLS session know. `None` without TLS.
+    pub fn exporter(&self) -> Option<Exporter> {
+        self.exporter
     }
 
     /// A way to push messages to this connection.

@@ -1,5 +1,6 @@
 //! TLS over any stream, by rustls.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt;
@@ -59,7 +60,12 @@ impl<S: Service, T: Stream> Handler<T> for Tls<S> {
                 return resources.ended(peer, &end);
             }
         };
+        let exporter = match wire::shared::tls::exporter(stream.get_ref().1) {
+            Ok(exporter) => exporter,
+            Err(why) => return resources.ended(peer, &End::Broken(io::Error::other(why))),
+        };
         let connection = Connection::new(Arc::clone(&self.host), peer, permit, since);
+        let connection = connection.inside(exporter);
         let end = connection.run(&mut stream, stop).await;
         resources.ended(peer, &end);
         // Best effort: without it the client cannot distinguish the end from a broken connection.

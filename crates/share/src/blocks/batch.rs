@@ -6,12 +6,12 @@ use trust::Record;
 use super::Session;
 use super::error::Error;
 
-/// Is told what became of a batch. Runs on the thread that made it durable, so it must be short.
+/// Called with the result of a batch, on the thread that made it durable: keep it short.
 pub type Done = Box<dyn FnOnce(Result<Receipt, Error>) + Send>;
 
 /// Blocks and records of the orderer that become durable together: all of them or none.
 pub struct Batch {
-    /// Who stores the blocks.
+    /// The session that stores the blocks.
     pub session: Session,
     /// The blocks.
     pub blocks: Vec<Record>,

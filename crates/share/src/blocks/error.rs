@@ -45,7 +45,7 @@ pub enum Error {
     /// There is no room. It is worth trying again when there is.
     #[error("the block server has no room: {cause}")]
     Full {
-        /// What is full.
+        /// The limit that was reached, or the error of the storage.
         cause: Arc<str>,
     },
     /// The bytes on the server's disk are not the block any more.

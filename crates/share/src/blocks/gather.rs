@@ -30,7 +30,7 @@ pub(super) struct Job {
     pub done: Done,
 }
 
-/// A batch with blocks that go straight to the segments. What is left of it waits for the log afterwards.
+/// A batch with blocks that go straight to the segments. Its other blocks and its entries then wait for the log.
 pub(super) struct Direct {
     pub job: Job,
     pub long: Vec<Long>,

@@ -5,7 +5,7 @@
 //! - A block has one *holder*, the session that stored it, until another session stores it, asks for it (CSTORE) or
 //!   retrieves it. Then it has many, for ever.
 //! - DECREF has effect only by the one holder, and only within a window after the block was stored or last asked for.
-//!   Whoever asks for the block again, the holder included, takes it back.
+//!   When any session asks for the block again, the holder too, the dereference is undone.
 //! - The oldest block is *dropped* when its dereference is older than a window. It *moves* to the segments when it was
 //!   not asked for during a window, when it is older than two windows, or when space is needed. Else all blocks wait
 //!   behind it, so that blocks move in the order in which they came.
@@ -98,7 +98,7 @@ impl Window {
         self.accounts.open(device)
     }
 
-    /// Ends a session. What it holds stays as it is: nobody can dereference it any more.
+    /// Ends a session. The blocks that only it holds can never be dereferenced: they move to the segments.
     pub fn close(&mut self, session: Session) {
         self.accounts.close(session);
     }
@@ -395,7 +395,7 @@ impl fmt::Debug for Window {
     }
 }
 
-/// What becomes of a block.
+/// The next step of a block.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     IsGone,

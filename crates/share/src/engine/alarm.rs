@@ -13,6 +13,8 @@ pub struct Delays {
     pub attest_ms: u64,
     /// How long a call waits for silent authors.
     pub silence_ms: u64,
+    /// Time to live of locks: one whose holder has not renewed it for so long may be taken over.
+    pub lock_ms: u64,
 }
 
 impl Default for Delays {
@@ -21,6 +23,7 @@ impl Default for Delays {
             sync_ms: 1000,
             attest_ms: 5,
             silence_ms: 5000,
+            lock_ms: 30_000,
         }
     }
 }
@@ -33,6 +36,8 @@ pub struct Alarm<T> {
     attest: Option<u64>,
     /// Calls that wait for silent authors, and until when.
     silence: Vec<(T, u64)>,
+    /// The log's size when the device began to wait out locks, and until when it waits.
+    lapse: Option<(u64, u64)>,
     /// The server has sent all that it has.
     caught_up: bool,
 }
@@ -45,6 +50,7 @@ impl<T: Copy + PartialEq> Alarm<T> {
             sync: None,
             attest: None,
             silence: Vec::new(),
+            lapse: None,
             caught_up: false,
         }
     }
@@ -67,6 +73,11 @@ impl<T: Copy + PartialEq> Alarm<T> {
         };
         self.sync = until(Timer::Sync, self.sync, self.delays.sync_ms);
         self.attest = until(Timer::Attest, self.attest, self.delays.attest_ms);
+        let watched = engine.watched().filter(|_| engine.armed(Timer::Lapse));
+        self.lapse = watched.map(|size| {
+            let known = self.lapse.filter(|(known, _)| *known == size);
+            known.unwrap_or((size, now_ms.saturating_add(self.delays.lock_ms)))
+        });
         let waiting: Vec<T> = engine.waiting().collect();
         self.silence.retain(|(call, _)| waiting.contains(call));
         for call in waiting {
@@ -81,7 +92,8 @@ impl<T: Copy + PartialEq> Alarm<T> {
     pub fn next<S: Signer, V: Volume<S>>(&self, engine: &Engine<S, V, T>) -> Option<u64> {
         let resume = (self.caught_up && engine.armed(Timer::Resume)).then_some(0);
         let silence = self.silence.iter().map(|(_, until)| *until).min();
-        [resume, self.sync, self.attest, silence]
+        let lapse = self.lapse.map(|(_, until)| until);
+        [resume, self.sync, self.attest, silence, lapse]
             .into_iter()
             .flatten()
             .min()
@@ -105,6 +117,13 @@ impl<T: Copy + PartialEq> Alarm<T> {
         if due(self.attest) && engine.armed(Timer::Attest) {
             self.attest = None;
             out.append(&mut engine.ring(Timer::Attest));
+        }
+        let lapse = self
+            .lapse
+            .filter(|(size, _)| engine.watched() == Some(*size));
+        if due(lapse.map(|(_, until)| until)) {
+            self.lapse = None;
+            out.append(&mut engine.ring(Timer::Lapse));
         }
         let silent = |call: T| {
             let mut waits = self.silence.iter();

@@ -1,4 +1,4 @@
-//! What an engine and a server say to each other, what an engine wants done, and what a restart finds.
+//! Messages between an engine and the server, effects of an engine, and its journal.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -43,8 +43,8 @@ pub struct Reply<S: Scheme> {
     pub refused: Option<S::Hash>,
 }
 
-/// What an engine wants done. Effects are done one after the other: what follows a [`Effect::Sync`] waits until the
-/// journal is durable.
+/// An action that the engine asks for. Effects are done one after the other: those after a [`Effect::Sync`] wait until
+/// the journal is durable.
 pub enum Effect<S: Signer, V: Volume<S>, T> {
     /// Append to the journal.
     Journal(Record<S, V>),
@@ -90,7 +90,7 @@ pub enum Stopped<S: Scheme> {
     Evidence(Evidence<S>),
 }
 
-/// What convicts the orderer.
+/// A proof that the orderer lied.
 #[derive(Clone, Debug)]
 pub enum Evidence<S: Scheme> {
     /// An entry of bad form in a log that the note names.
@@ -101,9 +101,9 @@ pub enum Evidence<S: Scheme> {
         at: u64,
         /// The entry.
         entry: S::Entry,
-        /// What is wrong with its place.
+        /// Faults of form at this position.
         faults: Faults,
-        /// What is wrong with it at any place.
+        /// A fault that the entry has at any position.
         malformed: Option<&'static str>,
     },
     /// Two notes, neither of which continues the other.
@@ -114,16 +114,16 @@ pub enum Evidence<S: Scheme> {
         theirs: S::Note,
         /// Position of the first of these leaves.
         from: u64,
-        /// Leaves that lead from this log's prefix to `theirs`, if that is longer: what a proof needs.
+        /// Leaves that lead from this log's prefix to `theirs`, if that is longer. A proof is made of them.
         leaves: Vec<Leaf<S>>,
     },
 }
 
-/// What an engine needs after a restart.
+/// A record of the journal, from which a restart begins.
 pub enum Record<S: Signer, V: Volume<S>> {
     /// The verified log has grown.
     Floor {
-        /// What it has grown by.
+        /// The new leaves.
         leaves: Vec<Leaf<S>>,
         /// Its end.
         note: S::Note,

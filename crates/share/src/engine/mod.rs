@@ -1,7 +1,7 @@
 //! The client of one device: a state machine without input, output, clock or randomness of its own.
 //!
 //! It takes calls of programs, messages of the server, and timers that ring. It gives [`Effect`]s, which are done one
-//! after the other. What it knows is a [`Ledger`]: the log that it has verified, and nothing that it has not. A restart
+//! after the other. It knows the log that it has verified ([`Ledger`]), and nothing else. A restart
 //! begins with what was journaled ([`Durable`]) and a fresh incarnation.
 //!
 //! | file | what it decides |
@@ -10,7 +10,7 @@
 //! | `effect` | messages, effects, the journal |
 //! | `take` | whether a reply is right, and what its leaves mean for this device |
 //! | `send` | which entries and marks are sent |
-//! | `waiting` | the read rule, Attests, answers |
+//! | `waiting` | the read rule, Attests, answers, locks of other devices |
 //! | `resume` | beginning a new incarnation |
 //! | `alarm` | deadlines for the timers |
 
@@ -52,6 +52,8 @@ pub enum Timer {
     Attest,
     /// All that the server has was taken: the device begins its incarnation.
     Resume,
+    /// The time to live of locks, which begins anew when [`Engine::watched`] changes.
+    Lapse,
 }
 
 /// The client of one device. `T` names a call to whom made it.
@@ -76,6 +78,10 @@ pub struct Engine<S: Signer, V: Volume<S>, T> {
     status: Status<S>,
     /// A change of this device waits for its next entry.
     confirm: bool,
+    /// Size of the log when this device began to wait out locks.
+    watched: Option<u64>,
+    /// A prefix that it has known for the time to live of locks.
+    lapsed: u64,
 }
 
 #[derive(Clone)]
@@ -153,6 +159,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 Status::Outside
             },
             confirm: false,
+            watched: None,
+            lapsed: 0,
         };
         engine.recover(durable.sent);
         engine
@@ -243,6 +251,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             Timer::Sync => self.sync(&mut out),
             Timer::Attest => self.attest(&mut out),
             Timer::Resume => self.resume(&mut out),
+            Timer::Lapse => self.lapse(),
         }
         self.pump(&mut out);
         out
@@ -271,12 +280,23 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 Timer::Sync => self.ledger.size() > self.kept || self.unsynced,
                 Timer::Attest => self.unattested(),
                 Timer::Resume => self.must_resume(),
+                Timer::Lapse => self.is_running() && self.watched.is_some(),
             }
+    }
+
+    /// Calls wait for locks of other devices since the log had this size.
+    pub fn watched(&self) -> Option<u64> {
+        self.watched
     }
 
     /// It reads and writes.
     pub fn is_running(&self) -> bool {
         matches!(self.status, Status::Running)
+    }
+
+    /// It is no member, as far as it knows.
+    pub fn is_outside(&self) -> bool {
+        matches!(self.status, Status::Outside)
     }
 
     /// It writes no more.
@@ -340,6 +360,8 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             running: self.running.clone(),
             status: self.status.clone(),
             confirm: self.confirm,
+            watched: self.watched,
+            lapsed: self.lapsed,
         }
     }
 }
@@ -379,7 +401,7 @@ impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
-        self.flight.len().hash(state);
+        (self.watched, self.lapsed, self.flight.len()).hash(state);
         for entry in &self.flight {
             S::id(entry).hash(state);
         }

@@ -13,6 +13,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             device: self.scheme.me(),
             failed: running.attempts,
             foldable: self.foldable(),
+            lapsed: self.lapsed,
         };
         self.ledger.volume().build(&running.call, &attempt)
     }
@@ -28,7 +29,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 answer,
                 basis,
             },
-            Build::Op(..) | Build::Blocked => Stage::Queued,
+            Build::Op(..) | Build::Blocked(_) => Stage::Queued,
             Build::Missing(missing) => {
                 out.push(Effect::Fetch(missing));
                 Stage::Reading
@@ -52,7 +53,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let limit = if rules.has(Rule::OneInFlight) { 1 } else { 2 };
         let free = self.flight.len() < limit;
         let (mut ops, mut calls, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-        let mut blocks = Vec::new();
+        let (mut blocks, mut locked) = (Vec::new(), None);
         for at in 0..self.running.len() {
             let Some(running) = self.running.get(at) else {
                 continue;
@@ -68,13 +69,17 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                     self.sent(at, ops.len());
                     ops.push(op);
                 }
-                Build::Op(..) | Build::Blocked => {}
+                Build::Op(..) => {}
+                Build::Blocked(last) => {
+                    locked = Some(locked.map_or(last, |one: u64| one.min(last)))
+                }
                 Build::Missing(missing) => {
                     out.push(Effect::Fetch(missing));
                     self.stage(at, Stage::Fetching);
                 }
             }
         }
+        self.watch(locked);
         self.read(&reads, out);
         let confirms = self.confirm && self.flight.is_empty();
         if confirms {

@@ -113,6 +113,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
 
     /// What a client checks of an entry at its place, whoever wrote it.
     fn examine(&self, entry: &S::Entry, note: &S::Note) -> Result<(), Wrong<S>> {
+        if let Some(what) = self.ledger.volume().lacks(entry) {
+            return Err(Wrong::Unfit(what));
+        }
         let rules = self.scheme.rules();
         let forged = rules.has(Rule::Signature) && !self.scheme.entry_is_signed(entry);
         let malformed = match self.ledger.volume().malformed(entry) {

@@ -1,4 +1,4 @@
-//! What waits for other devices: the read rule, Attests, answers, and syncs of the floor.
+//! Waiting for other devices: the read rule, Attests, answers, syncs of the floor, and locks (decision 0050).
 
 use super::{Effect, Effects, Engine, Request, Running, Stage, Status};
 use crate::reading::{Support, Verdict, judge};
@@ -29,6 +29,13 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
     }
 
+    /// Size of the prefix that a device attests, by messages or by its entries.
+    pub fn attested(&self, device: S::Device) -> u64 {
+        let by_messages = self.attested.get(device).copied().unwrap_or(0);
+        let by_entries = self.ledger.author(device).map_or(0, |row| row.attested);
+        by_messages.max(by_entries)
+    }
+
     /// Whether something speaks for an entry of `author` at a position: then it may be used.
     pub fn is_supported(&self, author: S::Device, at: u64) -> bool {
         self.support(at, author) != Support::None
@@ -49,6 +56,27 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             Some(row.attested.max(by_messages).max(accepted))
         });
         unsupported.min().unwrap_or(size).min(size)
+    }
+
+    /// Waits out a lock that was renewed last at `locked`. A wait that began before the renewal does not count: the
+    /// time to live runs from when this device has the renewal in its log.
+    pub(super) fn watch(&mut self, locked: Option<u64>) {
+        let began = self
+            .watched
+            .filter(|size| locked.is_some_and(|last| last < *size));
+        self.watched = locked.map(|_| began.unwrap_or_else(|| self.ledger.size()));
+    }
+
+    /// The time to live of locks has passed.
+    pub(super) fn lapse(&mut self) {
+        let watched = self.watched.take().map(|size| {
+            if self.scheme.rules().has(Rule::LapseFromWatch) {
+                size
+            } else {
+                self.ledger.size()
+            }
+        });
+        self.lapsed = self.lapsed.max(watched.unwrap_or(0));
     }
 
     /// Entries that an answer rests on, and that nothing speaks for yet.

@@ -1,11 +1,391 @@
-//! The files of a volume, as one device sees them: calls of programs, and their answers.
+//! The files of a volume, as one device sees them: calls of programs, and their answers (decision 0045).
+//!
+//! [`Files`] is what the engine knows of a volume: its members, the outlines of its entries, and a [`Shelf`] with the
+//! bodies and blocks that were fetched. A call is built at the end of the log; what it misses is named, the client
+//! fetches it, gives it to [`Files::supply_body`] and [`Files::supply_block`], and calls
+//! [`Engine::supplied`](crate::engine::Engine::supplied).
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `call`, `codec` | what programs ask, and its bytes for the journal |
+//! | `answer` | what they are told, and what it rests on |
+//! | `sight` | values at a position, with permission |
+//! | `place` | paths, symbolic links |
+//! | `plan` | what a call comes to: an answer or an op |
+//! | `reading` | listings; attributes |
+//! | `fold` | folds, decisions about members |
+//! | `outcome` | what became of an op, and whether that answers its call |
+//! | `room` | how many ops an entry has room for |
+//! | `shelf` | what was fetched, in bounded memory |
+//!
+//! A copy of `Files` shares the outlines until one of the two grows. The engine's own is the only one while it runs,
+//! unless somebody keeps a clone of the ledger's `Arc`: then the next leaf copies everything. So nobody keeps one.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use trust::error::Reject;
+use trust::reach::Wanted;
+use trust::shared::device::DeviceKey;
+use trust::shared::effect::{Missing, Replay, Stop, Volume as Terms};
+use trust::shared::entry::{MAX_OPS_BYTES, body_hash};
+use trust::shared::genesis::Policies;
+use trust::shared::members::Members;
+use trust::shared::ops::{Body, Op};
+use trust::shared::outcome::Written;
+use trust::shared::principal::Device;
+
+use crate::roster::{END, Product, Roster, lacks_decision, outline_of};
+use crate::signed::Entry;
+use crate::volume::{self, Attempt, Build, Outcome, Volume};
+use plan::{Plan, Try};
+use shelf::Question;
+use sight::{Halt, Sight};
+
 mod answer;
 mod call;
 mod codec;
+mod fold;
+mod outcome;
+mod place;
+mod plan;
+mod reading;
+mod room;
 mod shelf;
+mod sight;
 
 pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
 pub use call::{
     Attributes, Call, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place, Which,
 };
+pub use fold::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
+
+/// The entries with operations: their outlines, and the hashes of their bodies by position.
+#[derive(Clone, Debug)]
+struct Outlines {
+    replay: Replay,
+    hashes: Vec<(u64, [u8; 32])>,
+}
+
+/// Evaluation keeps what it finds out, so asking changes outlines.
+#[derive(Debug)]
+struct Known(Mutex<Outlines>);
+
+impl Known {
+    fn get(&self) -> MutexGuard<'_, Outlines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get_mut(&mut self) -> &mut Outlines {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for Known {
+    fn clone(&self) -> Self {
+        Known(Mutex::new(self.get().clone()))
+    }
+}
+
+/// The files of a volume after a prefix of its log.
+#[derive(Debug)]
+pub struct Files {
+    terms: Arc<Terms>,
+    roster: Roster,
+    known: Arc<Known>,
+    shelf: Arc<Shelf>,
+    /// How far each device's last entry attests.
+    attests: HashMap<Device, u64>,
+    /// A prefix in which every entry is attested or accepted. Once that is so for a log, it stays so.
+    attested: AtomicU64,
+    /// Why no question has an answer any more.
+    mute: Option<Refused>,
+}
+
+impl Clone for Files {
+    fn clone(&self) -> Self {
+        Files {
+            terms: Arc::clone(&self.terms),
+            roster: self.roster.clone(),
+            known: Arc::clone(&self.known),
+            shelf: Arc::clone(&self.shelf),
+            attests: self.attests.clone(),
+            attested: AtomicU64::new(self.attested.load(Ordering::Relaxed)),
+            mute: self.mute.clone(),
+        }
+    }
+}
+
+impl Files {
+    /// The files of a volume before the first entry. What is fetched is put on this shelf, which serves one log: a
+    /// device that goes over to another one takes a new shelf.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a founder whose name no user may have.
+    pub fn new(policies: &Policies, shelf: Arc<Shelf>) -> Result<Files, Reject> {
+        let volume = policies.chain().volume();
+        let terms = Terms::new(volume, policies.chain().hasher());
+        let outlines = Outlines {
+            replay: Replay::new(terms.clone()),
+            hashes: Vec::new(),
+        };
+        Ok(Files {
+            terms: Arc::new(terms),
+            roster: Roster::new(volume, policies.founder())?,
+            known: Arc::new(Known(Mutex::new(outlines))),
+            shelf,
+            attests: HashMap::new(),
+            attested: AtomicU64::new(0),
+            mute: None,
+        })
+    }
+
+    /// The members, at every position.
+    pub fn members(&self) -> &Arc<Members> {
+        self.roster.members()
+    }
+
+    /// The members after this prefix, and who of them is which device.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The hasher of the volume, and its root directory.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// What was fetched.
+    pub fn shelf(&self) -> &Arc<Shelf> {
+        &self.shelf
+    }
+
+    /// Takes the body of the entry at a position, which was missing. A body that breaks a rule is taken as such: its
+    /// entry has no ops.
+    ///
+    /// # Errors
+    /// [`Reject::WrongBlock`] when it is not the body of that entry: whoever sent it is at fault.
+    pub fn supply_body(&self, position: u64, body: &Bytes) -> Result<(), Reject> {
+        if body.len() > MAX_OPS_BYTES || self.body_hash(position) != Some(body_hash(body)) {
+            return Err(Reject::WrongBlock);
+        }
+        let body = Body::decode(body).map(Arc::new);
+        self.shelf.put_body(position, body);
+        Ok(())
+    }
+
+    /// Takes a block that was missing. One that breaks a rule is taken as such: a member signed it.
+    ///
+    /// # Errors
+    /// [`Reject::WrongBlock`] when it is another block: whoever sent it is at fault.
+    pub fn supply_block(&self, wanted: &Wanted, plaintext: Bytes) -> Result<(), Reject> {
+        match wanted.prove(&self.terms.hasher, plaintext) {
+            Err(Reject::WrongBlock) => Err(Reject::WrongBlock),
+            found => {
+                self.shelf.put_block(wanted, found);
+                Ok(())
+            }
+        }
+    }
+
+    /// The hash of the body of the entry at a position.
+    pub fn body_hash(&self, position: u64) -> Option<[u8; 32]> {
+        let outlines = self.known.get();
+        let place = outlines
+            .hashes
+            .binary_search_by_key(&position, |(at, _)| *at);
+        let (_, hash) = outlines.hashes.get(place.ok()?)?;
+        Some(*hash)
+    }
+
+    /// The device by its number, for a basis. Devices keep their numbers after they are removed.
+    fn named(&self, entries: Vec<(u64, Device)>) -> Basis {
+        let members = self.members();
+        let named = entries.into_iter().filter_map(|(at, device)| {
+            let key = members.key(device)?;
+            Some((at, DeviceKey::from(key)))
+        });
+        Basis::new(named.collect())
+    }
+
+    /// Asks a question, and keeps what it needs on the shelf while something is missing.
+    fn ask<T>(
+        &self,
+        question: Question,
+        ask: impl FnOnce(&mut Replay) -> Result<T, Halt>,
+    ) -> Result<T, Halt> {
+        self.shelf.ask();
+        let asked = ask(&mut self.known.get().replay);
+        let missing = match &asked {
+            Err(Halt::Missing(missing)) => Some(missing),
+            _ => None,
+        };
+        self.shelf.answered(question, missing);
+        asked
+    }
+
+    fn sight<'a>(
+        &'a self,
+        replay: &'a mut Replay,
+        device: Device,
+        (at, members_at): (u64, u64),
+    ) -> Sight<'a> {
+        Sight {
+            replay,
+            volume: &self.terms,
+            members: self.members(),
+            shelf: &self.shelf,
+            at,
+            members_at,
+            device,
+            about: Vec::new(),
+        }
+    }
+
+    fn planned(&self, call: &Call, attempt: &Attempt<DeviceKey>) -> Result<(Plan, Basis), Halt> {
+        if let Some(why) = &self.mute {
+            return Err(Halt::Refused(why.clone()));
+        }
+        let device = self.roster.number(attempt.device);
+        let device = device.ok_or(Refused::NotPermitted)?;
+        let since = attempt.foldable;
+        self.attested.fetch_max(since, Ordering::Relaxed);
+        // An entry may fold only what its author's floor on disk has. The last entry says how far that is.
+        let kept = self.attests.get(&device).copied().unwrap_or(0);
+        let attempt = Try {
+            failed: attempt.failed,
+            foldable: match attempt.failed {
+                0 => since,
+                _ => since.min(kept),
+            },
+            lapsed: attempt.lapsed,
+        };
+        let question = question(&(0u8, call));
+        self.ask(question, |replay| {
+            let at = replay.size();
+            let mut sight = self.sight(replay, device, (at, END));
+            let plan = match sight.plan(call, attempt) {
+                Err(Halt::Refused(why)) => Plan::Says(Answer::Refused(why)),
+                plan => plan?,
+            };
+            let about = std::mem::take(&mut sight.about);
+            let basis = match plan {
+                Plan::Says(_) => replay.rests_on(at, about, since, &*self.shelf)?,
+                _ => Vec::new(),
+            };
+            Ok((plan, self.named(basis)))
+        })
+    }
+}
+
+/// Names a question among those that wait.
+fn question(what: &impl Hash) -> Question {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl volume::Roll<Product> for Files {
+    /// A device that cannot tell who is a member takes nobody's entry for a lie, and answers nothing.
+    fn active(&self, device: DeviceKey) -> bool {
+        self.mute.is_some() || self.roster.active(device)
+    }
+
+    fn admitted(&self, device: DeviceKey) -> u64 {
+        match self.mute {
+            Some(_) => 0,
+            None => self.roster.admitted(device),
+        }
+    }
+
+    /// A malformed outline or body has no ops, and its entry is valid (decision 0043): nothing here convicts an
+    /// orderer.
+    fn malformed(&self, _: &Entry) -> Option<&'static str> {
+        None
+    }
+
+    fn lacks(&self, entry: &Entry) -> Option<&'static str> {
+        lacks_decision(entry).then_some("an entry that decides about members came without its body")
+    }
+
+    fn extend(&mut self, at: u64, entry: &Entry) {
+        let Some(written) = self.roster.written(at, entry) else {
+            return;
+        };
+        let outline = outline_of(entry).unwrap_or_else(|why| {
+            if let Reject::Unsupported { .. } = why {
+                self.mute = Some(why.into());
+            }
+            Default::default()
+        });
+        self.roster.take(&written, entry, &outline);
+        if let Some(position) = self.roster.lost() {
+            let why = format!("the decision at position {position} cannot be read");
+            self.mute.get_or_insert(Refused::Unsupported(why));
+        }
+        self.attests.insert(written.device, written.attests());
+        let members = Arc::clone(self.members());
+        let known = Arc::make_mut(&mut self.known).get_mut();
+        if let Err(Stop::Full) = known.replay.push(&written, &outline, &members) {
+            self.mute = Some(Refused::Full);
+        }
+        self.keep_body(&written, entry);
+    }
+}
+
+impl Files {
+    fn keep_body(&mut self, written: &Written, entry: &Entry) {
+        let Some(ops) = entry.signed().entry().ops() else {
+            return;
+        };
+        let known = Arc::make_mut(&mut self.known).get_mut();
+        known.hashes.push((written.position, ops.body_hash));
+        if let Some(body) = entry.body() {
+            let body = Body::decode(body).map(Arc::new);
+            self.shelf.keep_body(written.position, body);
+        }
+    }
+}
+
+impl Volume<Product> for Files {
+    type Call = Call;
+    type Answer = Answer;
+    type Basis = Basis;
+    type Missing = Missing;
+    type Block = Made;
+
+    fn accepted(&self, device: DeviceKey) -> u64 {
+        let number = self.roster.number(device);
+        number.map_or(0, |number| self.members().accepted(number, END))
+    }
+
+    fn build(&self, call: &Call, attempt: &Attempt<DeviceKey>) -> Build<Product, Self> {
+        match self.planned(call, attempt) {
+            Ok((Plan::Says(answer), basis)) => Build::Says(answer, basis),
+            Ok((Plan::Op(op, blocks), _)) => Build::Op(op, blocks),
+            Ok((Plan::Blocked(last), _)) => Build::Blocked(last),
+            Err(Halt::Locked(_, lock)) => Build::Blocked(lock.last),
+            Err(Halt::Missing(missing)) => Build::Missing(missing),
+            Err(Halt::Refused(why)) => Build::Says(Answer::Refused(why), Basis::default()),
+        }
+    }
+
+    fn outcome(&self, at: u64, op: usize, call: &Call) -> Outcome<Product, Self> {
+        self.became(at, op, call)
+    }
+
+    fn has_room(&self, ops: &[Op], next: &Op) -> bool {
+        room::has_room(ops, next)
+    }
+
+    fn silent(unattested: &Basis) -> Answer {
+        let first = unattested.entries().first().copied();
+        // The engine asks only when an entry is unattested.
+        let (position, device) = first.unwrap_or((0, DeviceKey::from_bytes([0; 32])));
+        Answer::Silent { position, device }
+    }
+}

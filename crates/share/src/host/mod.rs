@@ -146,6 +146,11 @@ impl Host {
         &self.core.policies
     }
 
+    /// How often a device that has everything is sent the newest note.
+    pub fn heartbeat(&self) -> std::time::Duration {
+        self.core.options.heartbeat
+    }
+
     /// Begins a session of a device that has proved its key. A session that it had is over. `wake` is called when
     /// [`Session::draw`] may have something; it must be short, and may be called from any thread.
     ///

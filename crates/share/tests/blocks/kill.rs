@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::FileDevice;
-use share::blocks::{Device, Options, Server, Storage};
+use share::blocks::{Options, Server, Storage};
 use store::Repository;
 
 use crate::support::{self, DEVICE_BYTES, block, hasher, key};
@@ -54,10 +54,7 @@ fn server_that_is_killed() {
         for client in 0..CLIENTS {
             let server = &server;
             scope.spawn(move || {
-                let session = server
-                    .storage()
-                    .open_session(Device([client as u8; 32]))
-                    .unwrap();
+                let session = support::session(server.storage(), client as u8);
                 for number in (first + client..).step_by(CLIENTS as usize) {
                     server.store(session, vec![numbered(number)]).unwrap();
                     writeln!(std::io::stdout(), "stored {number}").unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use log::{Device as LogDevice, Lsn};
-use share::blocks::{Device, Error, Limit, Options, Progress, Quota, Server, Storage};
+use share::blocks::{Error, Limit, Options, Progress, Quota, Server, Storage};
 use sim::device::{Held, Machine, SimDevice};
 use sim::disk::CrashDisk;
 use store::Repository;
@@ -468,10 +468,7 @@ fn clients_at_once_share_syncs_and_are_all_answered() {
         for client in 0..CLIENTS {
             let server = &server;
             scope.spawn(move || {
-                let session = server
-                    .storage()
-                    .open_session(Device([client as u8; 32]))
-                    .unwrap();
+                let session = session(server.storage(), client as u8);
                 for number in 0..EACH {
                     let mine = block(client * EACH + number, 5000);
                     assert_eq!(

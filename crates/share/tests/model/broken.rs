@@ -35,6 +35,8 @@ pub enum Check {
     Attempts,
     /// Nothing more happens, and somebody still waits.
     Waits,
+    /// A lock is taken over before its time.
+    Lapse,
     /// The same state comes again.
     Circle,
     /// The search finds no orders of the calls that fork consistency allows.

@@ -2,7 +2,7 @@
 
 use share::volume::Attempt;
 
-use crate::protocol::{ADMIN, Answer, Call, Change, Content, Device, Guard, Key, Op};
+use crate::protocol::{Answer, Call, Change, Content, Device, Guard, Key, Op};
 use crate::rules::{Rule, Rules};
 use crate::state::{Asked, Positions, State};
 
@@ -11,8 +11,8 @@ pub enum Build {
     /// It changes nothing: the answer, and the entries that it rests on.
     Says(Answer, Positions),
     Op(Op),
-    /// Somebody else has the lock.
-    Blocked,
+    /// Somebody else has the lock, and renewed it at this position.
+    Blocked(u64),
 }
 
 /// A call, and who makes it.
@@ -20,6 +20,13 @@ struct Caller<'a> {
     asked: Asked,
     attempt: &'a Attempt<Device>,
     rules: Rules,
+}
+
+impl Caller<'_> {
+    /// The caller as the holder of a lock.
+    fn mine(&self) -> u128 {
+        u128::from(self.attempt.device) + 1
+    }
 }
 
 /// Failures after which an operation takes the file's lock.
@@ -60,7 +67,9 @@ pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &Stat
             )
         }
         Call::Move(directory, to) => relocate(directory, to, caller, state),
-        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_) if device != ADMIN => {
+        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_)
+            if device != state.admin =>
+        {
             Build::Says(Answer::Denied, Positions::default())
         }
         Call::Close(file) => done(Vec::new(), vec![Change::Set(Key::Closed(file), 1)]),
@@ -68,6 +77,13 @@ pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &Stat
         Call::Remove(device) => done(vec![], vec![member(device, false)]),
         Call::Accept(device) => done(vec![], vec![Change::Accept(device)]),
         Call::Fold => fold(caller, state),
+        Call::Lock(file) => take(file, true, caller, state),
+        Call::Unlock(file) => under_lock(file, vec![Change::Unlock(file)], caller, state),
+        Call::PutLocked(file) => {
+            let content = Content::default().with(caller.asked.call);
+            let put = Change::Set(Key::File(file), content.0);
+            under_lock(file, vec![put], caller, state)
+        }
     }
 }
 
@@ -95,17 +111,65 @@ fn fold(caller: &Caller<'_>, state: &State) -> Build {
     })
 }
 
+/// Takes a file's lock, renews it, or takes it over when its holder has not renewed it for its time to live.
+fn take(file: u8, completes: bool, caller: &Caller<'_>, state: &State) -> Build {
+    let lock = state.value(Key::Lock(file));
+    let renewed = state.value(Key::Renewed(file));
+    let mut guards = vec![Guard {
+        key: Key::Lock(file),
+        is: lock.is,
+    }];
+    if lock.is != 0 && lock.is != caller.mine() {
+        let last = renewed.is as u64 - 1;
+        if last >= caller.attempt.lapsed || !caller.rules.has(Rule::Takeover) {
+            return Build::Blocked(last);
+        }
+        if caller.rules.has(Rule::HolderLast) {
+            guards.push(Guard {
+                key: Key::Renewed(file),
+                is: renewed.is,
+            });
+        }
+    }
+    Build::Op(Op {
+        call: caller.asked.call,
+        completes,
+        guards,
+        changes: vec![Change::Lock(file)],
+    })
+}
+
+/// What only the holder of a lock may do.
+fn under_lock(file: u8, changes: Vec<Change>, caller: &Caller<'_>, state: &State) -> Build {
+    let lock = state.value(Key::Lock(file));
+    if lock.is != caller.mine() {
+        return Build::Says(Answer::Lost, lock.rests_on);
+    }
+    let holds = Guard {
+        key: Key::Lock(file),
+        is: lock.is,
+    };
+    let guarded = caller.rules.has(Rule::Holds);
+    Build::Op(Op {
+        call: caller.asked.call,
+        completes: true,
+        guards: guarded.then_some(holds).into_iter().collect(),
+        changes,
+    })
+}
+
 /// A Set of a file's content. An append is built on what it found; both stay away from a file that is locked.
 fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
     let closed = state.value(Key::Closed(file));
-    if closed.is != 0 && caller.attempt.device != ADMIN {
+    if closed.is != 0 && caller.attempt.device != state.admin {
         return Build::Says(Answer::Denied, closed.rests_on);
     }
     let content = state.value(Key::File(file));
     let lock = state.value(Key::Lock(file));
-    let mine = u128::from(caller.attempt.device) + 1;
-    if lock.is != 0 && lock.is != mine {
-        return Build::Blocked;
+    let mine = caller.mine();
+    let starves = caller.attempt.failed >= PATIENCE && caller.rules.has(Rule::Lock);
+    if lock.is != mine && (lock.is != 0 || starves) {
+        return take(file, false, caller, state);
     }
     let mut op = Op {
         call: caller.asked.call,
@@ -116,11 +180,6 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
         }],
         changes: Vec::new(),
     };
-    if lock.is == 0 && caller.attempt.failed >= PATIENCE && caller.rules.has(Rule::Lock) {
-        op.completes = false;
-        op.changes.push(Change::Set(Key::Lock(file), mine));
-        return Build::Op(op);
-    }
     let before = if matches!(caller.asked.what, Call::Put(_)) {
         Content::default()
     } else {
@@ -137,7 +196,7 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
         before.with(caller.asked.call).0,
     ));
     if lock.is == mine {
-        op.changes.push(Change::Set(Key::Lock(file), 0));
+        op.changes.push(Change::Unlock(file));
     }
     Build::Op(op)
 }

@@ -139,6 +139,7 @@ impl ClientEngine for Client {
             Timer::Resume => self.engine.armed(share::engine::Timer::Resume),
             Timer::Timeout => self.engine.waiting().next().is_some(),
             Timer::Resend => !self.engine.is_stopped(),
+            Timer::Lapse => self.engine.armed(share::engine::Timer::Lapse),
         }
     }
 
@@ -149,6 +150,7 @@ impl ClientEngine for Client {
             Timer::Resume => self.engine.ring(share::engine::Timer::Resume),
             Timer::Timeout => self.engine.give_up(|_| true),
             Timer::Resend => self.engine.connected(),
+            Timer::Lapse => self.engine.ring(share::engine::Timer::Lapse),
         };
         self.act(effects)
     }
@@ -181,6 +183,10 @@ impl ClientEngine for Client {
 
     fn attempts(&self) -> u8 {
         self.engine.attempts()
+    }
+
+    fn watched(&self) -> Option<u64> {
+        self.engine.watched()
     }
 
     fn stopped(&self) -> bool {

@@ -34,14 +34,17 @@ pub enum Timer {
     Resume,
     /// The last message was not answered: the same bytes again.
     Resend,
+    /// The time to live of locks has passed.
+    Lapse,
 }
 
-pub const TIMERS: [Timer; 5] = [
+pub const TIMERS: [Timer; 6] = [
     Timer::Sync,
     Timer::Attest,
     Timer::Timeout,
     Timer::Resume,
     Timer::Resend,
+    Timer::Lapse,
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +74,8 @@ pub trait ClientEngine: Clone {
     fn awaits(&self, device: Device) -> bool;
     /// Entries that were sent for a call which has no answer yet.
     fn attempts(&self) -> u8;
+    /// Since when it waits out locks of other devices.
+    fn watched(&self) -> Option<u64>;
     /// It works, or would if the server answered.
     fn stopped(&self) -> bool;
     /// All that decides what it does next.

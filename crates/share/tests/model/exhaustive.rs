@@ -1,11 +1,12 @@
 //! All states of two devices, and of three; with BULLA_LONG, of more calls and by seed.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::explorer::{System, Tried, depth, walk};
+use crate::explorer::{Failure, Limit, System, Tried, depth, walk};
 use crate::judged::Judged;
 use crate::protocol::Call::{
-    self, Accept, Admit, Append, Close, Create, Fold, Move, Put, Read, Remove,
+    self, Accept, Admit, Append, Close, Create, Fold, Lock, Move, Put, PutLocked, Read, Remove,
+    Unlock,
 };
 use crate::world::Scope;
 
@@ -19,7 +20,8 @@ pub const NAMES: &[Call] = &[Create(0), Append(0)];
 /// Visits all states, none of which may be broken.
 pub fn holds(name: &str, start: &impl System) -> Tried {
     let began = Instant::now();
-    let tried = depth(start, LIMIT).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    let tried =
+        depth(start, Limit::states(LIMIT)).unwrap_or_else(|failure| panic!("{name}: {failure}"));
     println!(
         "{name}: {tried:?} in {:.1} s",
         began.elapsed().as_secs_f64()
@@ -155,6 +157,38 @@ fn server_breaks_nothing_and_the_search_without_positions_agrees() {
     holds("names, searched", &names);
 }
 
+/// Locks of programs: taken, renewed, written under, given up, and taken over when their time to live has passed.
+#[test]
+fn locks_that_lapse_break_nothing() {
+    let holder: &[Call] = &[Lock(0), PutLocked(0)];
+    let append: &[Call] = &[Append(0)];
+    let base = Scope::new(&[(holder, 2), (append, 1)]).lapses(1);
+    holds("locks", &base.clone().impatient().world());
+    holds("locks, relaxed", &base.clone().relaxed().world());
+    if long() {
+        holds("locks, kill", &base.kills(1).world());
+        let three: &[Call] = &[Lock(0), PutLocked(0), Unlock(0)];
+        let three = Scope::new(&[(three, 3), (append, 1)]);
+        holds("locks, 3+1", &three.lapses(2).impatient().world());
+        let both = Scope::new(&[(holder, 2), (holder, 2)]).lapses(2);
+        holds("locks, 2+2", &both.impatient().world());
+    }
+}
+
+/// A device that holds a lock stops for ever: the others wait for the lock's time to live, and no longer.
+#[test]
+fn holder_that_dies_blocks_nobody_for_ever() {
+    let (lock, append): (&[Call], &[Call]) = (&[Lock(0)], &[Append(0)]);
+    let dies = Scope::new(&[(lock, 1), (append, 1)]).lapses(2).deaths(1);
+    holds("death", &dies.honest(0));
+    holds("death, relaxed", &dies.relaxed().honest(0));
+    if long() {
+        let (two, appends): (&[Call], &[Call]) = (&[Lock(0), Lock(1)], &[Append(0), Append(1)]);
+        let many = Scope::new(&[(two, 2), (appends, 2)]).lapses(4).programs(2);
+        holds("two locks", &many.honest(0).quick());
+    }
+}
+
 #[test]
 fn honest_server_raises_no_alarm_and_ends_every_call() {
     holds("honest", &Scope::new(&[(FILE, 1), (FILE, 1)]).honest(0));
@@ -211,6 +245,10 @@ fn more_calls_and_devices_break_nothing() {
         &Scope::new(&[(FILE, 2), (FILE, 2)]).impatient().world(),
     );
     holds(
+        "3+1",
+        &Scope::new(&[(FILE, 3), (FILE, 1)]).impatient().world(),
+    );
+    holds(
         "2+1, kill",
         &Scope::new(&[(FILE, 2), (FILE, 1)]).kills(1).world(),
     );
@@ -220,37 +258,66 @@ fn more_calls_and_devices_break_nothing() {
     );
 }
 
+/// Scopes with more states than anybody can wait for: as far as 15 minutes go, or `BULLA_MINUTES`.
 #[test]
-fn long_ways_by_seed_break_nothing() {
-    let seeds = if long() { 200_000 } else { 300 };
+fn large_scopes_break_nothing_as_far_as_time_allows() {
+    if !long() {
+        return;
+    }
+    let minutes = std::env::var("BULLA_MINUTES").ok();
+    let minutes = minutes.map_or(15, |minutes| minutes.parse().expect("minutes"));
+    let two = Scope::new(&[(FILE, 4), (FILE, 3)]);
+    let three = Scope::new(&[(FILE, 2), (FILE, 2), (FILE, 2)]);
+    for (name, scope) in [("4+3", two), ("2+2+2", three)] {
+        let began = Instant::now();
+        let limit = Limit {
+            states: LIMIT,
+            until: Some(began + Duration::from_secs(60 * minutes) / 2),
+        };
+        let tried = depth(&scope.impatient().world(), limit);
+        let tried = tried.unwrap_or_else(|failure| panic!("{name}: {failure}"));
+        let seconds = began.elapsed().as_secs_f64();
+        println!("{name}: {tried:?} in {seconds:.0} s");
+    }
+}
+
+/// Walks by seed, which leave out nothing. None may be broken.
+pub fn walks(seeds: u64, scope: impl Fn(u64) -> Scope) {
     let began = Instant::now();
     let mut steps = 0;
     for seed in 0..seeds {
-        let base = match seed % 4 {
-            0 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)]).impatient(),
-            1 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)])
-                .powers(2)
-                .impatient(),
-            2 => Scope::new(&[(NAMES, 4), (BLIND, 4), (FILE, 4)])
-                .kills(2)
-                .impatient(),
-            _ => Scope::new(&[(FILE, 4), (FILE, 4), (NAMES, 4)])
-                .kills(1)
-                .powers(1)
-                .relaxed(),
-        };
-        let world = Scope {
-            reduced: false,
-            ..base
-        }
-        .world();
-        match walk(&world, seed, 60) {
+        match wander(scope(seed), seed) {
             Ok(tried) => steps += tried.steps,
             Err(failure) => panic!("seed {seed}: {failure}"),
         }
     }
-    println!(
-        "{seeds} seeds: {steps} steps in {:.1} s",
-        began.elapsed().as_secs_f64()
-    );
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{seeds} seeds: {steps} steps in {seconds:.1} s");
+}
+
+/// One walk.
+pub fn wander(scope: Scope, seed: u64) -> Result<Tried, Box<Failure>> {
+    let scope = Scope {
+        reduced: false,
+        ..scope
+    };
+    walk(&scope.world(), seed, 60)
+}
+
+#[test]
+fn long_ways_by_seed_break_nothing() {
+    let seeds = if long() { 200_000 } else { 300 };
+    walks(seeds, |seed| match seed % 4 {
+        0 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)]).impatient(),
+        1 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)])
+            .powers(2)
+            .impatient(),
+        2 => Scope::new(&[(NAMES, 4), (BLIND, 4), (FILE, 4)])
+            .kills(2)
+            .impatient(),
+        _ => Scope::new(&[(FILE, 4), (FILE, 4), (NAMES, 4)])
+            .kills(1)
+            .powers(1)
+            .relaxed(),
+    });
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Instant;
 
 use crate::broken::{Broken, Check};
 use crate::protocol::Id;
@@ -50,6 +51,28 @@ pub struct Tried {
     pub cut: bool,
 }
 
+/// Where an exploration ends that is not done.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    pub states: u64,
+    pub until: Option<Instant>,
+}
+
+impl Limit {
+    pub fn states(states: u64) -> Limit {
+        Limit {
+            states,
+            until: None,
+        }
+    }
+
+    fn is_reached(&self, states: u64) -> bool {
+        // Reading the clock costs more than a step.
+        let late = || self.until.is_some_and(|until| Instant::now() >= until);
+        states >= self.states || states.is_multiple_of(1024) && late()
+    }
+}
+
 /// Fingerprints need no further hashing.
 #[derive(Default)]
 pub struct Fingerprint(u64);
@@ -74,7 +97,7 @@ type Visited<T> = HashMap<u128, T, BuildHasherDefault<Fingerprint>>;
 
 /// Every state once, with little memory, for systems that are expected to hold. Also refuses a system that can go in a
 /// circle: then something might never end.
-pub fn depth<S: System>(start: &S, limit: u64) -> Result<Tried, Box<Failure>> {
+pub fn depth<S: System>(start: &S, limit: Limit) -> Result<Tried, Box<Failure>> {
     let mut tried = Tried::default();
     // True while the state is on the way to the current one.
     let mut visited: Visited<bool> = Visited::default();
@@ -115,7 +138,7 @@ pub fn depth<S: System>(start: &S, limit: u64) -> Result<Tried, Box<Failure>> {
         if let Err(broken) = next.check() {
             return Err(Box::new(minimal(start, &path(&stack), broken, tried)));
         }
-        if tried.states >= limit {
+        if limit.is_reached(tried.states) {
             return Ok(Tried { cut: true, ..tried });
         }
         tried.states += 1;

@@ -29,6 +29,8 @@ pub struct Honest<E, S> {
     bound: u8,
     /// Entries that the server refused.
     refused: u8,
+    /// Devices that never start again, as bits.
+    dead: u8,
     /// Messages to the server and Attests take no time, so that more calls can be explored.
     quick: bool,
 }
@@ -42,6 +44,8 @@ pub enum Action {
     Take(Device),
     Timer(Device, Timer),
     Crash(Device, Crash),
+    /// The device stops for ever.
+    Die(Device),
     ServerCrash,
     /// The server syncs what it has taken.
     Commit,
@@ -60,6 +64,7 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
             reconnect: 0,
             bound,
             refused: 0,
+            dead: 0,
             quick: false,
         }
     }
@@ -86,7 +91,8 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
                 while self.serve(device) {
                     busy = true;
                 }
-                if self.world.clients[usize::from(device)].armed(Timer::Attest) {
+                let alive = !self.is_dead(device);
+                if alive && self.world.clients[usize::from(device)].armed(Timer::Attest) {
                     let outputs = self.world.clients[usize::from(device)].timer(Timer::Attest);
                     self.world.record(device, &outputs);
                     self.send(device, &outputs);
@@ -98,6 +104,10 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
 
     fn devices(&self) -> impl Iterator<Item = Device> + use<E, S> {
         0..self.world.clients.len() as Device
+    }
+
+    fn is_dead(&self, device: Device) -> bool {
+        self.dead >> device & 1 == 1
     }
 
     fn broken(&self, device: Device) -> bool {
@@ -126,6 +136,9 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
             }
             Action::Timer(by, timer) => {
                 let mut by_engine = engine(*by);
+                if !by_engine.armed(*timer) {
+                    return None;
+                }
                 outputs = by_engine.timer(*timer);
                 (device, client) = (*by, by_engine);
             }
@@ -134,7 +147,9 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
                 outputs = by_engine.crash(*how, (self.crashes + 1) * 8);
                 (device, client) = (*by, by_engine);
             }
-            Action::Serve(_) | Action::ServerCrash | Action::Commit => return None,
+            Action::Serve(_) | Action::Die(_) | Action::ServerCrash | Action::Commit => {
+                return None;
+            }
         }
         Some((device, client, outputs))
     }
@@ -193,6 +208,14 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
                 actions.push(Action::Timer(device, timer));
             }
         }
+        // The dead never attest anything.
+        if self.dead != 0 && client.armed(Timer::Timeout) {
+            actions.push(Action::Timer(device, Timer::Timeout));
+        }
+        let lapses = self.world.lapses.count() < usize::from(self.world.scope.lapses);
+        if lapses && client.armed(Timer::Lapse) {
+            actions.push(Action::Timer(device, Timer::Lapse));
+        }
         let quiet = self.up[at].is_empty() && self.down[at].is_empty();
         if quiet && client.armed(Timer::Resume) {
             actions.push(Action::Timer(device, Timer::Resume));
@@ -220,7 +243,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         for device in self.devices() {
             let at = usize::from(device);
             let client = &self.world.clients[at];
-            if client.stopped() {
+            if client.stopped() || self.is_dead(device) {
                 continue;
             }
             if !self.broken(device) && client.ready() && self.world.called(device).is_some() {
@@ -244,6 +267,9 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
             if self.crashes < scope.powers {
                 actions.push(Action::Crash(device, Crash::Power));
             }
+            if self.dead.count_ones() < u32::from(scope.deaths) {
+                actions.push(Action::Die(device));
+            }
         }
         if self.server.waits() {
             actions.push(Action::Commit);
@@ -263,6 +289,11 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
                 next.push(replies);
                 return Some(next);
             }
+            Action::Die(device) => {
+                next.disconnect(*device);
+                next.dead |= 1 << device;
+                return Some(next);
+            }
             Action::ServerCrash => {
                 next.server_crashes -= 1;
                 next.server.crash();
@@ -279,6 +310,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         match action {
             Action::Issue(_, what) => next.world.begin(device, *what),
             Action::Take(_) => drop(next.down[at].pop_front()),
+            Action::Timer(_, Timer::Lapse) => next.world.lapses.ring(device),
             Action::Timer(_, Timer::Resend) => next.reconnect &= !(1 << device),
             Action::Crash(_, how) => {
                 next.crashes += 1;
@@ -330,6 +362,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
             self.server_crashes,
             self.reconnect,
             self.refused,
+            self.dead,
         )
             .hash(&mut into);
         into.finish128()
@@ -349,6 +382,8 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         if self.refused > 0 && undisturbed {
             return Err(Check::Refused.finds("the server refuses an entry"));
         }
+        // A takeover costs an entry, and another one when the lock was renewed.
+        let bound = usize::from(self.bound) + 2 * self.world.lapses.count();
         for (device, client) in self.world.clients.iter().enumerate() {
             let log = client.frontier();
             if !self.server.log().contains(log.point()) {
@@ -357,7 +392,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
                     letter(device as Device)
                 )));
             }
-            if client.attempts() > self.bound {
+            if usize::from(client.attempts()) > bound {
                 return Err(Check::Attempts.finds(format!(
                     "{} has sent {} entries for one call",
                     letter(device as Device),
@@ -369,7 +404,8 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
     }
 
     fn check_end(&self) -> Result<(), Broken> {
-        let unanswered = |record: &&Record| record.given.is_none();
+        let unanswered =
+            |record: &&Record| record.given.is_none() && !self.is_dead(record.call.device());
         let open = self.world.history.records.iter().find(unanswered);
         if let (0, Some(record)) = (self.crashes, open) {
             return Err(Check::Waits.finds(format!("{:?} waits for ever", record.call)));
@@ -377,7 +413,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         for device in self.devices() {
             let client = &self.world.clients[usize::from(device)];
             let expelled = self.world.expelled(device);
-            if !client.ready() && !expelled {
+            if !client.ready() && !expelled && !self.is_dead(device) {
                 return Err(Check::Waits.finds(format!("{} waits for ever", letter(device))));
             }
         }
@@ -414,6 +450,7 @@ impl fmt::Display for Action {
             Action::Crash(device, how) => {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
+            Action::Die(device) => write!(f, "{} stops for ever", letter(*device)),
             Action::Commit => write!(f, "the server commits"),
             Action::ServerCrash => write!(f, "the server stops, and starts again"),
         }

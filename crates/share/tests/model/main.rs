@@ -16,17 +16,21 @@
 //! | `broken` | what can be wrong with a state |
 //! | `explorer` | all states, or some by seed; traces |
 //! | `history`, `posix`, `checks` | what programs saw, what they may see, views |
+//! | `lapses` | locks and time |
 //! | `search`, `judged` | a second judge that knows no positions |
 //! | `scopes`, `exhaustive` | what is explored, and must hold |
 //! | `mutants` | rules left out, and what must be found |
+//! | `traces` | traces that a search meets too late |
 //! | `lying` | the same with a member that lies |
 //! | `real`, `tally` | real hashes and signatures, and a volume for long logs |
 //! | `network` | the same machines with these, over a network in memory |
+//! | `alarms` | when timers ring |
 //! | `lies` | wrong replies and messages, one at a time |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 mod action;
+mod alarms;
 mod broken;
 mod calls;
 mod chain;
@@ -38,6 +42,7 @@ mod explorer;
 mod history;
 mod honest;
 mod judged;
+mod lapses;
 mod liar;
 mod lies;
 mod lying;
@@ -53,5 +58,6 @@ mod server;
 mod state;
 mod symbolic;
 mod tally;
+mod traces;
 mod wide;
 mod world;

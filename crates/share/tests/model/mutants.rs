@@ -6,9 +6,11 @@ use trust::shared::form::Fault;
 
 use crate::broken::Check;
 use crate::exhaustive::{FILE, holds, long};
-use crate::explorer::{Failure, System, depth};
+use crate::explorer::{Failure, Limit, System, depth};
 use crate::judged::Judged;
-use crate::protocol::Call::{self, Accept, Admit, Append, Close, Fold, Move, Put, Read, Remove};
+use crate::protocol::Call::{
+    self, Accept, Admit, Append, Close, Fold, Lock, Move, Put, PutLocked, Read, Remove,
+};
 use crate::rules::{Rule, form};
 use crate::world::Scope;
 
@@ -16,11 +18,11 @@ use crate::world::Scope;
 const SOON: u64 = 1_000_000;
 
 fn found(start: &impl System) -> Option<Box<Failure>> {
-    depth(start, SOON).err()
+    depth(start, Limit::states(SOON)).err()
 }
 
 /// Each row: rules that are left out, where it shows, and the check that must find it.
-fn refuse(rows: &[(&[Rule], Scope, Check)]) {
+pub fn refuse(rows: &[(&[Rule], Scope, Check)]) {
     for (rules, scope, check) in rows {
         let failure = found(&scope.clone().without(rules).world());
         let failure = failure.unwrap_or_else(|| panic!("nothing goes wrong without {rules:?}"));
@@ -164,6 +166,37 @@ fn reader_without_a_rule_sees_what_never_was() {
             Check::Support,
         ),
     ]);
+}
+
+#[test]
+fn lock_without_a_rule_is_taken_or_used_wrongly() {
+    let append: &[Call] = &[Append(0)];
+    let holder: &[Call] = &[Lock(0), PutLocked(0)];
+    let (renews, two): (&[Call], &[Call]) = (&[Lock(0)], &[Lock(0), Lock(1)]);
+    let appends: &[Call] = &[Append(0), Append(1)];
+    refuse(&[
+        (
+            &[Rule::Holds],
+            Scope::new(&[(holder, 2), (append, 1)]).lapses(1),
+            Check::Answers,
+        ),
+        (
+            &[Rule::HolderLast],
+            Scope::new(&[(renews, 2), (append, 1)]).lapses(1),
+            Check::Lapse,
+        ),
+    ]);
+    let dies = Scope::new(&[(renews, 1), (append, 1)]).lapses(2).deaths(1);
+    let many = Scope::new(&[(two, 2), (appends, 2)]).lapses(4).programs(2);
+    for (rule, scope, check) in [
+        (Rule::Takeover, dies, Check::Waits),
+        (Rule::Client(Client::LapseFromWatch), many, Check::Lapse),
+    ] {
+        let failure = found(&scope.without(&[rule]).honest(0).quick());
+        let failure = failure.unwrap_or_else(|| panic!("nothing goes wrong without {rule:?}"));
+        println!("without {rule:?}: {failure}\n");
+        assert_eq!(failure.broken.check, check, "without {rule:?}");
+    }
 }
 
 #[test]

@@ -3,31 +3,58 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::protocol::{ADMIN, Answer, Call, CallId, Content};
+use crate::protocol::{Answer, Call, CallId, Content, Device};
 
 #[derive(Clone, Default)]
 pub struct Posix {
+    admin: Device,
     files: BTreeMap<u8, Content>,
     closed: BTreeSet<u8>,
     names: BTreeSet<u8>,
     parents: BTreeMap<u8, u8>,
+    locks: BTreeMap<u8, Device>,
 }
 
 impl Posix {
+    pub fn new(admin: Device) -> Posix {
+        Posix {
+            admin,
+            ..Posix::default()
+        }
+    }
+
+    /// A write takes the lock of its file, before it writes.
+    pub fn take(&mut self, call: CallId, what: Call) {
+        if let Call::Append(file) | Call::Put(file) = what {
+            self.locks.insert(file, call.device());
+        }
+    }
+
     /// None: the call is not about files.
     pub fn run(&mut self, call: CallId, what: Call) -> Option<Answer> {
-        let admin = call.device() == ADMIN;
+        let device = call.device();
+        let admin = device == self.admin;
         Some(match what {
             Call::Read(file) => Answer::Content(self.files.get(&file).copied().unwrap_or_default()),
             Call::Append(file) | Call::Put(file) if self.closed.contains(&file) && !admin => {
                 Answer::Denied
             }
+            Call::Append(file) | Call::Put(file)
+                if self
+                    .locks
+                    .get(&file)
+                    .is_some_and(|holder| *holder != device) =>
+            {
+                Answer::Locked
+            }
             Call::Append(file) => {
+                self.locks.remove(&file);
                 let content = self.files.entry(file).or_default();
                 *content = content.with(call);
                 Answer::Content(*content)
             }
             Call::Put(file) => {
+                self.locks.remove(&file);
                 self.files.insert(file, Content::default().with(call));
                 Answer::Done
             }
@@ -47,6 +74,24 @@ impl Posix {
             Call::Close(_) if !admin => Answer::Denied,
             Call::Close(file) => {
                 self.closed.insert(file);
+                Answer::Done
+            }
+            // A lock of another device has lapsed.
+            Call::Lock(file) => {
+                self.locks.insert(file, device);
+                Answer::Done
+            }
+            Call::Unlock(file) | Call::PutLocked(file)
+                if self.locks.get(&file) != Some(&device) =>
+            {
+                Answer::Lost
+            }
+            Call::Unlock(file) => {
+                self.locks.remove(&file);
+                Answer::Done
+            }
+            Call::PutLocked(file) => {
+                self.files.insert(file, Content::default().with(call));
                 Answer::Done
             }
             Call::Admit(_) | Call::Remove(_) | Call::Accept(_) | Call::Fold => return None,

@@ -41,11 +41,11 @@ pub type Heading = trust::shared::form::Heading<Id, Incarnation>;
 pub struct CallId(pub u8);
 
 /// System calls that one device can make.
-pub const CALLS: u8 = 10;
+pub const CALLS: u8 = 7;
 
 impl CallId {
     pub fn new(device: Device, number: u8) -> CallId {
-        assert!(number < CALLS && device < 3);
+        assert!(number < CALLS && device < 4);
         CallId(device * CALLS + number)
     }
 
@@ -86,6 +86,12 @@ pub enum Call {
     Accept(Device),
     /// Folds all that is attested.
     Fold,
+    /// Takes a file's lock for the program, or renews it.
+    Lock(u8),
+    /// Gives it up.
+    Unlock(u8),
+    /// Replaces a file's content by the call's name, if the caller still has the lock.
+    PutLocked(u8),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -97,6 +103,10 @@ pub enum Answer {
     Denied,
     /// The server or a device is silent.
     Io,
+    /// The lock was taken over.
+    Lost,
+    /// Another device has the lock. Programs are never told so: their calls wait.
+    Locked,
 }
 
 /// Content of a file: the calls that wrote it, five bits each.
@@ -129,6 +139,8 @@ pub enum Key {
     Parent(u8),
     /// Who has locked a file: device + 1.
     Lock(u8),
+    /// Where the lock was taken or renewed last: position + 1.
+    Renewed(u8),
     /// 1 if only the administrator may write the file.
     Closed(u8),
     /// How far the last fold goes.
@@ -144,9 +156,18 @@ pub struct Guard {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Change {
     Set(Key, u128),
-    Member { device: Device, active: bool },
+    Member {
+        device: Device,
+        active: bool,
+    },
     Accept(Device),
-    Fold { upto: u64 },
+    Fold {
+        upto: u64,
+    },
+    /// The author takes a file's lock, or renews it.
+    Lock(u8),
+    /// The author gives it up.
+    Unlock(u8),
 }
 
 /// One system call in an entry: all of it happens at the entry's position, or nothing.

@@ -22,12 +22,20 @@ pub enum Rule {
     MovePath,
     /// Membership and Accept take effect at their author's next entry, not at once.
     LateEffect,
-    /// That entry's `kept` covers them, not only its `seen`.
+    /// The `kept` of that entry covers a change of members, not only its `seen`.
     LateEffectKept,
+    /// The same for an Accept.
+    AcceptKept,
     /// An Accept counts only what its `seen` covers.
     AcceptSeen,
     /// After three failures an operation takes the file's lock.
     Lock,
+    /// A lock that its holder does not renew is taken over.
+    Takeover,
+    /// A takeover is guarded by the position of the holder's last renewal.
+    HolderLast,
+    /// What is written under a lock is guarded by having it.
+    Holds,
 }
 
 /// Leaving out a fault of form.

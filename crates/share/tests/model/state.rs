@@ -7,11 +7,11 @@ use share::scheme::Signer;
 use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
 
 use crate::calls;
-use crate::protocol::{ADMIN, Answer, Call, CallId, Change, Content, Device, Key, Op};
+use crate::protocol::{Answer, Call, CallId, Change, Content, Device, Key, Op};
 use crate::rules::{Rule, Rules};
 
-/// Devices in any model.
-pub const DEVICES: usize = 3;
+/// Devices in any model: three that are explored, and one that lies.
+pub const DEVICES: usize = 4;
 
 /// A scheme whose entries have operations of this model.
 pub trait Carries: Signer<Device = Device, Op = Op> {
@@ -111,6 +111,7 @@ struct Result {
 #[derive(Clone, Debug)]
 pub struct State {
     rules: Rules,
+    pub admin: Device,
     values: Vec<(Key, Value)>,
     members: [Member; DEVICES],
     late: Vec<Late>,
@@ -121,9 +122,10 @@ pub struct State {
 
 impl State {
     /// State before the first leaf. `members`: devices that the genesis policy admits.
-    pub fn genesis(rules: Rules, members: u8) -> State {
+    pub fn genesis(rules: Rules, members: u8, admin: Device) -> State {
         State {
             rules,
+            admin,
             values: Vec::new(),
             members: std::array::from_fn(|device| Member {
                 active: members >> device & 1 == 1,
@@ -151,10 +153,10 @@ impl State {
                 Change::Set(Key::File(file), _) => {
                     let closed = self.value(Key::Closed(*file));
                     rests_on = rests_on.and(closed.rests_on);
-                    permitted &= closed.is == 0 || author == ADMIN;
+                    permitted &= closed.is == 0 || author == self.admin;
                 }
                 Change::Set(Key::Closed(_), _) | Change::Member { .. } | Change::Accept(_) => {
-                    permitted &= author == ADMIN;
+                    permitted &= author == self.admin;
                 }
                 _ => {}
             }
@@ -164,12 +166,12 @@ impl State {
 
     /// Changes that this entry's author has made before, and attests with it.
     fn take_effect(&mut self, author: Device, (seen, attests): (u64, u64), at: u64) {
-        let covers = if self.rules.has(Rule::LateEffectKept) {
-            attests
-        } else {
-            seen
-        };
         for late in std::mem::take(&mut self.late) {
+            let rule = match late.change {
+                Change::Accept(_) => Rule::AcceptKept,
+                _ => Rule::LateEffectKept,
+            };
+            let covers = if self.rules.has(rule) { attests } else { seen };
             if late.author == author && late.at < covers {
                 self.decide(&late.change, late.seen, at);
             } else {
@@ -190,7 +192,7 @@ impl State {
                 let accepted = &mut self.accepted[usize::from(*device)];
                 *accepted = seen.max(*accepted);
             }
-            Change::Set(..) | Change::Fold { .. } => {}
+            Change::Set(..) | Change::Fold { .. } | Change::Lock(_) | Change::Unlock(_) => {}
         }
     }
 
@@ -216,6 +218,13 @@ impl State {
                 Change::Set(key, is) => self.set(*key, *is, effect, rests_on, &mut result),
                 Change::Fold { upto } if effect => self.fold(*upto, Positions::one(at, author)),
                 Change::Fold { .. } => {}
+                Change::Lock(file) | Change::Unlock(file) => {
+                    let taken = matches!(change, Change::Lock(_));
+                    let holder = if taken { u128::from(author) + 1 } else { 0 };
+                    let last = if taken { u128::from(at) + 1 } else { 0 };
+                    self.set(Key::Lock(*file), holder, effect, rests_on, &mut result);
+                    self.set(Key::Renewed(*file), last, effect, rests_on, &mut result);
+                }
                 _ if !effect => {}
                 Change::Member { .. } | Change::Accept(_) => {
                     self.make(
@@ -319,7 +328,7 @@ impl<S: Carries> Volume<S> for State {
         match calls::build(*call, attempt, self.rules, self) {
             calls::Build::Says(answer, rests_on) => Build::Says(answer, rests_on),
             calls::Build::Op(op) => Build::Op(op, Vec::new()),
-            calls::Build::Blocked => Build::Blocked,
+            calls::Build::Blocked(last) => Build::Blocked(last),
         }
     }
 

@@ -28,9 +28,10 @@ use crate::chain::Chain;
 use crate::engine::{ClientEngine, Crash, Output, TIMERS, Timer};
 use crate::explorer::System;
 use crate::history::History;
-use crate::liar::{LIED, lied_attest};
+use crate::lapses::Lapses;
+use crate::liar::{LIED, Lie, lied_attest};
 use crate::protocol::{
-    ADMIN, Attest, Call, CallId, Device, Entry, Leaf, Mark, Reply, Request, leaf_id, marked,
+    Attest, Call, CallId, Device, Entry, Leaf, Mark, Reply, Request, leaf_id, marked,
 };
 use crate::rules::{Rule, Rules, form};
 use crate::wide::Wide;
@@ -47,6 +48,15 @@ pub struct Scope {
     pub refusals: u8,
     /// Entries that a lying member writes. It is the device after those that are explored, and works with the server.
     pub lies: u8,
+    /// What is wrong with them.
+    pub slips: Vec<Lie>,
+    /// The calls that they are for.
+    pub deeds: Vec<Call>,
+    pub admin: Device,
+    /// How often the time to live of locks passes while a device waits for one.
+    pub lapses: u8,
+    /// Devices that stop for ever.
+    pub deaths: u8,
     /// Readers wait for ever instead of giving up.
     pub patient: bool,
     pub relaxed: bool,
@@ -73,6 +83,7 @@ pub struct World<E> {
     /// Prefixes that devices have signed for, in messages or entries.
     pub signed: Vec<(Device, Chain)>,
     pub history: History,
+    pub lapses: Lapses,
     pub alarms: Vec<String>,
     called: Vec<u8>,
     kills: u8,
@@ -95,6 +106,7 @@ impl<E: ClientEngine> World<E> {
             attests: Vec::new(),
             signed: Vec::new(),
             history: History::default(),
+            lapses: Lapses::default(),
             alarms: Vec::new(),
             kills: 0,
             powers: 0,
@@ -151,7 +163,7 @@ impl<E: ClientEngine> World<E> {
                 Some(Leaf::Entry(self.entries[at].clone()))
             }
             Name::Forged(author) => self.forge(to, author),
-            Name::Lied(lie) => self.lie(to, lie),
+            Name::Lied(lie, deed) => self.lie(to, lie, deed),
         }
     }
 
@@ -159,6 +171,8 @@ impl<E: ClientEngine> World<E> {
     pub fn record(&mut self, device: Device, outputs: &[Output]) {
         let log = self.clients[usize::from(device)].frontier().clone();
         self.history.note(outputs);
+        let wait = self.clients[usize::from(device)].watched();
+        self.lapses.watch(device, wait, &log);
         for output in outputs {
             match output {
                 Output::Alarm(what) => self.alarms.push(what.clone()),
@@ -244,7 +258,7 @@ impl<E: ClientEngine> World<E> {
                 .scope
                 .rules
                 .has(Rule::Client(share::rules::Rule::Signature))
-                && other != ADMIN
+                && other != self.scope.admin
             {
                 actions.push(Action::Leaf(to, Name::Forged(other)));
             }
@@ -262,6 +276,7 @@ impl<E: ClientEngine> World<E> {
             }
             Timer::Resend => false,
             Timer::Timeout => !self.scope.patient,
+            Timer::Lapse => self.lapses.count() < usize::from(self.scope.lapses),
             // Without power cuts floors are synced at once.
             Timer::Sync if self.scope.reduced => {
                 let at = usize::from(device);
@@ -430,7 +445,7 @@ impl<E: ClientEngine> System for World<E> {
             action,
             Action::Issue(..)
                 | Action::Crash(..)
-                | Action::Leaf(_, Name::Lied(_))
+                | Action::Leaf(_, Name::Lied(..))
                 | Action::Attest(_, _, LIED)
         ) || outputs.iter().any(noticed);
         if noticed && self.resting != 0 || client.frontier().size() > self.scope.leaves {
@@ -442,11 +457,14 @@ impl<E: ClientEngine> System for World<E> {
         match action {
             Action::Issue(_, what) => next.begin(device, *what),
             Action::Refuse(..) => next.refusals += 1,
-            Action::Leaf(to, Name::Lied(lie)) => next.lied(*to, self.lie(*to, *lie)),
+            Action::Leaf(to, Name::Lied(lie, deed)) => {
+                next.lied(*to, self.lie(*to, *lie, *deed));
+            }
             Action::Attest(to, liar, LIED) => {
                 let log = self.clients[usize::from(*to)].frontier();
                 next.sign(*liar, Some(log));
             }
+            Action::Timer(_, Timer::Lapse) => next.lapses.ring(device),
             Action::Crash(_, Crash::Kill) => next.kills += 1,
             Action::Crash(_, Crash::Power) => {
                 next.powers += 1;
@@ -484,6 +502,7 @@ impl<E: ClientEngine> System for World<E> {
             .hash(&mut into);
         (self.turn, self.resting).hash(&mut into);
         self.history.hash(&mut into);
+        self.lapses.hash(&mut into);
         into.finish128()
     }
 

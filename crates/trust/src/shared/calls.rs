@@ -40,7 +40,7 @@ pub struct Directory {
 
 impl Directory {
     /// Whether the path goes through a directory, or ends there.
-    fn lies_below(&self, directory: &FileId) -> bool {
+    pub fn lies_below(&self, directory: &FileId) -> bool {
         self.id == *directory || self.path.iter().any(|link| link.directory == *directory)
     }
 }
@@ -111,6 +111,38 @@ impl Calls<'_> {
             Change::Set { file, inode },
             link(spot, Target { file, kind }),
         ];
+        Ok(Op::new(guards, changes))
+    }
+
+    /// As [`Calls::create`], over a file that the name leads to: that file loses the name, like the one that a rename
+    /// replaces.
+    ///
+    /// # Errors
+    /// [`NoEffect::IsADirectory`] when the name leads to a directory; [`NoEffect::Exists`] for a new directory, and
+    /// when the caller refuses to replace a file.
+    pub fn create_over(
+        &self,
+        spot: &Spot,
+        file: FileId,
+        inode: Inode,
+        replaced: Replaced<'_>,
+    ) -> Result<Op, NoEffect> {
+        let Some(over) = spot.found else {
+            return self.create(spot, file, inode);
+        };
+        let kind = inode.kind();
+        if kind == FileKind::Directory || matches!(replaced, Replaced::Refused) {
+            return Err(NoEffect::Exists);
+        }
+        if over.kind == FileKind::Directory {
+            return Err(NoEffect::IsADirectory);
+        }
+        let mut guards = vec![entry_is(spot), Guard::HashIs { file, is: None }];
+        guards.extend(linked(&spot.directory));
+        let inode = Arc::new(inode);
+        let target = Target { file, kind };
+        let mut changes = vec![Change::Set { file, inode }, link(spot, target)];
+        self.replace(false, over, replaced, &mut guards, &mut changes)?;
         Ok(Op::new(guards, changes))
     }
 

@@ -78,7 +78,7 @@ impl Change {
     }
 
     /// The principals that the change names.
-    pub(super) fn principals(&self) -> impl Iterator<Item = Principal> {
+    pub fn principals(&self) -> impl Iterator<Item = Principal> {
         let other = match self {
             Change::Link { target, .. } => Some(target.file.principal),
             Change::Decide(Decision::AdmitDevice { user, .. }) => Some(*user),

@@ -67,7 +67,7 @@ pub enum Guard {
 
 impl Guard {
     /// The principals that the guard names.
-    pub(super) fn principals(&self) -> impl Iterator<Item = Principal> {
+    pub fn principals(&self) -> impl Iterator<Item = Principal> {
         let (first, second) = match self {
             Guard::HashIs { file, .. }
             | Guard::Unlocked { file }

@@ -8,15 +8,19 @@
 //! fold                   = upto varint | 0, or 1 and the map root of the i-table
 //! ```
 
+use std::ops::Bound;
+
 use super::principal::{Device, FileId, INumber, Name, Principal, Target, kind_byte, kind_of};
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::reach::{Found, Wanted};
 use crate::tree::inode::{Content, Entry, Inode};
-use crate::tree::map::{Find, MapRoot};
+use crate::tree::map::{ChildRef, Find, Item, MapRoot, Node};
 
 /// Longest content in an inode that lies in an i-table or in a Set, bytes.
 pub const MAX_TABLE_INLINE_BYTES: usize = 512;
+/// Nodes of a directory that are asked for at a time, beside the one that a listing needs next.
+const NODES_AHEAD: usize = 16;
 /// First byte of a directory's entry in a shared volume.
 const SHARED: u8 = 0xf0;
 const WHAT: &str = "directory entry of a shared volume";
@@ -124,7 +128,7 @@ impl<T> Known<T> {
         }
     }
 
-    fn then<U>(self, f: impl FnOnce(T) -> Known<U>) -> Known<U> {
+    pub fn then<U>(self, f: impl FnOnce(T) -> Known<U>) -> Known<U> {
         match self {
             Known::Is(value) => f(value),
             Known::Damaged(why) => Known::Damaged(why),
@@ -172,6 +176,15 @@ impl<'a, B: Blocks> Tables<'a, B> {
         }
     }
 
+    /// A node of a map, which is what its parent says.
+    fn node(&mut self, child: &ChildRef) -> Known<Node> {
+        let found = self.block(Wanted::Map(child.handle));
+        found.then(|found| match found {
+            Found::Map(node) => Known::of(node.check(child).map(|()| node)),
+            _ => Known::Damaged(Reject::WrongBlock),
+        })
+    }
+
     /// The value of a key in a map.
     fn find(&mut self, root: Option<&MapRoot>, key: &[u8]) -> Known<Option<bytes::Bytes>> {
         let Some(root) = root else {
@@ -179,15 +192,11 @@ impl<'a, B: Blocks> Tables<'a, B> {
         };
         let mut child = root.child_ref();
         loop {
-            let node = match self.block(Wanted::Map(child.handle)) {
-                Known::Is(Found::Map(node)) => node,
-                Known::Is(_) => return Known::Damaged(Reject::WrongBlock),
+            let node = match self.node(&child) {
+                Known::Is(node) => node,
                 Known::Damaged(why) => return Known::Damaged(why),
                 Known::NotYet => return Known::NotYet,
             };
-            if let Err(why) = node.check(&child) {
-                return Known::Damaged(why);
-            }
             match node.find(key, &child.interval) {
                 Find::Absent => return Known::Is(None),
                 Find::Value(value) => return Known::Is(Some(value)),
@@ -235,6 +244,55 @@ impl<'a, B: Blocks> Tables<'a, B> {
             })
     }
 
+    /// The names of a directory after one of them, ascending: `most`, or all that there are.
+    pub fn names(
+        &mut self,
+        table: Option<&MapRoot>,
+        directory: &INumber,
+        after: Option<&Name>,
+        most: usize,
+    ) -> Known<Vec<(Name, Target)>> {
+        let map = match self.directory(table, directory) {
+            Known::Is(map) => map,
+            Known::Damaged(why) => return Known::Damaged(why),
+            Known::NotYet => return Known::NotYet,
+        };
+        let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.as_bytes()));
+        let mut children: Vec<ChildRef> = map.iter().map(MapRoot::child_ref).collect();
+        let mut names = Vec::new();
+        while let Some(child) = children.pop() {
+            if names.len() >= most {
+                break;
+            }
+            let node = match self.node(&child) {
+                Known::Is(node) => node,
+                Known::Damaged(why) => return Known::Damaged(why),
+                Known::NotYet => {
+                    // The next nodes will be needed too.
+                    for next in children.iter().rev().take(NODES_AHEAD) {
+                        self.node(next);
+                    }
+                    return Known::NotYet;
+                }
+            };
+            let below = children.len();
+            for item in node.iter_from(from, &child.interval) {
+                match item {
+                    Item::Child(child) => children.push(child),
+                    Item::Entry(name, value) => match named(&name, &value) {
+                        Ok(entry) => names.push(entry),
+                        Err(why) => return Known::Damaged(why.signed()),
+                    },
+                }
+            }
+            if let Some(new) = children.get_mut(below..) {
+                new.reverse();
+            }
+        }
+        names.truncate(most);
+        Known::Is(names)
+    }
+
     /// The entries of a directory as a tree.
     pub fn directory(
         &mut self,
@@ -247,6 +305,10 @@ impl<'a, B: Blocks> Tables<'a, B> {
                 _ => None,
             })
     }
+}
+
+fn named(name: &[u8], value: &[u8]) -> Result<(Name, Target), Reject> {
+    Ok((Name::new(name)?, Target::decode(value)?))
 }
 
 /// The inode without the entries of a directory: what a Set holds, and what guards hash.

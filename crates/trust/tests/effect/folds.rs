@@ -77,8 +77,7 @@ fn fold_names_the_one_before_it_and_grows_within_what_its_author_has_seen() {
 fn op_between_a_folds_position_and_its_entry_is_judged_before_it_is_forgotten() {
     let mut world = World::new();
     let new = file(EVERYBODY, 0, 1);
-    let spot = world.spot(&root(), "f");
-    let op = world.calls().create(&spot, new, regular("one")).unwrap();
+    let op = world.create(&root(), "f", new, regular("one"));
     assert_eq!(world.put(0, op), Outcome::Effect);
     let fold = world.folded(EVERYBODY);
     let held = world.held(new);
@@ -107,10 +106,7 @@ fn op_between_a_folds_position_and_its_entry_is_judged_before_it_is_forgotten() 
 fn wrong_fold_hides_the_same_from_every_reader() {
     let mut world = World::new();
     let new = file(TEAM, 0, 1);
-    let op = world
-        .calls()
-        .create(&world.spot(&root(), "f"), new, regular(""))
-        .unwrap();
+    let op = world.create(&root(), "f", new, regular(""));
     assert_eq!(world.put(0, op), Outcome::Effect);
     let upto = world.end();
     let wrong = calls::fold(TEAM, None, Fold { upto, root: None });

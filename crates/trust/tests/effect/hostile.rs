@@ -109,10 +109,7 @@ fn directory_has_one_name() {
     assert_eq!(world.put(1, op), MISFORMED);
     // A new directory neither.
     let new = file(EVERYBODY, 1, 1);
-    let op = world
-        .calls()
-        .create(&world.spot(&root(), "z"), new, directory())
-        .unwrap();
+    let op = world.create(&root(), "z", new, directory());
     let second = Change::Link {
         directory: root().id,
         name: name("y"),
@@ -184,9 +181,8 @@ fn name_that_lies_about_the_kind_of_its_file_is_no_path() {
 fn move_of_another_owners_directory_needs_write_permission_on_it() {
     let mut world = World::new();
     let y = world.mkdir(0, &root(), "y", 1);
-    let spot = world.spot(&root(), "x");
     let team = file(TEAM, 0, 2);
-    let op = world.calls().create(&spot, team, directory()).unwrap();
+    let op = world.create(&root(), "x", team, directory());
     assert_eq!(world.put(0, op), Outcome::Effect);
     let (from, to) = (world.spot(&root(), "x"), world.spot(&y, "x"));
     let op = world.calls().rename(&from, &to, Replaced::Refused);
@@ -203,16 +199,11 @@ fn move_of_another_owners_directory_needs_write_permission_on_it() {
 #[test]
 fn creation_in_a_directory_that_its_owner_does_not_own_the_parent_of_fails_after_rmdir() {
     let mut world = World::new();
-    let spot = world.spot(&root(), "x");
     let team = file(TEAM, 0, 1);
-    let op = world.calls().create(&spot, team, directory()).unwrap();
+    let op = world.create(&root(), "x", team, directory());
     assert_eq!(world.put(0, op), Outcome::Effect);
     let inside = below(&root(), "x", team);
-    let spot = world.spot(&inside, "f");
-    let create = world
-        .calls()
-        .create(&spot, file(TEAM, 1, 1), regular(""))
-        .unwrap();
+    let create = world.create(&inside, "f", file(TEAM, 1, 1), regular(""));
     // Device 2 cannot write the team's files: the directory loses its name, and its inode stays.
     let rmdir = world
         .calls()
@@ -227,10 +218,7 @@ fn creation_in_a_directory_that_its_owner_does_not_own_the_parent_of_fails_after
 fn change_that_the_outline_does_not_name_does_not_exist() {
     let mut world = World::new();
     let new = file(EVERYBODY, 0, 1);
-    let op = world
-        .calls()
-        .create(&world.spot(&root(), "f"), new, regular(""))
-        .unwrap();
+    let op = world.create(&root(), "f", new, regular(""));
     let hidden = Change::Set {
         file: file(EVERYBODY, 0, 2),
         inode: Arc::new(regular("hidden")),
@@ -294,10 +282,7 @@ fn guard_about_something_else_is_refused() {
     let mut world = World::new();
     let new = file(EVERYBODY, 0, 1);
     let other = file(EVERYBODY, 0, 2);
-    let op = world
-        .calls()
-        .create(&world.spot(&root(), "f"), new, regular(""))
-        .unwrap();
+    let op = world.create(&root(), "f", new, regular(""));
     let stray = [
         Guard::HashIs {
             file: other,
@@ -358,11 +343,7 @@ fn directory_with_entries_is_not_removed() {
 fn removed_directory_gets_no_entries() {
     let mut world = World::new();
     let x = world.mkdir(0, &root(), "x", 1);
-    let spot = world.spot(&x, "f");
-    let create = world
-        .calls()
-        .create(&spot, file(EVERYBODY, 1, 1), regular(""))
-        .unwrap();
+    let create = world.create(&x, "f", file(EVERYBODY, 1, 1), regular(""));
     let unlinked = |guard: &Guard| !matches!(guard, Guard::Linked { .. });
     let guards: Vec<Guard> = create
         .guards
@@ -385,20 +366,13 @@ fn removed_directory_gets_no_entries() {
 fn file_gets_no_entries() {
     let mut world = World::new();
     let plain = file(EVERYBODY, 0, 1);
-    let op = world
-        .calls()
-        .create(&world.spot(&root(), "f"), plain, regular(""))
-        .unwrap();
+    let op = world.create(&root(), "f", plain, regular(""));
     assert_eq!(world.put(0, op), Outcome::Effect);
     let inside = calls::Directory {
         id: plain,
         path: Vec::new(),
     };
-    let spot = world.spot(&inside, "g");
-    let op = world
-        .calls()
-        .create(&spot, file(EVERYBODY, 0, 2), regular(""))
-        .unwrap();
+    let op = world.create(&inside, "g", file(EVERYBODY, 0, 2), regular(""));
     assert_eq!(world.put(0, op), Outcome::None(NoEffect::NotADirectory));
 }
 
@@ -424,10 +398,7 @@ fn new_file_has_a_number_of_its_author_and_no_file_changes_its_type() {
 fn second_of_two_writes_on_one_version_has_no_effect() {
     let mut world = World::new();
     let new = file(EVERYBODY, 0, 1);
-    let op = world
-        .calls()
-        .create(&world.spot(&root(), "f"), new, regular(""))
-        .unwrap();
+    let op = world.create(&root(), "f", new, regular(""));
     assert_eq!(world.put(0, op), Outcome::Effect);
     let held = world.held(new);
     let write = |text| world.calls().write(&held, content(text), Mtime::default());
@@ -479,11 +450,7 @@ fn state_continues_with_the_op_for_which_something_was_missing() {
             }],
         )
     };
-    let spot = world.spot(&x, "f");
-    let create = world
-        .calls()
-        .create(&spot, file(EVERYBODY, 0, 2), regular(""))
-        .unwrap();
+    let create = world.create(&x, "f", file(EVERYBODY, 0, 2), regular(""));
     let body = Body::new(vec![lock(7), create, lock(8)]).unwrap();
     let written = written(0, world.end(), world.end());
     let cache = Cache::new(&world.store);

@@ -12,3 +12,6 @@ mod locks;
 mod posix;
 mod vectors;
 mod world;
+
+#[path = "../../src/tree/inode/tests/unhex.rs"]
+mod unhex;

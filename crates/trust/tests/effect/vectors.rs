@@ -17,30 +17,13 @@ use trust::shared::outline::{MAX_OP_CHANGES, MAX_OPS, MAX_OPS_BYTES, Outline};
 use trust::shared::principal::{Device, Name, Principal, Target};
 use trust::{Handle, Reject};
 
+use crate::unhex::unhex;
 use crate::world::*;
 
 const PAGE: &str = include_str!("../../../../docs/formats/shared.md");
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Reads hexadecimal digits, with `(61 * 257)` for 257 bytes 0x61.
-fn unhex(text: &str) -> Vec<u8> {
-    let plain = |text: &str| -> Vec<u8> {
-        assert!(text.len().is_multiple_of(2), "{text}");
-        let digits = (0..text.len()).step_by(2);
-        digits
-            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-            .collect()
-    };
-    let Some((before, rest)) = text.split_once('(') else {
-        return plain(text);
-    };
-    let (repeated, after) = rest.split_once(')').unwrap();
-    let (bytes, count) = repeated.split_once(" * ").unwrap();
-    let repeated = plain(bytes).repeat(count.parse().unwrap());
-    [plain(before), repeated, unhex(after)].concat()
 }
 
 fn map_root() -> MapRoot {

@@ -281,11 +281,16 @@ impl World {
         spot(&self.state, &self.store, directory, text)
     }
 
+    /// Makes a new file with a name in a directory.
+    pub fn create(&self, at: &Directory, text: &str, new: FileId, inode: Inode) -> Op {
+        let spot = self.spot(at, text);
+        self.calls().create(&spot, new, inode).unwrap()
+    }
+
     /// Makes a directory in everybody's name.
     pub fn mkdir(&mut self, device: u32, at: &Directory, text: &str, counter: u64) -> Directory {
         let id = file(EVERYBODY, device, counter);
-        let spot = self.spot(at, text);
-        let op = self.calls().create(&spot, id, directory()).unwrap();
+        let op = self.create(at, text, id, directory());
         assert_eq!(self.put(device, op), Outcome::Effect);
         below(at, text, id)
     }

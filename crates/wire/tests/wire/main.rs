@@ -9,4 +9,5 @@ mod hostile_servers;
 mod http_hostile;
 mod http_nginx;
 mod later_servers;
+mod shared;
 mod unchanged_head;

@@ -231,7 +231,7 @@ pub fn stale_loops(directory: &Path, live: &BTreeSet<String>) -> Outcome<Vec<Att
     Ok(loops)
 }
 
-/// What is wrong with a stale loop device.
+/// The message about a loop device that a killed process left.
 pub fn stale_loop(attached: &Attached) -> String {
     format!(
         "{} is left of a process that was killed",
@@ -239,7 +239,7 @@ pub fn stale_loop(attached: &Attached) -> String {
     )
 }
 
-/// What to do about it.
+/// The hint: how to remove it.
 pub fn stale_loop_hint(attached: &Attached) -> String {
     let removed = "`bulla doctor --fix` or attaching the device again removes it";
     match attached.mounted_on() {

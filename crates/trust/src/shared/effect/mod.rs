@@ -33,7 +33,7 @@ mod shape;
 pub mod state;
 
 pub use super::itable::Blocks;
-pub use replay::Replay;
+pub use replay::{About, Replay};
 pub use state::State;
 
 /// What is fixed for a volume.
@@ -97,6 +97,20 @@ impl Missing {
     fn is_long(&self) -> bool {
         self.blocks.len() + self.bodies.len() >= Missing::MOST
     }
+
+    /// Adds what else is missing.
+    pub fn add(&mut self, other: Missing) {
+        for wanted in other.blocks {
+            if !self.blocks.contains(&wanted) {
+                self.blocks.push(wanted);
+            }
+        }
+        for position in other.bodies {
+            if !self.bodies.contains(&position) {
+                self.bodies.push(position);
+            }
+        }
+    }
 }
 
 /// Why a question has no answer.
@@ -138,6 +152,18 @@ fn folded_entry<B: Blocks>(
 ) -> Known<Option<Target>> {
     let table = fold.and_then(|fold| fold.root.as_ref());
     tables.entry(table, &directory.number, name)
+}
+
+/// Names of a directory as the last fold has them.
+fn folded_names<B: Blocks>(
+    tables: &mut Tables<'_, B>,
+    fold: Option<&Fold>,
+    directory: &FileId,
+    after: Option<&Name>,
+    most: usize,
+) -> Known<Vec<(Name, Target)>> {
+    let table = fold.and_then(|fold| fold.root.as_ref());
+    tables.names(table, &directory.number, after, most)
 }
 
 /// The entries of a directory as the last fold has them.

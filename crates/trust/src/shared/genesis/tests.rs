@@ -156,12 +156,15 @@ fn malformed_extensions_of_a_shared_policy_are_refused() {
         (9, &founder(&[0xff])),
         (9, &ada[..67]),
     ];
-    for (tag, value) in cases {
-        let mut changed: Vec<(u64, &[u8])> = good.to_vec();
+    let with = |tag: u64, value: &[u8]| {
+        let mut changed = good.to_vec();
         changed.retain(|(known, _)| *known != tag);
         changed.push((tag, value));
         changed.sort_by_key(|(tag, _)| *tag);
-        let found = with_extensions(&changed);
+        with_extensions(&changed)
+    };
+    for (tag, value) in cases {
+        let found = with(tag, value);
         assert!(
             matches!(found, Err(Reject::Malformed { .. })),
             "{tag} {value:?}: {found:?}"
@@ -170,11 +173,7 @@ fn malformed_extensions_of_a_shared_policy_are_refused() {
     // What a later bulla may mean is unsupported.
     let later_key = [&[2, 32][..], &[1; 32]].concat();
     for (tag, value) in [(1, later_key.as_slice()), (5, &[]), (7, &[2, 1, 0, 0, 0])] {
-        let mut changed: Vec<(u64, &[u8])> = good.to_vec();
-        changed.retain(|(known, _)| *known != tag);
-        changed.push((tag, value));
-        changed.sort_by_key(|(tag, _)| *tag);
-        let found = with_extensions(&changed);
+        let found = with(tag, value);
         assert!(
             matches!(found, Err(Reject::Unsupported { .. })),
             "{found:?}"

@@ -217,6 +217,31 @@ impl Members {
             .map(|(device, _)| *device)
     }
 
+    /// The users and groups at this position, each with its name, in the order of their bytes.
+    pub fn principals(&self, position: u64) -> impl Iterator<Item = (Principal, &Label)> + '_ {
+        let rows = self.principals.iter();
+        rows.filter(move |(_, row)| row.exists.covers(position))
+            .map(|(principal, row)| (*principal, &row.label))
+    }
+
+    /// Whether it is a group and no user. Also of one that was removed.
+    pub fn is_group(&self, principal: Principal) -> bool {
+        let row = self.principals.get(&principal);
+        row.is_some_and(|row| row.is_group)
+    }
+
+    /// The users with a role in the group at this position.
+    pub fn roles(
+        &self,
+        group: Principal,
+        position: u64,
+    ) -> impl Iterator<Item = (Principal, Role)> + '_ {
+        let first = Principal::from_bytes([0; 32]);
+        let last = Principal::from_bytes([0xff; 32]);
+        let steps = self.roles.range((group, first)..=(group, last));
+        steps.filter_map(move |((_, user), steps)| Some((*user, at(steps, position)??)))
+    }
+
     /// Size of the prefix in which entries of the device count by an administrator's decision.
     pub fn accepted(&self, device: Device, position: u64) -> u64 {
         let steps = self.accepted.get(&device);

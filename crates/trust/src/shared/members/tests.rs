@@ -284,3 +284,36 @@ fn decisions_that_wait_are_bounded() {
     let decided = log(&mut members, written(0, 20, 20), Vec::new());
     assert_eq!(decided.len(), MAX_LATE);
 }
+
+#[test]
+fn members_are_listed_as_they_are_at_a_position() {
+    let mut members = members();
+    decide(&mut members, 10, ben_with_device());
+    let add = Decision::AddGroup {
+        group: TEAM,
+        label: label("team"),
+    };
+    decide(&mut members, 20, vec![add]);
+    let names = |position| {
+        let listed = members.principals(position);
+        let names = listed.map(|(_, label)| label.as_str().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(0), ["everybody", "anna"]);
+    assert_eq!(names(12), ["everybody", "anna", "ben"]);
+    assert_eq!(names(22), ["everybody", "anna", "ben", "team"]);
+    assert!(members.is_group(VOLUME) && members.is_group(TEAM));
+    assert!(!members.is_group(BEN) && !members.is_group(Principal::from_bytes([9; 32])));
+    let roles = |group, position| members.roles(group, position).collect::<Vec<_>>();
+    assert_eq!(roles(VOLUME, 0), [(ANNA, Role::Admin)]);
+    let both = [(ANNA, Role::Admin), (BEN, Role::Writer)];
+    assert_eq!(roles(VOLUME, 12), both);
+    let revoke = Decision::Revoke {
+        group: VOLUME,
+        user: BEN,
+    };
+    decide(&mut members, 30, vec![revoke]);
+    let roles = |group, position| members.roles(group, position).collect::<Vec<_>>();
+    assert_eq!(roles(VOLUME, 32), [(ANNA, Role::Admin)]);
+    assert_eq!(roles(VOLUME, 12), both, "at a position before");
+}

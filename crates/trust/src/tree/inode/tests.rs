@@ -9,6 +9,7 @@ use crate::tree::array::ArrayRoot;
 use crate::tree::map::{MAX_ENTRY_BYTES, MapRoot};
 
 mod document;
+mod unhex;
 
 fn bytes(range: std::ops::Range<usize>) -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), range).prop_map(Bytes::from)

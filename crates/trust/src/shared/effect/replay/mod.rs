@@ -1,5 +1,6 @@
 //! Keeps the outline of every entry, and evaluates only what a question depends on. Relies on `judge` for each op;
-//! `view` finds the values before an op, `work` evaluates what they depend on, `forget` drops what is folded.
+//! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `rests` says
+//! which entries a value rests on, `forget` drops what is folded.
 //!
 //! The value of a key at a position is what the last op before it that names the key and has effect made of it, or
 //! what the last fold says. So evaluation reads the bodies of entries that name the key, and of those that name the
@@ -18,13 +19,17 @@ use crate::shared::key::Key;
 use crate::shared::members::Members;
 use crate::shared::outcome::{NoEffect, Outcome, Written};
 use crate::shared::outline::Outline;
-use crate::shared::principal::{FileId, Name, Principal, Target};
+use crate::shared::principal::{Device, FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
 
 mod forget;
+mod list;
+mod rests;
 mod view;
 mod work;
 
+pub use list::Names;
+pub use rests::About;
 use view::View;
 
 /// Most ops that are kept at a time.
@@ -200,6 +205,12 @@ impl Replay {
     /// Size of the prefix whose outlines were added.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// The author of the entry at a position.
+    pub fn author(&self, position: u64) -> Option<Device> {
+        let row = self.rows.get(self.row_before(position))?;
+        (row.written.position == position).then_some(row.written.device)
     }
 
     /// Steps of evaluation so far. Grows with what questions depend on, and only the first time.

@@ -61,15 +61,15 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         principal: &Principal,
         key: &Key,
     ) -> Known<(Option<Fold>, Option<Version>)> {
+        // Both are asked at once, so that both tasks are noted.
         let (fold, version) = (self.fold(principal), self.version(key));
-        let (Known::Is(fold), Known::Is(version)) = (fold, version) else {
-            return Known::NotYet;
-        };
-        let upto = fold.map_or(0, |fold| fold.upto);
-        Known::Is((
-            fold,
-            version.filter(|version| self.position(version.op) >= upto),
-        ))
+        fold.then(|fold| {
+            let upto = fold.map_or(0, |fold| fold.upto);
+            version.map(|version| {
+                let version = version.filter(|version| self.position(version.op) >= upto);
+                (fold, version)
+            })
+        })
     }
 
     fn position(&self, op: u32) -> u64 {
@@ -101,6 +101,25 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         }
     }
 
+    /// Entries of a directory: those of the fold, and those that ops after it added.
+    fn entries_since(&mut self, directory: &FileId, fold: Option<Fold>) -> Known<i64> {
+        let upto = fold.map_or(0, |fold| fold.upto);
+        let steps = self.replay.directories.get(directory);
+        let steps = steps.map(Vec::as_slice).unwrap_or_default();
+        let all = steps.partition_point(|step| step.op < self.before);
+        let folded = steps.partition_point(|step| self.position(step.op) < upto);
+        let (all, folded) = (self.added(directory, all), self.added(directory, folded));
+        let map = folded_entries(&mut self.tables, fold.as_ref(), directory);
+        match (all, folded, map) {
+            (_, _, Known::Damaged(why)) => Known::Damaged(why),
+            (Known::Is(all), Known::Is(folded), Known::Is(map)) => {
+                let before = map.map_or(0, |map| i64::try_from(map.entries).unwrap_or(i64::MAX));
+                Known::Is(before.saturating_add(all.saturating_sub(folded)))
+            }
+            _ => Known::NotYet,
+        }
+    }
+
     /// Entries that the first `steps` ops on the directory added.
     fn added(&mut self, directory: &FileId, steps: usize) -> Known<i64> {
         let Some(index) = steps.checked_sub(1) else {
@@ -121,12 +140,8 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
 impl<S: Blocks + Bodies> Values for View<'_, S> {
     fn inode(&mut self, file: &FileId) -> Known<Option<Arc<Inode>>> {
         let key = Key::Inode(*file);
-        let (fold, version) = match self.since_fold(&file.principal, &key) {
-            Known::Is(found) => found,
-            Known::Damaged(why) => return Known::Damaged(why),
-            Known::NotYet => return Known::NotYet,
-        };
-        match version {
+        let since = self.since_fold(&file.principal, &key);
+        since.then(|(fold, version)| match version {
             Some(version) if version.made == Made::Gone => Known::Is(None),
             Some(version) => self.change(version.op, &key).map(|change| match change {
                 Some(Change::Set { inode, .. }) => Some(inode),
@@ -137,47 +152,25 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
                 let found = folded_inode(&mut self.tables, volume, fold.as_ref(), file);
                 found.map(|inode| inode.map(without_entries).map(Arc::new))
             }
-        }
+        })
     }
 
     fn entry(&mut self, directory: &FileId, name: &Name) -> Known<Option<Target>> {
         let key = Key::Entry(*directory, name.clone());
-        let (fold, version) = match self.since_fold(&directory.principal, &key) {
-            Known::Is(found) => found,
-            Known::Damaged(why) => return Known::Damaged(why),
-            Known::NotYet => return Known::NotYet,
-        };
-        match version {
+        let since = self.since_fold(&directory.principal, &key);
+        since.then(|(fold, version)| match version {
             Some(version) if version.made == Made::Gone => Known::Is(None),
             Some(version) => self.change(version.op, &key).map(|change| match change {
                 Some(Change::Link { target, .. }) => Some(target),
                 _ => None,
             }),
             None => folded_entry(&mut self.tables, fold.as_ref(), directory, name),
-        }
+        })
     }
 
     fn entries(&mut self, directory: &FileId) -> Known<i64> {
-        let fold = match self.fold(&directory.principal) {
-            Known::Is(fold) => fold,
-            Known::Damaged(why) => return Known::Damaged(why),
-            Known::NotYet => return Known::NotYet,
-        };
-        let upto = fold.map_or(0, |fold| fold.upto);
-        let steps = self.replay.directories.get(directory);
-        let steps = steps.map(Vec::as_slice).unwrap_or_default();
-        let all = steps.partition_point(|step| step.op < self.before);
-        let folded = steps.partition_point(|step| self.position(step.op) < upto);
-        let (all, folded) = (self.added(directory, all), self.added(directory, folded));
-        let map = folded_entries(&mut self.tables, fold.as_ref(), directory);
-        match (all, folded, map) {
-            (_, _, Known::Damaged(why)) => Known::Damaged(why),
-            (Known::Is(all), Known::Is(folded), Known::Is(map)) => {
-                let before = map.map_or(0, |map| i64::try_from(map.entries).unwrap_or(i64::MAX));
-                Known::Is(before.saturating_add(all.saturating_sub(folded)))
-            }
-            _ => Known::NotYet,
-        }
+        let fold = self.fold(&directory.principal);
+        fold.then(|fold| self.entries_since(directory, fold))
     }
 
     fn lock(&mut self, file: &FileId) -> Known<Option<Lock>> {

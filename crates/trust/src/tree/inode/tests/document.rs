@@ -1,6 +1,7 @@
 //! The tables of docs/formats/inode.md, read from the page itself: what must be refused, and what is just accepted.
 
 use super::super::*;
+use super::unhex::unhex;
 
 const PAGE: &str = include_str!("../../../../../../docs/formats/inode.md");
 
@@ -36,28 +37,6 @@ fn rows(cells: usize) -> Vec<Row> {
         })
     };
     PAGE.lines().filter_map(row).collect()
-}
-
-/// Reads hexadecimal digits, with `(61 * 257)` for 257 bytes 0x61.
-fn unhex(text: &str) -> Vec<u8> {
-    let plain = |text: &str| -> Vec<u8> {
-        assert!(text.len().is_multiple_of(2), "{text}");
-        let digits = (0..text.len()).step_by(2);
-        digits
-            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-            .collect()
-    };
-    let Some((before, rest)) = text.split_once('(') else {
-        return plain(text);
-    };
-    let (repeated, after) = rest.split_once(')').unwrap();
-    let (byte, count) = repeated.split_once(" * ").unwrap();
-    [
-        plain(before),
-        plain(byte).repeat(count.parse().unwrap()),
-        unhex(after),
-    ]
-    .concat()
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! Calls that are not about single files: folds, and decisions about members.
+
+use bytes::Bytes;
+use trust::handle::Handle;
+use trust::kind::Kind;
+use trust::shared::calls;
+use trust::shared::decision::Decision;
+use trust::shared::effect::Missing;
+use trust::shared::fold::{Unfolded, fold};
+use trust::shared::members::Members;
+use trust::shared::ops::Body;
+use trust::shared::outcome::Written;
+use trust::shared::principal::Principal;
+
+use super::answer::{Answer, Refused};
+use super::plan::{Plan, Try};
+use super::sight::{Halt, Sight};
+
+/// A block that is stored before the entry that names it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub handle: Handle,
+    /// Its content.
+    pub bytes: Bytes,
+}
+
+impl Sight<'_> {
+    /// Puts what has changed since a principal's last fold into its i-table, as far as every entry is attested.
+    pub(super) fn fold(&mut self, principal: Principal, attempt: Try) -> Result<Plan, Halt> {
+        let before = self.last_fold(principal)?;
+        let upto = attempt.foldable.min(self.at);
+        if upto <= before.map_or(0, |fold| fold.upto) {
+            return Ok(Plan::Says(Answer::Settled));
+        }
+        let changes = self.changes(upto, principal)?;
+        let mut blocks = Vec::new();
+        let table = before.and_then(|fold| fold.root);
+        let hasher = &self.volume.hasher;
+        let made = fold(
+            hasher,
+            table.as_ref(),
+            &changes,
+            upto,
+            self.shelf,
+            |kind, handle, bytes| {
+                blocks.push(Made {
+                    kind,
+                    handle,
+                    bytes: bytes.clone(),
+                });
+            },
+        );
+        match made {
+            Ok(made) => Ok(Plan::Op(calls::fold(principal, before, made), blocks)),
+            Err(Unfolded::Missing(wanted)) => Err(Halt::Missing(Missing {
+                blocks: vec![wanted],
+                bodies: Vec::new(),
+            })),
+            Err(Unfolded::Refused(why)) => Err(Halt::Refused(why.into())),
+        }
+    }
+
+    /// A decision, if it would take effect on the members as they are.
+    pub(super) fn decide(&mut self, decision: &Decision) -> Result<Plan, Halt> {
+        let (device, position) = (self.device, self.at);
+        if !self.members.may_decide(device, decision, self.members_at) {
+            return Err(Refused::NotPermitted.into());
+        }
+        let op = calls::decide(decision.clone());
+        let body = Body::new(vec![op.clone()]).map_err(|_| Refused::TooLarge)?;
+        let mut trial = Members::clone(self.members);
+        let at = |position: u64| Written {
+            position,
+            device,
+            seen: position,
+            kept: position,
+        };
+        trial.propose(&at(position), &body.outline(), &body);
+        let decided = trial.take_effect(&at(position.saturating_add(1)));
+        let last = decided.into_iter().next_back();
+        match last.map(|last| last.result) {
+            Some(Ok(())) => Ok(Plan::Op(op, Vec::new())),
+            Some(Err(why)) => Err(why.into()),
+            None => Err(Refused::NotPermitted.into()),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What became of an op, and whether that answers its call (decision 0043, *An op's error is not always the answer*).
+
+use std::sync::atomic::Ordering;
+
+use trust::shared::change::Change;
+use trust::shared::effect::replay::Sources;
+use trust::shared::effect::{Bodies, Replay};
+use trust::shared::ops::Op;
+use trust::shared::outcome::{NoEffect, Outcome as Became};
+use trust::shared::principal::{Device, FileId};
+
+use super::answer::{Answer, Basis, Refused};
+use super::call::Call;
+use super::plan::{Plan, Try};
+use super::sight::Halt;
+use super::{Files, question};
+use crate::roster::Product;
+use crate::volume::Outcome;
+
+type Decided = Result<Outcome<Product, Files>, Halt>;
+
+impl Files {
+    /// What became of an op of an entry of this device.
+    pub(super) fn became(&self, at: u64, op: usize, call: &Call) -> Outcome<Product, Files> {
+        if let Some(why) = &self.mute {
+            return Outcome::Done(Answer::Refused(why.clone()), Basis::default());
+        }
+        let question = question(&(1u8, at, op));
+        let decided = self.ask(question, |replay| self.decided(replay, (at, op), call));
+        match decided {
+            Ok(outcome) => outcome,
+            Err(Halt::Missing(missing)) => Outcome::Missing(missing),
+            Err(Halt::Refused(why)) => Outcome::Done(Answer::Refused(why), Basis::default()),
+            Err(Halt::Locked(..)) => Outcome::Again,
+        }
+    }
+
+    fn decided(&self, replay: &mut Replay, (at, op): (u64, usize), call: &Call) -> Decided {
+        let sources = Sources {
+            members: self.members(),
+            stored: &*self.shelf,
+        };
+        let became = replay.outcome(at, op, sources)?;
+        let since = self.attested.load(Ordering::Relaxed);
+        let rests_on = |replay: &Replay| {
+            let basis = replay.outcome_rests_on(at, op, since, &*self.shelf)?;
+            Ok::<Basis, Halt>(self.named(basis))
+        };
+        let sent = self.op_at(at, op)?;
+        match became {
+            Became::Late => Ok(Outcome::Late(Answer::Settled)),
+            Became::Effect if is_step(&sent, call) => Ok(Outcome::Again),
+            Became::Effect => Ok(Outcome::Done(done(&sent, call), rests_on(replay)?)),
+            Became::None(why) => {
+                let author = replay.author(at);
+                let author = author.ok_or(Refused::NotPermitted)?;
+                self.failed(replay, (at, author), call, (&sent, why), rests_on)
+            }
+        }
+    }
+
+    /// The op had no effect. Its call is built again on the values at its position.
+    fn failed(
+        &self,
+        replay: &mut Replay,
+        (at, author): (u64, Device),
+        call: &Call,
+        (sent, why): (&Op, NoEffect),
+        rests_on: impl Fn(&Replay) -> Result<Basis, Halt>,
+    ) -> Decided {
+        let refused = |replay: &Replay| {
+            let answer = Answer::Refused(why.into());
+            Ok(Outcome::Done(answer, rests_on(replay)?))
+        };
+        if matches!(call, Call::Decide(_) | Call::Fold(_)) {
+            return match why.is_no_answer() {
+                true => Ok(Outcome::Again),
+                false => refused(replay),
+            };
+        }
+        let mut sight = self.sight(replay, author, (at, at));
+        let plan = match sight.plan(call, Try::default()) {
+            Err(Halt::Refused(why)) => Plan::Says(Answer::Refused(why)),
+            plan => plan?,
+        };
+        let about = std::mem::take(&mut sight.about);
+        match plan {
+            Plan::Says(answer) => {
+                let since = self.attested.load(Ordering::Relaxed);
+                let mut basis = replay.rests_on(at, about, since, &*self.shelf)?;
+                basis.push((at, author));
+                Ok(Outcome::Done(answer, self.named(basis)))
+            }
+            Plan::Op(op, _) if op == *sent && !why.is_no_answer() => refused(replay),
+            Plan::Op(..) | Plan::Blocked(_) => Ok(Outcome::Again),
+        }
+    }
+
+    fn op_at(&self, at: u64, op: usize) -> Result<Op, Halt> {
+        let body = self.shelf.body(at).map_err(Refused::from)?;
+        let body = body.ok_or_else(|| {
+            let bodies = vec![at];
+            Halt::Missing(trust::shared::effect::Missing {
+                blocks: Vec::new(),
+                bodies,
+            })
+        })?;
+        let op = body.ops().get(op).cloned();
+        op.ok_or_else(|| Refused::Stale.into())
+    }
+}
+
+/// The op only takes a lock, so that the call comes to something next time.
+fn is_step(op: &Op, call: &Call) -> bool {
+    let locks = |change: &Change| matches!(change, Change::Lock { .. });
+    !matches!(call, Call::Lock { .. }) && op.changes.iter().all(locks)
+}
+
+/// What a program is told when its op had effect.
+fn done(op: &Op, call: &Call) -> Answer {
+    let changes = op.changes.iter();
+    let file: Option<FileId> = match call {
+        Call::Create { number, .. } => changes
+            .filter_map(|change| match change {
+                Change::Set { file, .. } if file.number.counter == *number => Some(*file),
+                _ => None,
+            })
+            .next(),
+        Call::Link { .. } => changes
+            .filter_map(|change| match change {
+                Change::Link { target, .. } => Some(target.file),
+                _ => None,
+            })
+            .next(),
+        Call::Unlink { .. } | Call::Rmdir { .. } | Call::Rename { .. } => named(op),
+        _ => changes
+            .filter_map(|change| match change {
+                Change::Set { file, .. } | Change::Lock { file } | Change::Unlock { file } => {
+                    Some(*file)
+                }
+                _ => None,
+            })
+            .next(),
+    };
+    file.map_or(Answer::Settled, Answer::Done)
+}
+
+/// The file that lost its name: the first guard says where the name led.
+fn named(op: &Op) -> Option<FileId> {
+    op.guards.iter().find_map(|guard| match guard {
+        trust::shared::guard::Guard::EntryIs { is, .. } => is.map(|target| target.file),
+        _ => None,
+    })
+}

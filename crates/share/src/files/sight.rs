@@ -1,0 +1,141 @@
+//! The values that a call reads, at one position of the log, with the reader's permission. Notes what an answer
+//! rests on. Relies on [`trust::shared::effect::Replay`].
+
+use std::sync::Arc;
+
+use trust::shared::calls::{Held, Turn};
+use trust::shared::effect::replay::{Names, Sources};
+use trust::shared::effect::{About, Lock, Missing, Replay, Stop, Volume};
+use trust::shared::fold::Changes;
+use trust::shared::itable::Fold;
+use trust::shared::key::Key;
+use trust::shared::members::Members;
+use trust::shared::principal::{Device, FileId, Name, Principal, Target};
+use trust::tree::inode::Inode;
+
+use super::answer::Refused;
+use super::shelf::Shelf;
+
+/// Why a call comes to nothing yet.
+pub(super) enum Halt {
+    /// Fetch this first.
+    Missing(Missing),
+    /// The call is refused.
+    Refused(Refused),
+    /// Another device has the lock of the file and renewed it last at this position.
+    Locked(FileId, Lock),
+}
+
+impl From<Refused> for Halt {
+    fn from(why: Refused) -> Halt {
+        Halt::Refused(why)
+    }
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Halt {
+        match stop {
+            Stop::Missing(missing) => Halt::Missing(missing),
+            Stop::Refused(why) => Halt::Refused(why.into()),
+            Stop::NoPosition => Halt::Refused(Refused::Stale),
+            Stop::Full => Halt::Refused(Refused::Full),
+        }
+    }
+}
+
+/// The values before a position, for one device.
+pub(super) struct Sight<'a> {
+    pub replay: &'a mut Replay,
+    pub volume: &'a Volume,
+    pub members: &'a Arc<Members>,
+    pub shelf: &'a Shelf,
+    /// The position.
+    pub at: u64,
+    /// The position whose members decide about permission.
+    pub members_at: u64,
+    /// Who reads.
+    pub device: Device,
+    /// What has been read.
+    pub about: Vec<About>,
+}
+
+impl<'a> Sight<'a> {
+    fn sources(&self) -> Sources<'a, Shelf> {
+        Sources {
+            members: self.members,
+            stored: self.shelf,
+        }
+    }
+
+    fn may_read(&self, owner: Principal) -> Result<(), Halt> {
+        match self.members.may_read(self.device, owner, self.members_at) {
+            true => Ok(()),
+            false => Err(Refused::NotPermitted.into()),
+        }
+    }
+
+    /// Whether the reader may write a principal's files.
+    pub fn may_write(&self, owner: Principal) -> bool {
+        self.members.may_write(self.device, owner, self.members_at)
+    }
+
+    /// The inode of a file, a directory's without its entries.
+    pub fn inode(&mut self, file: &FileId) -> Result<Option<Arc<Inode>>, Halt> {
+        self.may_read(file.principal)?;
+        self.about.push(About::Key(Key::Inode(*file)));
+        Ok(self.replay.inode(self.at, file, self.sources())?)
+    }
+
+    /// Where a name leads.
+    pub fn entry(&mut self, directory: &FileId, name: &Name) -> Result<Option<Target>, Halt> {
+        self.may_read(directory.principal)?;
+        let key = Key::Entry(*directory, name.clone());
+        self.about.push(About::Key(key));
+        let sources = self.sources();
+        Ok(self.replay.entry(self.at, directory, name, sources)?)
+    }
+
+    /// The lock of a file.
+    pub fn lock(&mut self, file: &FileId) -> Result<Option<Lock>, Halt> {
+        self.about.push(About::Key(Key::Lock(*file)));
+        Ok(self.replay.lock(self.at, file, self.sources())?)
+    }
+
+    /// Names of a directory.
+    pub fn list(
+        &mut self,
+        directory: &FileId,
+        after: Option<&Name>,
+        most: usize,
+    ) -> Result<Names, Halt> {
+        self.may_read(directory.principal)?;
+        self.about.push(About::Entries(*directory));
+        let sources = self.sources();
+        Ok(self.replay.list(self.at, directory, after, most, sources)?)
+    }
+
+    /// The last fold of a principal.
+    pub fn last_fold(&mut self, principal: Principal) -> Result<Option<Fold>, Halt> {
+        self.about.push(About::Key(Key::Fold(principal)));
+        let sources = self.sources();
+        Ok(self.replay.last_fold(self.at, principal, sources)?)
+    }
+
+    /// What a fold at an earlier position puts into a principal's i-table.
+    pub fn changes(&mut self, upto: u64, principal: Principal) -> Result<Changes, Halt> {
+        let sources = self.sources();
+        Ok(self.replay.changes(upto, principal, sources)?)
+    }
+
+    /// A file that the call changes, if it is this device's turn.
+    pub fn held(&mut self, file: FileId) -> Result<Held, Halt> {
+        let (inode, lock) = (self.inode(&file)?, self.lock(&file)?);
+        let inode = inode.ok_or(Refused::Stale)?;
+        let turn = match lock {
+            None => Turn::Free,
+            Some(lock) if lock.holder == self.device => Turn::Mine,
+            Some(lock) => return Err(Halt::Locked(file, lock)),
+        };
+        Ok(Held { file, inode, turn })
+    }
+}

@@ -1,0 +1,216 @@
+//! The first message of a connection, ENTER: which volume, and which device.
+//!
+//! A device signs the volume and the *exporter* of the TLS session (RFC 8446, 7.5): 32 bytes that only the two ends of
+//! this session can compute. So a signature is of no use on another connection, to a server that passes it on for
+//! example. A client without a device is a *guest*: it may fetch policies and use the mailbox.
+
+use std::fmt;
+
+use bytes::{BufMut, BytesMut};
+use trust::Reject;
+use trust::encode::{Decoder, Encoder};
+use trust::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use trust::shared::device::DeviceKey;
+use trust::volume_id::VolumeId;
+
+use super::kind;
+use crate::frame::Header;
+
+/// Label of the exporter.
+pub const EXPORTER_LABEL: &[u8] = b"EXPERIMENTAL-bulla-shared-session";
+/// Put before the volume and the exporter when a device signs.
+pub const SIGNING_DOMAIN: &[u8] = b"bulla shared session 0\n";
+/// Longest body of an ENTER.
+pub const MAX_ENTER_BYTES: usize = 32 + 1 + 32 + SIGNATURE_BYTES;
+
+const GUEST: u8 = 0;
+const DEVICE: u8 = 1;
+
+/// What both ends of one TLS session know, and nobody else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Exporter(pub [u8; 32]);
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exporter")
+    }
+}
+
+/// The first message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enter {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The device, and its signature; `None` for a guest.
+    pub device: Option<Claim>,
+}
+
+/// A device's claim to be at the other end. Not verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    device: DeviceKey,
+    signature: [u8; SIGNATURE_BYTES],
+}
+
+impl Claim {
+    /// The claim of the device with this key, for one session.
+    pub fn new(volume: VolumeId, key: &SecretKey, exporter: &Exporter) -> Claim {
+        Claim {
+            device: DeviceKey::from(&key.public()),
+            signature: key.sign(&message(volume, exporter)),
+        }
+    }
+
+    /// The device at the other end of the session with this exporter.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`] for a signature of another session, volume or key.
+    pub fn verify(&self, volume: VolumeId, exporter: &Exporter) -> Result<DeviceKey, Reject> {
+        let bad = Reject::NotSigned("the device's signature is not for this connection");
+        let key = PublicKey::from_bytes(*self.device.as_bytes()).map_err(|_| bad.clone())?;
+        match key.verify(&message(volume, exporter), &self.signature) {
+            true => Ok(self.device),
+            false => Err(bad),
+        }
+    }
+}
+
+fn message(volume: VolumeId, exporter: &Exporter) -> Vec<u8> {
+    [SIGNING_DOMAIN, volume.as_bytes(), &exporter.0].concat()
+}
+
+impl Enter {
+    /// Appends the whole message.
+    pub fn put(&self, id: u32, out: &mut BytesMut) {
+        let body_bytes = match self.device {
+            Some(_) => MAX_ENTER_BYTES,
+            None => 33,
+        };
+        Header::new(kind::ENTER, id, body_bytes).put(out);
+        out.put_slice(self.volume.as_bytes());
+        match &self.device {
+            None => out.put_u8(GUEST),
+            Some(claim) => {
+                out.put_u8(DEVICE);
+                out.put_slice(claim.device.as_bytes());
+                out.put_slice(&claim.signature);
+            }
+        }
+    }
+
+    /// Decodes the body.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for anything but the one encoding.
+    pub fn decode(body: &[u8]) -> Result<Enter, Reject> {
+        let mut d = Decoder::new(body, "enter");
+        let volume = VolumeId::from_bytes(d.array()?);
+        let device = match d.u8()? {
+            GUEST => None,
+            DEVICE => Some(Claim {
+                device: DeviceKey::from_bytes(d.array()?),
+                signature: d.array()?,
+            }),
+            _ => return Err(d.bad("neither a guest nor a device")),
+        };
+        d.finish()?;
+        Ok(Enter { volume, device })
+    }
+}
+
+/// The answer to ENTER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Welcome {
+    /// Number of the newest policy that the server has. A client that knows an older one fetches policies.
+    pub newest_policy: u64,
+    /// How often the server sends a delivery when there is nothing new, milliseconds. Never 0.
+    pub heartbeat_ms: u32,
+}
+
+impl Welcome {
+    /// The body.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::new();
+        e.varint(self.newest_policy).u32(self.heartbeat_ms);
+        e.finish()
+    }
+
+    /// Decodes the body.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for anything but the one encoding.
+    pub fn decode(body: &[u8]) -> Result<Welcome, Reject> {
+        let mut d = Decoder::new(body, "welcome");
+        let welcome = Welcome {
+            newest_policy: d.varint()?,
+            heartbeat_ms: d.u32()?,
+        };
+        if welcome.heartbeat_ms == 0 {
+            return Err(d.bad("heartbeats without a pause"));
+        }
+        d.finish()?;
+        Ok(welcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::take;
+
+    const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
+
+    fn key(seed: u8) -> SecretKey {
+        SecretKey::from_seed(&[seed; 32])
+    }
+
+    #[test]
+    fn claim_counts_for_one_session_and_volume() {
+        let here = Exporter([1; 32]);
+        let claim = Claim::new(VOLUME, &key(3), &here);
+        let device = DeviceKey::from(&key(3).public());
+        assert_eq!(claim.verify(VOLUME, &here), Ok(device));
+        assert!(claim.verify(VOLUME, &Exporter([2; 32])).is_err());
+        assert!(claim.verify(VolumeId::from_bytes([8; 32]), &here).is_err());
+        let other = Claim {
+            device: DeviceKey::from(&key(4).public()),
+            ..claim
+        };
+        assert!(other.verify(VOLUME, &here).is_err());
+    }
+
+    #[test]
+    fn enter_has_one_encoding() {
+        let claim = Claim::new(VOLUME, &key(3), &Exporter([1; 32]));
+        for device in [None, Some(claim)] {
+            let enter = Enter {
+                volume: VOLUME,
+                device,
+            };
+            let mut bytes = BytesMut::new();
+            enter.put(9, &mut bytes);
+            let (header, body) = take(&mut bytes, MAX_ENTER_BYTES).unwrap().unwrap();
+            assert_eq!((header.kind, header.id), (kind::ENTER, 9));
+            assert_eq!(Enter::decode(&body), Ok(enter));
+            for cut in 0..body.len() {
+                assert!(Enter::decode(&body[..cut]).is_err());
+            }
+            assert!(Enter::decode(&[&body[..], &[0]].concat()).is_err());
+        }
+        let mut odd = [0; 33];
+        odd[32] = 2;
+        assert!(Enter::decode(&odd).is_err());
+    }
+
+    #[test]
+    fn welcome_has_one_encoding() {
+        let welcome = Welcome {
+            newest_policy: 300,
+            heartbeat_ms: 10_000,
+        };
+        let bytes = welcome.encode();
+        assert_eq!(Welcome::decode(&bytes), Ok(welcome));
+        assert!(Welcome::decode(&[&bytes[..], &[0]].concat()).is_err());
+        assert!(Welcome::decode(&[0, 0, 0, 0, 0]).is_err());
+    }
+}

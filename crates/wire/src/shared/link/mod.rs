@@ -1,0 +1,458 @@
+//! A client's connection to the server of a shared volume.
+//!
+//! [`Link::connect`] makes the connection and proves the device. Then many callers ask at the same time; answers come
+//! in any order. What the server pushes comes out of [`Deliveries`], in order, and only as fast as the caller takes it.
+//! A connection that ends stays ended: the caller connects again.
+//!
+//! Every wait has a deadline, and a call can be dropped at any time. Memory: what callers ask for within
+//! [`LinkOptions::max_held_bytes`], at most [`WINDOW`] deliveries and one that is coming, one message of 4 MiB, small
+//! buffers. Relies on [`super::tls`] for the session.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`error`] | why a connection ended |
+//! | `dial` | TCP, TLS, hello and ENTER |
+//! | `collect` | the answer of one request, from its messages |
+//! | `shared` | requests that wait, and bytes to send |
+//! | `tasks` | reading and writing |
+//! | `blocks` | the link as a store and as a sink of blocks |
+
+mod blocks;
+mod collect;
+mod dial;
+pub mod error;
+mod shared;
+mod tasks;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use trust::key::{PublicKey, SecretKey};
+use trust::record::MAX_RECORD_BYTES;
+use trust::shared::attest::SignedAttest;
+use trust::shared::device::DeviceKey;
+use trust::shared::entry::SignedEntry;
+use trust::shared::mark::Nonce;
+use trust::shared::note::SignedNote;
+use trust::volume_id::VolumeId;
+use trust::{Handle, Record};
+
+use super::enter::Welcome;
+use super::request::{self, Request, Slot};
+use super::{
+    Delivery, MAX_LEAVES, MAX_NAMES, MAX_STORE_BYTES, MAX_TAKE_MS, PROTOCOL, SESSION_ID, SentLeaf,
+    ServerAddress, WINDOW, kind,
+};
+use collect::{Answer, Expect};
+use dial::Dialed;
+pub use error::LinkError;
+use shared::Shared;
+
+/// Requests that wait for an answer, at most. Fewer than the server takes, so that messages of the session are
+/// always read.
+const MAX_IN_FLIGHT: usize = 32;
+/// One unit of `max_held_bytes`.
+const UNIT_BYTES: usize = 4 << 10;
+
+/// Deadlines and bounds of a link.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// Longest time to connect, TLS and the server's welcome included.
+    pub connect_timeout: Duration,
+    /// Longest wait of a request for the next message of its answer, and of bytes to be sent.
+    pub answer_timeout: Duration,
+    /// Longest silence of a server that pushes. Three of the server's heartbeats, if that is less.
+    pub max_silence: Duration,
+    /// Most bytes that requests and answers under way hold together.
+    pub max_held_bytes: usize,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        LinkOptions {
+            connect_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(30),
+            max_silence: Duration::from_secs(60),
+            max_held_bytes: 64 << 20,
+        }
+    }
+}
+
+/// A connection. Cheap to clone; it is closed when the last clone is dropped.
+#[derive(Clone)]
+pub struct Link(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    welcome: Welcome,
+    in_flight: Semaphore,
+    held: Semaphore,
+    units: usize,
+    tasks: [AbortHandle; 2],
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.close("closed by this program");
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// What the server pushes, in order.
+pub struct Deliveries {
+    shared: Arc<Shared>,
+    waiting: mpsc::Receiver<Delivery>,
+}
+
+impl Deliveries {
+    /// The next delivery. Nothing comes before [`Link::open`]. Can be dropped at any time without loss.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub async fn next(&mut self) -> Result<Delivery, LinkError> {
+        match self.waiting.recv().await {
+            Some(delivery) => {
+                self.shared.taken();
+                Ok(delivery)
+            }
+            None => Err(self.shared.ended()),
+        }
+    }
+}
+
+impl Link {
+    /// Connects to the server of a volume, which must have the orderer's key, and enters as a device or as a guest.
+    ///
+    /// # Errors
+    /// [`LinkError`]; [`LinkError::OtherServer`] when the server has another key, [`LinkError::Refused`] with
+    /// [`NOT_MEMBER`](super::NOT_MEMBER) when it does not know the device.
+    pub async fn connect(
+        to: &ServerAddress,
+        volume: VolumeId,
+        orderer: &PublicKey,
+        device: Option<&SecretKey>,
+        options: &LinkOptions,
+    ) -> Result<(Link, Deliveries), LinkError> {
+        let dialed = dial::dial(to, volume, Some(orderer), device, options).await?;
+        Ok(Link::over(dialed, to, options))
+    }
+
+    /// Connects as a guest who does not know the orderer yet, because he has an invitation and no policies. Also gives
+    /// the key that the server has proved to have. It is the caller who compares it with the volume's policies.
+    ///
+    /// # Errors
+    /// As [`Link::connect`].
+    pub async fn connect_as_guest(
+        to: &ServerAddress,
+        volume: VolumeId,
+        options: &LinkOptions,
+    ) -> Result<(Link, PublicKey), LinkError> {
+        let dialed = dial::dial(to, volume, None, None, options).await?;
+        let key = dialed.key;
+        Ok((Link::over(dialed, to, options).0, key))
+    }
+
+    fn over(dialed: Dialed, to: &ServerAddress, options: &LinkOptions) -> (Link, Deliveries) {
+        let (send, waiting) = mpsc::channel(WINDOW as usize);
+        let silence = Duration::from_millis(dialed.welcome.heartbeat_ms.into()) * 3;
+        let silence = silence.clamp(Duration::from_secs(1), options.max_silence);
+        let shared = Shared::new(to.to_string().into(), silence, options.answer_timeout);
+        let tasks = tasks::start(&shared, dialed.stream, dialed.buffer, send);
+        let units = (options.max_held_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
+        let link = Link(Arc::new(Inner {
+            shared: Arc::clone(&shared),
+            welcome: dialed.welcome,
+            in_flight: Semaphore::new(MAX_IN_FLIGHT),
+            held: Semaphore::new(units),
+            units,
+            tasks,
+        }));
+        (link, Deliveries { shared, waiting })
+    }
+
+    /// Where the server is: `bulla://host:port`.
+    pub fn place(&self) -> &str {
+        self.0.shared.place()
+    }
+
+    /// What the server said about itself. Not proved.
+    pub fn welcome(&self) -> &Welcome {
+        &self.0.welcome
+    }
+
+    /// Why the connection ended, if it has.
+    pub fn ended(&self) -> Option<LinkError> {
+        self.0.shared.dead()
+    }
+
+    /// Ends the connection for all clones.
+    pub fn close(&self) {
+        self.0.shared.close("closed by this program");
+    }
+
+    /// Begins deliveries with what comes after `note`, or with the first leaf. Once for each connection.
+    ///
+    /// # Errors
+    /// Why the connection ended. What the server thinks of a message of the session comes, if it refuses it, as the
+    /// end of the connection.
+    pub fn open(&self, note: Option<&SignedNote>) -> Result<(), LinkError> {
+        self.0.shared.opened();
+        self.say(&Request::Open(note.copied()))
+    }
+
+    /// Asks for an entry to be ordered. The reply is the delivery that has it, or that refuses it.
+    ///
+    /// # Errors
+    /// As [`Link::open`].
+    pub fn entry(&self, entry: &SignedEntry, body: Option<&[u8]>) -> Result<(), LinkError> {
+        let put = |out: &mut BytesMut| request::put_entry(SESSION_ID, entry, body, out);
+        self.0.shared.say(put)
+    }
+
+    /// Asks for a mark to be put into the log.
+    ///
+    /// # Errors
+    /// As [`Link::open`].
+    pub fn mark(&self, mark: &Nonce) -> Result<(), LinkError> {
+        self.say(&Request::Mark(*mark))
+    }
+
+    /// Sends an Attest for the others.
+    ///
+    /// # Errors
+    /// As [`Link::open`].
+    pub fn attest(&self, attest: &SignedAttest) -> Result<(), LinkError> {
+        self.say(&Request::Attest(attest.clone()))
+    }
+
+    /// Asks another device for an Attest.
+    ///
+    /// # Errors
+    /// As [`Link::open`].
+    pub fn ask(&self, device: &DeviceKey) -> Result<(), LinkError> {
+        self.say(&Request::Ask(*device))
+    }
+
+    fn say(&self, request: &Request) -> Result<(), LinkError> {
+        self.0.shared.say(|out| request.put(SESSION_ID, out))
+    }
+
+    /// Leaves from a position on: at most `count` and at most [`MAX_LEAVES`], fewer at the end of the log, and fewer
+    /// where they are long. Bodies come with them as in deliveries.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn leaves(&self, from: u64, count: u32) -> Result<Vec<SentLeaf>, LinkError> {
+        let count = count.clamp(1, MAX_LEAVES as u32);
+        let expect = Expect::Leaves { from, count };
+        let request = Request::Leaves { from, count };
+        match self.call(expect, super::MAX_PART_BYTES, &request).await? {
+            Answer::Leaves(leaves) => Ok(leaves),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Bodies of the entries at these positions, which ascend. Those that the server does not have are left out.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn bodies(&self, positions: &[u64]) -> Result<Vec<(u64, Bytes)>, LinkError> {
+        let mut bodies = Vec::new();
+        for some in positions.chunks(MAX_BODIES_AT_ONCE) {
+            let expect = Expect::Bodies(some.to_vec());
+            let held = some.len().saturating_mul(collect::BODY_BYTES);
+            let request = Request::Bodies(some.to_vec());
+            if let Answer::Bodies(mut more) = self.call(expect, held, &request).await? {
+                bodies.append(&mut more);
+            }
+        }
+        Ok(bodies)
+    }
+
+    /// STORE: the blocks are durable at the server when this returns.
+    ///
+    /// # Errors
+    /// [`LinkError`]; refused with [`FULL`](super::FULL) or [`QUOTA`](super::QUOTA) when there is no room.
+    pub async fn store(&self, records: &[Record]) -> Result<(), LinkError> {
+        self.keep(kind::STORE, records).await
+    }
+
+    /// PSTORE: as [`Link::store`], for blocks that nobody will dereference.
+    ///
+    /// # Errors
+    /// As [`Link::store`].
+    pub async fn pstore(&self, records: &[Record]) -> Result<(), LinkError> {
+        self.keep(kind::PSTORE, records).await
+    }
+
+    async fn keep(&self, kind: u8, mut records: &[Record]) -> Result<(), LinkError> {
+        while !records.is_empty() {
+            let (some, rest) = records.split_at(fitting(records));
+            let held = some.iter().map(Record::len).sum();
+            let put = |id, out: &mut BytesMut| request::put_records(kind, id, some, out);
+            self.call_with(Expect::Done, held, Duration::ZERO, put)
+                .await?;
+            records = rest;
+        }
+        Ok(())
+    }
+
+    /// RETRIEVE: the blocks that the server has, in any order. Not verified.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn retrieve(&self, handles: &[Handle]) -> Result<Vec<Record>, LinkError> {
+        let mut records = Vec::new();
+        for some in handles.chunks(MAX_BLOCKS_AT_ONCE) {
+            let expect = Expect::Records(some.to_vec());
+            let held = some.len().saturating_mul(MAX_RECORD_BYTES);
+            let put = |id, out: &mut BytesMut| request::put_handles(kind::RETRIEVE, id, some, out);
+            let answer = self.call_with(expect, held, Duration::ZERO, put);
+            if let Answer::Records(mut more) = answer.await? {
+                records.append(&mut more);
+            }
+        }
+        Ok(records)
+    }
+
+    /// CSTORE: for each block whether the server has it, durably. Those that it has stay.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn cstore(&self, handles: &[Handle]) -> Result<Vec<bool>, LinkError> {
+        let mut have = Vec::with_capacity(handles.len());
+        for some in handles.chunks(MAX_NAMES) {
+            let expect = Expect::Have(some.len());
+            let put = |id, out: &mut BytesMut| request::put_handles(kind::CSTORE, id, some, out);
+            let answer = self.call_with(expect, 32 * some.len(), Duration::ZERO, put);
+            if let Answer::Have(mut more) = answer.await? {
+                have.append(&mut more);
+            }
+        }
+        Ok(have)
+    }
+
+    /// DECREF: this device refers to these blocks no more.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn decref(&self, handles: &[Handle]) -> Result<(), LinkError> {
+        for some in handles.chunks(MAX_NAMES) {
+            let put = |id, out: &mut BytesMut| request::put_handles(kind::DECREF, id, some, out);
+            self.call_with(Expect::Done, 32 * some.len(), Duration::ZERO, put)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Signed policies from a number on, as bytes. Not verified. None when there are no more; there may be more than
+    /// come at once.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn policies(&self, from: u64) -> Result<Vec<Bytes>, LinkError> {
+        let held = super::MAX_PART_BYTES;
+        match self
+            .call(Expect::Policies, held, &Request::Policies(from))
+            .await?
+        {
+            Answer::Policies(policies) => Ok(policies),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Puts a message into a mailbox. The same message again has no effect.
+    ///
+    /// # Errors
+    /// [`LinkError`]; refused with [`NO_MAILBOX`](super::NO_MAILBOX) when no member waits there, with
+    /// [`OCCUPIED`](super::OCCUPIED) when another message is there.
+    pub async fn post(&self, slot: Slot, letter: Bytes) -> Result<(), LinkError> {
+        let request = Request::Post { slot, letter };
+        self.call(Expect::Done, UNIT_BYTES, &request).await?;
+        Ok(())
+    }
+
+    /// The message in a mailbox; waits for it. It stays there. A member's call makes the mailbox. Asks the server again
+    /// every few seconds: one that waits for a connection that is gone waits no longer.
+    ///
+    /// # Errors
+    /// [`LinkError`]; refused with [`NO_MAILBOX`](super::NO_MAILBOX) when no member waits there.
+    pub async fn take(&self, slot: Slot, wait: Duration) -> Result<Option<Bytes>, LinkError> {
+        let began = Instant::now();
+        loop {
+            let left = wait.saturating_sub(began.elapsed()).as_millis();
+            let wait_ms = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_TAKE_MS);
+            let request = Request::Take { slot, wait_ms };
+            let wait_here = Duration::from_millis(wait_ms.into());
+            let put = |id, out: &mut BytesMut| request.put(id, out);
+            let answer = self.call_with(Expect::Letter, UNIT_BYTES, wait_here, put);
+            if let Answer::Letter(Some(letter)) = answer.await? {
+                return Ok(Some(letter));
+            }
+            let left = wait.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // A server that does not wait at all is not asked without end.
+            tokio::time::sleep(left.min(TAKE_PAUSE)).await;
+        }
+    }
+
+    /// Asks for an answer, to see whether the server is there.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn ping(&self) -> Result<(), LinkError> {
+        self.call(Expect::Done, 0, &Request::Ping).await?;
+        Ok(())
+    }
+
+    async fn call(
+        &self,
+        expect: Expect,
+        held_bytes: usize,
+        request: &Request,
+    ) -> Result<Answer, LinkError> {
+        let put = |id, out: &mut BytesMut| request.put(id, out);
+        self.call_with(expect, held_bytes, Duration::ZERO, put)
+            .await
+    }
+
+    /// One request and its answer. `wait`: how much longer than usual the server may take.
+    async fn call_with(
+        &self,
+        expect: Expect,
+        held_bytes: usize,
+        wait: Duration,
+        put: impl FnOnce(u32, &mut BytesMut),
+    ) -> Result<Answer, LinkError> {
+        let inner = &self.0;
+        let units = held_bytes.div_ceil(UNIT_BYTES).clamp(1, inner.units) as u32;
+        let closed = || inner.shared.ended();
+        let _place = inner.in_flight.acquire().await.map_err(|_| closed())?;
+        let _held = inner.held.acquire_many(units).await;
+        let _held = _held.map_err(|_| closed())?;
+        inner.shared.call(expect, wait, put).await
+    }
+}
+
+/// Pause before a mailbox is asked again.
+const TAKE_PAUSE: Duration = Duration::from_millis(100);
+/// Bodies in one request.
+const MAX_BODIES_AT_ONCE: usize = 64;
+/// Blocks in one request.
+const MAX_BLOCKS_AT_ONCE: usize = 16;
+
+/// How many of these records go into one STORE.
+fn fitting(records: &[Record]) -> usize {
+    let mut bytes: usize = 0;
+    let fits = |record: &&Record| {
+        bytes = bytes.saturating_add(record.len());
+        bytes <= MAX_STORE_BYTES
+    };
+    let fitting = records.iter().take(MAX_NAMES).take_while(fits).count();
+    fitting.max(1)
+}

@@ -1,0 +1,325 @@
+//! What the callers of a link and its two tasks share: requests that wait for answers, bytes that wait to be sent, and
+//! why the link ended.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{Notify, oneshot};
+use trust::Reject;
+
+use super::collect::{Answer, Collect, Expect};
+use super::error::LinkError;
+use crate::frame::Header;
+use crate::refusal::{ErrorCode, Refusal};
+use crate::shared::request::Request;
+use crate::shared::{SESSION_ID, WINDOW, kind};
+
+/// Most bytes that wait to be sent when one more message of the session comes.
+const MAX_UNSENT_BYTES: usize = 8 << 20;
+/// Most requests that were given up and never answered.
+const MAX_ABANDONED: usize = 256;
+
+pub(super) struct Shared {
+    place: Arc<str>,
+    /// Longest silence of a server that pushes.
+    silence: Duration,
+    answer_timeout: Duration,
+    out: Mutex<Out>,
+    pub(super) wake_writer: Notify,
+    slots: Mutex<Slots>,
+    ended: Notify,
+    epoch: Instant,
+    heard_ms: AtomicU64,
+    /// The server was asked to push.
+    opened: AtomicBool,
+    /// Deliveries that were received and not taken.
+    waiting: AtomicU32,
+}
+
+#[derive(Default)]
+struct Out {
+    buffer: BytesMut,
+    closed: bool,
+}
+
+struct Slots {
+    open: HashMap<u32, Waiting>,
+    next_id: u32,
+    dead: Option<LinkError>,
+}
+
+/// A request without an answer.
+struct Waiting {
+    collect: Collect,
+    /// `None`: the caller has gone.
+    send: Option<oneshot::Sender<Result<Answer, LinkError>>>,
+    until: Instant,
+}
+
+/// Locks; ignores poison, because no critical section leaves broken state behind.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frees a caller's memory when its future is dropped before the answer is whole.
+struct Leave<'a> {
+    shared: &'a Shared,
+    id: u32,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = lock(&self.shared.slots).open.get_mut(&self.id) {
+            waiting.send = None;
+            waiting.collect.abandon();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(place: Arc<str>, silence: Duration, answer_timeout: Duration) -> Arc<Shared> {
+        Arc::new(Shared {
+            place,
+            silence,
+            answer_timeout,
+            out: Mutex::default(),
+            wake_writer: Notify::new(),
+            slots: Mutex::new(Slots {
+                open: HashMap::new(),
+                next_id: SESSION_ID,
+                dead: None,
+            }),
+            ended: Notify::new(),
+            epoch: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            opened: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+        })
+    }
+
+    pub(super) fn place(&self) -> &Arc<str> {
+        &self.place
+    }
+
+    /// Why the link ended, if it has.
+    pub(super) fn dead(&self) -> Option<LinkError> {
+        lock(&self.slots).dead.clone()
+    }
+
+    /// Why the link ended.
+    pub(super) fn ended(&self) -> LinkError {
+        let closed = || LinkError::unavailable(&self.place, "the connection is closed");
+        self.dead().unwrap_or_else(closed)
+    }
+
+    /// Completes when the link has ended.
+    pub(super) async fn wait_for_end(&self) {
+        let ended = self.ended.notified();
+        if self.dead().is_none() {
+            ended.await;
+        }
+    }
+
+    pub(super) fn close(&self, why: &str) {
+        self.die(LinkError::unavailable(&self.place, why));
+    }
+
+    /// Ends the link for all callers, present and future.
+    pub(super) fn die(&self, error: LinkError) {
+        let open = {
+            let mut slots = lock(&self.slots);
+            if slots.dead.is_some() {
+                return;
+            }
+            slots.dead = Some(error.clone());
+            std::mem::take(&mut slots.open)
+        };
+        for send in open.into_values().filter_map(|waiting| waiting.send) {
+            // The caller may just have gone.
+            let _ = send.send(Err(error.clone()));
+        }
+        *lock(&self.out) = Out {
+            buffer: BytesMut::new(),
+            closed: true,
+        };
+        self.wake_writer.notify_one();
+        self.ended.notify_waiters();
+    }
+
+    /// The server was asked to push.
+    pub(super) fn opened(&self) {
+        self.heard();
+        self.opened.store(true, Ordering::Relaxed);
+    }
+
+    /// A delivery was received; false when the server has sent more than the window.
+    pub(super) fn received(&self) -> bool {
+        let opened = self.opened.load(Ordering::Relaxed);
+        opened && self.waiting.fetch_add(1, Ordering::Relaxed) < WINDOW
+    }
+
+    /// A delivery was taken, so the server may send one more.
+    pub(super) fn taken(&self) {
+        self.heard();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        // A dead link is reported by the next delivery that does not come.
+        let _ = self.say(|out| Request::Next.put(SESSION_ID, out));
+    }
+
+    /// Bytes have come.
+    pub(super) fn heard(&self) {
+        let now_ms = self.epoch.elapsed().as_millis() as u64;
+        self.heard_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Sends a message of the session.
+    pub(super) fn say(&self, put: impl FnOnce(&mut BytesMut)) -> Result<(), LinkError> {
+        {
+            let mut out = lock(&self.out);
+            if out.closed {
+                drop(out);
+                return Err(self.ended());
+            }
+            if out.buffer.len() <= MAX_UNSENT_BYTES {
+                put(&mut out.buffer);
+                drop(out);
+                self.wake_writer.notify_one();
+                return Ok(());
+            }
+        }
+        let error = LinkError::unavailable(&self.place, "it does not read what it is sent");
+        self.die(error.clone());
+        Err(error)
+    }
+
+    /// What waits to be sent.
+    pub(super) fn unsent(&self) -> BytesMut {
+        std::mem::take(&mut lock(&self.out).buffer)
+    }
+
+    /// One request and its answer.
+    pub(super) async fn call(
+        &self,
+        expect: Expect,
+        wait: Duration,
+        put: impl FnOnce(u32, &mut BytesMut),
+    ) -> Result<Answer, LinkError> {
+        let (send, receive) = oneshot::channel();
+        let until = Instant::now() + self.answer_timeout + wait;
+        let id = self.enlist(Waiting {
+            collect: Collect::new(expect),
+            send: Some(send),
+            until,
+        })?;
+        let _leave = Leave { shared: self, id };
+        {
+            let mut out = lock(&self.out);
+            if !out.closed {
+                put(id, &mut out.buffer);
+            }
+        }
+        self.wake_writer.notify_one();
+        receive.await.unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    fn enlist(&self, waiting: Waiting) -> Result<u32, LinkError> {
+        let mut slots = lock(&self.slots);
+        if let Some(error) = &slots.dead {
+            return Err(error.clone());
+        }
+        if slots.open.len() >= MAX_ABANDONED {
+            drop(slots);
+            let error = LinkError::unavailable(&self.place, "it left too many requests unanswered");
+            self.die(error.clone());
+            return Err(error);
+        }
+        let mut id = slots.next_id;
+        while id <= SESSION_ID || slots.open.contains_key(&id) {
+            id = id.wrapping_add(1);
+        }
+        slots.next_id = id.wrapping_add(1);
+        slots.open.insert(id, waiting);
+        Ok(id)
+    }
+
+    /// Checks by its header that an honest server could send a message that is no part of a delivery.
+    pub(super) fn check(&self, header: &Header) -> Result<(), Reject> {
+        if header.kind == kind::ERROR {
+            return Ok(());
+        }
+        match lock(&self.slots).open.get(&header.id) {
+            Some(waiting) => waiting.collect.check(header.kind, header.body_bytes),
+            None => Err(never_asked()),
+        }
+    }
+
+    /// Takes a message that [`Shared::check`] accepted.
+    pub(super) fn deliver(&self, header: &Header, body: Bytes) -> Result<(), Reject> {
+        if header.kind == kind::ERROR {
+            return self.deliver_error(header.id, &body);
+        }
+        let mut slots = lock(&self.slots);
+        let waiting = slots.open.get_mut(&header.id).ok_or_else(never_asked)?;
+        waiting.until = Instant::now() + self.answer_timeout;
+        let Some(answer) = waiting.collect.feed(header.kind, body)? else {
+            return Ok(());
+        };
+        let waiting = slots.open.remove(&header.id);
+        drop(slots);
+        if let Some(send) = waiting.and_then(|waiting| waiting.send) {
+            // The caller may just have gone.
+            let _ = send.send(Ok(answer));
+        }
+        Ok(())
+    }
+
+    fn deliver_error(&self, id: u32, body: &[u8]) -> Result<(), Reject> {
+        let refusal = Refusal::decode(body)?;
+        let malformed = refusal.code == ErrorCode::MALFORMED;
+        let error = LinkError::refused(&self.place, refusal);
+        if id <= SESSION_ID || malformed {
+            self.die(error);
+            return Ok(());
+        }
+        let waiting = lock(&self.slots).open.remove(&id);
+        let waiting = waiting.ok_or_else(never_asked)?;
+        if let Some(send) = waiting.send {
+            let _ = send.send(Err(error));
+        }
+        Ok(())
+    }
+
+    /// Whether a deadline has passed; says why the link must end.
+    pub(super) fn overdue(&self) -> Option<LinkError> {
+        let now = Instant::now();
+        let late = lock(&self.slots).open.values().any(|w| w.until <= now);
+        if late {
+            let why = "it did not answer a request in time";
+            return Some(LinkError::unavailable(&self.place, why));
+        }
+        // A server that has filled the window must be silent.
+        let may_push =
+            self.opened.load(Ordering::Relaxed) && self.waiting.load(Ordering::Relaxed) < WINDOW;
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        let silent = self.epoch.elapsed().saturating_sub(heard);
+        (may_push && silent >= self.silence).then(|| {
+            let why = format!("silent for {:.1} s", silent.as_secs_f32());
+            LinkError::unavailable(&self.place, why)
+        })
+    }
+
+    /// Longest time in which the server must take some bytes.
+    pub(super) fn write_timeout(&self) -> Duration {
+        self.answer_timeout
+    }
+}
+
+fn never_asked() -> Reject {
+    Reject::Malformed {
+        what: "answer",
+        why: "to a request that was never made",
+    }
+}
