@@ -22,6 +22,7 @@ pub fn open(dir: &std::path::Path) -> Result<Arc<Host>> {
     let mut options = HostOptions::default();
     options.rate.per_second = 1_000_000;
     options.rate.burst = 1_000_000;
+    options.entry_kib = options.rate;
     Ok(Host::open(dir, orderer(), options)?)
 }
 
