@@ -6,6 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`admission`] | how a device is admitted, over a link |
 //! | [`blocks`] | the block server |
 //! | [`home`] | the shared volumes of a user on this machine |
 //! | [`client`] | a device: engine, disk, connection, calls of programs |
@@ -23,6 +24,7 @@
 //! | [`host`] | the server of a volume: the orderer and the block server over one directory |
 //! | [`rows`] | a small map by device |
 
+pub mod admission;
 pub mod blocks;
 pub mod client;
 pub mod engine;

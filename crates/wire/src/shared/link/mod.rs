@@ -47,6 +47,7 @@ use super::{
     ServerAddress, WINDOW, kind,
 };
 use collect::{Answer, Expect};
+use dial::Dialed;
 pub use error::LinkError;
 use shared::Shared;
 
@@ -135,7 +136,26 @@ impl Link {
         device: Option<&SecretKey>,
         options: &LinkOptions,
     ) -> Result<(Link, Deliveries), LinkError> {
-        let dialed = dial::dial(to, volume, orderer, device, options).await?;
+        let dialed = dial::dial(to, volume, Some(orderer), device, options).await?;
+        Ok(Link::over(dialed, to, options))
+    }
+
+    /// Connects as a guest who does not know the orderer yet, because he has an invitation and no policies. Also gives
+    /// the key that the server has proved to have. It is the caller who compares it with the volume's policies.
+    ///
+    /// # Errors
+    /// As [`Link::connect`].
+    pub async fn connect_as_guest(
+        to: &ServerAddress,
+        volume: VolumeId,
+        options: &LinkOptions,
+    ) -> Result<(Link, PublicKey), LinkError> {
+        let dialed = dial::dial(to, volume, None, None, options).await?;
+        let key = dialed.key;
+        Ok((Link::over(dialed, to, options).0, key))
+    }
+
+    fn over(dialed: Dialed, to: &ServerAddress, options: &LinkOptions) -> (Link, Deliveries) {
         let (send, waiting) = mpsc::channel(WINDOW as usize);
         let silence = Duration::from_millis(dialed.welcome.heartbeat_ms.into()) * 3;
         let silence = silence.clamp(Duration::from_secs(1), options.max_silence);
@@ -150,7 +170,7 @@ impl Link {
             units,
             tasks,
         }));
-        Ok((link, Deliveries { shared, waiting }))
+        (link, Deliveries { shared, waiting })
     }
 
     /// Where the server is: `bulla://host:port`.
