@@ -11,6 +11,7 @@
 //! | `conflicts` | devices that change the same things at a time |
 //! | `fetching` | missing bodies and blocks, a full shelf, restarts |
 //! | `hostile` | members that write what no client writes |
+//! | `newer` | entries of a later format |
 //! | `people` | decisions about members, permission |
 //! | `folds` | folds |
 //! | `journal` | bytes of calls |
@@ -26,5 +27,6 @@ mod hostile;
 mod journal;
 mod kernel;
 mod net;
+mod newer;
 mod people;
 mod posix;
