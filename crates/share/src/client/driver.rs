@@ -37,6 +37,11 @@ pub(super) enum Command {
         call: Call,
         answer: oneshot::Sender<Result<Answered, ClientError>>,
     },
+    Look {
+        ticket: Ticket,
+        call: Call,
+        answer: oneshot::Sender<Result<Answered, ClientError>>,
+    },
     Cancel(Ticket),
     Status(oneshot::Sender<Status>),
     Compare {
@@ -226,6 +231,14 @@ impl Driver {
                         calls.push((ticket, call));
                     }
                 },
+                Command::Look {
+                    ticket,
+                    call,
+                    answer,
+                } => {
+                    self.calls.insert(ticket, answer);
+                    self.inputs.push_back(Input::Look(ticket, call));
+                }
                 Command::Cancel(ticket) => {
                     self.calls.remove(&ticket);
                     match calls.iter().position(|(called, _)| *called == ticket) {
@@ -309,6 +322,8 @@ impl Driver {
 
     fn stop(&mut self, why: Stopped) {
         tracing::error!(%why, "the engine of a shared volume has stopped");
+        let phase = Phase::Stopped(why.clone());
+        self.shown.view.send_modify(|view| view.phase = phase);
         for (_, waiting) in self.calls.drain() {
             let _ = waiting.send(Err(why.clone().into()));
         }
