@@ -4,7 +4,8 @@ use share::files::{Answer, Call, File, Over, Refused, Which};
 use trust::inode::Mtime;
 
 use crate::asks::{directory, regular, text, text_of};
-use crate::net::{Net, refused};
+use crate::net::Net;
+use crate::world::refused;
 
 /// Calls of several devices that none of them knows of when it makes its own.
 fn at_once(net: &mut Net, calls: Vec<(usize, Call)>) -> Vec<Answer> {
@@ -384,7 +385,7 @@ fn silent_author_is_named_to_whom_it_concerns_and_nobody_else() {
     }
     assert!(!net.nodes[0].answers.contains_key(&ticket), "it waits");
     net.tick(5001);
-    let silent = crate::net::device(1);
+    let silent = crate::world::device(1);
     let answer = net.wait(0, ticket);
     let Answer::Silent { device, .. } = answer else {
         panic!("{answer:?}");

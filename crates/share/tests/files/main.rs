@@ -3,6 +3,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `world` | keys, policies, randomness |
 //! | `net` | devices, a server, and what travels between them |
 //! | `asks` | calls in short |
 //! | `kernel` | the same calls on a directory of this machine |
@@ -30,3 +31,4 @@ mod net;
 mod newer;
 mod people;
 mod posix;
+mod world;

@@ -13,7 +13,7 @@ use trust::shared::device::Incarnation;
 use trust::shared::entry::{self, Content, Ops, Prefix, body_hash};
 use trust::shared::principal::Device;
 
-use crate::net::{device, key, policies};
+use crate::world::{device, key, policies};
 
 fn files() -> Files {
     Files::new(&policies(), Arc::new(Shelf::default())).unwrap()
