@@ -183,6 +183,7 @@ pub struct Joining {
     invitation: Invitation,
     orderer: PublicKey,
     policies: Vec<Signed>,
+    name: String,
 }
 
 impl Joining {
@@ -204,7 +205,8 @@ impl Joining {
         let volume = invitation.volume;
         let (link, key) = Link::connect_as_guest(&to, volume, &options).await?;
         let policies = policies(&link).await?;
-        let orderer = orderer(&invitation, &policies).map_err(AdmissionError::Policies)?;
+        let verified = verify(&invitation, &policies).map_err(AdmissionError::Policies)?;
+        let orderer = verified.newest_epoch().orderer;
         if orderer != key {
             return Err(LinkError::OtherServer {
                 place: link.place().into(),
@@ -220,7 +222,13 @@ impl Joining {
             invitation,
             orderer,
             policies,
+            name: verified.chain().genesis().name.clone(),
         })
+    }
+
+    /// The name that the volume's founder gave it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The policies of the volume, from the genesis on. Verified.
@@ -288,8 +296,8 @@ async fn policies(link: &Link) -> Result<Vec<Signed>, AdmissionError> {
     }
 }
 
-/// The key of the orderer by the newest policy, if the policies are those of the invitation.
-fn orderer(invitation: &Invitation, policies: &[Signed]) -> Result<PublicKey, Reject> {
+/// The policies, if they are those of the invitation.
+fn verify(invitation: &Invitation, policies: &[Signed]) -> Result<Policies, Reject> {
     let mut signatures = Signatures::default();
     let policies = Policies::verify(invitation.volume, policies, &mut signatures)?;
     if policies.chain().find(&invitation.policy).is_none() {
@@ -297,5 +305,5 @@ fn orderer(invitation: &Invitation, policies: &[Signed]) -> Result<PublicKey, Re
             "the policy that the inviter knows is not among them",
         ));
     }
-    Ok(policies.newest_epoch().orderer)
+    Ok(policies)
 }

@@ -32,6 +32,8 @@ mod rotation;
 mod second_implementation;
 mod services;
 mod share_evidence;
+mod shared;
+mod shared_lab;
 mod signals;
 mod status;
 mod support;
