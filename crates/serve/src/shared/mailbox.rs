@@ -42,8 +42,10 @@ pub(crate) fn take(
     let deadline = Instant::now() + Duration::from_millis(wait_ms.into());
     let member = member.map(Member::session);
     let id = &slot.invitation;
-    let refused = host.take(member, id, slot.step as u8, deadline, taken);
-    if let (Err(error), Some(completion)) = (refused, open(&completion)) {
+    let taken = host.take(member, id, slot.step as u8, deadline, taken);
+    if let Err(error) = taken
+        && let Some(completion) = open(&completion)
+    {
         let (code, text) = told(&error);
         completion.refuse(code, &text);
     }

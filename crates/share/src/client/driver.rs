@@ -309,6 +309,8 @@ impl Driver {
 
     fn stop(&mut self, why: Stopped) {
         tracing::error!(%why, "the engine of a shared volume has stopped");
+        let phase = Phase::Stopped(why.clone());
+        self.shown.view.send_modify(|view| view.phase = phase);
         for (_, waiting) in self.calls.drain() {
             let _ = waiting.send(Err(why.clone().into()));
         }

@@ -16,6 +16,8 @@
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::io::{ErrorKind, Read};

@@ -128,7 +128,7 @@ impl<T> Known<T> {
         }
     }
 
-    pub(super) fn then<U>(self, f: impl FnOnce(T) -> Known<U>) -> Known<U> {
+    pub fn then<U>(self, f: impl FnOnce(T) -> Known<U>) -> Known<U> {
         match self {
             Known::Is(value) => f(value),
             Known::Damaged(why) => Known::Damaged(why),

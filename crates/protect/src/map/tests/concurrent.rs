@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use sim::device::{Fault, Lie};
 
+use super::super::layout::PageId;
+use super::super::tree::Found;
 use super::super::{Map, Value};
 use super::{BLOCKS, CACHE, World, digest};
 
@@ -151,4 +153,21 @@ fn waiting_readers_of_a_leaf_that_cannot_be_read_all_get_the_error() {
     });
     world.disk().heal();
     map.get(256 * 9).unwrap();
+}
+
+/// Two threads miss the same page. The second one begins when the first one has read it.
+#[test]
+fn page_that_another_thread_has_read_is_not_read_again() {
+    let world = World::new(BLOCKS, CACHE);
+    let map = world.open();
+    map.set(5, value(5, 1)).unwrap();
+    world.commit(&map).unwrap();
+    let map = world.open();
+    let Found::Missing(page) = map.tree().find(PageId::leaf(0)) else {
+        panic!("a page of a map that was just opened is in memory");
+    };
+    assert!(map.fetch(page).unwrap().is_some());
+    let reads = world.reads();
+    assert!(map.fetch(page).unwrap().is_none());
+    assert_eq!(world.reads(), reads);
 }

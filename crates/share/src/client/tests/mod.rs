@@ -3,6 +3,7 @@
 
 mod calls;
 mod hosted;
+mod lies;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tempfile::TempDir;
+use trust::history::LogPoint;
 use trust::key::SecretKey;
 use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
@@ -97,6 +99,10 @@ impl Lab {
 
     /// The home of the device with this key.
     fn home(&self, machine: u8) -> Home {
+        self.home_that_begins(machine, None)
+    }
+
+    fn home_that_begins(&self, machine: u8, begins: Option<LogPoint>) -> Home {
         let state = self.state(machine);
         let id = self.volume.to_string();
         if let Some(home) = Home::find(&state, &id).unwrap() {
@@ -108,7 +114,7 @@ impl Lab {
             server: "bulla://localhost",
             key: &key(machine),
             policies: &self.policies,
-            begins: None,
+            begins,
         };
         Home::create(&state, &new).unwrap()
     }
@@ -130,6 +136,19 @@ impl Lab {
             wire: Arc::clone(wire),
         });
         Client::run(core, policies, shelf, dial, "lab", &options)
+    }
+
+    /// The client's process is killed: its files are what they are at that moment.
+    async fn kill(&self, machine: u8, client: Client) {
+        let home = self.home(machine).directory().to_owned();
+        let files = ["journal", "leaves"];
+        let killed: Vec<_> = files
+            .map(|name| std::fs::read(home.join(name)).unwrap())
+            .into();
+        client.close(soon()).await.unwrap();
+        for (name, bytes) in files.iter().zip(killed) {
+            std::fs::write(home.join(name), bytes).unwrap();
+        }
     }
 
     /// Admits the device of a machine as one of ada's.
