@@ -28,12 +28,14 @@ use trust::shared::words::Words;
 use trust::statement::signatures::Signatures;
 use trust::statement::{Job, Signed};
 use wire::shared::request::{Slot, Step};
-use wire::shared::{Link, LinkError, LinkOptions, NOT_MEMBER, ServerAddress};
+use wire::shared::{Link, LinkError, LinkOptions, NO_MAILBOX, NOT_MEMBER, ServerAddress};
 
 /// Most policies that a joiner takes.
 const MAX_POLICIES: usize = 1 << 12;
 /// How often a joiner looks whether it is a member.
 const LOOK: Duration = Duration::from_secs(1);
+/// Shortest time between two questions for one letter.
+const PAUSE: Duration = Duration::from_millis(200);
 const WHAT: &str = "invitation that was answered";
 
 /// Why an admission does not go on.
@@ -136,11 +138,15 @@ async fn letter(
             return Err(AdmissionError::Late(from));
         }
         let began = Instant::now();
-        if let Some(letter) = link.take(slot, left).await? {
-            return Ok(letter);
+        match link.take(slot, left).await {
+            Ok(Some(letter)) => return Ok(letter),
+            Ok(None) => {}
+            // The inviter is on its way.
+            Err(error) if error.code() == Some(NO_MAILBOX) => {}
+            Err(error) => return Err(error.into()),
         }
         // A server that does not wait must not be asked without end.
-        tokio::time::sleep_until(until.min(began + Duration::from_millis(200))).await;
+        tokio::time::sleep_until(until.min(began + PAUSE)).await;
     }
 }
 
@@ -242,16 +248,35 @@ impl Joining {
     /// [`AdmissionError`].
     pub async fn ask(&self, until: Instant) -> Result<Words, AdmissionError> {
         let request = self.joiner.request().encode();
-        let post =
-            |step, letter: Vec<u8>| self.link.post(slot(&self.invitation, step), letter.into());
-        post(Step::Request, request).await?;
+        self.post(Step::Request, request, until).await?;
         let challenge = slot(&self.invitation, Step::Challenge);
         let bytes = letter(&self.link, challenge, "the inviter", until).await?;
         let forged = |why| AdmissionError::Forged("the challenge", why);
         let challenge = Challenge::decode(&bytes).map_err(forged)?;
         let (opening, words) = self.joiner.open(&challenge).map_err(forged)?;
-        post(Step::Opening, opening.encode()).await?;
+        self.post(Step::Opening, opening.encode(), until).await?;
         Ok(words)
+    }
+
+    /// Puts a letter into the mailbox, which is there when the inviter waits for it.
+    async fn post(
+        &self,
+        step: Step,
+        letter: Vec<u8>,
+        until: Instant,
+    ) -> Result<(), AdmissionError> {
+        let (slot, letter) = (slot(&self.invitation, step), Bytes::from(letter));
+        loop {
+            match self.link.post(slot, letter.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.code() == Some(NO_MAILBOX) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if Instant::now() >= until {
+                return Err(AdmissionError::Late("the inviter"));
+            }
+            tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await;
+        }
     }
 
     /// Waits until the server takes the device for a member. Whether it is one, its log says.
