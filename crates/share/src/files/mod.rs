@@ -346,7 +346,7 @@ impl Files {
         known.hashes.push((written.position, ops.body_hash));
         if let Some(body) = entry.body() {
             let body = Body::decode(body).map(Arc::new);
-            self.shelf.put_body(written.position, body);
+            self.shelf.keep_body(written.position, body);
         }
     }
 }

@@ -18,8 +18,8 @@ use trust::shared::ops::Body;
 /// Memory that a shelf takes unless somebody says otherwise, bytes.
 pub const DEFAULT_SHELF_BYTES: usize = 64 << 20;
 
-/// Times that other questions are asked again before one that is not is forgotten: its program is gone.
-const PATIENCE: u64 = 8;
+/// Supplies after which a question that nobody asks again is forgotten: its program is gone.
+const PATIENCE: u64 = 32;
 
 /// Names a question among those that wait.
 pub(crate) type Question = u64;
@@ -47,7 +47,7 @@ struct Place {
 #[derive(Debug)]
 struct Open {
     question: Question,
-    /// In which round it was asked last.
+    /// After how many supplies it was asked last.
     round: u64,
     /// All that it has used and missed when it was asked last.
     keys: HashSet<Key>,
@@ -60,7 +60,10 @@ struct Things {
     order: BTreeMap<u64, Key>,
     weight: usize,
     clock: u64,
+    /// How often something was supplied before a question.
     round: u64,
+    /// Something was supplied since the last question.
+    supplied: bool,
     open: VecDeque<Open>,
     /// What the question that is being asked has used.
     asking: Option<HashSet<Key>>,
@@ -94,6 +97,12 @@ impl Shelf {
 
     /// Puts the body of the entry at a position here, or why it cannot be read. Its hash is that of the entry.
     pub fn put_body(&self, position: u64, body: Result<Arc<Body>, Reject>) {
+        self.things().supplied = true;
+        self.keep_body(position, body);
+    }
+
+    /// As [`Shelf::put_body`], for a body that came without being asked for.
+    pub(crate) fn keep_body(&self, position: u64, body: Result<Arc<Body>, Reject>) {
         let weight = match &body {
             Ok(body) => body.ops().len() * OP_BYTES + size_of::<Body>(),
             Err(_) => 0,
@@ -110,6 +119,7 @@ impl Shelf {
             Ok(Found::Inode(inode)) => inode.weight_bytes(),
         };
         let key = Key::Block(wanted.kind(), wanted.handle());
+        self.things().supplied = true;
         self.put(key, Thing::Block(found), weight);
     }
 
@@ -127,7 +137,11 @@ impl Shelf {
 
     /// A question is being asked: what it reads is noted until [`Shelf::answered`].
     pub(crate) fn ask(&self) {
-        self.things().asking = Some(HashSet::new());
+        let mut things = self.things();
+        things.asking = Some(HashSet::new());
+        if std::mem::take(&mut things.supplied) {
+            things.round += 1;
+        }
     }
 
     /// The question has its answer, or misses something.
@@ -138,6 +152,7 @@ impl Shelf {
             None => things.open.retain(|open| open.question != question),
             Some(missing) => things.reopen(question, used, missing),
         }
+        things.forget();
         things.evict(self.limit_bytes);
     }
 }
@@ -185,9 +200,6 @@ impl Things {
         let known = self.open.iter_mut().find(|open| open.question == question);
         match known {
             Some(open) => {
-                if open.round == self.round {
-                    self.round += 1;
-                }
                 open.round = self.round;
                 open.keys = keys;
             }
@@ -197,6 +209,10 @@ impl Things {
                 keys,
             }),
         }
+    }
+
+    /// Forgets questions that nobody asks any more.
+    fn forget(&mut self) {
         let round = self.round;
         self.open
             .retain(|open| open.round.saturating_add(PATIENCE) > round);
