@@ -100,8 +100,8 @@ impl Shared {
         Ok(value)
     }
 
-    /// Waits until this device has confirmed its last entry, so that nobody must wait for it later. If it takes too
-    /// long, the next command confirms it.
+    /// Waits until this device has confirmed its last entry, and the server has that, so that nobody must wait for this
+    /// device later. If it takes too long, the next command does it.
     async fn confirm(&self) {
         let own = DeviceKey::from(self.home.device());
         let until = Instant::now() + CONFIRM.min(self.deadline);
@@ -111,6 +111,8 @@ impl Shared {
             };
             let row = status.devices.iter().find(|row| row.device == own);
             if row.is_none_or(|row| row.attested > row.last_at) {
+                // The answer to this comes after the server has taken what was sent before.
+                let _ = self.client.call(Call::Members, until).await;
                 return;
             }
             tokio::time::sleep(LOOK).await;

@@ -33,6 +33,7 @@ mod second_implementation;
 mod services;
 mod share_evidence;
 mod shared;
+mod shared_adversity;
 mod shared_lab;
 mod signals;
 mod status;
