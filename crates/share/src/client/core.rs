@@ -26,9 +26,10 @@ use super::evidence::Court;
 use crate::engine::{
     Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Stopped as Why,
 };
-use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
+use crate::files::{Answer, Basis, Call, Files, Made, Refused, Shelf};
 use crate::roster::{OpsCodec, Product};
-use crate::scheme::{Leaf, Log, Scheme};
+use crate::scheme::{Leaf, Log, Scheme, Signer};
+use crate::volume::{Attempt, Build, Volume};
 
 /// Names a call.
 pub(super) type Ticket = u64;
@@ -57,6 +58,8 @@ pub(super) enum Input {
     Ring,
     /// A program waits no more.
     Cancel(Ticket),
+    /// A program asks what this device knows, whatever the server says.
+    Look(Ticket, Call),
     /// Somebody has another device's note.
     Compare(SignedNote, oneshot::Sender<Compared>),
     /// The device is closed: what was written is made durable.
@@ -109,6 +112,8 @@ pub(super) struct Core {
     /// Time zero of the timers.
     began: Instant,
     stopped: bool,
+    /// Questions about the verified log that miss something.
+    looking: Vec<(Ticket, Call)>,
 }
 
 type Effects = Vec<Effect<Product, Files, Ticket>>;
@@ -134,6 +139,7 @@ impl Core {
             begins: begins.filter(|begins| begins.size > size),
             began: Instant::now(),
             stopped: false,
+            looking: Vec::new(),
         };
         core.alarm.set(0, &core.engine);
         core
@@ -164,18 +170,8 @@ impl Core {
     /// Takes what happened.
     pub(super) fn step(&mut self, input: Input) -> Vec<Out> {
         let mut outs = Vec::new();
-        let input = match input {
-            Input::Close => {
-                // The files say how much of them is durable, so a failure shows at the next start.
-                let _ = self.disk.sync();
-                return outs;
-            }
-            Input::Compare(note, answer) => {
-                // Whoever asked may be gone.
-                let _ = answer.send(compare(self, &note));
-                return outs;
-            }
-            input => input,
+        let Some(input) = self.aside(input, &mut outs) else {
+            return outs;
         };
         if self.stopped {
             if let Input::Issue(calls) = input {
@@ -195,6 +191,70 @@ impl Core {
         let now = self.now_ms();
         self.alarm.set(now, &self.engine);
         outs
+    }
+
+    /// Takes what the engine has nothing to do with. Gives back the rest.
+    fn aside(&mut self, input: Input, outs: &mut Vec<Out>) -> Option<Input> {
+        match input {
+            // The files say how much of them is durable, so a failure shows at the next start.
+            Input::Close => drop(self.disk.sync()),
+            // Whoever asked may be gone.
+            Input::Compare(note, answer) => drop(answer.send(compare(self, &note))),
+            Input::Look(ticket, call) => {
+                self.looking.push((ticket, call));
+                self.answer_looks(outs);
+            }
+            input => {
+                if let Input::Cancel(ticket) = &input {
+                    self.looking.retain(|(looking, _)| looking != ticket);
+                }
+                if let Input::Supplied = &input {
+                    self.answer_looks(outs);
+                }
+                return Some(input);
+            }
+        }
+        None
+    }
+
+    /// Answers questions about the verified log, without a mark and without asking any author.
+    fn answer_looks(&mut self, outs: &mut Vec<Out>) {
+        for (ticket, call) in std::mem::take(&mut self.looking) {
+            match self.look_at(&call, outs) {
+                Some((answer, marked)) => outs.push(Out::Answer {
+                    ticket,
+                    answer,
+                    at: self.engine.ledger().size(),
+                    marked,
+                }),
+                None => self.looking.push((ticket, call)),
+            }
+        }
+    }
+
+    /// None: something must be fetched first.
+    fn look_at(&mut self, call: &Call, outs: &mut Vec<Out>) -> Option<(Answer, Basis)> {
+        loop {
+            let attempt = Attempt {
+                device: self.engine.scheme().me(),
+                failed: 0,
+                foldable: 0,
+                lapsed: 0,
+            };
+            match self.engine.ledger().volume().build(call, &attempt) {
+                Build::Says(answer, basis) => return Some((answer, basis)),
+                Build::Missing(missing) => {
+                    // A damaged floor lacks what it had: the server may still have it.
+                    if !self.look(&missing, outs).unwrap_or(false) {
+                        return None;
+                    }
+                }
+                // Only calls that read come here.
+                Build::Op(..) | Build::Blocked(_) => {
+                    return Some((Answer::Refused(Refused::NotPermitted), Basis::default()));
+                }
+            }
+        }
     }
 
     fn drive(&mut self, input: Input) -> Effects {
@@ -217,7 +277,7 @@ impl Core {
                 self.engine.cancel(ticket);
                 Vec::new()
             }
-            Input::Compare(..) | Input::Close => Vec::new(),
+            Input::Look(..) | Input::Compare(..) | Input::Close => Vec::new(),
         }
     }
 

@@ -37,6 +37,11 @@ pub(super) enum Command {
         call: Call,
         answer: oneshot::Sender<Result<Answered, ClientError>>,
     },
+    Look {
+        ticket: Ticket,
+        call: Call,
+        answer: oneshot::Sender<Result<Answered, ClientError>>,
+    },
     Cancel(Ticket),
     Status(oneshot::Sender<Status>),
     Compare {
@@ -226,6 +231,14 @@ impl Driver {
                         calls.push((ticket, call));
                     }
                 },
+                Command::Look {
+                    ticket,
+                    call,
+                    answer,
+                } => {
+                    self.calls.insert(ticket, answer);
+                    self.inputs.push_back(Input::Look(ticket, call));
+                }
                 Command::Cancel(ticket) => {
                     self.calls.remove(&ticket);
                     match calls.iter().position(|(called, _)| *called == ticket) {

@@ -148,6 +148,38 @@ impl Client {
     /// [`ClientError::Deadline`]: a call that changes something may still have effect then, also when the future is
     /// dropped. [`ClientError::Stopped`], [`ClientError::Busy`].
     pub async fn call(&self, call: Call, deadline: Instant) -> Result<Answered, ClientError> {
+        let command = |ticket, answer| Command::Call {
+            ticket,
+            call,
+            answer,
+        };
+        self.enter(deadline, command).await
+    }
+
+    /// The answer that this device can give to a call that reads, from what it has verified: without the server's
+    /// newest state, also when there is no server, and also when the engine has stopped. Not for what must be new.
+    ///
+    /// # Errors
+    /// [`ClientError::Deadline`] when blocks or bodies are missing that no server gives; [`ClientError::Unsupported`]
+    /// for a call that changes something.
+    pub async fn look(&self, call: Call, deadline: Instant) -> Result<Answered, ClientError> {
+        if !call.only_reads() {
+            let why = "a change without the server";
+            return Err(ClientError::Unsupported(why.to_owned()));
+        }
+        let command = |ticket, answer| Command::Look {
+            ticket,
+            call,
+            answer,
+        };
+        self.enter(deadline, command).await
+    }
+
+    async fn enter(
+        &self,
+        deadline: Instant,
+        command: impl FnOnce(u64, oneshot::Sender<Result<Answered, ClientError>>) -> Command,
+    ) -> Result<Answered, ClientError> {
         let late = || ClientError::Deadline {
             connection: self.0.view.borrow().connection.clone(),
         };
@@ -157,12 +189,7 @@ impl Client {
             .map_err(|_| ClientError::Closed)?;
         let ticket = self.0.tickets.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        let command = Command::Call {
-            ticket,
-            call,
-            answer,
-        };
-        let sent = self.0.commands.send(command);
+        let sent = self.0.commands.send(command(ticket, answer));
         sent.map_err(|_| ClientError::Closed)?;
         let _leave = Leave {
             inner: &self.0,

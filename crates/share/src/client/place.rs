@@ -1,13 +1,18 @@
 //! The server's blocks as a program sees them: whichever connection there is at the time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture, Replica, StoreError};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use trust::{Handle, Record};
 
 use super::connection::Line;
+
+/// A server that has no room is asked again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Waits for a connection; the caller holds the deadline.
 async fn line(lines: &watch::Receiver<Option<Arc<dyn Line>>>) -> Option<Arc<dyn Line>> {
@@ -79,14 +84,17 @@ impl Sink {
     {
         let mut lines = self.lines.clone();
         loop {
-            let line = line(&lines).await.ok_or_else(|| closed(&self.name))?;
-            lines.mark_unchanged();
-            match work(line.sink()).await {
-                Err(StoreError::Unavailable { .. }) => {
-                    // The same connection would fail again.
-                    lines.changed().await.map_err(|_| closed(&self.name))?;
+            let line = lines.borrow_and_update().clone();
+            if let Some(line) = line {
+                match work(line.sink()).await {
+                    Err(StoreError::Unavailable { .. }) => {}
+                    done => return done,
                 }
-                done => return done,
+            }
+            // The connection that failed is over, or the server has no room at the moment.
+            let changed = timeout(AGAIN, lines.changed()).await;
+            if let Ok(Err(_)) = changed {
+                return Err(closed(&self.name));
             }
         }
     }

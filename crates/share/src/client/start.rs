@@ -82,7 +82,8 @@ impl Parts {
             },
             setup: Setup {
                 silence: roles.silence,
-                calls: options.calls.max(1),
+                // Calls whose programs are gone stay until their entry has its place.
+                calls: options.calls.max(1).saturating_mul(2),
             },
             delays: Delays {
                 attest_ms: u64::try_from(options.attest_after.as_millis()).unwrap_or(u64::MAX),
@@ -101,6 +102,7 @@ impl Parts {
         let ledger = Ledger::new(Recent::default(), files);
         let opened = Disk::open(home.directory(), deadline, ledger)?;
         let begins = home.begins().copied();
+        let begins = begins.filter(|begins| begins.epoch == self.court.epoch);
         Ok(Core::new(
             self.scheme,
             self.setup,

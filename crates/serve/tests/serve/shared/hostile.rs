@@ -32,7 +32,7 @@ struct Raw {
 impl Raw {
     async fn connect(to: &ServerAddress) -> Raw {
         let tcp = TcpStream::connect(to.authority()).await.unwrap();
-        let config = tls::client(&orderer().public()).unwrap();
+        let config = tls::client(Some(&orderer().public())).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let stream = TlsConnector::from(config).connect(name, tcp).await.unwrap();
         let mut raw = Raw {

@@ -2,6 +2,7 @@
 
 mod admission;
 mod blocks;
+mod client;
 mod crowd;
 mod device;
 mod hostile;

@@ -42,6 +42,10 @@ pub struct Wire {
     left: AtomicI64,
     breaks: AtomicBool,
     pub lie: Mutex<Option<Lie>>,
+    /// Bodies are given with one byte changed.
+    pub wrong_bodies: AtomicBool,
+    /// Bodies that were asked for.
+    pub bodies: AtomicU64,
     /// Connections that were made.
     pub dialed: AtomicU64,
     pub sent: AtomicU64,
@@ -143,8 +147,22 @@ impl Line for Lined {
         Box::pin(async move {
             self.0.passes()?;
             let bodies = self.0.session.bodies(&positions).map_err(lost)?;
+            let wire = &self.0.wire;
+            wire.bodies
+                .fetch_add(positions.len() as u64, Ordering::SeqCst);
+            let wrong = wire.wrong_bodies.load(Ordering::SeqCst);
+            let given = |body: Bytes| match wrong {
+                true => {
+                    let mut bytes = body.to_vec();
+                    bytes[10] ^= 1;
+                    Bytes::from(bytes)
+                }
+                false => body,
+            };
             let found = positions.into_iter().zip(bodies);
-            Ok(found.filter_map(|(at, body)| Some((at, body?))).collect())
+            Ok(found
+                .filter_map(|(at, body)| Some((at, given(body?))))
+                .collect())
         })
     }
 

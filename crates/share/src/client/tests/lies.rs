@@ -112,6 +112,15 @@ async fn server_that_replaces_the_last_leaf_is_convicted_by_a_file() {
     assert!(matches!(client.view().phase, Phase::Stopped(_)));
     let later = client.call(create(&client, "later", "z"), soon()).await;
     convicts(&later.unwrap_err());
+    // What it had verified stays readable.
+    let lookup = |name| Call::Lookup {
+        place: place(&client, name),
+        follow: true,
+    };
+    let found = done(client.look(lookup("true"), soon()).await);
+    assert!(matches!(found, Answer::Found(_)), "{found:?}");
+    let absent = done(client.look(lookup("next"), soon()).await);
+    assert_eq!(absent, Answer::Refused(crate::files::Refused::NotFound));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -281,4 +290,58 @@ async fn device_that_was_invited_to_another_log_writes_nothing() {
         .open(&home, soon())
         .unwrap();
     assert_eq!(core.engine().ledger().size(), 0, "nothing of it was kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn body_of_another_entry_is_not_used_and_the_right_one_is_asked_for_again() {
+    let lab = Lab::new();
+    let wire: Arc<hosted::Wire> = Arc::default();
+    let (one, two) = (lab.client(1), lab.client_through(2, &wire));
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    two.running(soon()).await.unwrap();
+    // Too long to come with its entry.
+    let target = Bytes::from(vec![b'x'; 3000]);
+    let link = Call::Create {
+        place: place(&one, "link"),
+        number: one.new_number().unwrap(),
+        inode: Box::new(Inode::new(0o777, inode("").mtime, Content::Symlink(target))),
+        owner: None,
+        replace: false,
+    };
+    assert!(matches!(
+        done(one.call(link, soon()).await),
+        Answer::Done(_)
+    ));
+    wire.wrong_bodies
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    let lookup = || Call::Lookup {
+        place: place(&two, "link"),
+        follow: false,
+    };
+    let late = Instant::now() + Duration::from_millis(400);
+    let error = two.call(lookup(), late).await.unwrap_err();
+    assert!(matches!(error, ClientError::Deadline { .. }), "{error}");
+    assert!(wire.bodies.load(std::sync::atomic::Ordering::SeqCst) >= 1);
+    wire.wrong_bodies
+        .store(false, std::sync::atomic::Ordering::SeqCst);
+    let found = done(two.call(lookup(), soon()).await);
+    let Answer::Found(file) = found else {
+        panic!("{found:?}");
+    };
+    assert_eq!(file.inode.size, 3000);
+    two.close(soon()).await.unwrap();
+    // A restart has the log and fetches the body again.
+    let two = lab.client(2);
+    let place = place(&two, "link");
+    let found = two
+        .call(
+            Call::Lookup {
+                place,
+                follow: false,
+            },
+            soon(),
+        )
+        .await;
+    assert!(matches!(done(found), Answer::Found(_)));
 }
