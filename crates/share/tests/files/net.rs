@@ -511,12 +511,13 @@ impl Net {
         self.fetched += (missing.bodies.len() + missing.blocks.len()) as u64;
         let files = self.nodes[at].engine.ledger().volume();
         for position in &missing.bodies {
-            let body = self.body(*position);
-            files.supply_body(*position, &body).unwrap();
+            let body = Body::decode(&self.body(*position)).map(Arc::new);
+            files.shelf().put_body(*position, body);
         }
         for wanted in &missing.blocks {
             let bytes = self.blocks[&wanted.handle()].clone();
-            files.supply_block(wanted, bytes).unwrap();
+            let found = wanted.prove(&files.terms().hasher, bytes);
+            files.shelf().put_block(wanted, found);
         }
         let effects = self.nodes[at].engine.supplied();
         self.act(at, effects);
