@@ -278,6 +278,15 @@ impl Blocks {
         }
     }
 
+    /// Entries were released.
+    fn look_at_space(&self) {
+        match self {
+            Blocks::Threads(server) => server.look_at_space(),
+            #[cfg(test)]
+            Blocks::Steps(_) => {}
+        }
+    }
+
     fn failure(&self) -> Option<blocks::Error> {
         match self {
             Blocks::Threads(server) => server.failure(),

@@ -187,8 +187,8 @@ fn device_far_behind_is_sent_pages_from_files_and_memory() {
                 .receive(&Request::Mark(nonce(1000 * round + number)))
                 .unwrap();
             core.pump();
+            one.draw().unwrap();
         }
-        one.draw().unwrap();
         if round < 6 {
             core.move_leaves().unwrap();
         }
