@@ -21,6 +21,7 @@ mod memory;
 mod metric;
 mod mounts;
 mod network;
+mod ordering;
 mod outcome;
 mod peers;
 mod process;
@@ -89,6 +90,18 @@ enum Command {
     },
     /// Prints the results.
     Table,
+    /// The process that figure 25 kills.
+    #[command(hide = true)]
+    LoadServer {
+        /// The server's directory.
+        dir: PathBuf,
+        /// The log that is known, in hexadecimal.
+        log: String,
+        /// The note that names it.
+        note: String,
+        /// Which run of the devices this is.
+        run: u64,
+    },
     /// Makes the data sets, which figures otherwise make when they first need them.
     Prepare,
 }
@@ -107,6 +120,15 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: Arguments) -> Result<()> {
+    if let Command::LoadServer {
+        dir,
+        log,
+        note,
+        run,
+    } = &arguments.command
+    {
+        return figures::restarted::load_server(dir, log, note, *run);
+    }
     let beside = std::env::current_exe()?.with_file_name("bulla");
     let bulla = arguments.bulla.unwrap_or(beside);
     let mut field = Field::new(&arguments.work, arguments.scale, &bulla)?
@@ -150,6 +172,8 @@ fn work(arguments: Arguments) -> Result<()> {
         }
         Command::Table => print(figures::ALL.iter(), &field),
         Command::Prepare => dataset::all(&field)?,
+        // Above: it works in the directory of the run that started it.
+        Command::LoadServer { .. } => {}
     }
     Ok(())
 }

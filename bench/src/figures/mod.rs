@@ -11,11 +11,13 @@ mod getdata;
 mod growth;
 mod large;
 mod lookup;
+mod ordered;
 mod publish;
 mod pull;
 mod reading;
 mod recovery;
 mod republish;
+pub mod restarted;
 mod small;
 mod start;
 mod stored;
@@ -44,6 +46,8 @@ pub const ALL: &[Figure] = &[
     start::CACHED,
     beside::FIGURE,
     stored::FIGURE,
+    ordered::FIGURE,
+    restarted::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

@@ -3,4 +3,5 @@
 pub mod archive;
 pub mod http;
 pub mod nginx;
+pub mod postgres;
 pub mod view;
