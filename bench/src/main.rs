@@ -26,6 +26,7 @@ mod peers;
 mod process;
 mod protocol;
 mod runner;
+mod shared;
 mod stats;
 mod subject;
 mod table;
@@ -91,6 +92,20 @@ enum Command {
     Table,
     /// Makes the data sets, which figures otherwise make when they first need them.
     Prepare,
+    /// Serves the shared volume of a figure. Figures call it.
+    #[command(hide = true)]
+    ServeShared {
+        /// The server's directory.
+        dir: PathBuf,
+        /// A port of 127.0.0.1.
+        port: u16,
+    },
+    /// Starts the client of a machine of a shared volume, and says how long that takes. Figures call it.
+    #[command(hide = true)]
+    CatchUp {
+        /// The machine's state directory.
+        state: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -107,6 +122,11 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: Arguments) -> Result<()> {
+    match &arguments.command {
+        Command::ServeShared { dir, port } => return shared::server::run(dir, *port),
+        Command::CatchUp { state } => return shared::catch_up::run(state),
+        _ => {}
+    }
     let beside = std::env::current_exe()?.with_file_name("bulla");
     let bulla = arguments.bulla.unwrap_or(beside);
     let mut field = Field::new(&arguments.work, arguments.scale, &bulla)?
@@ -150,6 +170,7 @@ fn work(arguments: Arguments) -> Result<()> {
         }
         Command::Table => print(figures::ALL.iter(), &field),
         Command::Prepare => dataset::all(&field)?,
+        Command::ServeShared { .. } | Command::CatchUp { .. } => {}
     }
     Ok(())
 }

@@ -4,9 +4,12 @@
 
 mod beside;
 mod blocks;
+mod catch_up;
+mod change;
 mod clients;
 mod compile;
 mod device;
+mod fork;
 mod getdata;
 mod growth;
 mod large;
@@ -19,6 +22,7 @@ mod republish;
 mod small;
 mod start;
 mod stored;
+mod writers;
 
 use crate::figure::Figure;
 
@@ -44,6 +48,10 @@ pub const ALL: &[Figure] = &[
     start::CACHED,
     beside::FIGURE,
     stored::FIGURE,
+    writers::FIGURE,
+    change::FIGURE,
+    catch_up::FIGURE,
+    fork::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

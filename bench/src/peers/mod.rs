@@ -3,4 +3,5 @@
 pub mod archive;
 pub mod http;
 pub mod nginx;
+pub mod syncthing;
 pub mod view;
