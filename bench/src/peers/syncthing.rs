@@ -131,7 +131,7 @@ fn configure(
         )
     };
     let text = format!(
-        r#"<configuration version="35">
+        r#"<configuration version="36">
 <folder id="bench" path="{tree}" type="sendreceive" rescanIntervalS="3600" fsWatcherEnabled="true" fsWatcherDelayS="{delay_s}">{members}</folder>
 {devices}
 <gui enabled="false"/>
