@@ -15,7 +15,7 @@ packages="
     libssl-dev zlib1g-dev
     e2fsprogs fio dbench
     user-mode-linux kmod dmsetup cryptsetup-bin
-    postgresql
+    git syncthing postgresql
 "
 
 missing=
