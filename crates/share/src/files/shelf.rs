@@ -262,3 +262,95 @@ impl Blocks for Shelf {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many bodies and no more.
+    fn shelf(bodies: usize) -> Shelf {
+        Shelf::new(bodies * WEIGHT)
+    }
+
+    const WEIGHT: usize = PLACE_BYTES + size_of::<Body>();
+
+    fn body() -> Result<Arc<Body>, Reject> {
+        Ok(Arc::new(Body::default()))
+    }
+
+    fn has(shelf: &Shelf, position: u64) -> bool {
+        matches!(shelf.body(position), Ok(Some(_)))
+    }
+
+    fn misses(positions: &[u64]) -> Missing {
+        Missing {
+            blocks: Vec::new(),
+            bodies: positions.to_vec(),
+        }
+    }
+
+    #[test]
+    fn body_that_was_used_least_recently_goes_first() {
+        let shelf = shelf(3);
+        (0..3).for_each(|position| shelf.put_body(position, body()));
+        assert!(has(&shelf, 0));
+        shelf.put_body(3, body());
+        let left: Vec<u64> = (0..4).filter(|position| has(&shelf, *position)).collect();
+        assert_eq!(left, [0, 2, 3]);
+        assert!(shelf.weight_bytes() <= 3 * WEIGHT);
+        // The same once more takes no more room.
+        (0..9).for_each(|_| shelf.put_body(3, body()));
+        assert_eq!(shelf.weight_bytes(), 3 * WEIGHT);
+    }
+
+    #[test]
+    fn things_of_the_oldest_question_stay_until_it_is_answered() {
+        let shelf = shelf(1);
+        shelf.ask();
+        shelf.answered(7, Some(&misses(&[0, 1, 2])));
+        shelf.ask();
+        shelf.answered(8, Some(&misses(&[3])));
+        (0..4).for_each(|position| shelf.put_body(position, body()));
+        let left: Vec<u64> = (0..4).filter(|position| has(&shelf, *position)).collect();
+        assert_eq!(left, [0, 1, 2]);
+        // It is asked again, uses what is there, and misses one thing more.
+        shelf.ask();
+        assert!(has(&shelf, 0) && has(&shelf, 2));
+        shelf.answered(7, Some(&misses(&[4])));
+        shelf.put_body(4, body());
+        let left: Vec<u64> = (0..5).filter(|position| has(&shelf, *position)).collect();
+        assert_eq!(left, [0, 2, 4]);
+        shelf.ask();
+        shelf.answered(7, None);
+        assert!(shelf.weight_bytes() <= WEIGHT);
+        // It is the turn of the next one.
+        shelf.put_body(3, body());
+        shelf.put_body(5, body());
+        assert!(has(&shelf, 3) && !has(&shelf, 5));
+    }
+
+    #[test]
+    fn question_that_nobody_asks_again_is_forgotten() {
+        let shelf = shelf(1);
+        shelf.ask();
+        shelf.answered(7, Some(&misses(&[0])));
+        shelf.put_body(0, body());
+        for position in 1..=PATIENCE {
+            assert!(has(&shelf, 0), "after {position} supplies");
+            shelf.put_body(position, body());
+            shelf.ask();
+            shelf.answered(8, None);
+        }
+        shelf.put_body(100, body());
+        assert!(!has(&shelf, 0));
+    }
+
+    #[test]
+    fn malformed_body_is_kept_as_such() {
+        let shelf = shelf(4);
+        let why = Body::decode(&[0]).unwrap_err();
+        shelf.put_body(3, Err(why.clone()));
+        assert_eq!(shelf.body(3), Err(why));
+        assert_eq!(shelf.body(4), Ok(None));
+    }
+}

@@ -5,7 +5,6 @@ use share::files::{Answer, Call};
 use share::roster::Product;
 use share::scheme::Leaf;
 use share::signed::Entry;
-use trust::Reject;
 use trust::shared::decision::Role;
 
 use crate::asks::{directory, regular, text_of};
@@ -127,7 +126,7 @@ fn creations(net: &Net) -> usize {
     let mut made = 0;
     for (at, entry) in net.stored_entries() {
         if entry.body().is_some() {
-            let ops = crate::net::ops(&net.body(at));
+            let ops = crate::world::ops(&net.body(at));
             let sets = ops.iter().flat_map(|op| &op.changes);
             let sets =
                 sets.filter(|change| matches!(change, trust::shared::change::Change::Set { .. }));
@@ -135,33 +134,6 @@ fn creations(net: &Net) -> usize {
         }
     }
     made
-}
-
-#[test]
-fn body_of_another_entry_is_not_taken() {
-    let mut net = Net::new(2, 63);
-    for path in ["f", "g"] {
-        let make = net.create(path, regular(path), false);
-        net.done(0, make);
-    }
-    net.rest();
-    let written: Vec<u64> = net
-        .stored_entries()
-        .into_iter()
-        .filter(|(_, entry)| entry.body().is_some())
-        .map(|(at, _)| at)
-        .collect();
-    let [.., one, other] = written.as_slice() else {
-        panic!("too few entries");
-    };
-    let files = net.files(1);
-    let wrong = files.supply_body(*one, &net.body(*other));
-    assert_eq!(wrong, Err(Reject::WrongBlock));
-    assert_eq!(files.supply_body(*one, &net.body(*one)), Ok(()));
-    // A position that is no entry with a body has none.
-    let marks = net.stored.len() as u64 + 5;
-    let nothing = files.supply_body(marks, &net.body(*one));
-    assert_eq!(nothing, Err(Reject::WrongBlock));
 }
 
 #[test]
