@@ -18,8 +18,7 @@ use wire::shared::WINDOW;
 use wire::shared::request::Request;
 
 use crate::net::{Completion, Responder};
-use crate::shared::refuse::told;
-use crate::shared::service::malformed;
+use crate::shared::refuse::{malformed, told};
 
 /// How long a busy server holds a message back before it refuses it.
 const HOLD: Duration = Duration::from_secs(10);

@@ -5,6 +5,7 @@ use share::blocks;
 use share::host::HostError;
 use share::host::mailbox::Refused;
 use share::orderer::Turned;
+use trust::Reject;
 use wire::frame::HEADER_BYTES;
 use wire::refusal::{ErrorCode, put_error};
 use wire::shared::{
@@ -72,6 +73,14 @@ fn mailbox_code(refused: Refused) -> ErrorCode {
         Refused::Occupied => OCCUPIED,
         Refused::Malformed => ErrorCode::MALFORMED,
         Refused::Full => ErrorCode::BUSY,
+    }
+}
+
+/// The client broke the protocol: the connection ends.
+pub(crate) fn malformed(why: &'static str) -> Reject {
+    Reject::Malformed {
+        what: "request",
+        why,
     }
 }
 

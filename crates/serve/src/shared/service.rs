@@ -14,7 +14,7 @@ use wire::shared::{FORGED, GUEST, NO_VOLUME, PROTOCOL, SESSION_ID, kind};
 
 use crate::net::{self, Opening, Pusher, Responder, Service};
 use crate::shared::member::Member;
-use crate::shared::refuse::told;
+use crate::shared::refuse::{malformed, told};
 use crate::shared::{blocks, deliver, mailbox, reads};
 
 /// Reads from the disk for requests, at a time.
@@ -120,13 +120,13 @@ impl SharedService {
         responder.message(kind::WELCOME, welcome.encode().into());
     }
 
-    /// What guests may ask for, too. Gives anything else back.
+    /// Answers what guests may ask for, too. Gives anything else back.
     fn common<'a>(
         &self,
         session: &Session,
         request: Request,
         mut responder: Responder<'a>,
-    ) -> Result<(), (Request, Responder<'a>)> {
+    ) -> Option<(Request, Responder<'a>)> {
         let member = match &session.client {
             Client::Device(member) => Some(&**member),
             _ => None,
@@ -143,9 +143,9 @@ impl SharedService {
                 mailbox::take(&self.host, member, slot, wait_ms, responder);
             }
             Request::Ping => responder.message(kind::DONE, Bytes::new()),
-            other => return Err((other, responder)),
+            other => return Some((other, responder)),
         }
-        Ok(())
+        None
     }
 
     /// What a device may ask for.
@@ -224,9 +224,8 @@ impl Service for SharedService {
             return Err(malformed("the request id of another kind of message"));
         }
         let decoded = Request::decode(request.kind, request.body)?;
-        let (decoded, responder) = match self.common(session, decoded, responder) {
-            Ok(()) => return Ok(()),
-            Err(other) => other,
+        let Some((decoded, responder)) = self.common(session, decoded, responder) else {
+            return Ok(());
         };
         match &session.client {
             Client::Device(member) => {
@@ -238,12 +237,5 @@ impl Service for SharedService {
                 Ok(())
             }
         }
-    }
-}
-
-pub(super) fn malformed(why: &'static str) -> Reject {
-    Reject::Malformed {
-        what: "request",
-        why,
     }
 }

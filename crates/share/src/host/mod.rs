@@ -222,6 +222,8 @@ struct State {
     orderer: Orderer<Product, Roster, rate::Rates>,
     slots: HashMap<DeviceKey, Slot>,
     last_slot: u64,
+    /// What each device may write.
+    entry_kib: rate::Rates,
     /// Who waits for which mark of the next commit.
     owners: HashMap<Nonce, DeviceKey>,
     /// Bytes of entries that wait for the next commit.
@@ -275,6 +277,15 @@ impl Blocks {
             Blocks::Threads(server) => server.submit_permanent(session, block, done),
             #[cfg(test)]
             Blocks::Steps(storage) => storage.pstore(session, block, done),
+        }
+    }
+
+    /// Entries were released.
+    fn look_at_space(&self) {
+        match self {
+            Blocks::Threads(server) => server.look_at_space(),
+            #[cfg(test)]
+            Blocks::Steps(_) => {}
         }
     }
 

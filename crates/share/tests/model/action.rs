@@ -15,8 +15,8 @@ pub enum Name {
     Mark(Mark),
     /// A write by this device that it never signed.
     Forged(Device),
-    /// A write that the lying member makes for this log.
-    Lied(Lie),
+    /// A call that the lying member makes for this log.
+    Lied(Lie, Call),
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -113,7 +113,7 @@ impl fmt::Display for Name {
             }
             Name::Mark(mark) => write!(f, "mark {}{}", letter(mark.device), mark.number),
             Name::Forged(device) => write!(f, "a forged entry of {}", letter(*device)),
-            Name::Lied(lie) => write!(f, "a lie: {lie:?}"),
+            Name::Lied(lie, deed) => write!(f, "a lie: {deed:?} {lie:?}"),
         }
     }
 }

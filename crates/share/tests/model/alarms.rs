@@ -5,7 +5,7 @@ use share::ledger::Ledger;
 use share::reading::Silence;
 
 use crate::chain::Chain;
-use crate::protocol::{Call, CallId, Device, Key, Leaf};
+use crate::protocol::{ADMIN, Call, CallId, Device, Key, Leaf};
 use crate::rules::Rules;
 use crate::state::{Asked, State};
 use crate::symbolic::Symbolic;
@@ -20,7 +20,7 @@ const SETUP: Setup = Setup {
 
 fn client(device: Device) -> Client {
     let rules = Rules::default();
-    let ledger = Ledger::new(Chain::default(), State::genesis(rules, 0b11));
+    let ledger = Ledger::new(Chain::default(), State::genesis(rules, 0b11, ADMIN));
     Engine::start(Symbolic::new(device, rules), SETUP, Durable::new(ledger))
 }
 

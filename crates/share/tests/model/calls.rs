@@ -2,7 +2,7 @@
 
 use share::volume::Attempt;
 
-use crate::protocol::{ADMIN, Answer, Call, Change, Content, Device, Guard, Key, Op};
+use crate::protocol::{Answer, Call, Change, Content, Device, Guard, Key, Op};
 use crate::rules::{Rule, Rules};
 use crate::state::{Asked, Positions, State};
 
@@ -67,7 +67,9 @@ pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &Stat
             )
         }
         Call::Move(directory, to) => relocate(directory, to, caller, state),
-        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_) if device != ADMIN => {
+        Call::Close(_) | Call::Admit(_) | Call::Remove(_) | Call::Accept(_)
+            if device != state.admin =>
+        {
             Build::Says(Answer::Denied, Positions::default())
         }
         Call::Close(file) => done(Vec::new(), vec![Change::Set(Key::Closed(file), 1)]),
@@ -159,7 +161,7 @@ fn under_lock(file: u8, changes: Vec<Change>, caller: &Caller<'_>, state: &State
 /// A Set of a file's content. An append is built on what it found; both stay away from a file that is locked.
 fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
     let closed = state.value(Key::Closed(file));
-    if closed.is != 0 && caller.attempt.device != ADMIN {
+    if closed.is != 0 && caller.attempt.device != state.admin {
         return Build::Says(Answer::Denied, closed.rests_on);
     }
     let content = state.value(Key::File(file));

@@ -19,11 +19,12 @@ use crate::broken::{Broken, Check};
 use crate::chain::Chain;
 use crate::engine::ClientEngine;
 use crate::history::Given;
+use crate::liar::deed;
 use crate::posix::Posix;
 use crate::protocol::{
-    ADMIN, Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, leaf_id, letter,
+    Answer, Call, CallId, Change, Device, Entry, Id, Leaf, Op, Point, leaf_id, letter,
 };
-use crate::state::State;
+use crate::state::DEVICES;
 use crate::world::World;
 
 pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
@@ -108,7 +109,7 @@ fn attested<E>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
 }
 
 fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, Given)>) -> View {
-    let sizes: Vec<u64> = (0..3)
+    let sizes: Vec<u64> = (0..DEVICES as Device)
         .map(|author| attested(world, author, chain))
         .collect();
     let mut sure = 0;
@@ -128,7 +129,7 @@ fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, 
         .chain(given.iter().map(|(_, given)| *given))
         .filter(|given| chain.contains(given.at));
     let marked = told.fold(0, |all, given| all | given.marked);
-    let inside = sure | marked | accepted(chain, sure);
+    let inside = sure | marked | accepted(chain, sure, world.scope.admin);
     View {
         device,
         chain: chain.clone(),
@@ -140,11 +141,11 @@ fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, 
 }
 
 /// Positions that the administrator has seen and counts, by an entry that is surely its own decision on this log.
-fn accepted(chain: &Chain, sure: u64) -> u64 {
+fn accepted(chain: &Chain, sure: u64, admin: Device) -> u64 {
     let leaves = chain.leaves();
     let mut accepted = 0;
     for (at, entry, op) in ops(chain) {
-        if sure >> at & 1 == 0 || entry.body.device != ADMIN {
+        if sure >> at & 1 == 0 || entry.body.device != admin {
             continue;
         }
         for change in &op.changes {
@@ -202,7 +203,7 @@ fn steps<E>(world: &World<E>, view: &View) -> Vec<Step> {
                     .ops
                     .iter()
                     .filter(|op| op.completes)
-                    .map(|op| op.call),
+                    .map(|op| (op.call, deed(op))),
             );
         }
         let own = view
@@ -211,13 +212,13 @@ fn steps<E>(world: &World<E>, view: &View) -> Vec<Step> {
             .filter(|(_, given)| given.at == point)
             .map(|(call, _)| *call);
         for call in own {
-            if !here.contains(&call) {
-                here.push(call);
+            if !here.iter().any(|(known, _)| *known == call) {
+                here.push((call, Call::Put(0)));
             }
         }
         steps.extend(
             here.into_iter()
-                .filter_map(|call| step(world, view, call, point)),
+                .filter_map(|(call, deed)| step(world, view, (call, deed), point)),
         );
     }
     steps
@@ -234,9 +235,15 @@ fn taking<E>(world: &World<E>, op: &Op) -> Option<Step> {
     })
 }
 
-fn step<E>(world: &World<E>, view: &View, call: CallId, point: Point) -> Option<Step> {
+/// `deed`: what the call of the lying member asked for.
+fn step<E>(
+    world: &World<E>,
+    view: &View,
+    (call, deed): (CallId, Call),
+    point: Point,
+) -> Option<Step> {
     let record = world.history.record(call);
-    let what = record.map_or(Call::Put(0), |record| record.what);
+    let what = record.map_or(deed, |record| record.what);
     let own = view
         .given
         .iter()
@@ -294,7 +301,7 @@ fn lapses<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     if world.scope.lapses == 0 {
         return Ok(());
     }
-    let genesis = State::genesis(world.scope.rules, world.scope.members);
+    let genesis = world.scope.genesis();
     let mut clients = world.clients.iter();
     clients.try_for_each(|client| world.lapses.check(client.frontier(), &genesis))
 }
@@ -313,7 +320,8 @@ fn whole(view: &View) -> Result<(), Broken> {
 }
 
 fn legal<E>(world: &World<E>, view: &View, steps: &[Step]) -> Result<(), Broken> {
-    if run(steps, Posix::default(), 0, false) {
+    let machine = || Posix::new(world.scope.admin);
+    if run(steps, machine(), 0, false) {
         return Ok(());
     }
     let said = steps.iter().map(|step| match step.must {
@@ -336,9 +344,10 @@ fn reason<E>(world: &World<E>, view: &View, steps: &[Step]) -> Check {
         given: view.given.clone(),
         ..*view
     };
-    if run(&self::steps(world, &with_all), Posix::default(), 0, false) {
+    let machine = || Posix::new(world.scope.admin);
+    if run(&self::steps(world, &with_all), machine(), 0, false) {
         Check::Support
-    } else if run(steps, Posix::default(), 0, true) {
+    } else if run(steps, machine(), 0, true) {
         Check::Twice
     } else {
         Check::Answers
@@ -416,7 +425,7 @@ fn members<E: ClientEngine>(world: &World<E>, view: &View) -> Result<(), Broken>
                 letter(body.device)
             )));
         }
-        if body.device != ADMIN {
+        if body.device != world.scope.admin {
             continue;
         }
         decided.retain(|(place, device, active)| {
@@ -464,8 +473,8 @@ fn apart<E: ClientEngine>(world: &World<E>, one: &View, other: &View) -> Result<
 
 /// Whether the devices use them or not: beyond a fork, two logs share one entry of each device, and the Resume after it.
 fn in_both_logs<E: ClientEngine>(world: &World<E>, one: &View, other: &View) -> Result<(), Broken> {
-    let mut crossed = [0; 3];
-    let mut resumes = [0; 3];
+    let mut crossed = [0; DEVICES];
+    let mut resumes = [0; DEVICES];
     let theirs = other.chain.leaves();
     for (leaf, point) in one.chain.leaves() {
         let Leaf::Entry(entry) = leaf else { continue };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::explorer::{Limit, System, Tried, depth, walk};
+use crate::explorer::{Failure, Limit, System, Tried, depth, walk};
 use crate::judged::Judged;
 use crate::protocol::Call::{
     self, Accept, Admit, Append, Close, Create, Fold, Lock, Move, Put, PutLocked, Read, Remove,
@@ -281,37 +281,43 @@ fn large_scopes_break_nothing_as_far_as_time_allows() {
     }
 }
 
-#[test]
-fn long_ways_by_seed_break_nothing() {
-    let seeds = if long() { 200_000 } else { 300 };
+/// Walks by seed, which leave out nothing. None may be broken.
+pub fn walks(seeds: u64, scope: impl Fn(u64) -> Scope) {
     let began = Instant::now();
     let mut steps = 0;
     for seed in 0..seeds {
-        let base = match seed % 4 {
-            0 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)]).impatient(),
-            1 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)])
-                .powers(2)
-                .impatient(),
-            2 => Scope::new(&[(NAMES, 4), (BLIND, 4), (FILE, 4)])
-                .kills(2)
-                .impatient(),
-            _ => Scope::new(&[(FILE, 4), (FILE, 4), (NAMES, 4)])
-                .kills(1)
-                .powers(1)
-                .relaxed(),
-        };
-        let world = Scope {
-            reduced: false,
-            ..base
-        }
-        .world();
-        match walk(&world, seed, 60) {
+        match wander(scope(seed), seed) {
             Ok(tried) => steps += tried.steps,
             Err(failure) => panic!("seed {seed}: {failure}"),
         }
     }
-    println!(
-        "{seeds} seeds: {steps} steps in {:.1} s",
-        began.elapsed().as_secs_f64()
-    );
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{seeds} seeds: {steps} steps in {seconds:.1} s");
+}
+
+/// One walk.
+pub fn wander(scope: Scope, seed: u64) -> Result<Tried, Box<Failure>> {
+    let scope = Scope {
+        reduced: false,
+        ..scope
+    };
+    walk(&scope.world(), seed, 60)
+}
+
+#[test]
+fn long_ways_by_seed_break_nothing() {
+    let seeds = if long() { 200_000 } else { 300 };
+    walks(seeds, |seed| match seed % 4 {
+        0 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)]).impatient(),
+        1 => Scope::new(&[(FILE, 4), (FILE, 4), (FILE, 4)])
+            .powers(2)
+            .impatient(),
+        2 => Scope::new(&[(NAMES, 4), (BLIND, 4), (FILE, 4)])
+            .kills(2)
+            .impatient(),
+        _ => Scope::new(&[(FILE, 4), (FILE, 4), (NAMES, 4)])
+            .kills(1)
+            .powers(1)
+            .relaxed(),
+    });
 }

@@ -7,7 +7,8 @@ use crate::action::{Action, Name};
 use crate::chain::Chain;
 use crate::engine::ClientEngine;
 use crate::protocol::{
-    Attest, Body, CallId, Change, Content, Device, Entry, Heading, Id, Key, Leaf, Op, Point,
+    Attest, Body, CALLS, Call, CallId, Change, Content, Device, Entry, Heading, Id, Key, Leaf, Op,
+    Point,
 };
 use crate::world::World;
 
@@ -67,12 +68,36 @@ fn last(log: &Chain, device: Device) -> Option<(Rc<Entry>, u64)> {
     })
 }
 
-fn put(call: CallId) -> Op {
+/// The operation of a call that looks at nothing.
+fn op(call: CallId, deed: Call) -> Op {
+    let change = match deed {
+        Call::Close(file) => Change::Set(Key::Closed(file), 1),
+        Call::Admit(device) | Call::Remove(device) => Change::Member {
+            device,
+            active: matches!(deed, Call::Admit(_)),
+        },
+        Call::Accept(device) => Change::Accept(device),
+        _ => Change::Set(Key::File(0), Content::default().with(call).0),
+    };
     Op {
         call,
         completes: true,
         guards: Vec::new(),
-        changes: vec![Change::Set(Key::File(0), Content::default().with(call).0)],
+        changes: vec![change],
+    }
+}
+
+/// The call that such an operation is for.
+pub fn deed(op: &Op) -> Call {
+    match op.changes.first() {
+        Some(Change::Set(Key::Closed(file), _)) => Call::Close(*file),
+        Some(Change::Member {
+            device,
+            active: true,
+        }) => Call::Admit(*device),
+        Some(Change::Member { device, .. }) => Call::Remove(*device),
+        Some(Change::Accept(device)) => Call::Accept(*device),
+        _ => Call::Put(0),
     }
 }
 
@@ -107,12 +132,12 @@ impl<E: ClientEngine> World<E> {
             device: author,
             signed_by: author + 100,
             heading: heading(log, &last),
-            ops: vec![put(CallId::new(author, 9))],
+            ops: vec![op(CallId::new(author, CALLS - 1), Call::Put(0))],
         })))
     }
 
     /// The next leaf for `to`, by the lying member.
-    pub fn lie(&self, to: Device, lie: Lie) -> Option<Leaf> {
+    pub fn lie(&self, to: Device, lie: Lie, deed: Call) -> Option<Leaf> {
         let liar = self.liar()?;
         let log = self.clients[usize::from(to)].frontier();
         let (last, last_at) = last(log, liar)?;
@@ -157,17 +182,17 @@ impl<E: ClientEngine> World<E> {
             device: liar,
             signed_by: liar,
             heading,
-            ops: vec![put(CallId::new(liar, self.lies))],
+            ops: vec![op(CallId::new(liar, self.lies), deed)],
         })))
     }
 
     pub fn lie_actions(&self, to: Device, actions: &mut Vec<Action>) {
         let Some(liar) = self.liar() else { return };
         if self.lies < self.scope.lies {
-            let lies = LIES
-                .into_iter()
-                .map(|lie| Action::Leaf(to, Name::Lied(lie)));
-            actions.extend(lies);
+            for deed in &self.scope.deeds {
+                let lies = self.scope.slips.iter().map(|lie| Name::Lied(*lie, *deed));
+                actions.extend(lies.map(|lie| Action::Leaf(to, lie)));
+            }
         }
         if self.clients[usize::from(to)].awaits(liar) {
             actions.push(Action::Attest(to, liar, LIED));

@@ -20,6 +20,7 @@
 //! | `search`, `judged` | a second judge that knows no positions |
 //! | `scopes`, `exhaustive` | what is explored, and must hold |
 //! | `mutants` | rules left out, and what must be found |
+//! | `traces` | traces that a search meets too late |
 //! | `lying` | the same with a member that lies |
 //! | `real`, `tally` | real hashes and signatures, and a volume for long logs |
 //! | `network` | the same machines with these, over a network in memory |
@@ -57,5 +58,6 @@ mod server;
 mod state;
 mod symbolic;
 mod tally;
+mod traces;
 mod wide;
 mod world;

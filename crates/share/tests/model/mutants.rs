@@ -22,7 +22,7 @@ fn found(start: &impl System) -> Option<Box<Failure>> {
 }
 
 /// Each row: rules that are left out, where it shows, and the check that must find it.
-fn refuse(rows: &[(&[Rule], Scope, Check)]) {
+pub fn refuse(rows: &[(&[Rule], Scope, Check)]) {
     for (rules, scope, check) in rows {
         let failure = found(&scope.clone().without(rules).world());
         let failure = failure.unwrap_or_else(|| panic!("nothing goes wrong without {rules:?}"));

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::protocol::{ADMIN, Answer, Call, CallId, Content, Device};
+use crate::protocol::{Answer, Call, CallId, Content, Device};
 
 #[derive(Clone, Default)]
 pub struct Posix {
+    admin: Device,
     files: BTreeMap<u8, Content>,
     closed: BTreeSet<u8>,
     names: BTreeSet<u8>,
@@ -15,6 +16,13 @@ pub struct Posix {
 }
 
 impl Posix {
+    pub fn new(admin: Device) -> Posix {
+        Posix {
+            admin,
+            ..Posix::default()
+        }
+    }
+
     /// A write takes the lock of its file, before it writes.
     pub fn take(&mut self, call: CallId, what: Call) {
         if let Call::Append(file) | Call::Put(file) = what {
@@ -25,7 +33,7 @@ impl Posix {
     /// None: the call is not about files.
     pub fn run(&mut self, call: CallId, what: Call) -> Option<Answer> {
         let device = call.device();
-        let admin = device == ADMIN;
+        let admin = device == self.admin;
         Some(match what {
             Call::Read(file) => Answer::Content(self.files.get(&file).copied().unwrap_or_default()),
             Call::Append(file) | Call::Put(file) if self.closed.contains(&file) && !admin => {

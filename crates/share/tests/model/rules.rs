@@ -22,8 +22,10 @@ pub enum Rule {
     MovePath,
     /// Membership and Accept take effect at their author's next entry, not at once.
     LateEffect,
-    /// That entry's `kept` covers them, not only its `seen`.
+    /// The `kept` of that entry covers a change of members, not only its `seen`.
     LateEffectKept,
+    /// The same for an Accept.
+    AcceptKept,
     /// An Accept counts only what its `seen` covers.
     AcceptSeen,
     /// After three failures an operation takes the file's lock.

@@ -8,7 +8,8 @@ use crate::chain::Chain;
 use crate::device::Client;
 use crate::engine::{ClientEngine, Output, Timer};
 use crate::honest::Honest;
-use crate::protocol::{Call, Device, Leaf, Reply, Request};
+use crate::liar::{LIES, Lie};
+use crate::protocol::{ADMIN, Call, Device, Leaf, Reply, Request};
 use crate::rules::{Rule, Rules};
 use crate::server::Server;
 use crate::state::State;
@@ -31,6 +32,9 @@ impl Scope {
             powers: 0,
             refusals: 0,
             lies: 0,
+            slips: LIES.to_vec(),
+            deeds: vec![Call::Put(0)],
+            admin: ADMIN,
             lapses: 0,
             deaths: 0,
             patient: true,
@@ -91,6 +95,25 @@ impl Scope {
         Scope { deaths, ..self }
     }
 
+    /// The lying member is the administrator, and makes these calls. Each entry has one of these faults.
+    pub fn lying_admin(self, slips: &[Lie], deeds: &[Call]) -> Scope {
+        Scope {
+            admin: self.menus.len() as Device,
+            slips: slips.to_vec(),
+            deeds: deeds.to_vec(),
+            ..self
+        }
+    }
+
+    pub fn admin(self, admin: Device) -> Scope {
+        Scope { admin, ..self }
+    }
+
+    /// The volume as its genesis policy says.
+    pub fn genesis(&self) -> State {
+        State::genesis(self.rules, self.members, self.admin)
+    }
+
     pub fn members(self, members: u8) -> Scope {
         Scope { members, ..self }
     }
@@ -128,7 +151,7 @@ impl Scope {
         let clients = self.beginning();
         let mut log = Ledger::new(
             Chain::default(),
-            State::genesis(Rules::default(), self.members),
+            State::genesis(Rules::default(), self.members, self.admin),
         );
         for (leaf, _) in clients[0].frontier().leaves() {
             log.extend(leaf);
@@ -141,7 +164,7 @@ impl Scope {
 
     /// All devices, after each member has begun its first incarnation.
     fn beginning(&self) -> Vec<Client> {
-        let genesis = || Ledger::new(Chain::default(), State::genesis(self.rules, self.members));
+        let genesis = || Ledger::new(Chain::default(), self.genesis());
         let mut clients: Vec<_> = (0..self.menus.len() as Device)
             .map(|device| {
                 let scheme = Symbolic::new(device, self.rules);

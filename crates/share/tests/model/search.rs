@@ -10,7 +10,7 @@
 
 use crate::history::History;
 use crate::posix::Posix;
-use crate::protocol::{Answer, Device};
+use crate::protocol::{ADMIN, Answer, Device};
 
 /// A call as the search sees it.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ pub fn fork_consistent(history: &History) -> bool {
         history,
         events: events.collect(),
     };
-    search.together(&Posix::default(), 0)
+    search.together(&Posix::new(ADMIN), 0)
 }
 
 impl Search<'_> {

@@ -7,11 +7,11 @@ use share::scheme::Signer;
 use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
 
 use crate::calls;
-use crate::protocol::{ADMIN, Answer, Call, CallId, Change, Content, Device, Key, Op};
+use crate::protocol::{Answer, Call, CallId, Change, Content, Device, Key, Op};
 use crate::rules::{Rule, Rules};
 
-/// Devices in any model.
-pub const DEVICES: usize = 3;
+/// Devices in any model: three that are explored, and one that lies.
+pub const DEVICES: usize = 4;
 
 /// A scheme whose entries have operations of this model.
 pub trait Carries: Signer<Device = Device, Op = Op> {
@@ -111,6 +111,7 @@ struct Result {
 #[derive(Clone, Debug)]
 pub struct State {
     rules: Rules,
+    pub admin: Device,
     values: Vec<(Key, Value)>,
     members: [Member; DEVICES],
     late: Vec<Late>,
@@ -121,9 +122,10 @@ pub struct State {
 
 impl State {
     /// State before the first leaf. `members`: devices that the genesis policy admits.
-    pub fn genesis(rules: Rules, members: u8) -> State {
+    pub fn genesis(rules: Rules, members: u8, admin: Device) -> State {
         State {
             rules,
+            admin,
             values: Vec::new(),
             members: std::array::from_fn(|device| Member {
                 active: members >> device & 1 == 1,
@@ -151,10 +153,10 @@ impl State {
                 Change::Set(Key::File(file), _) => {
                     let closed = self.value(Key::Closed(*file));
                     rests_on = rests_on.and(closed.rests_on);
-                    permitted &= closed.is == 0 || author == ADMIN;
+                    permitted &= closed.is == 0 || author == self.admin;
                 }
                 Change::Set(Key::Closed(_), _) | Change::Member { .. } | Change::Accept(_) => {
-                    permitted &= author == ADMIN;
+                    permitted &= author == self.admin;
                 }
                 _ => {}
             }
@@ -164,12 +166,12 @@ impl State {
 
     /// Changes that this entry's author has made before, and attests with it.
     fn take_effect(&mut self, author: Device, (seen, attests): (u64, u64), at: u64) {
-        let covers = if self.rules.has(Rule::LateEffectKept) {
-            attests
-        } else {
-            seen
-        };
         for late in std::mem::take(&mut self.late) {
+            let rule = match late.change {
+                Change::Accept(_) => Rule::AcceptKept,
+                _ => Rule::LateEffectKept,
+            };
+            let covers = if self.rules.has(rule) { attests } else { seen };
             if late.author == author && late.at < covers {
                 self.decide(&late.change, late.seen, at);
             } else {

@@ -29,9 +29,9 @@ use crate::engine::{ClientEngine, Crash, Output, TIMERS, Timer};
 use crate::explorer::System;
 use crate::history::History;
 use crate::lapses::Lapses;
-use crate::liar::{LIED, lied_attest};
+use crate::liar::{LIED, Lie, lied_attest};
 use crate::protocol::{
-    ADMIN, Attest, Call, CallId, Device, Entry, Leaf, Mark, Reply, Request, leaf_id, marked,
+    Attest, Call, CallId, Device, Entry, Leaf, Mark, Reply, Request, leaf_id, marked,
 };
 use crate::rules::{Rule, Rules, form};
 use crate::wide::Wide;
@@ -48,6 +48,11 @@ pub struct Scope {
     pub refusals: u8,
     /// Entries that a lying member writes. It is the device after those that are explored, and works with the server.
     pub lies: u8,
+    /// What is wrong with them.
+    pub slips: Vec<Lie>,
+    /// The calls that they are for.
+    pub deeds: Vec<Call>,
+    pub admin: Device,
     /// How often the time to live of locks passes while a device waits for one.
     pub lapses: u8,
     /// Devices that stop for ever.
@@ -158,7 +163,7 @@ impl<E: ClientEngine> World<E> {
                 Some(Leaf::Entry(self.entries[at].clone()))
             }
             Name::Forged(author) => self.forge(to, author),
-            Name::Lied(lie) => self.lie(to, lie),
+            Name::Lied(lie, deed) => self.lie(to, lie, deed),
         }
     }
 
@@ -253,7 +258,7 @@ impl<E: ClientEngine> World<E> {
                 .scope
                 .rules
                 .has(Rule::Client(share::rules::Rule::Signature))
-                && other != ADMIN
+                && other != self.scope.admin
             {
                 actions.push(Action::Leaf(to, Name::Forged(other)));
             }
@@ -440,7 +445,7 @@ impl<E: ClientEngine> System for World<E> {
             action,
             Action::Issue(..)
                 | Action::Crash(..)
-                | Action::Leaf(_, Name::Lied(_))
+                | Action::Leaf(_, Name::Lied(..))
                 | Action::Attest(_, _, LIED)
         ) || outputs.iter().any(noticed);
         if noticed && self.resting != 0 || client.frontier().size() > self.scope.leaves {
@@ -452,7 +457,9 @@ impl<E: ClientEngine> System for World<E> {
         match action {
             Action::Issue(_, what) => next.begin(device, *what),
             Action::Refuse(..) => next.refusals += 1,
-            Action::Leaf(to, Name::Lied(lie)) => next.lied(*to, self.lie(*to, *lie)),
+            Action::Leaf(to, Name::Lied(lie, deed)) => {
+                next.lied(*to, self.lie(*to, *lie, *deed));
+            }
             Action::Attest(to, liar, LIED) => {
                 let log = self.clients[usize::from(*to)].frontier();
                 next.sign(*liar, Some(log));

@@ -59,7 +59,7 @@ pub const MAX_STORE_BYTES: usize = 2 << 20;
 /// Longest message in a mailbox.
 pub const MAX_LETTER_BYTES: usize = 512;
 /// Longest wait of a TAKE.
-pub const MAX_TAKE_MS: u32 = 60_000;
+pub const MAX_TAKE_MS: u32 = 10_000;
 
 /// Types of messages; an answer has the high bit.
 pub mod kind {

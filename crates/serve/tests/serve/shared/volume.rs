@@ -81,7 +81,6 @@ pub fn options() -> HostOptions {
 
 /// A server that runs.
 pub struct Running {
-    pub host: Arc<Host>,
     pub address: ServerAddress,
     pub resources: Arc<Resources>,
     stop: Option<oneshot::Sender<()>>,
@@ -92,7 +91,7 @@ impl Running {
     /// Opens the directory and serves it.
     pub fn start(dir: &Path, options: HostOptions, limits: Limits) -> Running {
         let host = Host::open(dir, orderer(), options).unwrap();
-        let mut server = Server::new(Arc::clone(&host), &orderer(), limits).unwrap();
+        let mut server = Server::new(host, &orderer(), limits).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let local = server.listen(any).unwrap();
         let resources = Arc::clone(server.resources());
@@ -101,7 +100,6 @@ impl Running {
             let _ = stopped.await;
         }));
         Running {
-            host,
             address: ServerAddress {
                 host: "127.0.0.1".to_owned(),
                 port: local.port(),

@@ -11,13 +11,14 @@ use crate::engine::Request;
 fn world() -> (World, String) {
     let world = World::new();
     let core = world.open().unwrap();
-    let device = Device::connect(&core, 1).unwrap();
+    let mut device = Device::connect(&core, 1).unwrap();
     for number in 0..600 {
         device
             .session
             .receive(&Request::Mark(nonce(number)))
             .unwrap();
         core.pump();
+        device.draw().unwrap();
     }
     core.move_leaves().unwrap();
     let names = world.disk.files();

@@ -48,7 +48,9 @@ fn connect(host: &Host, number: u8) -> (Device, std::sync::mpsc::Receiver<()>) {
 fn until_sent(device: &mut Device, woken: &std::sync::mpsc::Receiver<()>, leaf: &[u8]) {
     let from = device.leaves.len();
     loop {
-        device.draw().unwrap();
+        let deliveries = device.draw().unwrap();
+        let refused = deliveries.iter().find_map(|delivery| delivery.refused);
+        assert_eq!(refused, None);
         if device.leaves[from..].iter().any(|sent| sent == leaf) {
             return;
         }

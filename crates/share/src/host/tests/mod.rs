@@ -3,7 +3,9 @@
 mod crash;
 mod damage;
 mod devices;
+mod filling;
 mod hostile;
 mod kill;
 mod serving;
+mod vectors;
 mod world;

@@ -25,7 +25,7 @@ mod shared;
 mod tasks;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Semaphore, mpsc};
@@ -375,20 +375,29 @@ impl Link {
         Ok(())
     }
 
-    /// The message in a mailbox; waits for it, at most a minute. It stays there. A member's call makes the mailbox.
+    /// The message in a mailbox; waits for it. It stays there. A member's call makes the mailbox. Asks the server again
+    /// every few seconds: one that waits for a connection that is gone waits no longer.
     ///
     /// # Errors
     /// [`LinkError`]; refused with [`NO_MAILBOX`](super::NO_MAILBOX) when no member waits there.
     pub async fn take(&self, slot: Slot, wait: Duration) -> Result<Option<Bytes>, LinkError> {
-        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let wait_ms = wait_ms.min(MAX_TAKE_MS);
-        let request = Request::Take { slot, wait_ms };
-        let wait = Duration::from_millis(wait_ms.into());
-        let put = |id, out: &mut BytesMut| request.put(id, out);
-        let answer = self.call_with(Expect::Letter, UNIT_BYTES, wait, put);
-        match answer.await? {
-            Answer::Letter(letter) => Ok(letter),
-            _ => Ok(None),
+        let began = Instant::now();
+        loop {
+            let left = wait.saturating_sub(began.elapsed()).as_millis();
+            let wait_ms = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_TAKE_MS);
+            let request = Request::Take { slot, wait_ms };
+            let wait_here = Duration::from_millis(wait_ms.into());
+            let put = |id, out: &mut BytesMut| request.put(id, out);
+            let answer = self.call_with(Expect::Letter, UNIT_BYTES, wait_here, put);
+            if let Answer::Letter(Some(letter)) = answer.await? {
+                return Ok(Some(letter));
+            }
+            let left = wait.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // A server that does not wait at all is not asked without end.
+            tokio::time::sleep(left.min(TAKE_PAUSE)).await;
         }
     }
 
@@ -430,6 +439,8 @@ impl Link {
     }
 }
 
+/// Pause before a mailbox is asked again.
+const TAKE_PAUSE: Duration = Duration::from_millis(100);
 /// Bodies in one request.
 const MAX_BODIES_AT_ONCE: usize = 64;
 /// Blocks in one request.
