@@ -6,7 +6,10 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`admission`] | how a device is admitted, over a link |
 //! | [`blocks`] | the block server |
+//! | [`home`] | the shared volumes of a user on this machine |
+//! | [`client`] | a device: engine, disk, connection, calls of programs |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
 //! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust::shared` |
@@ -21,9 +24,12 @@
 //! | [`host`] | the server of a volume: the orderer and the block server over one directory |
 //! | [`rows`] | a small map by device |
 
+pub mod admission;
 pub mod blocks;
+pub mod client;
 pub mod engine;
 pub mod files;
+pub mod home;
 pub mod host;
 pub mod ledger;
 pub mod orderer;

@@ -138,14 +138,17 @@ impl<S: Rfc6962> Log<S> for Recent {
     }
 
     fn page(&self, from: u64, to: u64) -> Option<Point<[u8; 32]>> {
-        let full = (from / PAGE).checked_add(1)?;
-        let size = full.checked_mul(PAGE)?;
-        if size < to {
-            let root = *self.roots.get(usize::try_from(full - 1).ok()?)?;
-            return Some(Point { size, root });
-        }
-        let root = self.compute(to)?;
-        Some(Point { size: to, root })
+        let size = <Recent as Log<S>>::page_end(self, from, to);
+        let root = match size < to {
+            true => *self.roots.get(usize::try_from(from / PAGE).ok()?)?,
+            false => self.compute(to)?,
+        };
+        Some(Point { size, root })
+    }
+
+    fn page_end(&self, from: u64, to: u64) -> u64 {
+        let full = (from / PAGE).saturating_add(1);
+        full.saturating_mul(PAGE).min(to)
     }
 }
 

@@ -210,3 +210,6 @@ impl Roll<Product> for Roster {
         self.take(&written, entry, &outline);
     }
 }
+
+#[cfg(test)]
+mod tests;

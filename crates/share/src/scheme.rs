@@ -122,6 +122,11 @@ pub trait Log<S: Scheme>: Clone + Debug {
     /// The prefix that ends a page which begins at `from` and ends at `to` or before. Its root is known, however old.
     fn page(&self, from: u64, to: u64) -> Option<Point<S::Hash>>;
 
+    /// Size of [`Log::page`], where that is cheaper to know than its root.
+    fn page_end(&self, from: u64, to: u64) -> u64 {
+        self.page(from, to).map_or(to, |end| end.size)
+    }
+
     /// The whole log.
     fn point(&self) -> Point<S::Hash> {
         Point {

@@ -202,7 +202,15 @@ fn copy_seed(bytes: &[u8], seed: &mut [u8; SEED_BYTES]) -> Option<()> {
     Some(())
 }
 
-fn write(path: &Path, key: &SecretKey, passphrase: Option<&[u8]>) -> Result<PublicKey, KeyError> {
+/// Writes a key that exists to `path`, which must not exist; encrypted if there is a passphrase.
+///
+/// # Errors
+/// [`KeyError`]; no file is left behind.
+pub fn write(
+    path: &Path,
+    key: &SecretKey,
+    passphrase: Option<&[u8]>,
+) -> Result<PublicKey, KeyError> {
     let public = key.public();
     let seed = key.seed();
     let mut text = Zeroizing::new(format!("{HEADER}\npublic {public}\n"));

@@ -11,7 +11,7 @@
 //! | [`clock`] | the wall clock: the system's or an injected one, and one that never runs backwards |
 //! | `lock` | a lock file with a deadline |
 //! | `blocking` | work for the pool of blocking threads that is abandoned at a deadline |
-//! | `private` | directories of mode 0700 and files of mode 0600 |
+//! | [`private`] | directories of mode 0700 and files of mode 0600 |
 //! | [`error`] | errors of the state directory |
 //!
 //! Each call takes a deadline. Asynchronous calls run on tokio's pool of blocking threads, so no lock is held
@@ -25,7 +25,7 @@ mod evidence;
 pub mod journal;
 pub mod keyfile;
 mod lock;
-mod private;
+pub mod private;
 pub mod slots;
 mod stretch;
 pub mod volume_state;

@@ -3,7 +3,7 @@
 //! closed when they are used, if they belong to this user.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -13,7 +13,10 @@ const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// Makes `path` and its missing parents, durably.
-pub(crate) fn create_directory(path: &Path) -> Result<(), StateError> {
+///
+/// # Errors
+/// [`StateError::Failed`].
+pub fn create_directory(path: &Path) -> Result<(), StateError> {
     let mut missing = Vec::new();
     let above = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     for directory in path.ancestors().take_while(above) {
@@ -32,8 +35,28 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
+/// Replaces a file as a whole: write, fsync, rename, fsync.
+///
+/// # Errors
+/// [`StateError::Failed`]; the file has its old content or the new one.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let write = || -> std::io::Result<()> {
+        let mut file = create_file(Path::new(&temporary))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|e| failed(path, e))?;
+    sync_parent(path)
+}
+
 /// Makes the entry of `path` in its directory durable.
-pub(crate) fn sync_parent(path: &Path) -> Result<(), StateError> {
+///
+/// # Errors
+/// [`StateError::Failed`].
+pub fn sync_parent(path: &Path) -> Result<(), StateError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) => Path::new("."),
@@ -58,8 +81,11 @@ pub(crate) fn tighten(path: &Path) -> Result<(), StateError> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| failed(path, e))
 }
 
-/// Opens a file for writing, or creates it; keeps its content.
-pub(crate) fn open_file(path: &Path) -> Result<File, StateError> {
+/// Opens a file for reading and writing, or creates it; keeps its content.
+///
+/// # Errors
+/// [`StateError::Failed`].
+pub fn open_file(path: &Path) -> Result<File, StateError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     options

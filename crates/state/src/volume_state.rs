@@ -9,7 +9,7 @@
 //! rules of `trust::floor` lower it. Nothing depends on the adopted head.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -355,16 +355,6 @@ impl LockedState {
     }
 
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
-        let path = self.directory.join(name);
-        let mut temporary = path.clone().into_os_string();
-        temporary.push(".new");
-        let write = || -> std::io::Result<()> {
-            let mut file = private::create_file(Path::new(&temporary))?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)
-        };
-        write().map_err(|e| failed(&path, e))?;
-        private::sync_parent(&path)
+        private::replace(&self.directory.join(name), bytes)
     }
 }

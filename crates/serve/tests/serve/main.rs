@@ -11,6 +11,7 @@ mod http;
 mod later_clients;
 mod repository;
 mod serving;
+mod shared;
 mod shortage;
 mod support;
 mod unread_answers;

@@ -217,7 +217,23 @@ impl Storage {
             true => None,
             false => entries.oldest.map(|_| oldest),
         };
-        Ok(())
+        drop(entries);
+        self.release_without_blocks()
+    }
+
+    /// If the log holds no blocks, it need not keep anything for them. Without this, entries alone would fill it.
+    fn release_without_blocks(&self) -> Result<(), Error> {
+        // Nobody else moves the blocks' oldest position.
+        let _turn = lock(&self.writer);
+        let durable = {
+            let window = lock(&self.window);
+            // Blocks that come now are in a frame that begins later.
+            window.is_empty().then(|| self.log.durable().lsn)
+        };
+        match durable {
+            Some(durable) => Ok(self.log.checkpoint(BLOCKS, durable, &[])?),
+            None => Ok(()),
+        }
     }
 
     /// What the orderer left by [`Storage::release_entries`].

@@ -108,6 +108,12 @@ impl Server {
         answer(|done| self.submit_permanent(session, record, done))
     }
 
+    /// The orderer has released entries: there may be space for what waits.
+    pub fn look_at_space(&self) {
+        lock(&self.shared.signals).log = true;
+        self.shared.to_log.notify_one();
+    }
+
     /// Why the segments did not take the blocks that were to move last; nothing if they did.
     pub fn failure(&self) -> Option<Error> {
         lock(&self.shared.signals).failure.clone()

@@ -365,6 +365,11 @@ impl Window {
         self.index.find(handle).is_some()
     }
 
+    /// Whether the temporary log is kept for no block.
+    pub fn is_empty(&self) -> bool {
+        self.index.head() == self.index.end()
+    }
+
     /// Blocks in the temporary log.
     pub fn blocks(&self) -> usize {
         self.index.len()

@@ -298,6 +298,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         matches!(self.status, Status::Running)
     }
 
+    /// It is no member, as far as it knows.
+    pub fn is_outside(&self) -> bool {
+        matches!(self.status, Status::Outside)
+    }
+
     /// It writes no more.
     pub fn is_stopped(&self) -> bool {
         matches!(self.status, Status::Stopped)

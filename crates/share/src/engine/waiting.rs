@@ -29,6 +29,13 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
     }
 
+    /// Size of the prefix that a device attests, by messages or by its entries.
+    pub fn attested(&self, device: S::Device) -> u64 {
+        let by_messages = self.attested.get(device).copied().unwrap_or(0);
+        let by_entries = self.ledger.author(device).map_or(0, |row| row.attested);
+        by_messages.max(by_entries)
+    }
+
     /// Whether something speaks for an entry of `author` at a position: then it may be used.
     pub fn is_supported(&self, author: S::Device, at: u64) -> bool {
         self.support(at, author) != Support::None

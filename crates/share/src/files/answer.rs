@@ -131,8 +131,8 @@ pub enum Refused {
     /// ENOLCK.
     #[error("this device does not have the lock")]
     NotLocked,
-    /// ENAMETOOLONG, EFBIG: the call needs more room than an entry has.
-    #[error("the call is too large for an entry")]
+    /// EFBIG, EINVAL: no entry can hold what the call sets.
+    #[error("the call is too large for an entry, or breaks a rule of inodes")]
     TooLarge,
     /// ENOSPC.
     #[error("the volume has too many members, or a file too many names")]

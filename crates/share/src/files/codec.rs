@@ -167,7 +167,11 @@ impl Call {
             _ => return Err(d.bad("an unknown kind")),
         };
         d.finish()?;
-        Ok(call)
+        // Fields of an inode that a call does not have.
+        match call.encode() == bytes {
+            true => Ok(call),
+            false => Err(Decoder::new(&[], WHAT).bad("another encoding of a call")),
+        }
     }
 }
 

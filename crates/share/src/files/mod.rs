@@ -1,9 +1,8 @@
 //! The files of a volume, as one device sees them: calls of programs, and their answers (decision 0045).
 //!
 //! [`Files`] is what the engine knows of a volume: its members, the outlines of its entries, and a [`Shelf`] with the
-//! bodies and blocks that were fetched. A call is built at the end of the log; what it misses is named, the client
-//! fetches it, gives it to [`Files::supply_body`] and [`Files::supply_block`], and calls
-//! [`Engine::supplied`](crate::engine::Engine::supplied).
+//! bodies and blocks that were fetched. A call is built at the end of the log; what it misses is named. The client
+//! fetches it, verifies it, puts it on the shelf, and calls [`Engine::supplied`](crate::engine::Engine::supplied).
 //!
 //! | file | what it does |
 //! |---|---|
@@ -26,16 +25,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use trust::error::Reject;
-use trust::reach::Wanted;
 use trust::shared::device::DeviceKey;
 use trust::shared::effect::{Missing, Replay, Stop, Volume as Terms};
-use trust::shared::entry::{MAX_OPS_BYTES, body_hash};
 use trust::shared::genesis::Policies;
 use trust::shared::members::Members;
 use trust::shared::ops::{Body, Op};
-use trust::shared::outcome::Written;
 use trust::shared::principal::Device;
 
 use crate::roster::{END, Product, Roster, lacks_decision, outline_of};
@@ -64,23 +59,16 @@ pub use call::{
 pub use fold::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
 
-/// The entries with operations: their outlines, and the hashes of their bodies by position.
-#[derive(Clone, Debug)]
-struct Outlines {
-    replay: Replay,
-    hashes: Vec<(u64, [u8; 32])>,
-}
-
-/// Evaluation keeps what it finds out, so asking changes outlines.
+/// The outlines of entries. Evaluation keeps what it finds out, so asking changes them.
 #[derive(Debug)]
-struct Known(Mutex<Outlines>);
+struct Known(Mutex<Replay>);
 
 impl Known {
-    fn get(&self) -> MutexGuard<'_, Outlines> {
+    fn get(&self) -> MutexGuard<'_, Replay> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get_mut(&mut self) -> &mut Outlines {
+    fn get_mut(&mut self) -> &mut Replay {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,14 +117,11 @@ impl Files {
     pub fn new(policies: &Policies, shelf: Arc<Shelf>) -> Result<Files, Reject> {
         let volume = policies.chain().volume();
         let terms = Terms::new(volume, policies.chain().hasher());
-        let outlines = Outlines {
-            replay: Replay::new(terms.clone()),
-            hashes: Vec::new(),
-        };
+        let replay = Replay::new(terms.clone());
         Ok(Files {
             terms: Arc::new(terms),
             roster: Roster::new(volume, policies.founder())?,
-            known: Arc::new(Known(Mutex::new(outlines))),
+            known: Arc::new(Known(Mutex::new(replay))),
             shelf,
             attests: HashMap::new(),
             attested: AtomicU64::new(0),
@@ -164,44 +149,6 @@ impl Files {
         &self.shelf
     }
 
-    /// Takes the body of the entry at a position, which was missing. A body that breaks a rule is taken as such: its
-    /// entry has no ops.
-    ///
-    /// # Errors
-    /// [`Reject::WrongBlock`] when it is not the body of that entry: whoever sent it is at fault.
-    pub fn supply_body(&self, position: u64, body: &Bytes) -> Result<(), Reject> {
-        if body.len() > MAX_OPS_BYTES || self.body_hash(position) != Some(body_hash(body)) {
-            return Err(Reject::WrongBlock);
-        }
-        let body = Body::decode(body).map(Arc::new);
-        self.shelf.put_body(position, body);
-        Ok(())
-    }
-
-    /// Takes a block that was missing. One that breaks a rule is taken as such: a member signed it.
-    ///
-    /// # Errors
-    /// [`Reject::WrongBlock`] when it is another block: whoever sent it is at fault.
-    pub fn supply_block(&self, wanted: &Wanted, plaintext: Bytes) -> Result<(), Reject> {
-        match wanted.prove(&self.terms.hasher, plaintext) {
-            Err(Reject::WrongBlock) => Err(Reject::WrongBlock),
-            found => {
-                self.shelf.put_block(wanted, found);
-                Ok(())
-            }
-        }
-    }
-
-    /// The hash of the body of the entry at a position.
-    pub fn body_hash(&self, position: u64) -> Option<[u8; 32]> {
-        let outlines = self.known.get();
-        let place = outlines
-            .hashes
-            .binary_search_by_key(&position, |(at, _)| *at);
-        let (_, hash) = outlines.hashes.get(place.ok()?)?;
-        Some(*hash)
-    }
-
     /// The device by its number, for a basis. Devices keep their numbers after they are removed.
     fn named(&self, entries: Vec<(u64, Device)>) -> Basis {
         let members = self.members();
@@ -219,7 +166,7 @@ impl Files {
         ask: impl FnOnce(&mut Replay) -> Result<T, Halt>,
     ) -> Result<T, Halt> {
         self.shelf.ask();
-        let asked = ask(&mut self.known.get().replay);
+        let asked = ask(&mut self.known.get());
         let missing = match &asked {
             Err(Halt::Missing(missing)) => Some(missing),
             _ => None,
@@ -329,24 +276,13 @@ impl volume::Roll<Product> for Files {
         }
         self.attests.insert(written.device, written.attests());
         let members = Arc::clone(self.members());
-        let known = Arc::make_mut(&mut self.known).get_mut();
-        if let Err(Stop::Full) = known.replay.push(&written, &outline, &members) {
+        let replay = Arc::make_mut(&mut self.known).get_mut();
+        if let Err(Stop::Full) = replay.push(&written, &outline, &members) {
             self.mute = Some(Refused::Full);
         }
-        self.keep_body(&written, entry);
-    }
-}
-
-impl Files {
-    fn keep_body(&mut self, written: &Written, entry: &Entry) {
-        let Some(ops) = entry.signed().entry().ops() else {
-            return;
-        };
-        let known = Arc::make_mut(&mut self.known).get_mut();
-        known.hashes.push((written.position, ops.body_hash));
         if let Some(body) = entry.body() {
             let body = Body::decode(body).map(Arc::new);
-            self.shelf.put_body(written.position, body);
+            self.shelf.keep_body(written.position, body);
         }
     }
 }

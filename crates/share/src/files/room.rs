@@ -30,22 +30,24 @@ pub(super) fn has_room(ops: &[Op], next: &Op) -> bool {
     let principals: BTreeSet<Principal> = all().flat_map(principals).collect();
     // The table is in the body and in the outline.
     let bytes: usize = all().map(most_bytes).sum::<usize>() + 2 * 32 * principals.len() + 64;
-    bytes <= MAX_OPS_BYTES && !ops.iter().any(|op| meets(op, next))
+    let looks = looks_at(next);
+    bytes <= MAX_OPS_BYTES && !ops.iter().any(|op| meets(op, &looks))
 }
 
-/// Whether the second op depends on what the first one changes.
-fn meets(first: &Op, second: &Op) -> bool {
-    let looks: HashSet<About> = About::op(second)
-        .into_iter()
-        .chain(second.changes.iter().map(|change| About::Key(change.key())))
-        .collect();
-    first.changes.iter().any(|change| {
+/// The values that an op depends on, and those that it changes.
+fn looks_at(op: &Op) -> HashSet<About> {
+    let changed = op.changes.iter().map(|change| About::Key(change.key()));
+    About::op(op).into_iter().chain(changed).collect()
+}
+
+/// Whether an op changes what another one looks at.
+fn meets(op: &Op, looks: &HashSet<About>) -> bool {
+    op.changes.iter().any(|change| {
         let key = change.key();
-        let directory = match &key {
-            Key::Entry(directory, _) => Some(*directory),
-            _ => None,
+        let counted = match &key {
+            Key::Entry(directory, _) => looks.contains(&About::Entries(*directory)),
+            _ => false,
         };
-        let counted = directory.is_some_and(|at| looks.contains(&About::Entries(at)));
         counted || looks.contains(&About::Key(key))
     })
 }
@@ -86,4 +88,153 @@ fn change_bytes(change: &Change) -> usize {
     };
     // The key is in the outline too.
     2 * (FILE_BYTES + TAG_BYTES) + more
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use trust::handle::Handle;
+    use trust::key::SecretKey;
+    use trust::shared::calls::decide;
+    use trust::shared::decision::{Decision, Label};
+    use trust::shared::itable::Fold;
+    use trust::shared::ops::Body;
+    use trust::shared::principal::{Device, FileId, INumber, Name, Target};
+    use trust::tree::inode::{Content, FileContent, FileKind, Inode, Mtime};
+
+    use super::*;
+
+    fn principal(number: u64) -> Principal {
+        Principal::from_bytes([number as u8; 32])
+    }
+
+    /// Files whose bytes are the most that files have.
+    fn file(owner: u64, number: u64) -> FileId {
+        FileId {
+            principal: principal(owner),
+            number: INumber {
+                device: Device(u32::MAX),
+                counter: u64::MAX - number,
+            },
+        }
+    }
+
+    fn name(number: u64, bytes: usize) -> Name {
+        let text = format!("{number:0bytes$}");
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    /// Op number `number` with names of so many bytes, every kind of guard and change in turn.
+    fn op(number: u64, bytes: usize, owners: u64) -> Op {
+        let one = file(number % owners, number);
+        let directory = file((number + 1) % owners, 1 << 20);
+        let name = name(number, bytes.max(4));
+        let kind = FileKind::Regular;
+        let target = Target { file: one, kind };
+        let is = Some(target);
+        let text = Content::Regular(FileContent::Inline(vec![7; 512].into()));
+        let inode = Arc::new(Inode::new(0o644, Mtime::default(), text));
+        let entry = Guard::EntryIs {
+            directory,
+            name: name.clone(),
+            is,
+        };
+        match number % 5 {
+            0 => Op::new(
+                vec![
+                    entry,
+                    Guard::HashIs {
+                        file: one,
+                        is: Some(Handle::from_bytes([9; 32])),
+                    },
+                    Guard::Linked {
+                        directory,
+                        parent: one,
+                        name: name.clone(),
+                    },
+                ],
+                vec![
+                    Change::Set { file: one, inode },
+                    Change::Link {
+                        directory,
+                        name,
+                        target,
+                    },
+                ],
+            ),
+            1 => Op::new(
+                vec![
+                    entry,
+                    Guard::Holds { file: one },
+                    Guard::HolderLast {
+                        file: one,
+                        position: u64::MAX,
+                    },
+                ],
+                vec![
+                    Change::Unlink { directory, name },
+                    Change::Remove { file: one },
+                    Change::Unlock { file: one },
+                ],
+            ),
+            2 => decide(Decision::AdmitDevice {
+                device: Device(u32::MAX - number as u32),
+                key: SecretKey::from_seed(&[1; 32]).public(),
+                user: principal(number % owners),
+            }),
+            3 => decide(Decision::AddUser {
+                user: principal(number),
+                label: Label::new(&"x".repeat(64)).unwrap(),
+            }),
+            _ => Op::new(
+                vec![
+                    Guard::FoldIs {
+                        principal: principal(number),
+                        is: Some(Fold {
+                            upto: u64::MAX,
+                            root: None,
+                        }),
+                    },
+                    Guard::Unlocked { file: one },
+                    Guard::Empty { directory: one },
+                ],
+                vec![Change::Lock { file: one }],
+            ),
+        }
+    }
+
+    #[test]
+    fn entry_that_is_filled_can_always_be_signed() {
+        for (bytes, owners) in [(4, 1), (4, 200), (255, 1), (255, 200), (60, 3)] {
+            let mut ops = Vec::new();
+            for number in 0..2000 {
+                let next = op(number, bytes, owners);
+                if has_room(&ops, &next) {
+                    ops.push(next);
+                }
+            }
+            let body = Body::new(ops.clone());
+            let body = body.unwrap_or_else(|why| panic!("{bytes}, {owners}: {why}"));
+            let used = body.encode().len() + body.outline().encode().len();
+            let guards: usize = ops.iter().map(|op| op.guards.len()).sum();
+            let full = used * 2 > MAX_OPS_BYTES || guards + 3 > MAX_GUARDS;
+            assert!(full, "{bytes}, {owners}: {used} bytes, {guards} guards");
+        }
+    }
+
+    #[test]
+    fn ops_that_look_at_each_other_do_not_go_together() {
+        let (one, two) = (file(1, 1), file(1, 2));
+        let lock = |file| Op::new(vec![Guard::Unlocked { file }], vec![Change::Lock { file }]);
+        assert!(!has_room(&[lock(one)], &lock(one)));
+        assert!(has_room(&[lock(one)], &lock(two)));
+        let (directory, name) = (two, name(1, 4));
+        let make = Op::new(Vec::new(), vec![Change::Unlink { directory, name }]);
+        let empty = Op::new(
+            vec![Guard::Empty { directory }],
+            vec![Change::Remove { file: directory }],
+        );
+        assert!(!has_room(&[make], &empty));
+    }
 }

@@ -18,8 +18,8 @@ use trust::shared::ops::Body;
 /// Memory that a shelf takes unless somebody says otherwise, bytes.
 pub const DEFAULT_SHELF_BYTES: usize = 64 << 20;
 
-/// Times that other questions are asked again before one that is not is forgotten: its program is gone.
-const PATIENCE: u64 = 8;
+/// Supplies after which a question that nobody asks again is forgotten: its program is gone.
+const PATIENCE: u64 = 32;
 
 /// Names a question among those that wait.
 pub(crate) type Question = u64;
@@ -47,7 +47,7 @@ struct Place {
 #[derive(Debug)]
 struct Open {
     question: Question,
-    /// In which round it was asked last.
+    /// After how many supplies it was asked last.
     round: u64,
     /// All that it has used and missed when it was asked last.
     keys: HashSet<Key>,
@@ -60,7 +60,10 @@ struct Things {
     order: BTreeMap<u64, Key>,
     weight: usize,
     clock: u64,
+    /// How often something was supplied before a question.
     round: u64,
+    /// Something was supplied since the last question.
+    supplied: bool,
     open: VecDeque<Open>,
     /// What the question that is being asked has used.
     asking: Option<HashSet<Key>>,
@@ -94,6 +97,12 @@ impl Shelf {
 
     /// Puts the body of the entry at a position here, or why it cannot be read. Its hash is that of the entry.
     pub fn put_body(&self, position: u64, body: Result<Arc<Body>, Reject>) {
+        self.things().supplied = true;
+        self.keep_body(position, body);
+    }
+
+    /// As [`Shelf::put_body`], for a body that came without being asked for.
+    pub(crate) fn keep_body(&self, position: u64, body: Result<Arc<Body>, Reject>) {
         let weight = match &body {
             Ok(body) => body.ops().len() * OP_BYTES + size_of::<Body>(),
             Err(_) => 0,
@@ -110,6 +119,7 @@ impl Shelf {
             Ok(Found::Inode(inode)) => inode.weight_bytes(),
         };
         let key = Key::Block(wanted.kind(), wanted.handle());
+        self.things().supplied = true;
         self.put(key, Thing::Block(found), weight);
     }
 
@@ -127,7 +137,11 @@ impl Shelf {
 
     /// A question is being asked: what it reads is noted until [`Shelf::answered`].
     pub(crate) fn ask(&self) {
-        self.things().asking = Some(HashSet::new());
+        let mut things = self.things();
+        things.asking = Some(HashSet::new());
+        if std::mem::take(&mut things.supplied) {
+            things.round += 1;
+        }
     }
 
     /// The question has its answer, or misses something.
@@ -138,6 +152,7 @@ impl Shelf {
             None => things.open.retain(|open| open.question != question),
             Some(missing) => things.reopen(question, used, missing),
         }
+        things.forget();
         things.evict(self.limit_bytes);
     }
 }
@@ -185,9 +200,6 @@ impl Things {
         let known = self.open.iter_mut().find(|open| open.question == question);
         match known {
             Some(open) => {
-                if open.round == self.round {
-                    self.round += 1;
-                }
                 open.round = self.round;
                 open.keys = keys;
             }
@@ -197,6 +209,10 @@ impl Things {
                 keys,
             }),
         }
+    }
+
+    /// Forgets questions that nobody asks any more.
+    fn forget(&mut self) {
         let round = self.round;
         self.open
             .retain(|open| open.round.saturating_add(PATIENCE) > round);
@@ -244,5 +260,97 @@ impl Blocks for Shelf {
             Some(Thing::Block(found)) => found.map(Some),
             _ => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many bodies and no more.
+    fn shelf(bodies: usize) -> Shelf {
+        Shelf::new(bodies * WEIGHT)
+    }
+
+    const WEIGHT: usize = PLACE_BYTES + size_of::<Body>();
+
+    fn body() -> Result<Arc<Body>, Reject> {
+        Ok(Arc::new(Body::default()))
+    }
+
+    fn has(shelf: &Shelf, position: u64) -> bool {
+        matches!(shelf.body(position), Ok(Some(_)))
+    }
+
+    fn misses(positions: &[u64]) -> Missing {
+        Missing {
+            blocks: Vec::new(),
+            bodies: positions.to_vec(),
+        }
+    }
+
+    #[test]
+    fn body_that_was_used_least_recently_goes_first() {
+        let shelf = shelf(3);
+        (0..3).for_each(|position| shelf.put_body(position, body()));
+        assert!(has(&shelf, 0));
+        shelf.put_body(3, body());
+        let left: Vec<u64> = (0..4).filter(|position| has(&shelf, *position)).collect();
+        assert_eq!(left, [0, 2, 3]);
+        assert!(shelf.weight_bytes() <= 3 * WEIGHT);
+        // The same once more takes no more room.
+        (0..9).for_each(|_| shelf.put_body(3, body()));
+        assert_eq!(shelf.weight_bytes(), 3 * WEIGHT);
+    }
+
+    #[test]
+    fn things_of_the_oldest_question_stay_until_it_is_answered() {
+        let shelf = shelf(1);
+        shelf.ask();
+        shelf.answered(7, Some(&misses(&[0, 1, 2])));
+        shelf.ask();
+        shelf.answered(8, Some(&misses(&[3])));
+        (0..4).for_each(|position| shelf.put_body(position, body()));
+        let left: Vec<u64> = (0..4).filter(|position| has(&shelf, *position)).collect();
+        assert_eq!(left, [0, 1, 2]);
+        // It is asked again, uses what is there, and misses one thing more.
+        shelf.ask();
+        assert!(has(&shelf, 0) && has(&shelf, 2));
+        shelf.answered(7, Some(&misses(&[4])));
+        shelf.put_body(4, body());
+        let left: Vec<u64> = (0..5).filter(|position| has(&shelf, *position)).collect();
+        assert_eq!(left, [0, 2, 4]);
+        shelf.ask();
+        shelf.answered(7, None);
+        assert!(shelf.weight_bytes() <= WEIGHT);
+        // It is the turn of the next one.
+        shelf.put_body(3, body());
+        shelf.put_body(5, body());
+        assert!(has(&shelf, 3) && !has(&shelf, 5));
+    }
+
+    #[test]
+    fn question_that_nobody_asks_again_is_forgotten() {
+        let shelf = shelf(1);
+        shelf.ask();
+        shelf.answered(7, Some(&misses(&[0])));
+        shelf.put_body(0, body());
+        for position in 1..=PATIENCE {
+            assert!(has(&shelf, 0), "after {position} supplies");
+            shelf.put_body(position, body());
+            shelf.ask();
+            shelf.answered(8, None);
+        }
+        shelf.put_body(100, body());
+        assert!(!has(&shelf, 0));
+    }
+
+    #[test]
+    fn malformed_body_is_kept_as_such() {
+        let shelf = shelf(4);
+        let why = Body::decode(&[0]).unwrap_err();
+        shelf.put_body(3, Err(why.clone()));
+        assert_eq!(shelf.body(3), Err(why));
+        assert_eq!(shelf.body(4), Ok(None));
     }
 }

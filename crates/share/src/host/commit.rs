@@ -107,6 +107,20 @@ impl Signals {
         }
     }
 
+    /// Waits so long. False when the server stops.
+    pub fn rest(&self, longest: Duration) -> bool {
+        let until = Instant::now() + longest;
+        let mut waiting = lock(&self.waiting);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if waiting.stop || left.is_zero() {
+                return !waiting.stop;
+            }
+            let woken = self.to_move.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Waits until there may be leaves to move, at most so long. False when the server stops.
     pub fn wait_to_move(&self, longest: Duration) -> bool {
         let until = Instant::now() + longest;
@@ -214,6 +228,7 @@ impl Core {
         let Some(commit) = finished else {
             return false;
         };
+        *lock(&self.failure) = None;
         lock(&self.tail).extend(commit.leaves, commit.durable);
         lock(&self.state).committed(commit.proofs);
         self.begin_commit();

@@ -39,6 +39,8 @@ pub mod record;
 mod session;
 mod start;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod trail;
 mod worker;
 
@@ -144,6 +146,11 @@ impl Host {
         &self.core.policies
     }
 
+    /// How often a device that has everything is sent the newest note.
+    pub fn heartbeat(&self) -> std::time::Duration {
+        self.core.options.heartbeat
+    }
+
     /// Begins a session of a device that has proved its key. A session that it had is over. `wake` is called when
     /// [`Session::draw`] may have something; it must be short, and may be called from any thread.
     ///
@@ -215,6 +222,8 @@ struct State {
     orderer: Orderer<Product, Roster, rate::Rates>,
     slots: HashMap<DeviceKey, Slot>,
     last_slot: u64,
+    /// What each device may write.
+    entry_kib: rate::Rates,
     /// Who waits for which mark of the next commit.
     owners: HashMap<Nonce, DeviceKey>,
     /// Bytes of entries that wait for the next commit.
@@ -268,6 +277,15 @@ impl Blocks {
             Blocks::Threads(server) => server.submit_permanent(session, block, done),
             #[cfg(test)]
             Blocks::Steps(storage) => storage.pstore(session, block, done),
+        }
+    }
+
+    /// Entries were released.
+    fn look_at_space(&self) {
+        match self {
+            Blocks::Threads(server) => server.look_at_space(),
+            #[cfg(test)]
+            Blocks::Steps(_) => {}
         }
     }
 

@@ -1,7 +1,6 @@
 //! Leaves go from the temporary log to files, and from memory. Then the temporary log need not keep them.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use trust::encode::{Decoder, Encoder};
 use trust::history::Frontier;
@@ -9,9 +8,6 @@ use trust::history::Frontier;
 use super::record::StoredLeaf;
 use super::{Core, HostError};
 use crate::blocks::storage::lock;
-
-/// How often leaves move at most when the temporary log needs space.
-const PRESSED_AFTER: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Whether leaves are to move: there are many, they are old, or the temporary log needs their space.
@@ -26,7 +22,7 @@ impl Core {
         let age = since.elapsed();
         bytes >= self.options.move_bytes
             || age >= self.options.move_after
-            || age >= PRESSED_AFTER && self.blocks.storage().is_pressed()
+            || self.blocks.storage().is_pressed()
     }
 
     /// Moves all leaves that are durable in the temporary log to a file.
@@ -52,6 +48,7 @@ impl Core {
         *lock(&self.trail) = trail;
         lock(&self.tail).drop_until(end);
         self.blocks.storage().release_entries(lsn, &cookie)?;
+        self.blocks.look_at_space();
         // Without it the next start takes longer.
         Ok(snapshot?)
     }

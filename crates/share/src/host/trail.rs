@@ -95,7 +95,7 @@ impl Trail {
         replace_file(disk, SNAPSHOT, &temporary, "", &bytes)
     }
 
-    fn encode(&self, volume: VolumeId, epoch: u64) -> Vec<u8> {
+    pub(super) fn encode(&self, volume: VolumeId, epoch: u64) -> Vec<u8> {
         let mut out = Encoder::new();
         out.raw(MAGIC).u32(FORMAT).u32(0);
         out.raw(volume.as_bytes()).varint(epoch);

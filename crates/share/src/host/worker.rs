@@ -8,8 +8,11 @@ use super::commit::Woken;
 use super::{Core, Host, HostError, mailbox};
 use crate::blocks::storage::lock;
 
-/// How often the tail is looked at, and how long moving rests after an error.
+/// How often the tail is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// After a move leaves rest this many times as long as it took: each writes up to 16 MiB again, and a full temporary
+/// log could ask for one at every commit.
+const MOVES_OF_TIME: u32 = 5;
 
 impl Host {
     /// Starts the threads of a server.
@@ -84,11 +87,18 @@ fn wake(core: &Core) {
 }
 
 fn move_leaves(core: &Core) {
+    let mut rests_until = Instant::now();
     while core.signals.wait_to_move(LOOK_EVERY) {
+        let rest = rests_until.saturating_duration_since(Instant::now());
+        if !core.signals.rest(rest) {
+            return;
+        }
         if !core.must_move() {
             continue;
         }
+        let began = Instant::now();
         let failure = core.move_leaves().err();
+        rests_until = Instant::now() + MOVES_OF_TIME * began.elapsed();
         if let Some(error) = &failure {
             tracing::warn!(%error, "leaves cannot move out of the temporary log");
         }

@@ -183,10 +183,10 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
     }
 
     fn page(&mut self, from: u64) -> Option<(u64, S::Note)> {
-        let end = self.ledger.log().page(from, self.published)?;
-        if end.size == self.published {
+        if self.ledger.log().page_end(from, self.published) == self.published {
             return Some((self.published, self.note.clone()));
         }
+        let end = self.ledger.log().page(from, self.published)?;
         Some((end.size, self.scheme.note(end)))
     }
 }

@@ -130,12 +130,12 @@ impl Calls<'_> {
         let Some(over) = spot.found else {
             return self.create(spot, file, inode);
         };
-        if over.kind == FileKind::Directory {
-            return Err(NoEffect::IsADirectory);
-        }
         let kind = inode.kind();
         if kind == FileKind::Directory || matches!(replaced, Replaced::Refused) {
             return Err(NoEffect::Exists);
+        }
+        if over.kind == FileKind::Directory {
+            return Err(NoEffect::IsADirectory);
         }
         let mut guards = vec![entry_is(spot), Guard::HashIs { file, is: None }];
         guards.extend(linked(&spot.directory));

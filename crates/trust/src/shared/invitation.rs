@@ -294,12 +294,21 @@ impl Pending {
     /// # Errors
     /// [`Reject::NotSigned`] for an opening that does not fit the request.
     pub fn device(&self, opening: &Opening, said: &Words) -> Result<Option<DeviceKey>, Reject> {
+        self.fits(opening)?;
         let device = self.request.device;
-        let committed = commitment(&device, &opening.random) == self.request.commitment;
-        if opening.request != self.challenge.request || !committed {
-            return Err(Reject::NotSigned("an opening of another request"));
-        }
         Ok((words(&self.challenge, opening) == *said).then_some(device))
+    }
+
+    /// Whether an opening belongs to the request, whatever the words are.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`] for an opening that does not.
+    pub fn fits(&self, opening: &Opening) -> Result<(), Reject> {
+        let committed = commitment(&self.request.device, &opening.random);
+        match opening.request == self.challenge.request && committed == self.request.commitment {
+            true => Ok(()),
+            false => Err(Reject::NotSigned("an opening of another request")),
+        }
     }
 }
 

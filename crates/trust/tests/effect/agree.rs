@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use trust::inode::Content;
 use trust::shared::effect::replay::Sources;
-use trust::shared::effect::{Blocks, Bodies, Replay, State};
+use trust::shared::effect::{About, Blocks, Bodies, Replay, State};
 use trust::shared::fold;
+use trust::shared::key::Key;
 use trust::shared::outcome::{NoEffect, Outcome};
 use trust::shared::principal::{Device, FileId, Principal};
 
@@ -190,10 +191,35 @@ fn lazy<S: Blocks + Bodies>(
         },
     });
     assert_eq!(count, entries.len() as u64);
+    assert_eq!(listed(replay, at, file, from, ask), entries);
     let lock = ask.ask(|| replay.lock(at, file, from));
     Seen {
         node,
         lock: lock.map(|lock| lock.holder.0),
+    }
+}
+
+/// The names of a directory in pages of two.
+fn listed<S: Blocks + Bodies>(
+    replay: &mut Replay,
+    at: u64,
+    file: &FileId,
+    from: Sources<'_, S>,
+    ask: &Cache<'_>,
+) -> BTreeMap<String, FileId> {
+    let (mut all, mut after) = (BTreeMap::new(), None);
+    loop {
+        let page = ask.ask(|| replay.list(at, file, after.as_ref(), 2, from));
+        assert!(page.names.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(page.names.len() == 2 || !page.more);
+        for (name, to) in &page.names {
+            let text = String::from_utf8(name.as_bytes().to_vec()).unwrap();
+            assert_eq!(all.insert(text, to.file), None);
+        }
+        match page.names.into_iter().next_back() {
+            Some((last, _)) if page.more => after = Some(last),
+            _ => return all,
+        }
     }
 }
 
@@ -248,6 +274,52 @@ fn compare(run: &Run, choice: usize) {
     }
 }
 
+/// Each value is the same when all entries are left out that it does not rest on. Gives how many there were, and
+/// how many were left out.
+fn leave_out(run: &Run) -> (usize, usize) {
+    let world = &run.world;
+    let (from, at) = (world.sources(), world.end());
+    let mut learning = replay(world);
+    let (mut entries, mut left_out) = (0, 0);
+    for file in &run.files {
+        let names = NAMES.iter().map(|text| Key::Entry(*file, name(text)));
+        let keys = names.chain([Key::Inode(*file), Key::Lock(*file)]);
+        let about = keys.map(About::Key).chain([About::Entries(*file)]);
+        for about in about {
+            let value = value_of(&mut learning, at, &about, from);
+            let rests = learning.rests_on(at, vec![about.clone()], 0, &world.store);
+            let rests: BTreeSet<u64> = rests.unwrap().into_iter().map(|(at, _)| at).collect();
+            let mut less = Replay::new(world.volume.clone());
+            for entry in &world.log {
+                if rests.contains(&entry.written.position) {
+                    let outline = entry.body.outline();
+                    less.push(&entry.written, &outline, &world.members).unwrap();
+                }
+            }
+            less.grow(at);
+            assert_eq!(value_of(&mut less, at, &about, from), value, "{about:?}");
+            entries += world.log.len();
+            left_out += world.log.len() - rests.len();
+        }
+    }
+    (entries, left_out)
+}
+
+fn value_of(replay: &mut Replay, at: u64, about: &About, from: Sources<'_, Store>) -> String {
+    match about {
+        About::Key(Key::Inode(file)) => format!("{:?}", replay.inode(at, file, from)),
+        About::Key(Key::Lock(file)) => format!("{:?}", replay.lock(at, file, from)),
+        About::Key(Key::Entry(file, name)) => {
+            format!("{:?}", replay.entry(at, file, name, from))
+        }
+        About::Entries(file) => {
+            let names = replay.list(at, file, None, 100, from);
+            format!("{names:?}, {:?}", replay.entries(at, file, from))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = (0u8..4, 0u8..17, any::<u8>(), any::<u8>(), any::<u8>());
     prop::collection::vec(step, 1..most)
@@ -265,6 +337,18 @@ proptest! {
     fn evaluation_of_one_key_gives_the_same_as_of_everything(steps in steps(40), choice: usize) {
         compare(&Run::of(&steps), choice);
     }
+}
+
+#[test]
+fn entries_that_a_value_does_not_rest_on_may_be_left_out() {
+    let (mut entries, mut left_out) = (0, 0);
+    for seed in 0..40 {
+        let (all, out) = leave_out(&Run::of(&fixed_steps(seed, 50)));
+        entries += all;
+        left_out += out;
+    }
+    // Most values rest on few entries.
+    assert!(left_out * 10 > entries * 6, "{left_out} of {entries}");
 }
 
 /// Pseudo-random steps, the same each time.

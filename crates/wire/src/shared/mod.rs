@@ -59,7 +59,7 @@ pub const MAX_STORE_BYTES: usize = 2 << 20;
 /// Longest message in a mailbox.
 pub const MAX_LETTER_BYTES: usize = 512;
 /// Longest wait of a TAKE.
-pub const MAX_TAKE_MS: u32 = 60_000;
+pub const MAX_TAKE_MS: u32 = 10_000;
 
 /// Types of messages; an answer has the high bit.
 pub mod kind {
@@ -144,3 +144,7 @@ pub const FULL: ErrorCode = ErrorCode(134);
 pub const WRONG_BLOCK: ErrorCode = ErrorCode(135);
 /// The device has opened another connection since.
 pub const REPLACED: ErrorCode = ErrorCode(136);
+/// No member waits at this mailbox.
+pub const NO_MAILBOX: ErrorCode = ErrorCode(137);
+/// Another message is in this slot of the mailbox.
+pub const OCCUPIED: ErrorCode = ErrorCode(138);

@@ -5,9 +5,7 @@
 //! leaves and takes its place: so files are 16 MiB or more, and a crash leaves the old one, the new one, or both. In
 //! memory is one row for each file.
 
-mod file;
-#[cfg(test)]
-mod tests;
+pub(super) mod file;
 
 use std::collections::VecDeque;
 use std::io;

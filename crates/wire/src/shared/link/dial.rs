@@ -31,12 +31,14 @@ pub(super) struct Dialed {
     /// Bytes that came after the welcome.
     pub(super) buffer: BytesMut,
     pub(super) welcome: Welcome,
+    /// The key that the server has proved to have.
+    pub(super) key: PublicKey,
 }
 
 pub(super) async fn dial(
     to: &ServerAddress,
     volume: VolumeId,
-    orderer: &PublicKey,
+    orderer: Option<&PublicKey>,
     device: Option<&SecretKey>,
     options: &LinkOptions,
 ) -> Result<Dialed, LinkError> {
@@ -78,7 +80,7 @@ async fn enter(
     place: &Arc<str>,
     tcp: TcpStream,
     volume: VolumeId,
-    orderer: &PublicKey,
+    orderer: Option<&PublicKey>,
     device: Option<&SecretKey>,
 ) -> Result<Dialed, LinkError> {
     let failed = |why: String| LinkError::unavailable(place, why);
@@ -92,6 +94,8 @@ async fn enter(
         },
         false => failed(format!("no TLS session: {e}")),
     })?;
+    let key = tls::shown_key(stream.get_ref().1);
+    let key = key.ok_or_else(|| failed("the server shows no key".to_owned()))?;
     let exporter = tls::exporter(stream.get_ref().1).map_err(failed)?;
     let enter = Enter {
         volume,
@@ -109,6 +113,7 @@ async fn enter(
         stream,
         buffer,
         welcome,
+        key,
     })
 }
 

@@ -25,7 +25,7 @@ mod shared;
 mod tasks;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Semaphore, mpsc};
@@ -47,6 +47,7 @@ use super::{
     ServerAddress, WINDOW, kind,
 };
 use collect::{Answer, Expect};
+use dial::Dialed;
 pub use error::LinkError;
 use shared::Shared;
 
@@ -135,7 +136,26 @@ impl Link {
         device: Option<&SecretKey>,
         options: &LinkOptions,
     ) -> Result<(Link, Deliveries), LinkError> {
-        let dialed = dial::dial(to, volume, orderer, device, options).await?;
+        let dialed = dial::dial(to, volume, Some(orderer), device, options).await?;
+        Ok(Link::over(dialed, to, options))
+    }
+
+    /// Connects as a guest who does not know the orderer yet, because he has an invitation and no policies. Also gives
+    /// the key that the server has proved to have. It is the caller who compares it with the volume's policies.
+    ///
+    /// # Errors
+    /// As [`Link::connect`].
+    pub async fn connect_as_guest(
+        to: &ServerAddress,
+        volume: VolumeId,
+        options: &LinkOptions,
+    ) -> Result<(Link, PublicKey), LinkError> {
+        let dialed = dial::dial(to, volume, None, None, options).await?;
+        let key = dialed.key;
+        Ok((Link::over(dialed, to, options).0, key))
+    }
+
+    fn over(dialed: Dialed, to: &ServerAddress, options: &LinkOptions) -> (Link, Deliveries) {
         let (send, waiting) = mpsc::channel(WINDOW as usize);
         let silence = Duration::from_millis(dialed.welcome.heartbeat_ms.into()) * 3;
         let silence = silence.clamp(Duration::from_secs(1), options.max_silence);
@@ -150,7 +170,7 @@ impl Link {
             units,
             tasks,
         }));
-        Ok((link, Deliveries { shared, waiting }))
+        (link, Deliveries { shared, waiting })
     }
 
     /// Where the server is: `bulla://host:port`.
@@ -344,30 +364,40 @@ impl Link {
         }
     }
 
-    /// Puts a message into a mailbox, instead of the one that is there.
+    /// Puts a message into a mailbox. The same message again has no effect.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`LinkError`]; refused with [`NO_MAILBOX`](super::NO_MAILBOX) when no member waits there, with
+    /// [`OCCUPIED`](super::OCCUPIED) when another message is there.
     pub async fn post(&self, slot: Slot, letter: Bytes) -> Result<(), LinkError> {
         let request = Request::Post { slot, letter };
         self.call(Expect::Done, UNIT_BYTES, &request).await?;
         Ok(())
     }
 
-    /// The message in a mailbox; waits for it, at most a minute. It stays there.
+    /// The message in a mailbox; waits for it. It stays there. A member's call makes the mailbox. Asks the server again
+    /// every few seconds: one that waits for a connection that is gone waits no longer.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`LinkError`]; refused with [`NO_MAILBOX`](super::NO_MAILBOX) when no member waits there.
     pub async fn take(&self, slot: Slot, wait: Duration) -> Result<Option<Bytes>, LinkError> {
-        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let wait_ms = wait_ms.min(MAX_TAKE_MS);
-        let request = Request::Take { slot, wait_ms };
-        let wait = Duration::from_millis(wait_ms.into());
-        let put = |id, out: &mut BytesMut| request.put(id, out);
-        let answer = self.call_with(Expect::Letter, UNIT_BYTES, wait, put);
-        match answer.await? {
-            Answer::Letter(letter) => Ok(letter),
-            _ => Ok(None),
+        let began = Instant::now();
+        loop {
+            let left = wait.saturating_sub(began.elapsed()).as_millis();
+            let wait_ms = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_TAKE_MS);
+            let request = Request::Take { slot, wait_ms };
+            let wait_here = Duration::from_millis(wait_ms.into());
+            let put = |id, out: &mut BytesMut| request.put(id, out);
+            let answer = self.call_with(Expect::Letter, UNIT_BYTES, wait_here, put);
+            if let Answer::Letter(Some(letter)) = answer.await? {
+                return Ok(Some(letter));
+            }
+            let left = wait.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // A server that does not wait at all is not asked without end.
+            tokio::time::sleep(left.min(TAKE_PAUSE)).await;
         }
     }
 
@@ -409,6 +439,8 @@ impl Link {
     }
 }
 
+/// Pause before a mailbox is asked again.
+const TAKE_PAUSE: Duration = Duration::from_millis(100);
 /// Bodies in one request.
 const MAX_BODIES_AT_ONCE: usize = 64;
 /// Blocks in one request.

@@ -121,7 +121,8 @@ async fn server_sends_as_fast_as_deliveries_are_taken() {
         assert_eq!(pushes.next().await.unwrap().from, size);
     }
     let began = Instant::now();
-    let ended = pushes.next().await.unwrap_err();
+    let ended = tokio::time::timeout(Duration::from_secs(10), pushes.next()).await;
+    let ended = ended.expect("silence ends the link").unwrap_err();
     assert!(ended.to_string().contains("silent"), "{ended}");
     assert!(began.elapsed() >= Duration::from_millis(900));
 }
@@ -208,14 +209,22 @@ async fn caller_that_goes_leaves_the_link_to_the_others() {
 #[tokio::test]
 async fn wait_at_the_mailbox_is_longer_than_that_of_other_requests() {
     let behave = |mut peer: Peer| async move {
-        let (kind, id, body) = peer.recv().await.unwrap();
-        let Ok(Request::Take { slot, wait_ms }) = Request::decode(kind, &body) else {
-            panic!("{kind:#x}");
-        };
-        assert_eq!((slot.step, wait_ms), (Step::Challenge, 1500));
-        tokio::time::sleep(Duration::from_millis(1400)).await;
-        peer.send(kind::LETTER, id, b"challenge").await;
-        peer.drain().await;
+        let mut asked = Vec::new();
+        while let Some((kind, id, body)) = peer.recv().await {
+            let Ok(Request::Take { slot, wait_ms }) = Request::decode(kind, &body) else {
+                panic!("{kind:#x}");
+            };
+            assert_eq!(slot.step, Step::Challenge);
+            asked.push(wait_ms);
+            if asked.len() == 1 {
+                // A server that stops waiting early is asked again.
+                tokio::time::sleep(Duration::from_millis(1000)).await;
+                peer.send(kind::DONE, id, &[]).await;
+                continue;
+            }
+            assert!(asked[0] > 1400 && asked[1] <= 500, "{asked:?}");
+            peer.send(kind::LETTER, id, b"challenge").await;
+        }
     };
     let (link, _pushes) = linked(behave).await;
     let slot = Slot {
@@ -224,6 +233,27 @@ async fn wait_at_the_mailbox_is_longer_than_that_of_other_requests() {
     };
     let letter = link.take(slot, Duration::from_millis(1500)).await.unwrap();
     assert_eq!(letter.as_deref(), Some(&b"challenge"[..]));
+}
+
+#[tokio::test]
+async fn program_that_wants_no_deliveries_keeps_its_link() {
+    let behave = |mut peer: Peer| async move {
+        while let Some((kind, id, _)) = peer.recv().await {
+            match kind {
+                kind::OPEN => {
+                    for size in 0..WINDOW {
+                        peer.send(kind::DELIVERY, 0, &heartbeat(size.into())).await;
+                    }
+                }
+                _ => peer.send(kind::DONE, id, &[]).await,
+            }
+        }
+    };
+    let (link, pushes) = linked(behave).await;
+    drop(pushes);
+    link.open(None).unwrap();
+    tokio::time::sleep(Duration::from_millis(1300)).await;
+    link.ping().await.unwrap();
 }
 
 #[tokio::test]

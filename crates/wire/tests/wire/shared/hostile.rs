@@ -185,6 +185,24 @@ async fn endless_answer_is_cut_off_at_what_was_asked_for() {
     assert!(is_bad(&ended.unwrap_err()));
 }
 
+/// Blocks of a later bulla are skipped, but they count.
+#[tokio::test]
+async fn endless_answer_without_its_blocks_is_cut_off() {
+    let behave = |mut peer: Peer| async move {
+        let (_, id, _) = peer.recv().await.unwrap();
+        let mut later = record(2);
+        later[trust::record::RECORD_HEADER_BYTES] = 0xee;
+        let many = later.repeat(1000);
+        for _ in 0..30 {
+            peer.send(kind::RECORDS, id, &many).await;
+        }
+        peer.drain().await;
+    };
+    let (link, _pushes) = linked(behave).await;
+    let ended = in_time(link.retrieve(&[Handle::from_bytes([1; 32])])).await;
+    assert!(is_bad(&ended.unwrap_err()));
+}
+
 #[tokio::test]
 async fn length_beyond_any_limit_is_refused_by_the_header() {
     for len in [0u32, 4, 6 + (4 << 20), u32::MAX] {

@@ -1,6 +1,8 @@
 //! Which entries a value rests on: those that set it, those that would have set it and had no effect, and those that
 //! the guards of all these look at. Whoever uses a value must know that the authors of these entries stand by them
-//! (design `share.md`, *The read rule*).
+//! (design `share.md`, *The read rule*). An op without permission is left out: nothing looks at its guards, and who
+//! may write follows from decisions that their authors have attested. Else a member that may only read could hold up
+//! the readers of every file.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -137,11 +139,11 @@ impl Replay {
             let Some(row) = self.row(op).filter(|_| ops.insert(op)) else {
                 continue;
             };
-            entries.insert((row.written.position, row.written.device));
-            let denied = Some(Outcome::None(NoEffect::NotPermitted));
-            if self.ops.get(op as usize).map(|row| row.outcome) == Some(denied) {
+            let outcome = self.ops.get(op as usize).and_then(|row| row.outcome);
+            if outcome == Some(Outcome::None(NoEffect::NotPermitted)) {
                 continue;
             }
+            entries.insert((row.written.position, row.written.device));
             match stored.body(row.written.position) {
                 Ok(Some(body)) => {
                     let number = op.saturating_sub(row.first_op) as usize;

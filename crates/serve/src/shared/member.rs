@@ -1,0 +1,185 @@
+//! A device that has entered: messages of its session, and how many deliveries it may be sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use share::engine;
+use share::host::{Host, HostError, Session};
+use share::orderer::Turned;
+use share::roster::Product;
+use share::signed::Entry;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use trust::Reject;
+use trust::shared::device::DeviceKey;
+use wire::shared::WINDOW;
+use wire::shared::request::Request;
+
+use crate::net::{Completion, Responder};
+use crate::shared::refuse::{malformed, told};
+
+/// How long a busy server holds a message back before it refuses it.
+const HOLD: Duration = Duration::from_secs(10);
+/// First pause before a message is given to the host again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+
+/// See the head of this file.
+pub(crate) struct Member {
+    session: Session,
+    /// Rung when there may be something to deliver.
+    bell: Arc<Notify>,
+    opened: AtomicBool,
+    /// The session was refused something: it is over.
+    over: AtomicBool,
+    /// Deliveries that the device may be sent.
+    credit: AtomicU32,
+}
+
+impl Member {
+    pub(crate) fn enter(host: &Host, device: DeviceKey) -> Result<Member, HostError> {
+        let bell = Arc::new(Notify::new());
+        let rung = Arc::clone(&bell);
+        let session = host.connect(device, Arc::new(move || rung.notify_one()))?;
+        Ok(Member {
+            session,
+            bell,
+            opened: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            credit: AtomicU32::new(WINDOW),
+        })
+    }
+
+    /// The session in the host.
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Waits until there may be something to deliver.
+    pub(crate) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Whether the device may be sent a delivery.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.credit.load(Ordering::Acquire) > 0
+    }
+
+    /// A delivery is sent.
+    pub(crate) fn spend(&self) {
+        self.credit.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// NEXT: the device has taken a delivery.
+    pub(crate) fn next(&self) -> Result<(), Reject> {
+        if self.credit.fetch_add(1, Ordering::AcqRel) >= WINDOW {
+            return Err(malformed("NEXT without a delivery"));
+        }
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// OPEN: once.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        request: Request,
+        responder: Responder<'_>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), Reject> {
+        if self.opened.swap(true, Ordering::AcqRel) {
+            return Err(malformed("OPEN a second time"));
+        }
+        self.say(request, responder, tasks)
+    }
+
+    /// A message of the session. It has no answer unless it is refused.
+    pub(crate) fn say(
+        self: &Arc<Self>,
+        request: Request,
+        responder: Responder<'_>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), Reject> {
+        if self.over.load(Ordering::Acquire) {
+            return Err(malformed("after the end of the session"));
+        }
+        if !self.opened.load(Ordering::Acquire) {
+            return Err(malformed("a message of the session before OPEN"));
+        }
+        let bytes = weight(&request);
+        let message = message(request)?;
+        match self.session.receive(&message) {
+            Ok(()) => {}
+            Err(error) if waits(&error) => {
+                let held = responder.account().hold(bytes);
+                let completion = responder.later();
+                let again = Arc::clone(self).again(message, completion);
+                tasks.spawn(async move {
+                    again.await;
+                    drop(held);
+                });
+            }
+            Err(error) => {
+                self.end();
+                let (code, text) = told(&error);
+                responder.refuse(code, &text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the message to the host until it takes it, or for too long.
+    async fn again(self: Arc<Self>, message: engine::Request<Product>, completion: Completion) {
+        let until = Instant::now() + HOLD;
+        let (mut pause, longest) = PAUSES;
+        loop {
+            sleep(pause).await;
+            match self.session.receive(&message) {
+                Ok(()) => return completion.finish(),
+                Err(error) if waits(&error) && Instant::now() < until => {
+                    pause = longest.min(pause * 2);
+                }
+                Err(error) => {
+                    self.end();
+                    let (code, text) = told(&error);
+                    return completion.refuse(code, &text);
+                }
+            }
+        }
+    }
+
+    /// The session is over: the client knows, and must connect again.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+}
+
+/// Whether the host may take the message later.
+fn waits(error: &HostError) -> bool {
+    matches!(error, HostError::Turned(Turned::Busy | Turned::Quota))
+}
+
+/// Memory of a message, bytes.
+fn weight(request: &Request) -> usize {
+    match request {
+        Request::Entry { entry, body } => {
+            2 * entry.bytes().len() + body.as_ref().map_or(0, bytes::Bytes::len)
+        }
+        _ => 256,
+    }
+}
+
+/// The message as the orderer takes it.
+fn message(request: Request) -> Result<engine::Request<Product>, Reject> {
+    Ok(match request {
+        Request::Open(note) => engine::Request::Open(note),
+        Request::Entry { entry, body } => engine::Request::Entry(match body {
+            Some(body) => Entry::with_body(*entry, body)?,
+            None => Entry::new(*entry),
+        }),
+        Request::Mark(nonce) => engine::Request::Mark(nonce),
+        Request::Attest(attest) => engine::Request::Attest(attest),
+        Request::Ask(device) => engine::Request::Ask(device),
+        _ => return Err(malformed("not a message of the session")),
+    })
+}

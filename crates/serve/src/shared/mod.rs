@@ -1,0 +1,29 @@
+//! The server of a shared volume on a network: [`share::host::Host`] as a service of [`crate::net`]
+//! (`docs/formats/shared-protocol.md`, decision 0046).
+//!
+//! Who a client is, and what it may ask for, is decided here; what a volume's server does with it, in the host. Nothing
+//! blocks a thread that serves connections: what reads a disk runs on blocking threads, a bounded number at a time, and
+//! what waits for a commit is answered by the thread that made it durable. A client that does not read costs a cursor:
+//! its next delivery is made when it has taken the one before.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `service` | what a client may send, and when |
+//! | `member` | a device that has entered: messages of its session |
+//! | `deliver` | what it is sent |
+//! | `blocks` | STORE and PSTORE |
+//! | `reads` | what waits for a disk: RETRIEVE, CSTORE, DECREF, LEAVES, BODIES |
+//! | `mailbox` | POST and TAKE |
+//! | `refuse` | what a client is told when the host refuses |
+//! | `server` | [`Server`] |
+
+mod blocks;
+mod deliver;
+mod mailbox;
+mod member;
+mod reads;
+mod refuse;
+mod server;
+mod service;
+
+pub use server::{Server, TlsError, limits};

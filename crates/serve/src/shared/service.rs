@@ -1,0 +1,241 @@
+//! What a client may send, and when: ENTER first, then what a guest or a device may ask for.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use share::host::Host;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use trust::Reject;
+use wire::shared::answer::encode_policies;
+use wire::shared::enter::{Enter, Exporter, MAX_ENTER_BYTES, Welcome};
+use wire::shared::request::{Request, max_body_bytes};
+use wire::shared::{FORGED, GUEST, NO_VOLUME, PROTOCOL, SESSION_ID, kind};
+
+use crate::net::{self, Opening, Pusher, Responder, Service};
+use crate::shared::member::Member;
+use crate::shared::refuse::{malformed, told};
+use crate::shared::{blocks, deliver, mailbox, reads};
+
+/// Reads from the disk for requests, at a time.
+const MAX_READS: usize = 16;
+/// Deliveries that are made at a time.
+const MAX_DRAWS: usize = 8;
+
+/// A host as a service.
+pub(crate) struct SharedService {
+    host: Arc<Host>,
+    heartbeat_ms: u32,
+    reads: Arc<Semaphore>,
+    draws: Arc<Semaphore>,
+}
+
+/// One connection. What it began ends with it.
+pub(crate) struct Session {
+    exporter: Option<Exporter>,
+    pusher: Pusher,
+    client: Client,
+    tasks: JoinSet<()>,
+}
+
+/// Who is at the other end.
+enum Client {
+    /// It has not said.
+    Unknown,
+    Guest,
+    Device(Arc<Member>),
+    /// It was told that it may not go on.
+    Refused,
+}
+
+impl SharedService {
+    pub(crate) fn new(host: Arc<Host>) -> SharedService {
+        let heartbeat = host.heartbeat().as_millis();
+        SharedService {
+            heartbeat_ms: u32::try_from(heartbeat).unwrap_or(u32::MAX).max(1),
+            host,
+            reads: Arc::new(Semaphore::new(MAX_READS)),
+            draws: Arc::new(Semaphore::new(MAX_DRAWS)),
+        }
+    }
+
+    fn enter(
+        &self,
+        session: &mut Session,
+        request: net::Request<'_>,
+        mut responder: Responder<'_>,
+    ) -> Result<(), Reject> {
+        if request.id != SESSION_ID {
+            return Err(malformed("ENTER has another request id"));
+        }
+        let enter = Enter::decode(request.body)?;
+        session.client = Client::Refused;
+        if enter.volume != self.host.volume() {
+            responder.refuse(NO_VOLUME, "this server does not have that volume");
+            return Ok(());
+        }
+        let (Some(claim), Some(exporter)) = (enter.device, session.exporter) else {
+            // Without TLS nobody can prove a key.
+            let guest = enter.device.is_none();
+            if guest {
+                session.client = Client::Guest;
+                self.welcome(&mut responder);
+            } else {
+                responder.refuse(FORGED, "no device can enter without TLS");
+            }
+            return Ok(());
+        };
+        let device = match claim.verify(enter.volume, &exporter) {
+            Ok(device) => device,
+            Err(why) => {
+                responder.refuse(FORGED, &why.to_string());
+                return Ok(());
+            }
+        };
+        match Member::enter(&self.host, device) {
+            Ok(member) => {
+                let member = Arc::new(member);
+                session.client = Client::Device(Arc::clone(&member));
+                self.welcome(&mut responder);
+                let account = Arc::clone(responder.account());
+                let (pusher, draws) = (session.pusher.clone(), Arc::clone(&self.draws));
+                session
+                    .tasks
+                    .spawn(deliver::run(member, account, pusher, draws));
+            }
+            Err(error) => {
+                let (code, text) = told(&error);
+                responder.refuse(code, &text);
+            }
+        }
+        Ok(())
+    }
+
+    fn welcome(&self, responder: &mut Responder<'_>) {
+        let policies = self.host.policies().len() as u64;
+        let welcome = Welcome {
+            newest_policy: policies.saturating_sub(1),
+            heartbeat_ms: self.heartbeat_ms,
+        };
+        responder.message(kind::WELCOME, welcome.encode().into());
+    }
+
+    /// Answers what guests may ask for, too. Gives anything else back.
+    fn common<'a>(
+        &self,
+        session: &Session,
+        request: Request,
+        mut responder: Responder<'a>,
+    ) -> Option<(Request, Responder<'a>)> {
+        let member = match &session.client {
+            Client::Device(member) => Some(&**member),
+            _ => None,
+        };
+        match request {
+            Request::Policies(from) => {
+                let from = usize::try_from(from).unwrap_or(usize::MAX);
+                let policies = self.host.policies().get(from..).unwrap_or_default();
+                let body = encode_policies(policies.iter().map(|policy| &policy[..]));
+                responder.message(kind::POLICIES_PART, body);
+            }
+            Request::Post { slot, letter } => mailbox::post(&self.host, slot, letter, responder),
+            Request::Take { slot, wait_ms } => {
+                mailbox::take(&self.host, member, slot, wait_ms, responder);
+            }
+            Request::Ping => responder.message(kind::DONE, Bytes::new()),
+            other => return Some((other, responder)),
+        }
+        None
+    }
+
+    /// What a device may ask for.
+    fn of_member(
+        &self,
+        member: &Arc<Member>,
+        tasks: &mut JoinSet<()>,
+        request: Request,
+        mut responder: Responder<'_>,
+    ) -> Result<(), Reject> {
+        match request {
+            Request::Store(records) => blocks::store(member, records, responder),
+            Request::Pstore(records) => blocks::pstore(member, records, responder),
+            Request::Retrieve(_)
+            | Request::Cstore(_)
+            | Request::Decref(_)
+            | Request::Leaves { .. }
+            | Request::Bodies(_) => {
+                let account = Arc::clone(responder.account());
+                let reads = Arc::clone(&self.reads);
+                let completion = responder.later();
+                let answer = reads::answer(Arc::clone(member), account, reads, request, completion);
+                tasks.spawn(answer);
+            }
+            Request::Next => member.next()?,
+            Request::Open(_) => {
+                responder.watch(true);
+                member.open(request, responder, tasks)?;
+            }
+            message => member.say(message, responder, tasks)?,
+        }
+        Ok(())
+    }
+}
+
+impl Service for SharedService {
+    const PROTOCOL: u8 = PROTOCOL;
+    type Session = Session;
+
+    fn open(&self, mut opening: Opening<'_>) -> Session {
+        Session {
+            exporter: opening.exporter(),
+            pusher: opening.pusher(),
+            client: Client::Unknown,
+            tasks: JoinSet::new(),
+        }
+    }
+
+    fn max_body_bytes(&self, session: &Session, kind: u8) -> Option<usize> {
+        let most = match kind {
+            kind::ENTER => Some(MAX_ENTER_BYTES),
+            kind => max_body_bytes(kind),
+        };
+        let stranger = !matches!(session.client, Client::Device(_));
+        // Who has not proved a device sends nothing long.
+        let long = most.is_some_and(|most| most > wire::frame::MAX_REQUEST_BYTES);
+        if stranger && long { Some(0) } else { most }
+    }
+
+    fn request(
+        &self,
+        session: &mut Session,
+        request: net::Request<'_>,
+        responder: Responder<'_>,
+    ) -> Result<(), Reject> {
+        while session.tasks.try_join_next().is_some() {}
+        match (&session.client, request.kind) {
+            (Client::Unknown, kind::ENTER) => return self.enter(session, request, responder),
+            (Client::Unknown, _) => return Err(malformed("before ENTER")),
+            (_, kind::ENTER) => return Err(malformed("ENTER a second time")),
+            (Client::Refused, _) => return Err(malformed("after a refusal")),
+            _ => {}
+        }
+        let of_session = (kind::OPEN..=kind::NEXT).contains(&request.kind);
+        if of_session != (request.id == SESSION_ID) {
+            return Err(malformed("the request id of another kind of message"));
+        }
+        let decoded = Request::decode(request.kind, request.body)?;
+        let Some((decoded, responder)) = self.common(session, decoded, responder) else {
+            return Ok(());
+        };
+        match &session.client {
+            Client::Device(member) => {
+                let member = Arc::clone(member);
+                self.of_member(&member, &mut session.tasks, decoded, responder)
+            }
+            _ => {
+                responder.refuse(GUEST, "only a device of the volume may ask for this");
+                Ok(())
+            }
+        }
+    }
+}

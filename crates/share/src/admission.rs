@@ -1,0 +1,334 @@
+//! How a device is admitted, over a link: the two sides of [`trust::shared::invitation`]. Relies on the mailbox of the
+//! server, which sees the messages and learns nothing from them.
+//!
+//! ```text
+//! inviter                      mailbox                       joiner
+//!                                  ◀── request ── begin, policies, request
+//! answer ── challenge ──▶                    ──▶ open: six words, which a person reads to the inviter
+//!        ◀── opening ──            ◀── opening ──
+//! Answered::device(words) → the key that an administrator admits
+//! ```
+//!
+//! An inviter answers one request of an invitation. [`Answered`] has bytes, because the person with the words may come
+//! after the inviter's program has ended.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use trust::Reject;
+use trust::encode::{Decoder, Encoder};
+use trust::key::{PublicKey, SecretKey};
+use trust::shared::device::DeviceKey;
+use trust::shared::genesis::Policies;
+use trust::shared::invitation::{
+    BadLine, Challenge, Invitation, Joiner, Opening, Pending, Request,
+};
+use trust::shared::words::Words;
+use trust::statement::signatures::Signatures;
+use trust::statement::{Job, Signed};
+use wire::shared::request::{Slot, Step};
+use wire::shared::{Link, LinkError, LinkOptions, NO_MAILBOX, NOT_MEMBER, ServerAddress};
+
+/// Most policies that a joiner takes.
+const MAX_POLICIES: usize = 1 << 12;
+/// How often a joiner looks whether it is a member.
+const LOOK: Duration = Duration::from_secs(1);
+/// Shortest time between two questions for one letter.
+const PAUSE: Duration = Duration::from_millis(200);
+const WHAT: &str = "invitation that was answered";
+
+/// Why an admission does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AdmissionError {
+    /// The server was not reached, or refused.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Nobody answered in time.
+    #[error("no answer from {0} in time")]
+    Late(&'static str),
+    /// A message is not that of the other side.
+    #[error("{0} did not come from who has the invitation: {1}")]
+    Forged(&'static str, Reject),
+    /// The policies are not those that the inviter knows.
+    #[error("the server shows other policies than the inviter knows: {0}")]
+    Policies(Reject),
+    /// The location of the server is none.
+    #[error("the invitation names no server: {0}")]
+    Server(String),
+}
+
+/// What an inviter keeps until a person says the words.
+#[derive(Debug, Clone)]
+pub struct Answered {
+    invitation: Invitation,
+    random: [u8; 32],
+    request: Request,
+    opening: Opening,
+}
+
+impl Answered {
+    /// The bytes to keep. They hold the secret of the invitation.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for an invitation whose server cannot be written.
+    pub fn encode(&self) -> Result<Vec<u8>, Reject> {
+        let mut e = Encoder::new();
+        e.bytes(self.invitation.to_line()?.as_bytes())
+            .raw(&self.random)
+            .bytes(&self.request.encode())
+            .bytes(&self.opening.encode());
+        Ok(e.finish())
+    }
+
+    /// Reads what [`Answered::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`Reject`].
+    pub fn decode(bytes: &[u8]) -> Result<Answered, Reject> {
+        let mut d = Decoder::new(bytes, WHAT);
+        let line = std::str::from_utf8(d.bytes(2048)?);
+        let line = line.map_err(|_| d.bad("a line that is not text"))?;
+        let invitation = Invitation::from_line(line).map_err(|why| match why {
+            BadLine::Content(why) => why,
+            BadLine::Text(_) => d.bad("a mistyped line"),
+        })?;
+        let answered = Answered {
+            invitation,
+            random: d.array()?,
+            request: Request::decode(d.bytes(256)?)?,
+            opening: Opening::decode(d.bytes(256)?)?,
+        };
+        d.finish()?;
+        Ok(answered)
+    }
+
+    /// A name of the invitation that tells nothing about its secret.
+    pub fn id(&self) -> [u8; 16] {
+        self.invitation.id()
+    }
+
+    /// The device that shows these words; `None` if they are others.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`] for messages that do not fit together.
+    pub fn device(&self, said: &Words) -> Result<Option<DeviceKey>, Reject> {
+        let pending = self.request.challenge(&self.invitation, self.random)?;
+        pending.device(&self.opening, said)
+    }
+}
+
+fn slot(invitation: &Invitation, step: Step) -> Slot {
+    Slot {
+        invitation: invitation.id(),
+        step,
+    }
+}
+
+/// Waits for a letter.
+async fn letter(
+    link: &Link,
+    slot: Slot,
+    from: &'static str,
+    until: Instant,
+) -> Result<Bytes, AdmissionError> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(AdmissionError::Late(from));
+        }
+        let began = Instant::now();
+        match link.take(slot, left).await {
+            Ok(Some(letter)) => return Ok(letter),
+            Ok(None) => {}
+            // The inviter is on its way.
+            Err(error) if error.code() == Some(NO_MAILBOX) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // A server that does not wait must not be asked without end.
+        tokio::time::sleep_until(until.min(began + PAUSE)).await;
+    }
+}
+
+/// Answers the first request for an invitation: challenges it, and waits until it is opened. `random` is new random bytes.
+///
+/// # Errors
+/// [`AdmissionError`].
+pub async fn answer(
+    link: &Link,
+    invitation: &Invitation,
+    random: [u8; 32],
+    until: Instant,
+) -> Result<Answered, AdmissionError> {
+    let from = "the invited device";
+    let forged = |why| AdmissionError::Forged("the request", why);
+    let bytes = letter(link, slot(invitation, Step::Request), from, until).await?;
+    let request = Request::decode(&bytes).map_err(forged)?;
+    let pending: Pending = request.challenge(invitation, random).map_err(forged)?;
+    let challenge = pending.challenge().encode();
+    link.post(slot(invitation, Step::Challenge), challenge.into())
+        .await?;
+    let bytes = letter(link, slot(invitation, Step::Opening), from, until).await?;
+    let forged = |why| AdmissionError::Forged("the answer to the challenge", why);
+    let opening = Opening::decode(&bytes).map_err(forged)?;
+    pending.fits(&opening).map_err(forged)?;
+    Ok(Answered {
+        invitation: invitation.clone(),
+        random,
+        request,
+        opening,
+    })
+}
+
+/// A device on its way into a volume.
+pub struct Joining {
+    link: Link,
+    to: ServerAddress,
+    options: LinkOptions,
+    joiner: Joiner,
+    invitation: Invitation,
+    orderer: PublicKey,
+    policies: Vec<Signed>,
+    name: String,
+}
+
+impl Joining {
+    /// Connects to the server that the invitation names, and takes the policies of the volume. They must have the one
+    /// that the inviter knows, and name the key that the server has. `random` is new random bytes for this request.
+    ///
+    /// # Errors
+    /// [`AdmissionError`].
+    pub async fn begin(
+        invitation: Invitation,
+        device: &PublicKey,
+        random: [u8; 32],
+        options: LinkOptions,
+    ) -> Result<Joining, AdmissionError> {
+        let to: ServerAddress = invitation
+            .server
+            .parse()
+            .map_err(|e| AdmissionError::Server(format!("{e}")))?;
+        let volume = invitation.volume;
+        let (link, key) = Link::connect_as_guest(&to, volume, &options).await?;
+        let policies = policies(&link).await?;
+        let verified = verify(&invitation, &policies).map_err(AdmissionError::Policies)?;
+        let orderer = verified.newest_epoch().orderer;
+        if orderer != key {
+            return Err(LinkError::OtherServer {
+                place: link.place().into(),
+            }
+            .into());
+        }
+        let device = DeviceKey::from(device);
+        Ok(Joining {
+            joiner: Joiner::new(invitation.clone(), device, random),
+            link,
+            to,
+            options,
+            invitation,
+            orderer,
+            policies,
+            name: verified.chain().genesis().name.clone(),
+        })
+    }
+
+    /// The name that the volume's founder gave it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The policies of the volume, from the genesis on. Verified.
+    pub fn policies(&self) -> &[Signed] {
+        &self.policies
+    }
+
+    /// Asks for admission, and opens the inviter's challenge. A person reads the words to the inviter.
+    ///
+    /// # Errors
+    /// [`AdmissionError`].
+    pub async fn ask(&self, until: Instant) -> Result<Words, AdmissionError> {
+        let request = self.joiner.request().encode();
+        self.post(Step::Request, request, until).await?;
+        let challenge = slot(&self.invitation, Step::Challenge);
+        let bytes = letter(&self.link, challenge, "the inviter", until).await?;
+        let forged = |why| AdmissionError::Forged("the challenge", why);
+        let challenge = Challenge::decode(&bytes).map_err(forged)?;
+        let (opening, words) = self.joiner.open(&challenge).map_err(forged)?;
+        self.post(Step::Opening, opening.encode(), until).await?;
+        Ok(words)
+    }
+
+    /// Puts a letter into the mailbox, which is there when the inviter waits for it.
+    async fn post(
+        &self,
+        step: Step,
+        letter: Vec<u8>,
+        until: Instant,
+    ) -> Result<(), AdmissionError> {
+        let (slot, letter) = (slot(&self.invitation, step), Bytes::from(letter));
+        loop {
+            match self.link.post(slot, letter.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.code() == Some(NO_MAILBOX) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if Instant::now() >= until {
+                return Err(AdmissionError::Late("the inviter"));
+            }
+            tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await;
+        }
+    }
+
+    /// Waits until the server takes the device for a member. Whether it is one, its log says.
+    ///
+    /// # Errors
+    /// [`AdmissionError`].
+    pub async fn admitted(&self, key: &SecretKey, until: Instant) -> Result<(), AdmissionError> {
+        loop {
+            let volume = self.invitation.volume;
+            let (to, options) = (&self.to, &self.options);
+            match Link::connect(to, volume, &self.orderer, Some(key), options).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.code() == Some(NOT_MEMBER) => {}
+                // The server may be starting again.
+                Err(LinkError::Unavailable { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if Instant::now() >= until {
+                return Err(AdmissionError::Late("an administrator"));
+            }
+            tokio::time::sleep_until(until.min(Instant::now() + LOOK)).await;
+        }
+    }
+}
+
+/// All policies that the server has.
+async fn policies(link: &Link) -> Result<Vec<Signed>, AdmissionError> {
+    let mut policies = Vec::new();
+    loop {
+        let more = link.policies(policies.len() as u64).await?;
+        if more.is_empty() {
+            return Ok(policies);
+        }
+        for bytes in more {
+            let signed = Signed::from_bytes_of(Job::Shared, &bytes);
+            policies.push(signed.map_err(AdmissionError::Policies)?);
+        }
+        if policies.len() > MAX_POLICIES {
+            let (what, why) = ("policies", "too many");
+            return Err(AdmissionError::Policies(Reject::Malformed { what, why }));
+        }
+    }
+}
+
+/// The policies, if they are those of the invitation.
+fn verify(invitation: &Invitation, policies: &[Signed]) -> Result<Policies, Reject> {
+    let mut signatures = Signatures::default();
+    let policies = Policies::verify(invitation.volume, policies, &mut signatures)?;
+    if policies.chain().find(&invitation.policy).is_none() {
+        return Err(Reject::NotSigned(
+            "the policy that the inviter knows is not among them",
+        ));
+    }
+    Ok(policies)
+}

@@ -1,0 +1,62 @@
+//! Compares this device's log with a note that another device has shown on some other way.
+
+use std::path::PathBuf;
+
+use trust::shared::note::SignedNote;
+
+use super::core::Core;
+use super::evidence::{Proofs, fork};
+use crate::scheme::{Log, Scheme};
+
+/// What comes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compared {
+    /// The note names a prefix of this device's log, of this size.
+    Same {
+        /// Number of leaves.
+        size: u64,
+    },
+    /// The note names more than this device has seen.
+    Behind {
+        /// What this device has.
+        size: u64,
+    },
+    /// The orderer signed two logs.
+    Fork {
+        /// The file that proves it.
+        evidence: Result<PathBuf, String>,
+    },
+    /// The orderer of this volume did not sign the note.
+    NotSigned,
+    /// The memory of this device cannot be read.
+    Unreadable(String),
+}
+
+pub(super) fn compare(core: &Core, note: &SignedNote) -> Compared {
+    let engine = core.engine();
+    if !engine.scheme().note_is_signed(note) {
+        return Compared::NotSigned;
+    }
+    let size = note.note().log.size;
+    let log = engine.ledger().log();
+    if size > Log::<crate::roster::Product>::size(log) {
+        let size = Log::<crate::roster::Product>::size(log);
+        return Compared::Behind { size };
+    }
+    let hashes = match core.disk().hashes() {
+        Ok(hashes) => hashes,
+        Err(error) => return Compared::Unreadable(error.to_string()),
+    };
+    let mine = Proofs::new(hashes);
+    if mine.root_at(size) == Some(note.note().log.root) {
+        return Compared::Same { size };
+    }
+    let own = engine.ledger().note();
+    // Of two logs the longer one proves it, and that is this device's.
+    let offence = own.and_then(|own| fork([(note, Proofs::new(Vec::new())), (own, mine)]));
+    let evidence = offence.ok_or_else(|| "this device has no note".to_owned());
+    let kept = evidence.and_then(|offence| core.court().keep(offence));
+    Compared::Fork {
+        evidence: kept.map(|(_, path)| path),
+    }
+}

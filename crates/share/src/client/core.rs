@@ -1,0 +1,420 @@
+//! One step of a device: what came in goes to the engine, and what the engine wants done on this machine is done.
+//!
+//! A step waits for the disk and for nothing else. It writes the journal and syncs it in the engine's order, and looks
+//! for bodies in the floor before anybody asks the server. What goes to the server and to programs comes out, in order
+//! too: it happens after all writes of the step. When a write fails, nothing of it goes out, and the device stops.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use trust::frame::Packer;
+use trust::history::LogPoint;
+use trust::reach::Wanted;
+use trust::shared::attest::SignedAttest;
+use trust::shared::effect::Missing;
+use trust::shared::note::SignedNote;
+use trust::shared::ops::Body;
+use trust::{Record, Reject};
+
+use super::compare::{Compared, compare};
+use super::disk::{Disk, DiskError, Keep};
+use super::error::{Differing, Stopped};
+use super::evidence::Court;
+use crate::engine::{
+    Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Stopped as Why,
+};
+use crate::files::{Answer, Basis, Call, Files, Made, Refused, Shelf};
+use crate::roster::{OpsCodec, Product};
+use crate::scheme::{Leaf, Log, Scheme, Signer};
+use crate::volume::{Attempt, Build, Volume};
+
+/// Names a call.
+pub(super) type Ticket = u64;
+
+impl Keep for Call {
+    fn encode(&self) -> Vec<u8> {
+        Call::encode(self)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Reject> {
+        Call::decode(bytes)
+    }
+}
+
+/// What happens to a device.
+pub(super) enum Input {
+    /// Programs call.
+    Issue(Vec<(Ticket, Call)>),
+    /// The server sent something.
+    Deliver(Reply<Product>),
+    /// There is a new connection.
+    Connected,
+    /// What was missing is on the shelf.
+    Supplied,
+    /// A timer may be due.
+    Ring,
+    /// A program waits no more.
+    Cancel(Ticket),
+    /// A program asks what this device knows, whatever the server says.
+    Look(Ticket, Call),
+    /// Somebody has another device's note.
+    Compare(SignedNote, oneshot::Sender<Compared>),
+    /// The device is closed: what was written is made durable.
+    Close,
+}
+
+/// What is done elsewhere.
+pub(super) enum Out {
+    /// Send this to the server.
+    Send(Request<Product>),
+    /// Store these blocks before the next entry is sent.
+    Store(Vec<Record>),
+    /// Fetch this, put it on the shelf, and say so.
+    Fetch(Lacks),
+    /// Answer a program.
+    Answer {
+        ticket: Ticket,
+        answer: Answer,
+        at: u64,
+        marked: Basis,
+    },
+    /// A call was not taken.
+    Busy(Ticket),
+    /// The server's reply does not fit: close the connection.
+    Unfit(&'static str),
+    /// A device attests another log.
+    Differs(Differing),
+    /// The engine writes no more.
+    Stopped(Stopped),
+}
+
+/// What is missing, with what it takes to verify it.
+#[derive(Debug, Default)]
+pub(super) struct Lacks {
+    /// Positions of entries, and the hashes of their bodies.
+    pub(super) bodies: Vec<(u64, [u8; 32])>,
+    /// Blocks of trees.
+    pub(super) blocks: Vec<Wanted>,
+}
+
+/// The engine of a device, its timers and its disk.
+pub(super) struct Core {
+    engine: Engine<Product, Files, Ticket>,
+    alarm: Alarm<Ticket>,
+    disk: Disk<OpsCodec>,
+    shelf: Arc<Shelf>,
+    court: Court,
+    /// The prefix that the invitation names, as long as the log is shorter.
+    begins: Option<LogPoint>,
+    /// Time zero of the timers.
+    began: Instant,
+    stopped: bool,
+    /// Questions about the verified log that miss something.
+    looking: Vec<(Ticket, Call)>,
+}
+
+type Effects = Vec<Effect<Product, Files, Ticket>>;
+
+impl Core {
+    pub(super) fn new(
+        scheme: Product,
+        setup: Setup,
+        delays: Delays,
+        (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
+        shelf: Arc<Shelf>,
+        court: Court,
+        begins: Option<LogPoint>,
+    ) -> Core {
+        let size = durable.ledger.size();
+        let mut core = Core {
+            engine: Engine::start(scheme, setup, durable),
+            alarm: Alarm::new(delays),
+            disk,
+            shelf,
+            court,
+            // What the floor has was checked before it was written.
+            begins: begins.filter(|begins| begins.size > size),
+            began: Instant::now(),
+            stopped: false,
+            looking: Vec::new(),
+        };
+        core.alarm.set(0, &core.engine);
+        core
+    }
+
+    pub(super) fn engine(&self) -> &Engine<Product, Files, Ticket> {
+        &self.engine
+    }
+
+    pub(super) fn disk(&self) -> &Disk<OpsCodec> {
+        &self.disk
+    }
+
+    pub(super) fn court(&self) -> &Court {
+        &self.court
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// When a timer is due.
+    pub(super) fn wakes(&self) -> Option<Instant> {
+        let ms = self.alarm.next(&self.engine)?;
+        self.began.checked_add(std::time::Duration::from_millis(ms))
+    }
+
+    /// Takes what happened.
+    pub(super) fn step(&mut self, input: Input) -> Vec<Out> {
+        let mut outs = Vec::new();
+        let Some(input) = self.aside(input, &mut outs) else {
+            return outs;
+        };
+        if self.stopped {
+            if let Input::Issue(calls) = input {
+                outs.extend(calls.into_iter().map(|(ticket, _)| Out::Busy(ticket)));
+            }
+            return outs;
+        }
+        let reply = match &input {
+            Input::Deliver(reply) => Some(reply.clone()),
+            _ => None,
+        };
+        let effects = self.drive(input);
+        if let Err(stopped) = self.perform(effects, reply.as_ref(), &mut outs) {
+            self.stopped = true;
+            outs.push(Out::Stopped(stopped));
+        }
+        let now = self.now_ms();
+        self.alarm.set(now, &self.engine);
+        outs
+    }
+
+    /// Takes what the engine has nothing to do with. Gives back the rest.
+    fn aside(&mut self, input: Input, outs: &mut Vec<Out>) -> Option<Input> {
+        match input {
+            // The files say how much of them is durable, so a failure shows at the next start.
+            Input::Close => drop(self.disk.sync()),
+            // Whoever asked may be gone.
+            Input::Compare(note, answer) => drop(answer.send(compare(self, &note))),
+            Input::Look(ticket, call) => {
+                self.looking.push((ticket, call));
+                self.answer_looks(outs);
+            }
+            input => {
+                if let Input::Cancel(ticket) = &input {
+                    self.looking.retain(|(looking, _)| looking != ticket);
+                }
+                if let Input::Supplied = &input {
+                    self.answer_looks(outs);
+                }
+                return Some(input);
+            }
+        }
+        None
+    }
+
+    /// Answers questions about the verified log, without a mark and without asking any author.
+    fn answer_looks(&mut self, outs: &mut Vec<Out>) {
+        for (ticket, call) in std::mem::take(&mut self.looking) {
+            match self.look_at(&call, outs) {
+                Some((answer, marked)) => outs.push(Out::Answer {
+                    ticket,
+                    answer,
+                    at: self.engine.ledger().size(),
+                    marked,
+                }),
+                None => self.looking.push((ticket, call)),
+            }
+        }
+    }
+
+    /// None: something must be fetched first.
+    fn look_at(&mut self, call: &Call, outs: &mut Vec<Out>) -> Option<(Answer, Basis)> {
+        loop {
+            let attempt = Attempt {
+                device: self.engine.scheme().me(),
+                failed: 0,
+                foldable: 0,
+                lapsed: 0,
+            };
+            match self.engine.ledger().volume().build(call, &attempt) {
+                Build::Says(answer, basis) => return Some((answer, basis)),
+                Build::Missing(missing) => {
+                    // A damaged floor lacks what it had: the server may still have it.
+                    if !self.look(&missing, outs).unwrap_or(false) {
+                        return None;
+                    }
+                }
+                // Only calls that read come here.
+                Build::Op(..) | Build::Blocked(_) => {
+                    return Some((Answer::Refused(Refused::NotPermitted), Basis::default()));
+                }
+            }
+        }
+    }
+
+    fn drive(&mut self, input: Input) -> Effects {
+        match input {
+            Input::Issue(calls) => self.engine.issue(calls),
+            Input::Deliver(reply) => {
+                self.alarm.replied(&reply);
+                self.engine.deliver(&reply)
+            }
+            Input::Connected => {
+                self.alarm.connected();
+                self.engine.connected()
+            }
+            Input::Supplied => self.engine.supplied(),
+            Input::Ring => {
+                let now = self.now_ms();
+                self.alarm.ring(now, &mut self.engine)
+            }
+            Input::Cancel(ticket) => {
+                self.engine.cancel(ticket);
+                Vec::new()
+            }
+            Input::Look(..) | Input::Compare(..) | Input::Close => Vec::new(),
+        }
+    }
+
+    /// Does effects, and those that follow when the floor has what is missing.
+    fn perform(
+        &mut self,
+        effects: Effects,
+        reply: Option<&Reply<Product>>,
+        outs: &mut Vec<Out>,
+    ) -> Result<(), Stopped> {
+        self.check_beginning()?;
+        let mut effects = effects;
+        loop {
+            let mut found = false;
+            for effect in std::mem::take(&mut effects) {
+                found |= self.effect(effect, reply, outs)?;
+            }
+            if !found {
+                return Ok(());
+            }
+            effects = self.engine.supplied();
+        }
+    }
+
+    /// Does one effect. Gives whether it put on the shelf what was missing.
+    fn effect(
+        &mut self,
+        effect: Effect<Product, Files, Ticket>,
+        reply: Option<&Reply<Product>>,
+        outs: &mut Vec<Out>,
+    ) -> Result<bool, Stopped> {
+        match effect {
+            Effect::Journal(record) => self.disk.write(&record)?,
+            Effect::Sync => self.disk.sync()?,
+            Effect::Send(request) => outs.push(Out::Send(request)),
+            Effect::Store(blocks) => outs.push(Out::Store(pack(blocks)?)),
+            Effect::Fetch(missing) => return Ok(self.look(&missing, outs)?),
+            Effect::Answer {
+                ticket,
+                answer,
+                at,
+                marked,
+            } => outs.push(Out::Answer {
+                ticket,
+                answer,
+                at,
+                marked,
+            }),
+            Effect::Busy(ticket) => outs.push(Out::Busy(ticket)),
+            Effect::Unfit(what) => outs.push(Out::Unfit(what)),
+            Effect::Differs(attest) => outs.push(Out::Differs(differing(&attest))),
+            Effect::Stopped(why) => return Err(self.stopped_by(&why, reply)),
+        }
+        Ok(false)
+    }
+
+    fn stopped_by(&self, why: &Why<Product>, reply: Option<&Reply<Product>>) -> Stopped {
+        match why {
+            Why::Elsewhere => Stopped::Elsewhere,
+            Why::Unsigned => Stopped::Unsigned,
+            Why::Evidence(evidence) => self.court.convict(evidence, reply, &self.disk),
+        }
+    }
+
+    /// The log must begin as the invitation says, before anything of it is written down or used.
+    fn check_beginning(&mut self) -> Result<(), Stopped> {
+        let log = self.engine.ledger().log();
+        let Some(begins) = self
+            .begins
+            .filter(|begins| begins.size <= Log::<Product>::size(log))
+        else {
+            return Ok(());
+        };
+        if Log::<Product>::root_at(log, begins.size) != Some(begins.root) {
+            return Err(Stopped::OtherBeginning);
+        }
+        self.begins = None;
+        Ok(())
+    }
+
+    /// Looks for bodies in the floor. Gives whether all that is missing is there now.
+    fn look(&mut self, missing: &Missing, outs: &mut Vec<Out>) -> Result<bool, DiskError> {
+        let mut lacks = Lacks {
+            bodies: Vec::new(),
+            blocks: missing.blocks.clone(),
+        };
+        let leaves = self.disk.leaves::<HashMap<_, _>>(&missing.bodies)?;
+        for position in &missing.bodies {
+            let Some(Leaf::Entry(entry)) = leaves.get(position) else {
+                continue;
+            };
+            match entry.body() {
+                Some(body) => self.shelf.put_body(*position, read_body(body)),
+                None => {
+                    let ops = entry.signed().entry().ops();
+                    lacks
+                        .bodies
+                        .extend(ops.map(|ops| (*position, ops.body_hash)));
+                }
+            }
+        }
+        if lacks.bodies.is_empty() && lacks.blocks.is_empty() {
+            return Ok(!missing.bodies.is_empty());
+        }
+        outs.push(Out::Fetch(lacks));
+        Ok(false)
+    }
+
+    /// Whether every entry that was sent has its place in the log, or will never have one.
+    pub(super) fn is_settled(&self) -> bool {
+        self.disk.is_settled()
+    }
+}
+
+/// A body of an entry whose hash it has.
+pub(super) fn read_body(body: &Bytes) -> Result<Arc<Body>, Reject> {
+    Body::decode(body).map(Arc::new)
+}
+
+/// Blocks as they are stored.
+fn pack(blocks: Vec<Made>) -> Result<Vec<Record>, Stopped> {
+    let mut packer = Packer::new();
+    let record = |made: Made| {
+        let frame = packer.pack(made.kind, &made.bytes).ok()?;
+        Some(Record {
+            handle: made.handle,
+            frame,
+        })
+    };
+    let records: Option<Vec<Record>> = blocks.into_iter().map(record).collect();
+    records.ok_or(Stopped::Unsigned)
+}
+
+fn differing(attest: &SignedAttest) -> Differing {
+    let (device, seen) = Product::attested(attest);
+    Differing {
+        device,
+        size: seen.size,
+    }
+}

@@ -1,0 +1,245 @@
+//! The file of leaves: the log up to the journal's base, one leaf after the other.
+//!
+//! ```text
+//! offset 0   "bulla-leaves-1\n" and a zero byte
+//! then       length u32 | check [8] | leaf (`item`)      for each leaf, in the order of the log
+//! ```
+//!
+//! A check is BLAKE3 in key derivation mode over the position and the leaf, cut to 8 bytes. It detects bit rot in
+//! bodies, no forgeries; the leaves themselves must lead to the root that the journal names. The journal says how much of the
+//! file counts: what lies behind was being written when the process stopped.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use trust::Reject;
+use trust::encode::{Decoder, Encoder};
+use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
+
+use super::item::{decode_leaf, encode_leaf};
+use super::{DiskError, damaged};
+use crate::scheme::Leaf;
+use crate::signed::{Codec, Signed};
+
+/// What the file begins with.
+pub(super) const HEADER: &[u8; 16] = b"bulla-leaves-1\n\0";
+const HEAD_BYTES: usize = 12;
+const MAX_LEAF_BYTES: usize = MAX_ENTRY_BYTES + MAX_OPS_BYTES + 16;
+const CHECK: &str = "bulla 2026-11 leaves of a shared volume: check";
+/// The offset of each so many leaves is kept in memory.
+const STRIDE: u64 = 256;
+const WHAT: &str = "file of leaves";
+
+/// Appends a leaf as it lies in the file.
+pub(super) fn push<C: Codec>(leaf: &Leaf<Signed<C>>, at: u64, out: &mut Vec<u8>) {
+    let mut e = Encoder::new();
+    encode_leaf(leaf, &mut e);
+    let content = e.finish();
+    // Bounded by what an entry and its body may have.
+    out.extend_from_slice(&(content.len() as u32).to_le_bytes());
+    out.extend_from_slice(&check(at, &content));
+    out.extend_from_slice(&content);
+}
+
+fn check(at: u64, content: &[u8]) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new_derive_key(CHECK);
+    hasher.update(&at.to_le_bytes());
+    hasher.update(content);
+    let mut check = [0; 8];
+    hasher.finalize_xof().fill(&mut check);
+    check
+}
+
+/// Reads leaf number `at` from a source that lies before it.
+fn next<C: Codec>(source: &mut impl Read, at: u64) -> Result<(Leaf<Signed<C>>, u64), Fault> {
+    let mut head = [0; HEAD_BYTES];
+    source.read_exact(&mut head)?;
+    let [a, b, c, d, wanted @ ..] = head;
+    let len = u32::from_le_bytes([a, b, c, d]) as usize;
+    if len > MAX_LEAF_BYTES {
+        return Err(Fault::Content("a leaf that is too long"));
+    }
+    let mut content = vec![0; len];
+    source.read_exact(&mut content)?;
+    if check(at, &content) != wanted {
+        return Err(Fault::Content("a leaf was changed"));
+    }
+    let mut d = Decoder::new(&content, WHAT);
+    let leaf = decode_leaf(&mut d).and_then(|leaf| d.finish().map(|()| leaf))?;
+    Ok((leaf, (HEAD_BYTES + len) as u64))
+}
+
+/// Reads leaf number `at` from its bytes.
+pub(super) fn read<C: Codec>(
+    mut bytes: &[u8],
+    at: u64,
+    path: &Path,
+) -> Result<Leaf<Signed<C>>, DiskError> {
+    let (leaf, _) = next(&mut bytes, at).map_err(|e| e.of(path))?;
+    Ok(leaf)
+}
+
+/// Why a leaf cannot be read.
+enum Fault {
+    Io(io::Error),
+    Content(&'static str),
+    Leaf(Reject),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault::Io(error)
+    }
+}
+
+impl From<Reject> for Fault {
+    fn from(why: Reject) -> Self {
+        Fault::Leaf(why)
+    }
+}
+
+impl Fault {
+    fn of(self, path: &Path) -> DiskError {
+        match self {
+            Fault::Io(error) => damaged(path, error),
+            Fault::Content(why) => damaged(path, why),
+            Fault::Leaf(why) => damaged(path, why),
+        }
+    }
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct Leaves {
+    path: PathBuf,
+    file: File,
+    /// Number of leaves.
+    len: u64,
+    /// Where they end.
+    end: u64,
+    /// Offsets of leaves 0, `STRIDE`, 2 `STRIDE`…
+    index: Vec<u64>,
+}
+
+impl Leaves {
+    /// Opens the file, and gives its first `len` leaves, which take `end` bytes, to `each`.
+    pub(super) fn open<C: Codec>(
+        path: &Path,
+        len: u64,
+        end: u64,
+        mut each: impl FnMut(Leaf<Signed<C>>),
+    ) -> Result<Leaves, DiskError> {
+        let file = state::private::open_file(path)?;
+        let mut leaves = Leaves {
+            path: path.to_owned(),
+            len: 0,
+            end: HEADER.len() as u64,
+            index: Vec::new(),
+            file,
+        };
+        if end < leaves.end || (end == leaves.end) != (len == 0) {
+            return Err(damaged(path, "the journal names a length that is none"));
+        }
+        let clone = leaves.file.try_clone().map_err(|e| damaged(path, e))?;
+        let mut source = BufReader::with_capacity(1 << 20, clone.take(end));
+        let mut header = [0; HEADER.len()];
+        let read = source.read_exact(&mut header);
+        read.map_err(|e| damaged(path, e))?;
+        if header != *HEADER {
+            return Err(damaged(path, "not a file of leaves"));
+        }
+        while leaves.len < len {
+            let (leaf, bytes) = next(&mut source, leaves.len).map_err(|e| e.of(path))?;
+            leaves.passed(bytes);
+            each(leaf);
+        }
+        if leaves.end != end {
+            return Err(damaged(path, "it has more than the journal names"));
+        }
+        Ok(leaves)
+    }
+
+    fn passed(&mut self, bytes: u64) {
+        if self.len.is_multiple_of(STRIDE) {
+            self.index.push(self.end);
+        }
+        self.len = self.len.saturating_add(1);
+        self.end = self.end.saturating_add(bytes);
+    }
+
+    /// Appends leaves, given as they lie in the file with the length of each, durably.
+    pub(super) fn append(&mut self, bytes: &[u8], lengths: &[u32]) -> Result<(), DiskError> {
+        let write = || -> io::Result<()> {
+            self.file.write_all_at(bytes, self.end)?;
+            let end = self.end.saturating_add(bytes.len() as u64);
+            self.file.set_len(end)?;
+            self.file.sync_all()
+        };
+        write().map_err(|e| damaged(&self.path, e))?;
+        for length in lengths {
+            self.passed(u64::from(*length));
+        }
+        Ok(())
+    }
+
+    /// Number of leaves.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Where they end.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// One leaf.
+    pub(super) fn get<C: Codec>(&self, at: u64) -> Result<Option<Leaf<Signed<C>>>, DiskError> {
+        if at >= self.len {
+            return Ok(None);
+        }
+        let mut found = None;
+        self.each_from(at - at % STRIDE, at.saturating_add(1), |_, leaf| {
+            found = Some(leaf)
+        })?;
+        Ok(found)
+    }
+
+    /// Gives the leaves from a multiple of `STRIDE` on to `each`.
+    pub(super) fn each_from<C: Codec>(
+        &self,
+        from: u64,
+        to: u64,
+        mut each: impl FnMut(u64, Leaf<Signed<C>>),
+    ) -> Result<(), DiskError> {
+        let place = usize::try_from(from / STRIDE).unwrap_or(usize::MAX);
+        let Some(offset) = self.index.get(place) else {
+            return Ok(());
+        };
+        let source = At {
+            file: &self.file,
+            offset: *offset,
+        };
+        let mut source = BufReader::with_capacity(64 << 10, source);
+        for at in from..to.min(self.len) {
+            let (leaf, _) = next(&mut source, at).map_err(|e| e.of(&self.path))?;
+            each(at, leaf);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file from an offset on, without a position that others share.
+struct At<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for At<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(out, self.offset)?;
+        self.offset = self.offset.saturating_add(read as u64);
+        Ok(read)
+    }
+}

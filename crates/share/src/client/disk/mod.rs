@@ -1,0 +1,460 @@
+//! What a device must not forget, on disk: its floor, and the entries that it has sent.
+//!
+//! The engine's records go to a journal of crate `state`, in the order in which the engine gave them. So a power cut
+//! leaves a prefix of them, and never a later record without an earlier one. When the journal is long, its leaves move
+//! to a file of their own: they are appended and fsynced, and only then the journal is replaced by one that begins
+//! with how much of that file counts. A process that is killed between leaves bytes behind that nobody counts.
+//!
+//! | what happens | what the next start finds |
+//! |---|---|
+//! | the process is killed | everything |
+//! | the power fails | everything but the last second, and everything that was synced |
+//! | bytes are damaged or gone | an error; nothing is changed, and no device starts again from nothing |
+//!
+//! What is read here was verified before it was written, and is not verified again. Checksums and the root of the log
+//! detect accidents. They detect no forgery: who can write here has the device's key too.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `item` | what the journal's records say |
+//! | `leaves` | the file of leaves |
+
+mod item;
+mod leaves;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use state::{Journal, StateError, private};
+use trust::shared::note::SignedNote;
+
+use crate::engine::{Durable, Record, Sent};
+use crate::ledger::Ledger;
+use crate::scheme::Leaf;
+use crate::signed::{Codec, Signed};
+use crate::volume::Volume;
+use item::{Base, Item, Join};
+use leaves::Leaves;
+
+const JOURNAL: &str = "journal";
+const LEAVES: &str = "leaves";
+/// Length of a journal that is replaced by a short one.
+const COMPACT_BYTES: u64 = 8 << 20;
+/// How long the disk may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The device's files cannot be read or written.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DiskError {
+    /// The state directory cannot be read or written, or another process has the volume open.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The files lack something that was durable.
+    #[error(
+        "{}: {why}. The memory of this device is damaged; it does not start without it. Put the file back, or remove \
+         this device from the volume and admit this machine as a new one",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+fn damaged(path: &Path, why: impl Display) -> DiskError {
+    DiskError::Damaged {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+/// How calls are written: entries that were sent keep the calls that they are for.
+pub trait Keep: Sized {
+    /// Its bytes.
+    fn encode(&self) -> Vec<u8>;
+    /// Reads them.
+    ///
+    /// # Errors
+    /// [`trust::Reject`].
+    fn decode(bytes: &[u8]) -> Result<Self, trust::Reject>;
+}
+
+/// The open files of one device.
+#[derive(Debug)]
+pub struct Disk<C: Codec> {
+    path: PathBuf,
+    journal: Journal,
+    leaves: Leaves,
+    /// Leaves that are in the journal only, as they lie in the file of leaves, and the length of each.
+    tail: Vec<u8>,
+    lengths: Vec<u32>,
+    /// The log's end, as the journal has it.
+    note: Option<SignedNote>,
+    root: [u8; 32],
+    /// Entries that were sent and are not in the log: hash, and item.
+    sent: Vec<([u8; 32], Vec<u8>)>,
+    /// The journal is replaced by a short one when it is longer.
+    compact_bytes: u64,
+    compact_at: u64,
+    /// A write has failed. What the journal has is unknown.
+    broken: Option<DiskError>,
+    codec: std::marker::PhantomData<C>,
+}
+
+/// Makes the files of a device that has seen nothing yet.
+///
+/// # Errors
+/// [`DiskError`].
+pub fn create(directory: &Path) -> Result<(), DiskError> {
+    private::replace(&directory.join(LEAVES), leaves::HEADER)?;
+    let path = directory.join(JOURNAL);
+    let deadline = Instant::now() + PATIENCE;
+    let (journal, replayed) = Journal::open(&path, deadline, |_| ())?;
+    if replayed.records != 0 {
+        return Err(damaged(&path, "a new device has a journal already"));
+    }
+    Ok(journal.sync_blocking(deadline)?)
+}
+
+/// What the journal holds, read from its beginning.
+struct Read<C: Codec> {
+    base: Option<Base>,
+    items: Vec<Item<C>>,
+    join: Join,
+    wrong: Option<String>,
+}
+
+impl<C: Codec> Read<C> {
+    fn record(&mut self, record: &[u8]) {
+        if self.wrong.is_some() {
+            return;
+        }
+        match self.join.take(record) {
+            Err(why) => self.wrong = Some(why.to_owned()),
+            Ok(None) => {}
+            Ok(Some(item)) => match Item::decode(&item) {
+                Err(why) => self.wrong = Some(why.to_string()),
+                Ok(Item::Base(base)) if self.base.is_none() && self.items.is_empty() => {
+                    self.base = Some(base);
+                }
+                Ok(Item::Base(_)) => self.wrong = Some("a base in the middle".to_owned()),
+                Ok(item) => self.items.push(item),
+            },
+        }
+    }
+}
+
+impl<C: Codec> Disk<C> {
+    /// Opens the files, and extends `ledger`, which is that of an empty log, by what they have. Waits for another
+    /// process that has them open, until the deadline.
+    ///
+    /// # Errors
+    /// [`DiskError`]; then nothing was changed.
+    pub fn open<V>(
+        directory: &Path,
+        deadline: Instant,
+        ledger: Ledger<Signed<C>, V>,
+    ) -> Result<(Disk<C>, Durable<Signed<C>, V>), DiskError>
+    where
+        V: Volume<Signed<C>>,
+        V::Call: Keep,
+    {
+        Disk::open_with(directory, deadline, ledger, COMPACT_BYTES)
+    }
+
+    fn open_with<V>(
+        directory: &Path,
+        deadline: Instant,
+        mut ledger: Ledger<Signed<C>, V>,
+        compact_bytes: u64,
+    ) -> Result<(Disk<C>, Durable<Signed<C>, V>), DiskError>
+    where
+        V: Volume<Signed<C>>,
+        V::Call: Keep,
+    {
+        let path = directory.join(JOURNAL);
+        if !path.try_exists().map_err(|e| damaged(&path, e))? {
+            return Err(damaged(&path, "it is gone"));
+        }
+        let mut read = Read {
+            base: None,
+            items: Vec::new(),
+            join: Join::default(),
+            wrong: None,
+        };
+        let (journal, _) = Journal::open(&path, deadline, |record| read.record(record))?;
+        if let Some(why) = read.wrong {
+            return Err(damaged(&path, why));
+        }
+        let base = read.base.unwrap_or(Base {
+            leaves: 0,
+            bytes: leaves::HEADER.len() as u64,
+            root: ledger.point().root,
+            note: None,
+        });
+        let extend = |leaf: Leaf<Signed<C>>| ledger.extend(&leaf);
+        let leaves = Leaves::open(&directory.join(LEAVES), base.leaves, base.bytes, extend)?;
+        if ledger.point().root != base.root {
+            let why = "its leaves do not lead to the root that the journal names";
+            return Err(damaged(&directory.join(LEAVES), why));
+        }
+        if let Some(note) = &base.note {
+            ledger.met(note);
+        }
+        let compact_at = compact_bytes.max(journal.len_bytes());
+        let mut disk = Disk {
+            path,
+            journal,
+            leaves,
+            tail: Vec::new(),
+            lengths: Vec::new(),
+            note: base.note,
+            root: base.root,
+            sent: Vec::new(),
+            compact_bytes,
+            compact_at,
+            broken: None,
+            codec: std::marker::PhantomData,
+        };
+        let mut durable = Durable::new(ledger);
+        for item in read.items {
+            disk.replay(item, &mut durable)?;
+        }
+        disk.root = durable.ledger.point().root;
+        if read.join.is_torn() {
+            // Otherwise the next item would be read as the rest of this one.
+            disk.compact()?;
+        }
+        Ok((disk, durable))
+    }
+
+    fn replay<V>(
+        &mut self,
+        item: Item<C>,
+        durable: &mut Durable<Signed<C>, V>,
+    ) -> Result<(), DiskError>
+    where
+        V: Volume<Signed<C>>,
+        V::Call: Keep,
+    {
+        let size = durable.ledger.size();
+        match item {
+            Item::Floor { from, leaves, note } => {
+                let end = from.checked_add(leaves.len() as u64);
+                if from != size || end != Some(note.note().log.size) {
+                    return Err(damaged(&self.path, "leaves are missing"));
+                }
+                self.grown(&leaves, note);
+                durable.apply(&Record::Floor { leaves, note });
+            }
+            Item::Sent { entry, calls } => {
+                let bytes = Item::<C>::Sent {
+                    entry: entry.clone(),
+                    calls: calls.clone(),
+                };
+                self.sent.push((entry.signed().hash(), bytes.encode()));
+                let calls = calls.iter().map(|call| V::Call::decode(call));
+                let calls = calls.collect::<Result<_, _>>();
+                let calls = calls.map_err(|why| damaged(&self.path, why))?;
+                durable.apply(&Record::Sent(Sent { entry, calls }));
+            }
+            Item::Settled => {
+                self.sent.clear();
+                durable.apply(&Record::Settled);
+            }
+            Item::Base(_) => return Err(damaged(&self.path, "a base in the middle")),
+        }
+        Ok(())
+    }
+
+    /// Notes that the journal has these leaves.
+    fn grown(&mut self, leaves: &[Leaf<Signed<C>>], note: SignedNote) {
+        for leaf in leaves {
+            let before = self.tail.len();
+            leaves::push(leaf, self.len(), &mut self.tail);
+            // Bounded by what a leaf and its body may have.
+            self.lengths.push((self.tail.len() - before) as u32);
+            if let Leaf::Entry(entry) = leaf {
+                let id = entry.signed().hash();
+                self.sent.retain(|(sent, _)| *sent != id);
+            }
+        }
+        self.note = Some(note);
+        self.root = note.note().log.root;
+    }
+
+    /// Number of leaves of the floor.
+    pub fn len(&self) -> u64 {
+        self.leaves.len().saturating_add(self.lengths.len() as u64)
+    }
+
+    /// Whether it has no leaf.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes a record. It is durable after [`Disk::sync`], and survives the end of the process at once.
+    ///
+    /// # Errors
+    /// [`DiskError`]; then nothing more can be written, and the device must start again.
+    pub fn write<V>(&mut self, record: &Record<Signed<C>, V>) -> Result<(), DiskError>
+    where
+        V: Volume<Signed<C>>,
+        V::Call: Keep,
+    {
+        let item = match record {
+            Record::Floor { leaves, note } => Item::Floor {
+                from: self.len(),
+                leaves: leaves.clone(),
+                note: *note,
+            },
+            Record::Sent(Sent { entry, calls }) => Item::Sent {
+                entry: entry.clone(),
+                calls: calls
+                    .iter()
+                    .map(|call| Bytes::from(call.encode()))
+                    .collect(),
+            },
+            Record::Settled => Item::<C>::Settled,
+        };
+        let bytes = item.encode();
+        self.append(&bytes)?;
+        match item {
+            Item::Floor { leaves, note, .. } => self.grown(&leaves, note),
+            Item::Sent { entry, .. } => self.sent.push((entry.signed().hash(), bytes)),
+            Item::Settled | Item::Base(_) => self.sent.clear(),
+        }
+        if self.journal.len_bytes() > self.compact_at {
+            self.compact_at = self.journal.len_bytes().saturating_add(self.compact_bytes);
+            // The journal still has everything, so a full disk is no error yet.
+            if let Err(error) = self.compact() {
+                tracing::warn!(%error, "the journal of a shared volume stays long");
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, item: &[u8]) -> Result<(), DiskError> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        if item.len() > item::MAX_ITEM_BYTES {
+            return Err(damaged(&self.path, "a record would be too long"));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for record in item::cut(item, state::journal::MAX_RECORD_BYTES) {
+            let written = self.journal.append_blocking(deadline, &record);
+            written.map_err(|error| self.broken_by(error.into()))?;
+        }
+        Ok(())
+    }
+
+    fn broken_by(&mut self, error: DiskError) -> DiskError {
+        self.broken = Some(error.clone());
+        error
+    }
+
+    /// Makes all records durable.
+    ///
+    /// # Errors
+    /// As [`Disk::write`].
+    pub fn sync(&mut self) -> Result<(), DiskError> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        let synced = self.journal.sync_blocking(Instant::now() + PATIENCE);
+        synced.map_err(|error| self.broken_by(error.into()))
+    }
+
+    /// Moves the journal's leaves to their file, and makes the journal short.
+    fn compact(&mut self) -> Result<(), DiskError> {
+        self.leaves.append(&self.tail, &self.lengths)?;
+        self.tail.clear();
+        self.lengths.clear();
+        let base = Item::<C>::Base(Base {
+            leaves: self.leaves.len(),
+            bytes: self.leaves.end(),
+            root: self.root,
+            note: self.note,
+        });
+        let base = base.encode();
+        let items = std::iter::once(&base).chain(self.sent.iter().map(|(_, item)| item));
+        let records = items.flat_map(|item| item::cut(item, state::journal::MAX_RECORD_BYTES));
+        let records: Vec<Vec<u8>> = records.collect();
+        let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+        let rewritten = self.journal.rewrite(Instant::now() + PATIENCE, &records);
+        // The journal may be the old one or the new one. Both are right on disk; which one, only a new start knows.
+        rewritten.map_err(|error| self.broken_by(error.into()))?;
+        self.compact_at = self
+            .compact_bytes
+            .max(self.journal.len_bytes().saturating_mul(2));
+        Ok(())
+    }
+
+    /// A leaf of the floor, with the body that came with it.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`].
+    pub fn leaf(&self, at: u64) -> Result<Option<Leaf<Signed<C>>>, DiskError> {
+        let Some(place) = at.checked_sub(self.leaves.len()) else {
+            return self.leaves.get(at);
+        };
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        let before = self.lengths.get(..place).unwrap_or_default();
+        let Some(length) = self.lengths.get(place) else {
+            return Ok(None);
+        };
+        let start = before.iter().map(|length| *length as usize).sum::<usize>();
+        let bytes = self.tail.get(start..start.saturating_add(*length as usize));
+        leaves::read(bytes.unwrap_or_default(), at, &self.path).map(Some)
+    }
+
+    /// The leaves at some positions, by position.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`].
+    pub fn leaves<M>(&self, positions: &[u64]) -> Result<M, DiskError>
+    where
+        M: FromIterator<(u64, Leaf<Signed<C>>)>,
+    {
+        let found = positions.iter().map(|at| Ok((*at, self.leaf(*at)?)));
+        let found = found.filter_map(|found| match found {
+            Ok((at, leaf)) => leaf.map(|leaf| Ok((at, leaf))),
+            Err(error) => Some(Err(error)),
+        });
+        found.collect()
+    }
+
+    /// Whether every entry that was sent is in the log, or will never be.
+    pub fn is_settled(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Hashes of all leaves of the floor.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`].
+    pub fn hashes(&self) -> Result<Vec<[u8; 32]>, DiskError>
+    where
+        Signed<C>: crate::prefixes::Rfc6962,
+    {
+        use crate::prefixes::Rfc6962;
+        let mut hashes = Vec::new();
+        let push = |_, leaf: Leaf<Signed<C>>| hashes.push(Signed::<C>::leaf_hash(&leaf));
+        self.leaves.each_from(0, self.leaves.len(), push)?;
+        let mut rest = self.tail.as_slice();
+        for (at, length) in (self.leaves.len()..).zip(&self.lengths) {
+            let (leaf, more) = rest.split_at_checked(*length as usize).unwrap_or_default();
+            let leaf = leaves::read(leaf, at, &self.path)?;
+            hashes.push(Signed::<C>::leaf_hash(&leaf));
+            rest = more;
+        }
+        Ok(hashes)
+    }
+}

@@ -1,0 +1,503 @@
+//! The task that owns the engine: it takes what happens in the order in which it happens, and does what comes out.
+//!
+//! Each step runs on a thread that may wait for the disk; meanwhile nothing else is taken. What comes out is sent,
+//! fetched or answered here. The task ends when the last client is dropped, and makes the journal durable then.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use trust::shared::note::SignedNote;
+use trust::{Handle, Hasher};
+
+use super::Answered;
+use super::compare::Compared;
+use super::connection::{Backoff, Connection, Deliveries, Dial, Line, Lost, Trouble};
+use super::core::{Core, Input, Lacks, Out, Ticket};
+use super::error::{ClientError, Differing, Stopped};
+use super::fetch::{Fetched, fetch};
+use super::outbox::Outbox;
+use super::status::{Phase, Status, View};
+use crate::engine::Reply;
+use crate::files::{Call, Shelf};
+use crate::roster::Product;
+
+/// When something could not be fetched or stored, it is tried again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Most devices whose differing Attests are remembered.
+const MAX_DIFFERING: usize = 64;
+
+/// What a client asks of the driver.
+pub(super) enum Command {
+    Call {
+        ticket: Ticket,
+        call: Call,
+        answer: oneshot::Sender<Result<Answered, ClientError>>,
+    },
+    Look {
+        ticket: Ticket,
+        call: Call,
+        answer: oneshot::Sender<Result<Answered, ClientError>>,
+    },
+    Cancel(Ticket),
+    Status(oneshot::Sender<Status>),
+    Compare {
+        note: SignedNote,
+        answer: oneshot::Sender<Compared>,
+    },
+    Close(oneshot::Sender<()>),
+}
+
+/// What tasks of the driver give back.
+pub(super) enum Done {
+    Dialed(Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>),
+    Fetched(Fetched),
+    Stored {
+        /// Number of the connection.
+        session: u64,
+        result: Result<(), Lost>,
+    },
+}
+
+enum Event {
+    Command(Option<Command>),
+    Reply(Result<Reply<Product>, Lost>),
+    Done(Option<Done>),
+    Wake,
+}
+
+/// What clients see without asking.
+pub(super) struct Shown {
+    pub(super) view: watch::Sender<View>,
+    pub(super) line: watch::Sender<Option<Arc<dyn Line>>>,
+}
+
+pub(super) struct Driver {
+    core: Option<Box<Core>>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    dial: Arc<dyn Dial>,
+    shown: Shown,
+    shelf: Arc<Shelf>,
+    hasher: Hasher,
+    calls: HashMap<Ticket, oneshot::Sender<Result<Answered, ClientError>>>,
+    line: Option<Arc<dyn Line>>,
+    deliveries: Option<Box<dyn Deliveries>>,
+    /// Number of the connection.
+    session: u64,
+    dialing: bool,
+    backoff: Backoff,
+    dial_at: Option<Instant>,
+    /// When what could not be fetched or stored is tried again.
+    again_at: Option<Instant>,
+    fetching: HashSet<Key>,
+    outbox: Outbox,
+    tasks: JoinSet<Done>,
+    differing: Vec<Differing>,
+    stopped: Option<Stopped>,
+    inputs: VecDeque<Input>,
+    /// Somebody waits until the files are durable.
+    closing: Option<oneshot::Sender<()>>,
+}
+
+/// Something that is being fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Body(u64),
+    Block(Handle),
+}
+
+/// The next delivery; never, without a connection.
+async fn next(deliveries: &mut Option<Box<dyn Deliveries>>) -> Result<Reply<Product>, Lost> {
+    match deliveries {
+        Some(deliveries) => deliveries.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn wake(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Driver {
+    pub(super) fn new(
+        core: Core,
+        commands: mpsc::UnboundedReceiver<Command>,
+        dial: Arc<dyn Dial>,
+        shown: Shown,
+        shelf: Arc<Shelf>,
+        hasher: Hasher,
+    ) -> Driver {
+        Driver {
+            core: Some(Box::new(core)),
+            commands,
+            dial,
+            shown,
+            shelf,
+            hasher,
+            calls: HashMap::new(),
+            line: None,
+            deliveries: None,
+            session: 0,
+            dialing: false,
+            backoff: Backoff::default(),
+            dial_at: Some(Instant::now()),
+            again_at: None,
+            fetching: HashSet::new(),
+            outbox: Outbox::default(),
+            tasks: JoinSet::new(),
+            differing: Vec::new(),
+            stopped: None,
+            inputs: VecDeque::new(),
+            closing: None,
+        }
+    }
+
+    /// Runs until the last client is gone.
+    pub(super) async fn run(mut self) {
+        while self.closing.is_none() {
+            self.connect();
+            let timer = self.core.as_ref().and_then(|core| core.wakes());
+            let timer = timer.filter(|_| self.stopped.is_none());
+            let at = [timer, self.dial_at, self.again_at].into_iter().flatten();
+            let event = tokio::select! {
+                command = self.commands.recv() => Event::Command(command),
+                reply = next(&mut self.deliveries) => Event::Reply(reply),
+                Some(done) = self.tasks.join_next() => Event::Done(done.ok()),
+                () = wake(at.min()) => Event::Wake,
+            };
+            match event {
+                Event::Command(None) => break,
+                event => self.take(event),
+            }
+            while let Some(input) = self.inputs.pop_front() {
+                self.step(input).await;
+            }
+            self.show();
+        }
+        self.step(Input::Close).await;
+        self.calls
+            .drain()
+            .for_each(|(_, answer)| drop(answer.send(Err(ClientError::Closed))));
+        // Whoever closed the client may be gone.
+        let _ = self.closing.map(|done| done.send(()));
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Command(command) => self.commands(command),
+            Event::Reply(Ok(reply)) => {
+                self.backoff.works();
+                self.inputs.push_back(Input::Deliver(reply));
+            }
+            Event::Reply(Err(lost)) => self.disconnect(lost),
+            Event::Done(Some(done)) => self.done(done),
+            // A task that panicked has fetched nothing.
+            Event::Done(None) => self.again_at = Some(Instant::now() + AGAIN),
+            Event::Wake => self.woke(),
+        }
+    }
+
+    fn woke(&mut self) {
+        let now = Instant::now();
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.again_at = None;
+            self.store();
+            self.inputs.push_back(Input::Supplied);
+        }
+        self.inputs.push_back(Input::Ring);
+    }
+
+    /// Takes this command and those that wait behind it: their calls go together.
+    fn commands(&mut self, first: Option<Command>) {
+        let mut calls = Vec::new();
+        let mut next = first;
+        while let Some(command) = next {
+            match command {
+                Command::Call {
+                    ticket,
+                    call,
+                    answer,
+                } => match &self.stopped {
+                    // The caller may have gone.
+                    Some(why) => drop(answer.send(Err(why.clone().into()))),
+                    None => {
+                        self.calls.insert(ticket, answer);
+                        calls.push((ticket, call));
+                    }
+                },
+                Command::Look {
+                    ticket,
+                    call,
+                    answer,
+                } => {
+                    self.calls.insert(ticket, answer);
+                    self.inputs.push_back(Input::Look(ticket, call));
+                }
+                Command::Cancel(ticket) => {
+                    self.calls.remove(&ticket);
+                    match calls.iter().position(|(called, _)| *called == ticket) {
+                        Some(place) => drop(calls.remove(place)),
+                        None => self.inputs.push_back(Input::Cancel(ticket)),
+                    }
+                }
+                Command::Status(answer) => self.status(answer),
+                Command::Compare { note, answer } => {
+                    self.inputs.push_back(Input::Compare(note, answer));
+                }
+                Command::Close(done) => self.closing = Some(done),
+            }
+            next = self.commands.try_recv().ok();
+        }
+        if !calls.is_empty() {
+            self.inputs.push_front(Input::Issue(calls));
+        }
+    }
+
+    /// One step of the engine, on a thread that may wait for the disk.
+    async fn step(&mut self, input: Input) {
+        let Some(mut core) = self.core.take() else {
+            return;
+        };
+        let step = tokio::task::spawn_blocking(move || {
+            let outs = core.step(input);
+            (core, outs)
+        });
+        let outs = match step.await {
+            Ok((core, outs)) => {
+                self.core = Some(core);
+                outs
+            }
+            // The runtime ends, or the engine has a bug: nothing more is written.
+            Err(_) => vec![Out::Stopped(Stopped::Unsigned)],
+        };
+        for out in outs {
+            self.out(out);
+        }
+        if self.core.as_ref().is_some_and(|core| core.is_settled()) {
+            self.outbox.settled();
+        }
+        self.store();
+    }
+
+    fn out(&mut self, out: Out) {
+        match out {
+            Out::Send(request) => {
+                if let Some(request) = self.outbox.send(request) {
+                    self.send(request);
+                }
+            }
+            Out::Store(blocks) => self.outbox.store(blocks),
+            Out::Fetch(lacks) => self.fetch(lacks),
+            Out::Answer {
+                ticket,
+                answer,
+                at,
+                marked,
+            } => self.answer(ticket, Ok(Answered { answer, at, marked })),
+            Out::Busy(ticket) => self.answer(ticket, Err(ClientError::Busy)),
+            Out::Unfit(what) => self.disconnect(Lost::new(Trouble::Unfit, what)),
+            Out::Differs(differing) => {
+                let known = self.differing.contains(&differing);
+                if !known && self.differing.len() < MAX_DIFFERING {
+                    tracing::warn!(device = %differing.device, "a device attests another log");
+                    self.differing.push(differing);
+                }
+            }
+            Out::Stopped(why) => self.stop(why),
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Result<Answered, ClientError>) {
+        if let Some(waiting) = self.calls.remove(&ticket) {
+            // The caller may have gone.
+            let _ = waiting.send(answer);
+        }
+    }
+
+    fn stop(&mut self, why: Stopped) {
+        tracing::error!(%why, "the engine of a shared volume has stopped");
+        let phase = Phase::Stopped(why.clone());
+        self.shown.view.send_modify(|view| view.phase = phase);
+        for (_, waiting) in self.calls.drain() {
+            let _ = waiting.send(Err(why.clone().into()));
+        }
+        self.stopped = Some(why);
+        // Blocks can still be read.
+        self.deliveries = None;
+    }
+
+    fn send(&mut self, request: crate::engine::Request<Product>) {
+        if let Some(line) = &self.line
+            && let Err(lost) = line.send(request)
+        {
+            self.disconnect(lost);
+        }
+    }
+
+    /// Stores the blocks that the next entry names, if that is not under way.
+    fn store(&mut self) {
+        let Some(line) = self.line.clone() else {
+            return;
+        };
+        let Some(blocks) = self.outbox.begin() else {
+            return;
+        };
+        let session = self.session;
+        self.tasks.spawn(async move {
+            let sink = line.sink();
+            let stored = async {
+                sink.put(&blocks).await?;
+                sink.flush().await
+            };
+            let result = stored.await;
+            let result = result.map_err(|e| Lost::new(Trouble::Refused, e.to_string()));
+            Done::Stored { session, result }
+        });
+    }
+
+    fn fetch(&mut self, lacks: Lacks) {
+        let Some(line) = self.line.clone() else {
+            // The next connection asks again.
+            return;
+        };
+        let mut new = Lacks::default();
+        for (position, hash) in lacks.bodies {
+            if self.fetching.insert(Key::Body(position)) {
+                new.bodies.push((position, hash));
+            }
+        }
+        for wanted in lacks.blocks {
+            if self.fetching.insert(Key::Block(wanted.handle())) {
+                new.blocks.push(wanted);
+            }
+        }
+        if new.bodies.is_empty() && new.blocks.is_empty() {
+            return;
+        }
+        let (shelf, hasher) = (Arc::clone(&self.shelf), self.hasher.clone());
+        let task = fetch(line, shelf, hasher, new);
+        self.tasks.spawn(async move { Done::Fetched(task.await) });
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Dialed(dialed) => self.dialed(dialed),
+            Done::Fetched(fetched) => {
+                for key in &fetched.asked {
+                    self.fetching.remove(key);
+                }
+                if let Some(lost) = fetched.failed {
+                    tracing::debug!(%lost, "something could not be fetched");
+                    self.again_at = Some(Instant::now() + AGAIN);
+                }
+                if fetched.some {
+                    self.inputs.push_back(Input::Supplied);
+                }
+            }
+            Done::Stored { session, result } if session == self.session => match result {
+                Ok(()) => {
+                    if let Some(request) = self.outbox.stored() {
+                        self.send(request);
+                    }
+                }
+                Err(lost) => {
+                    tracing::warn!(%lost, "blocks could not be stored");
+                    self.outbox.unstored();
+                    self.again_at = Some(Instant::now() + AGAIN);
+                }
+            },
+            Done::Stored { .. } => {}
+        }
+    }
+
+    /// Begins to connect, when it is time.
+    fn connect(&mut self) {
+        let due = self.dial_at.is_some_and(|at| at <= Instant::now());
+        if !due || self.dialing || self.line.is_some() || self.stopped.is_some() {
+            return;
+        }
+        self.dialing = true;
+        self.dial_at = None;
+        let dial = Arc::clone(&self.dial);
+        self.tasks
+            .spawn(async move { Done::Dialed(dial.dial().await) });
+    }
+
+    fn dialed(&mut self, dialed: Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>) {
+        self.dialing = false;
+        let (line, deliveries) = match dialed {
+            Ok(connected) => connected,
+            Err(lost) => return self.disconnect(lost),
+        };
+        self.session = self.session.saturating_add(1);
+        self.line = Some(Arc::clone(&line));
+        self.deliveries = Some(deliveries);
+        self.outbox.connected();
+        self.fetching.clear();
+        self.shown.line.send_replace(Some(line));
+        self.inputs.push_back(Input::Connected);
+        self.inputs.push_back(Input::Supplied);
+    }
+
+    /// The connection is over. Another one is made after a pause.
+    fn disconnect(&mut self, lost: Lost) {
+        tracing::debug!(%lost, "no connection to the server of a shared volume");
+        self.line = None;
+        self.deliveries = None;
+        self.shown.line.send_replace(None);
+        self.outbox.disconnected();
+        let mut chance = [0; 8];
+        // Without randomness all devices wait equally long.
+        let _ = getrandom::fill(&mut chance);
+        let chance = u64::from_le_bytes(chance);
+        self.dial_at = Some(Instant::now() + self.backoff.pause(chance));
+        let offline = Connection::Offline(lost);
+        self.shown
+            .view
+            .send_modify(|view| view.connection = offline);
+    }
+
+    /// Shows clients what has changed.
+    fn show(&mut self) {
+        let Some(core) = &self.core else { return };
+        let phase = match &self.stopped {
+            Some(why) => Phase::Stopped(why.clone()),
+            None => Phase::of(core.engine()),
+        };
+        let size = core.engine().ledger().size();
+        let online = self.line.is_some();
+        self.shown.view.send_if_modified(|view| {
+            let before = (
+                view.size,
+                view.phase.kind(),
+                view.connection == Connection::Online,
+            );
+            if online {
+                view.connection = Connection::Online;
+            }
+            view.size = size;
+            view.phase = phase;
+            before
+                != (
+                    view.size,
+                    view.phase.kind(),
+                    view.connection == Connection::Online,
+                )
+        });
+    }
+
+    fn status(&self, answer: oneshot::Sender<Status>) {
+        let connection = self.shown.view.borrow().connection.clone();
+        let (stopped, differing) = (self.stopped.clone(), self.differing.clone());
+        if let Some(core) = &self.core {
+            // Whoever asked may be gone.
+            let _ = answer.send(Status::of(core.engine(), connection, stopped, differing));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Why a call has no answer, and why an engine stopped.
+
+use std::path::PathBuf;
+
+use trust::shared::device::DeviceKey;
+
+use super::connection::Connection;
+use super::disk::DiskError;
+use crate::home::HomeError;
+
+/// A call of a client failed. Whether a call that changes something had effect is unknown unless said.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClientError {
+    /// The home cannot be used. Nothing was sent.
+    #[error("{0}")]
+    Home(String),
+    /// The memory of this device cannot be read or written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// There was no answer before the deadline. A call that changes something may still have effect.
+    #[error("no answer before the deadline: {connection}")]
+    Deadline {
+        /// What the connection to the server was like then.
+        connection: Connection,
+    },
+    /// Too many calls wait. This one was not taken.
+    #[error("too many calls wait for an answer")]
+    Busy,
+    /// The engine has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// The client was closed.
+    #[error("the volume was closed")]
+    Closed,
+    /// A later bulla is needed for this volume.
+    #[error("a newer bulla is needed: {0}")]
+    Unsupported(String),
+}
+
+impl From<HomeError> for ClientError {
+    fn from(error: HomeError) -> Self {
+        ClientError::Home(error.to_string())
+    }
+}
+
+/// Why an engine stopped. It writes nothing more; a new start begins with what it had.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Stopped {
+    /// The device's key is used by another engine, or by somebody who has a copy of it.
+    #[error(
+        "the key of this device is used elsewhere too: another machine, or a copy of this home, writes with it. Remove \
+         the device from the volume and admit this machine as a new one"
+    )]
+    Elsewhere,
+    /// The volume made an entry that has no encoding.
+    #[error("a call could not be written as an entry; this is a bug of bulla")]
+    Unsigned,
+    /// The server signed a lie.
+    #[error(
+        "the server has lied: {what}. Nothing is written any more, what was read before stays. {}",
+        match evidence {
+            Some(path) => format!("The proof is in {}: `bulla share check` verifies it anywhere", path.display()),
+            None => "No file could be made that proves it to others".to_owned(),
+        }
+    )]
+    Convicted {
+        /// What the server did.
+        what: String,
+        /// The file that proves it.
+        evidence: Option<PathBuf>,
+    },
+    /// The log does not begin as the invitation says.
+    #[error(
+        "the server shows another log than the one that this device was invited to: the inviter and this device do not \
+         see the same volume"
+    )]
+    OtherBeginning,
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// A device attests a log that is not this device's: one of the two was shown another log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Differing {
+    /// The device.
+    pub device: DeviceKey,
+    /// Size of the prefix that it attests.
+    pub size: u64,
+}

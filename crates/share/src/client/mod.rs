@@ -1,0 +1,334 @@
+//! A device of a shared volume: one engine, and the programs that use it.
+//!
+//! [`Client::start`] opens a [`Home`], runs the engine, and connects to the server, again and again. Programs call
+//! ([`Client::call`]), read blocks ([`Client::blocks`]) and put blocks ([`Client::sink`]). Every call has a deadline
+//! and can be dropped. Memory is bounded: calls at a time, the shelf of bodies and blocks, the cache of blocks.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`disk`] | what the device must not forget |
+//! | `core` | one step: engine, timers, disk |
+//! | `driver` | the task that owns the engine, connects, sends and answers |
+//! | `outbox` | an entry goes after the blocks that it names |
+//! | `fetch` | fetches bodies and blocks, and verifies them |
+//! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
+//! | `place` | the server's blocks for programs |
+//! | `start` | from a home to a running engine |
+//! | `evidence` | files that convict the server |
+//! | `compare` | compares logs with another device |
+//! | `status`, `error` | what a client says about itself, and why it fails |
+//!
+//! Relies on [`crate::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
+//! and on `state` for files.
+
+mod compare;
+mod connection;
+mod core;
+pub mod disk;
+mod driver;
+mod error;
+mod evidence;
+mod fetch;
+mod link;
+mod outbox;
+mod place;
+mod start;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use reader::Blocks;
+use store::cache::DiskCache;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::timeout_at;
+use trust::Hasher;
+use trust::shared::genesis::Policies;
+use trust::shared::note::SignedNote;
+use trust::shared::principal::FileId;
+use trust::volume_id::VolumeId;
+use wire::shared::LinkOptions;
+
+use crate::engine::Delays;
+use crate::files::{Answer, Basis, Call};
+pub use compare::Compared;
+pub use connection::{Connection, Lost, Trouble};
+use driver::Command;
+pub use error::{ClientError, Differing, Stopped};
+pub use place::Sink;
+pub use status::{DeviceStatus, Phase, Status, View};
+
+/// Bits of a file's number that a device draws.
+const NUMBER_BITS: u32 = 48;
+
+/// Bounds and deadlines of a client.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Calls that wait for an answer at a time. Others wait for a place.
+    pub calls: usize,
+    /// Memory for bodies of entries and blocks of trees, bytes.
+    pub shelf_bytes: usize,
+    /// Memory for verified blocks that programs read, bytes.
+    pub cache_bytes: u64,
+    /// Verified blocks on disk.
+    pub cache: Option<Arc<DiskCache>>,
+    /// Idle time until the device attests.
+    pub attest_after: Duration,
+    /// Deadlines and bounds of a connection.
+    pub link: LinkOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            calls: 256,
+            shelf_bytes: crate::files::DEFAULT_SHELF_BYTES,
+            cache_bytes: 64 << 20,
+            cache: None,
+            attest_after: Duration::from_millis(Delays::default().attest_ms),
+            link: LinkOptions::default(),
+        }
+    }
+}
+
+/// The answer to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// What the program is told.
+    pub answer: Answer,
+    /// Size of the prefix at whose end the call took place.
+    pub at: u64,
+    /// Entries that the answer rests on although nobody speaks for them. Only where the volume's policy is relaxed.
+    pub marked: Basis,
+}
+
+/// A running engine. Cheap to clone; the engine ends when the last clone is dropped.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    volume: VolumeId,
+    root: FileId,
+    hasher: Hasher,
+    policies: Policies,
+    commands: mpsc::UnboundedSender<Command>,
+    view: watch::Receiver<View>,
+    places: Semaphore,
+    tickets: AtomicU64,
+    blocks: Arc<Blocks>,
+    sink: Sink,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({}, {:?})", self.0.volume, self.0.view.borrow())
+    }
+}
+
+/// Tells the engine that nobody waits any more.
+struct Leave<'a> {
+    inner: &'a Inner,
+    ticket: u64,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        // The engine may have ended.
+        let _ = self.inner.commands.send(Command::Cancel(self.ticket));
+    }
+}
+
+impl Client {
+    /// A call, and its answer.
+    ///
+    /// # Errors
+    /// [`ClientError::Deadline`]: a call that changes something may still have effect then, also when the future is
+    /// dropped. [`ClientError::Stopped`], [`ClientError::Busy`].
+    pub async fn call(&self, call: Call, deadline: Instant) -> Result<Answered, ClientError> {
+        let command = |ticket, answer| Command::Call {
+            ticket,
+            call,
+            answer,
+        };
+        self.enter(deadline, command).await
+    }
+
+    /// The answer that this device can give to a call that reads, from what it has verified: without the server's
+    /// newest state, also when there is no server, and also when the engine has stopped. Not for what must be new.
+    ///
+    /// # Errors
+    /// [`ClientError::Deadline`] when blocks or bodies are missing that no server gives; [`ClientError::Unsupported`]
+    /// for a call that changes something.
+    pub async fn look(&self, call: Call, deadline: Instant) -> Result<Answered, ClientError> {
+        if !call.only_reads() {
+            let why = "a change without the server";
+            return Err(ClientError::Unsupported(why.to_owned()));
+        }
+        let command = |ticket, answer| Command::Look {
+            ticket,
+            call,
+            answer,
+        };
+        self.enter(deadline, command).await
+    }
+
+    async fn enter(
+        &self,
+        deadline: Instant,
+        command: impl FnOnce(u64, oneshot::Sender<Result<Answered, ClientError>>) -> Command,
+    ) -> Result<Answered, ClientError> {
+        let late = || ClientError::Deadline {
+            connection: self.0.view.borrow().connection.clone(),
+        };
+        let place = timeout_at(deadline.into(), self.0.places.acquire()).await;
+        let _place = place
+            .map_err(|_| late())?
+            .map_err(|_| ClientError::Closed)?;
+        let ticket = self.0.tickets.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        let sent = self.0.commands.send(command(ticket, answer));
+        sent.map_err(|_| ClientError::Closed)?;
+        let _leave = Leave {
+            inner: &self.0,
+            ticket,
+        };
+        match timeout_at(deadline.into(), answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(ClientError::Closed),
+            Err(_) => Err(late()),
+        }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.0.volume
+    }
+
+    /// Its root directory.
+    pub fn root(&self) -> FileId {
+        self.0.root
+    }
+
+    /// Its hash function.
+    pub fn hasher(&self) -> &Hasher {
+        &self.0.hasher
+    }
+
+    /// Its policies, as the home had them at the start.
+    pub fn policies(&self) -> &Policies {
+        &self.0.policies
+    }
+
+    /// A number for a new file that this device has never used before.
+    ///
+    /// # Errors
+    /// [`ClientError::Unsupported`] when the system gives no random numbers.
+    pub fn new_number(&self) -> Result<u64, ClientError> {
+        let mut bytes = [0; 8];
+        let drawn = getrandom::fill(&mut bytes);
+        drawn.map_err(|e| ClientError::Unsupported(format!("no random numbers: {e}")))?;
+        Ok(u64::from_le_bytes(bytes) >> (u64::BITS - NUMBER_BITS))
+    }
+
+    /// The verified blocks of the volume. A read waits for a connection until its own deadline.
+    pub fn blocks(&self) -> &Arc<Blocks> {
+        &self.0.blocks
+    }
+
+    /// Where blocks are put before a call names them.
+    pub fn sink(&self) -> Sink {
+        self.0.sink.clone()
+    }
+
+    /// Connection and phase at this moment.
+    pub fn view(&self) -> View {
+        self.0.view.borrow().clone()
+    }
+
+    /// Waits until the engine reads and writes: the device is a member, has caught up, and its Resume is in the log.
+    ///
+    /// # Errors
+    /// [`ClientError::Deadline`], [`ClientError::Stopped`], [`ClientError::Closed`].
+    pub async fn running(&self, deadline: Instant) -> Result<(), ClientError> {
+        self.wait(deadline, |view| matches!(view.phase, Phase::Running))
+            .await
+    }
+
+    /// Waits until something is true of the engine, or it has stopped.
+    async fn wait(
+        &self,
+        deadline: Instant,
+        mut until: impl FnMut(&View) -> bool,
+    ) -> Result<(), ClientError> {
+        let mut view = self.0.view.clone();
+        let waits = view.wait_for(|view| matches!(view.phase, Phase::Stopped(_)) || until(view));
+        let view = match timeout_at(deadline.into(), waits).await {
+            Ok(Ok(view)) => view.clone(),
+            Ok(Err(_)) => return Err(ClientError::Closed),
+            Err(_) => {
+                let connection = self.0.view.borrow().connection.clone();
+                return Err(ClientError::Deadline { connection });
+            }
+        };
+        match view.phase {
+            Phase::Stopped(why) => Err(why.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The state of the engine.
+    ///
+    /// # Errors
+    /// [`ClientError::Deadline`], [`ClientError::Closed`].
+    pub async fn status(&self, deadline: Instant) -> Result<Status, ClientError> {
+        self.ask(deadline, Command::Status).await
+    }
+
+    /// Compares this device's log with a note that another device has shown. Waits until this device has seen as much,
+    /// or until the deadline.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`], and [`ClientError::Deadline`] when there was no time to compare at all.
+    pub async fn compare(
+        &self,
+        note: SignedNote,
+        deadline: Instant,
+    ) -> Result<Compared, ClientError> {
+        let size = note.note().log.size;
+        // What this device has is compared also when it has less.
+        let _ = self.wait(deadline, |view| view.size >= size).await;
+        let grace = Instant::now() + Duration::from_secs(30);
+        let command = |answer| Command::Compare { note, answer };
+        self.ask(deadline.max(grace), command).await
+    }
+
+    async fn ask<T>(
+        &self,
+        deadline: Instant,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, ClientError> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.0.commands.send(command(answer));
+        sent.map_err(|_| ClientError::Closed)?;
+        match timeout_at(deadline.into(), answered).await {
+            Ok(answered) => answered.map_err(|_| ClientError::Closed),
+            Err(_) => Err(ClientError::Deadline {
+                connection: self.0.view.borrow().connection.clone(),
+            }),
+        }
+    }
+
+    /// Ends the engine for all clones, and waits until what it wrote is durable.
+    ///
+    /// # Errors
+    /// [`ClientError::Deadline`] when the disk does not answer.
+    pub async fn close(self, deadline: Instant) -> Result<(), ClientError> {
+        match self.ask(deadline, Command::Close).await {
+            Err(ClientError::Closed) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What waits to be sent: an entry that names new blocks goes after them.
+//!
+//! The blocks of the last entry are kept until the entry is in the log, because a new connection stores them again
+//! before it sends the entry again. Other messages never wait.
+
+use std::sync::Arc;
+
+use trust::Record;
+
+use crate::engine::Request;
+use crate::roster::Product;
+
+/// Blocks of the next entry, and the entry while they are on their way.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    blocks: Vec<Record>,
+    state: State,
+    entry: Option<Request<Product>>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The server has them, as far as this connection knows; or there are none.
+    #[default]
+    Stored,
+    Storing,
+    Waiting,
+}
+
+impl Outbox {
+    /// The next entry names these blocks.
+    pub(super) fn store(&mut self, blocks: Vec<Record>) {
+        self.blocks = blocks;
+        self.state = State::Waiting;
+    }
+
+    /// What may be sent now.
+    pub(super) fn send(&mut self, request: Request<Product>) -> Option<Request<Product>> {
+        match request {
+            Request::Entry(_) if self.state != State::Stored => {
+                self.entry = Some(request);
+                None
+            }
+            request => Some(request),
+        }
+    }
+
+    /// Blocks that must be stored now.
+    pub(super) fn begin(&mut self) -> Option<Arc<[Record]>> {
+        if self.state != State::Waiting || self.blocks.is_empty() {
+            return None;
+        }
+        self.state = State::Storing;
+        Some(self.blocks.as_slice().into())
+    }
+
+    /// The blocks are durable. What waited for them may be sent.
+    pub(super) fn stored(&mut self) -> Option<Request<Product>> {
+        if self.state == State::Storing {
+            self.state = State::Stored;
+        }
+        self.entry.take()
+    }
+
+    /// The blocks could not be stored.
+    pub(super) fn unstored(&mut self) {
+        if self.state == State::Storing {
+            self.state = State::Waiting;
+        }
+    }
+
+    /// There is a new connection. The engine sends its entry again.
+    pub(super) fn connected(&mut self) {
+        self.disconnected();
+    }
+
+    /// The connection is over.
+    pub(super) fn disconnected(&mut self) {
+        self.entry = None;
+        if !self.blocks.is_empty() {
+            self.state = State::Waiting;
+        }
+    }
+
+    /// All entries that were sent have their places.
+    pub(super) fn settled(&mut self) {
+        self.blocks.clear();
+        self.state = State::Stored;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trust::key::SecretKey;
+    use trust::shared::device::DeviceKey;
+    use trust::shared::device::Incarnation;
+    use trust::shared::entry::{Content, Entry, Prefix};
+    use trust::volume_id::VolumeId;
+    use trust::{Handle, frame::Packer};
+
+    fn entry() -> Request<Product> {
+        let key = SecretKey::from_seed(&[1; 32]);
+        let seen = Prefix {
+            size: 0,
+            root: [0; 32],
+        };
+        let entry = Entry {
+            epoch: 0,
+            device: DeviceKey::from(&key.public()),
+            incarnation: Incarnation::from_bytes([2; 16]),
+            seen,
+            kept: 0,
+            content: Content::Resume,
+        };
+        let signed = entry.sign(VolumeId::from_bytes([3; 32]), &key).unwrap();
+        Request::Entry(crate::signed::Entry::new(signed))
+    }
+
+    fn block() -> Record {
+        let frame = Packer::new()
+            .pack(trust::handle::Kind::Data, b"block")
+            .unwrap();
+        let handle = Handle::from_bytes([4; 32]);
+        Record { handle, frame }
+    }
+
+    #[test]
+    fn entry_waits_for_its_blocks_and_other_messages_do_not() {
+        let mut outbox = Outbox::default();
+        assert!(outbox.send(entry()).is_some());
+        outbox.store(vec![block()]);
+        assert!(outbox.send(entry()).is_none());
+        assert!(outbox.send(Request::Open(None)).is_some());
+        assert_eq!(outbox.begin().map(|blocks| blocks.len()), Some(1));
+        assert!(outbox.begin().is_none(), "it is under way");
+        assert!(outbox.send(entry()).is_none());
+        assert!(outbox.stored().is_some());
+        assert!(outbox.send(entry()).is_some());
+    }
+
+    #[test]
+    fn new_connection_stores_blocks_again_until_the_entry_is_in_the_log() {
+        let mut outbox = Outbox::default();
+        outbox.store(vec![block()]);
+        assert!(outbox.begin().is_some());
+        outbox.disconnected();
+        outbox.connected();
+        assert!(outbox.send(entry()).is_none());
+        assert!(outbox.stored().is_some() || outbox.begin().is_some());
+        outbox.unstored();
+        assert!(outbox.begin().is_some());
+        outbox.stored();
+        outbox.settled();
+        outbox.disconnected();
+        assert!(outbox.begin().is_none());
+        assert!(outbox.send(entry()).is_some());
+    }
+}

@@ -1,0 +1,125 @@
+//! What a client says about itself.
+
+use trust::shared::device::DeviceKey;
+use trust::shared::entry::Prefix;
+use trust::shared::note::SignedNote;
+
+use super::connection::Connection;
+use super::core::Ticket;
+use super::error::{Differing, Stopped};
+use crate::engine::Engine;
+use crate::files::Files;
+use crate::roster::Product;
+use crate::volume::Roll;
+
+/// What an engine may do.
+#[derive(Debug, Clone)]
+pub enum Phase {
+    /// The device is no member, as far as it knows.
+    Outside,
+    /// It catches up, and then begins its incarnation.
+    Resuming,
+    /// It reads and writes.
+    Running,
+    /// It writes no more.
+    Stopped(Stopped),
+}
+
+impl Phase {
+    pub(super) fn of(engine: &Engine<Product, Files, Ticket>) -> Phase {
+        if engine.is_running() {
+            Phase::Running
+        } else if engine.is_outside() {
+            Phase::Outside
+        } else {
+            Phase::Resuming
+        }
+    }
+
+    pub(super) fn kind(&self) -> u8 {
+        match self {
+            Phase::Outside => 0,
+            Phase::Resuming => 1,
+            Phase::Running => 2,
+            Phase::Stopped(_) => 3,
+        }
+    }
+}
+
+/// What clients see without asking.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The connection to the server.
+    pub connection: Connection,
+    /// What the engine may do.
+    pub phase: Phase,
+    /// Size of the log that was verified.
+    pub size: u64,
+}
+
+/// What the log says about a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// The device.
+    pub device: DeviceKey,
+    /// Position of its last entry.
+    pub last_at: u64,
+    /// Size of the prefix that it attests.
+    pub attested: u64,
+    /// It is a member.
+    pub active: bool,
+}
+
+/// The state of an engine.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The connection to the server.
+    pub connection: Connection,
+    /// What the engine may do.
+    pub phase: Phase,
+    /// The log that was verified.
+    pub log: Prefix,
+    /// The orderer's note that names it.
+    pub note: Option<SignedNote>,
+    /// Size of the floor that a power cut leaves.
+    pub kept: u64,
+    /// Devices that have written.
+    pub devices: Vec<DeviceStatus>,
+    /// Devices for which answers wait.
+    pub awaited: Vec<DeviceKey>,
+    /// Devices that attest another log.
+    pub differing: Vec<Differing>,
+}
+
+impl Status {
+    pub(super) fn of(
+        engine: &Engine<Product, Files, Ticket>,
+        connection: Connection,
+        stopped: Option<Stopped>,
+        differing: Vec<Differing>,
+    ) -> Status {
+        let ledger = engine.ledger();
+        let devices = ledger.authors().map(|(device, row)| DeviceStatus {
+            device,
+            last_at: row.last_at,
+            attested: engine.attested(device),
+            active: ledger.volume().active(device),
+        });
+        Status {
+            connection,
+            phase: stopped.map_or_else(|| Phase::of(engine), Phase::Stopped),
+            log: ledger.point(),
+            note: ledger.note().copied(),
+            kept: engine.kept(),
+            devices: devices.collect(),
+            awaited: engine.awaited(),
+            differing,
+        }
+    }
+
+    /// So far all member devices that have written attest the same log.
+    pub fn agreed(&self) -> u64 {
+        let members = self.devices.iter().filter(|device| device.active);
+        members.map(|device| device.attested).min().unwrap_or(0)
+    }
+}

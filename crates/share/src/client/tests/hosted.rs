@@ -1,0 +1,294 @@
+//! A connection that is no network: each message is a call of the server, and each may be the last one.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use store::{BlockSink, BlockStore, BoxFuture, StoreError};
+use tokio::sync::{Notify, oneshot};
+use trust::shared::device::DeviceKey;
+use trust::shared::leaf;
+use trust::{Handle, Record};
+
+use crate::client::connection::{Deliveries, Dial, Line, Lost, Trouble};
+use crate::engine::{Reply, Request};
+use crate::host::{Delivery, Host, HostError, Session, StoredLeaf};
+use crate::roster::Product;
+use crate::scheme::Leaf;
+use crate::signed::{Entry, Marks};
+
+/// Where the server is, while it runs.
+#[derive(Default)]
+pub struct Door(Mutex<Option<Arc<Host>>>);
+
+impl Door {
+    pub fn open(&self, host: Arc<Host>) {
+        *self.0.lock().unwrap() = Some(host);
+    }
+
+    /// The server stops. Sessions that are open end.
+    pub fn close(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+}
+
+/// What a server that lies makes of a reply.
+pub type Lie = Box<dyn FnMut(&mut Reply<Product>) + Send>;
+
+/// The way between one device and the server.
+#[derive(Default)]
+pub struct Wire {
+    /// Messages until the connection breaks, if not negative, counted in both directions.
+    left: AtomicI64,
+    breaks: AtomicBool,
+    pub lie: Mutex<Option<Lie>>,
+    /// Bodies are given with one byte changed.
+    pub wrong_bodies: AtomicBool,
+    /// Bodies that were asked for.
+    pub bodies: AtomicU64,
+    /// Connections that were made.
+    pub dialed: AtomicU64,
+    pub sent: AtomicU64,
+}
+
+impl Wire {
+    /// The connection breaks after so many messages.
+    pub fn break_after(&self, messages: i64) {
+        self.left.store(messages, Ordering::SeqCst);
+        self.breaks.store(true, Ordering::SeqCst);
+    }
+
+    fn passes(&self) -> Result<(), Lost> {
+        self.sent.fetch_add(1, Ordering::SeqCst);
+        if self.breaks.load(Ordering::SeqCst) && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.breaks.store(false, Ordering::SeqCst);
+            return Err(Lost::new(Trouble::Unreachable, "the connection broke"));
+        }
+        Ok(())
+    }
+}
+
+pub struct Hosted {
+    pub door: Arc<Door>,
+    pub device: DeviceKey,
+    pub wire: Arc<Wire>,
+}
+
+struct Connected {
+    door: Arc<Door>,
+    wire: Arc<Wire>,
+    session: Session,
+    rung: Notify,
+    dead: AtomicBool,
+}
+
+fn lost(error: HostError) -> Lost {
+    let trouble = match error {
+        HostError::NoMember => Trouble::NotMember,
+        HostError::Restored { .. } => Trouble::Restored,
+        _ => Trouble::Refused,
+    };
+    Lost::new(trouble, error.to_string())
+}
+
+impl Connected {
+    /// One message passes, unless the connection or the server is gone.
+    fn passes(&self) -> Result<(), Lost> {
+        let gone = || Lost::new(Trouble::Unreachable, "the server is gone");
+        if self.dead.load(Ordering::SeqCst) || self.door.0.lock().unwrap().is_none() {
+            return Err(gone());
+        }
+        self.wire.passes().inspect_err(|_| {
+            self.dead.store(true, Ordering::SeqCst);
+            self.rung.notify_one();
+        })
+    }
+}
+
+impl Dial for Hosted {
+    fn dial(&self) -> BoxFuture<'_, Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>> {
+        Box::pin(async move {
+            let host = self.door.0.lock().unwrap().clone();
+            let host = host.ok_or_else(|| Lost::new(Trouble::Unreachable, "no server"))?;
+            self.wire.passes()?;
+            self.wire.dialed.fetch_add(1, Ordering::SeqCst);
+            let bell: Arc<Mutex<Option<std::sync::Weak<Connected>>>> = Arc::default();
+            let rings = Arc::clone(&bell);
+            let wake = move || {
+                let connected = rings.lock().unwrap().as_ref().and_then(|at| at.upgrade());
+                if let Some(connected) = connected {
+                    connected.rung.notify_one();
+                }
+            };
+            let session = host.connect(self.device, Arc::new(wake)).map_err(lost)?;
+            let connected = Arc::new(Connected {
+                door: Arc::clone(&self.door),
+                wire: Arc::clone(&self.wire),
+                session,
+                rung: Notify::new(),
+                dead: AtomicBool::new(false),
+            });
+            *bell.lock().unwrap() = Some(Arc::downgrade(&connected));
+            let pushed: Box<dyn Deliveries> = Box::new(Pushed(Arc::clone(&connected)));
+            Ok((Arc::new(Lined(connected)) as Arc<dyn Line>, pushed))
+        })
+    }
+}
+
+struct Lined(Arc<Connected>);
+
+impl Line for Lined {
+    fn send(&self, request: Request<Product>) -> Result<(), Lost> {
+        self.0.passes()?;
+        self.0.session.receive(&request).map_err(lost)
+    }
+
+    fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {
+        Box::pin(async move {
+            self.0.passes()?;
+            let bodies = self.0.session.bodies(&positions).map_err(lost)?;
+            let wire = &self.0.wire;
+            wire.bodies
+                .fetch_add(positions.len() as u64, Ordering::SeqCst);
+            let wrong = wire.wrong_bodies.load(Ordering::SeqCst);
+            let given = |body: Bytes| match wrong {
+                true => {
+                    let mut bytes = body.to_vec();
+                    bytes[10] ^= 1;
+                    Bytes::from(bytes)
+                }
+                false => body,
+            };
+            let found = positions.into_iter().zip(bodies);
+            Ok(found
+                .filter_map(|(at, body)| Some((at, given(body?))))
+                .collect())
+        })
+    }
+
+    fn store(&self) -> Arc<dyn BlockStore> {
+        Arc::new(Blocks(Arc::clone(&self.0)))
+    }
+
+    fn sink(&self) -> Arc<dyn BlockSink> {
+        Arc::new(Blocks(Arc::clone(&self.0)))
+    }
+}
+
+struct Blocks(Arc<Connected>);
+
+fn failed(why: impl ToString) -> StoreError {
+    StoreError::Unavailable {
+        place: "lab".to_owned(),
+        cause: why.to_string(),
+    }
+}
+
+impl BlockStore for Blocks {
+    fn place(&self) -> &str {
+        "lab"
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        _: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        Box::pin(async move {
+            self.0.passes().map_err(failed)?;
+            let mut records = Vec::new();
+            for handle in want {
+                records.extend(self.0.session.retrieve(handle).map_err(failed)?);
+            }
+            Ok(records)
+        })
+    }
+}
+
+impl BlockSink for Blocks {
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.0.passes().map_err(failed)?;
+            let (tell, told) = oneshot::channel();
+            let done = move |result: Result<_, _>| drop(tell.send(result.map(drop)));
+            self.0.session.store(records.to_vec(), Box::new(done));
+            told.await
+                .map_err(failed)?
+                .map_err(|e| failed(format!("{e:?}")))?;
+            self.0.passes().map_err(failed)
+        })
+    }
+
+    fn touch<'a>(
+        &'a self,
+        handles: &'a [Handle],
+    ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
+        Box::pin(async move {
+            self.0.passes().map_err(failed)?;
+            let absent = |handle: &&Handle| !self.0.session.cstore(handle).unwrap();
+            Ok(handles.iter().filter(absent).copied().collect())
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+struct Pushed(Arc<Connected>);
+
+impl Deliveries for Pushed {
+    fn next(&mut self) -> BoxFuture<'_, Result<Reply<Product>, Lost>> {
+        Box::pin(async move {
+            loop {
+                if self.0.dead.load(Ordering::SeqCst) {
+                    return Err(Lost::new(Trouble::Unreachable, "the connection broke"));
+                }
+                if let Some(delivery) = self.0.session.draw().map_err(lost)? {
+                    self.0.passes()?;
+                    let mut reply = reply(delivery);
+                    if let Some(lie) = &mut *self.0.wire.lie.lock().unwrap() {
+                        lie(&mut reply);
+                    }
+                    return Ok(reply);
+                }
+                let rung = self.0.rung.notified();
+                // A server that stopped rings no bell.
+                let _ = tokio::time::timeout(std::time::Duration::from_millis(50), rung).await;
+                if self.0.door.0.lock().unwrap().is_none() {
+                    return Err(Lost::new(Trouble::Unreachable, "the server is gone"));
+                }
+            }
+        })
+    }
+}
+
+fn reply(delivery: Delivery) -> Reply<Product> {
+    let leaves = delivery.leaves.iter().zip(delivery.from..);
+    let leaves = leaves.map(|(stored, at)| {
+        let proofs = delivery.proofs.iter().filter(|(leaf, ..)| *leaf == at);
+        let proofs = proofs.map(|(_, nonce, proof)| (*nonce, proof.clone()));
+        leaf(stored, proofs.collect())
+    });
+    Reply {
+        from: delivery.from,
+        leaves: leaves.collect(),
+        note: delivery.note,
+        more: delivery.more,
+        attests: delivery.attests,
+        asked: delivery.asked,
+        refused: delivery.refused,
+    }
+}
+
+type Proofs = Vec<(trust::shared::mark::Nonce, trust::shared::mark::MarkProof)>;
+
+fn leaf(stored: &StoredLeaf, proofs: Proofs) -> Leaf<Product> {
+    match leaf::Leaf::decode(stored.leaf.clone()).unwrap() {
+        leaf::Leaf::Marks(marks) => Leaf::Marks(Marks::new(marks, proofs)),
+        leaf::Leaf::Entry(entry) => Leaf::Entry(match &stored.body {
+            Some(body) => Entry::with_body(*entry, body.clone()).unwrap(),
+            None => Entry::new(*entry),
+        }),
+    }
+}

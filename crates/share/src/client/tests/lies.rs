@@ -1,0 +1,347 @@
+//! A server that lies: what it signed becomes a file that anybody verifies, what it did not sign ends the connection.
+
+use std::sync::Mutex;
+
+use trust::history::{Frontier, LogPoint};
+use trust::shared::evidence::{Convicted, verify};
+use trust::shared::mark::{MarkTree, Nonce};
+use trust::shared::note::{Note, SignedNote};
+
+use super::*;
+use crate::client::{Compared, Connection, Phase, Stopped, Trouble};
+use crate::engine::Reply;
+use crate::prefixes::Rfc6962;
+use crate::roster::Product;
+use crate::scheme::Leaf;
+use crate::signed::{Entry, Marks};
+use trust::shared::entry::SignedEntry;
+
+/// What a device was shown, as hashes; the liar goes on from there.
+type Shown = Arc<Mutex<Vec<[u8; 32]>>>;
+
+fn other_marks() -> Leaf<Product> {
+    let tree = MarkTree::new(vec![Nonce::from_bytes([0xee; 32])]).unwrap();
+    Leaf::Marks(Marks::new(tree.marks(), Vec::new()))
+}
+
+/// The orderer's note about these leaves.
+fn note(hashes: &[[u8; 32]]) -> SignedNote {
+    let mut log = Frontier::new();
+    hashes.iter().for_each(|hash| log.push_hash(*hash).unwrap());
+    let log = LogPoint {
+        epoch: 0,
+        size: log.size(),
+        root: log.root(),
+    };
+    let note = Note { log, time_ms: 1 };
+    note.sign(
+        VolumeId::from_bytes(*VOLUME.get().unwrap().as_bytes()),
+        &key(251),
+    )
+}
+
+static VOLUME: std::sync::OnceLock<VolumeId> = std::sync::OnceLock::new();
+
+/// Remembers what is shown; once `ready`, makes something else of a reply.
+fn liar(
+    ready: Arc<std::sync::atomic::AtomicBool>,
+    shown: Shown,
+    lie: impl Fn(&mut Reply<Product>, &[[u8; 32]]) + Send + 'static,
+) -> hosted::Lie {
+    Box::new(move |reply| {
+        let mut shown = shown.lock().unwrap();
+        shown.truncate(reply.from as usize);
+        let old = shown.clone();
+        shown.extend(reply.leaves.iter().map(Product::leaf_hash));
+        if ready.load(std::sync::atomic::Ordering::SeqCst) && !reply.leaves.is_empty() {
+            lie(reply, &old);
+        }
+    })
+}
+
+/// Starts a device, and lets the server lie when it writes.
+async fn lied_to(
+    lab: &Lab,
+    lie: impl Fn(&mut Reply<Product>, &[[u8; 32]]) + Send + 'static,
+) -> (Client, Result<Answered, ClientError>) {
+    VOLUME.get_or_init(|| lab.volume);
+    let wire: Arc<hosted::Wire> = Arc::default();
+    let (ready, shown) = (Arc::default(), Shown::default());
+    *wire.lie.lock().unwrap() = Some(liar(Arc::clone(&ready), Arc::clone(&shown), lie));
+    let client = lab.client_through(1, &wire);
+    client.running(soon()).await.unwrap();
+    done(client.call(create(&client, "true", "x"), soon()).await);
+    ready.store(true, std::sync::atomic::Ordering::SeqCst);
+    let answer = client.call(create(&client, "next", "y"), soon()).await;
+    (client, answer)
+}
+
+/// The file that an error names convicts the orderer, and does not when one byte differs.
+fn convicts(error: &ClientError) {
+    let ClientError::Stopped(Stopped::Convicted {
+        evidence: Some(path),
+        ..
+    }) = error
+    else {
+        panic!("{error}");
+    };
+    assert!(error.to_string().contains("bulla share check"), "{error}");
+    let bytes = std::fs::read(path).unwrap();
+    let verdict = verify(&bytes).unwrap();
+    assert_eq!(verdict.convicted, Convicted::Orderer(key(251).public()));
+    for at in (0..bytes.len()).step_by(7) {
+        let mut other = bytes.clone();
+        other[at] ^= 1;
+        assert!(verify(&other).is_err(), "{at}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_replaces_the_last_leaf_is_convicted_by_a_file() {
+    let lab = Lab::new();
+    let (client, answer) = lied_to(&lab, |reply, old| {
+        let mut other = old.to_vec();
+        other.pop();
+        reply.from -= 1;
+        reply.leaves = vec![other_marks(), other_marks()];
+        other.extend(reply.leaves.iter().map(Product::leaf_hash));
+        reply.note = note(&other);
+    })
+    .await;
+    convicts(&answer.unwrap_err());
+    assert!(matches!(client.view().phase, Phase::Stopped(_)));
+    let later = client.call(create(&client, "later", "z"), soon()).await;
+    convicts(&later.unwrap_err());
+    // What it had verified stays readable.
+    let lookup = |name| Call::Lookup {
+        place: place(&client, name),
+        follow: true,
+    };
+    let found = done(client.look(lookup("true"), soon()).await);
+    assert!(matches!(found, Answer::Found(_)), "{found:?}");
+    let absent = done(client.look(lookup("next"), soon()).await);
+    assert_eq!(absent, Answer::Refused(crate::files::Refused::NotFound));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_signs_a_shorter_log_is_convicted_by_a_file() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        let mut other = old.to_vec();
+        other.truncate(2);
+        other.push(Product::leaf_hash(&other_marks()));
+        reply.from = 2;
+        reply.leaves = vec![other_marks()];
+        reply.note = note(&other);
+    })
+    .await;
+    convicts(&answer.unwrap_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_orders_a_forged_entry_is_convicted_by_a_file() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        for leaf in &mut reply.leaves {
+            if let Leaf::Entry(entry) = leaf {
+                let mut bytes = entry.signed().bytes().to_vec();
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+                *leaf = Leaf::Entry(Entry::new(SignedEntry::decode(bytes.into()).unwrap()));
+            }
+        }
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let other: Vec<_> = old.iter().copied().chain(new).collect();
+        reply.note = note(&other);
+    })
+    .await;
+    convicts(&answer.unwrap_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_orders_an_entry_twice_is_convicted_by_a_file() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        let again = reply
+            .leaves
+            .iter()
+            .find(|leaf| matches!(leaf, Leaf::Entry(_)));
+        if let Some(again) = again.cloned() {
+            reply.leaves.push(again);
+        }
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let other: Vec<_> = old.iter().copied().chain(new).collect();
+        reply.note = note(&other);
+    })
+    .await;
+    convicts(&answer.unwrap_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unsigned_nonsense_ends_the_connection_and_honest_answers_end_the_trouble() {
+    let lab = Lab::new();
+    let wire: Arc<hosted::Wire> = Arc::default();
+    let client = lab.client_through(1, &wire);
+    client.running(soon()).await.unwrap();
+    *wire.lie.lock().unwrap() = Some(Box::new(|reply| {
+        if !reply.leaves.is_empty() {
+            reply.leaves[0] = other_marks();
+        }
+    }));
+    let late = Instant::now() + Duration::from_millis(700);
+    let error = client
+        .call(create(&client, "a", "x"), late)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ClientError::Deadline { .. }), "{error}");
+    let view = client.view();
+    let unfit =
+        matches!(&view.connection, Connection::Offline(lost) if lost.trouble == Trouble::Unfit);
+    assert!(unfit || view.connection == Connection::Online, "{view:?}");
+    *wire.lie.lock().unwrap() = None;
+    done(client.call(create(&client, "b", "y"), soon()).await);
+    assert_eq!(read(&client, "b").await, "y");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_withholds_everything_gets_an_error_at_the_deadline() {
+    let lab = Lab::new();
+    let wire: Arc<hosted::Wire> = Arc::default();
+    let client = lab.client_through(1, &wire);
+    client.running(soon()).await.unwrap();
+    done(client.call(create(&client, "a", "x"), soon()).await);
+    *wire.lie.lock().unwrap() = Some(Box::new(|reply| {
+        // Its note of long ago, again and again.
+        reply.leaves.clear();
+        reply.note = note(&[]);
+        reply.from = 0;
+    }));
+    VOLUME.get_or_init(|| lab.volume);
+    let late = Instant::now() + Duration::from_millis(500);
+    let place = place(&client, "a");
+    let stale = client
+        .call(
+            Call::Lookup {
+                place,
+                follow: true,
+            },
+            late,
+        )
+        .await;
+    assert!(
+        matches!(stale, Err(ClientError::Deadline { .. })),
+        "{stale:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notes_of_two_devices_are_compared_and_a_fork_becomes_a_file() {
+    let lab = Lab::new();
+    VOLUME.get_or_init(|| lab.volume);
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    for name in ["a", "b", "c"] {
+        done(client.call(create(&client, name, "x"), soon()).await);
+    }
+    let status = client.status(soon()).await.unwrap();
+    let same = client.compare(status.note.unwrap(), soon()).await.unwrap();
+    assert!(matches!(same, Compared::Same { .. }), "{same:?}");
+    let forked = note(&[[1; 32], [2; 32]]);
+    let found = client.compare(forked, soon()).await.unwrap();
+    let Compared::Fork { evidence: Ok(path) } = found else {
+        panic!("{found:?}");
+    };
+    verify(&std::fs::read(path).unwrap()).unwrap();
+    let ahead = note(&vec![[1; 32]; 5000]);
+    let late = Instant::now() + Duration::from_millis(50);
+    let found = client.compare(ahead, late).await.unwrap();
+    assert!(matches!(found, Compared::Behind { .. }), "{found:?}");
+    let log = *status.note.unwrap().note();
+    let unsigned = log.sign(lab.volume, &key(3));
+    let found = client.compare(unsigned, soon()).await.unwrap();
+    assert_eq!(found, Compared::NotSigned);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn device_that_was_invited_to_another_log_writes_nothing() {
+    let lab = Lab::new();
+    let one = lab.client(1);
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    let begins = LogPoint {
+        epoch: 0,
+        size: 2,
+        root: [9; 32],
+    };
+    lab.home_that_begins(2, Some(begins));
+    let two = lab.client(2);
+    let error = two.running(soon()).await.unwrap_err();
+    assert!(
+        matches!(error, ClientError::Stopped(Stopped::OtherBeginning)),
+        "{error}"
+    );
+    let status = two.status(soon()).await.unwrap();
+    two.close(soon()).await.unwrap();
+    assert!(matches!(status.phase, Phase::Stopped(_)));
+    let home = lab.home(2);
+    let options = Options::default();
+    let core = Parts::of(&home, &options)
+        .unwrap()
+        .open(&home, soon())
+        .unwrap();
+    assert_eq!(core.engine().ledger().size(), 0, "nothing of it was kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn body_of_another_entry_is_not_used_and_the_right_one_is_asked_for_again() {
+    let lab = Lab::new();
+    let wire: Arc<hosted::Wire> = Arc::default();
+    let (one, two) = (lab.client(1), lab.client_through(2, &wire));
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    two.running(soon()).await.unwrap();
+    // Too long to come with its entry.
+    let target = Bytes::from(vec![b'x'; 3000]);
+    let link = Call::Create {
+        place: place(&one, "link"),
+        number: one.new_number().unwrap(),
+        inode: Box::new(Inode::new(0o777, inode("").mtime, Content::Symlink(target))),
+        owner: None,
+        replace: false,
+    };
+    assert!(matches!(
+        done(one.call(link, soon()).await),
+        Answer::Done(_)
+    ));
+    wire.wrong_bodies
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    let lookup = || Call::Lookup {
+        place: place(&two, "link"),
+        follow: false,
+    };
+    let late = Instant::now() + Duration::from_millis(400);
+    let error = two.call(lookup(), late).await.unwrap_err();
+    assert!(matches!(error, ClientError::Deadline { .. }), "{error}");
+    assert!(wire.bodies.load(std::sync::atomic::Ordering::SeqCst) >= 1);
+    wire.wrong_bodies
+        .store(false, std::sync::atomic::Ordering::SeqCst);
+    let found = done(two.call(lookup(), soon()).await);
+    let Answer::Found(file) = found else {
+        panic!("{found:?}");
+    };
+    assert_eq!(file.inode.size, 3000);
+    two.close(soon()).await.unwrap();
+    // A restart has the log and fetches the body again.
+    let two = lab.client(2);
+    let place = place(&two, "link");
+    let found = two
+        .call(
+            Call::Lookup {
+                place,
+                follow: false,
+            },
+            soon(),
+        )
+        .await;
+    assert!(matches!(done(found), Answer::Found(_)));
+}

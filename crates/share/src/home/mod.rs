@@ -1,0 +1,432 @@
+//! Homes: the shared volumes of this user on this machine, one directory each.
+//!
+//! ```text
+//! <state directory>/shared/<volume id>/
+//!     about          name, server, and the prefix with which the log must begin (`about`)
+//!     policies       the signed policies from the genesis on
+//!     device.key     the key of this device, mode 0600
+//!     journal        what the engine must not forget (`client::disk`)
+//!     leaves         the log up to the journal's beginning
+//!     invitations/   invitations that this device has given (`client::admission`)
+//!     evidence/      files that convict the server, or a device
+//!     socket         where a running engine answers other programs of this user
+//! ```
+//!
+//! A home is state, not a cache: who loses it loses the device. Its files are protected against other users by their
+//! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
+
+mod about;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use state::keyfile::{self, KeyError};
+use state::{StateError, private};
+use trust::Reject;
+use trust::encode::{Decoder, Encoder};
+use trust::history::LogPoint;
+use trust::key::{PublicKey, SecretKey};
+use trust::shared::genesis::Policies;
+use trust::statement::signatures::Signatures;
+use trust::statement::{Job, Signed};
+use trust::volume_id::VolumeId;
+
+use crate::client::disk::{self, DiskError};
+use about::About;
+
+const SHARED: &str = "shared";
+const ABOUT: &str = "about";
+const POLICIES: &str = "policies";
+const KEY: &str = "device.key";
+/// Longest file of policies, bytes.
+const MAX_POLICIES_BYTES: u64 = 16 << 20;
+/// Most policies of a volume.
+const MAX_POLICIES: u64 = 1 << 12;
+/// Longest `about`, bytes.
+const MAX_ABOUT_BYTES: u64 = 4 << 10;
+/// Most homes that are looked at.
+const MAX_HOMES: usize = 10_000;
+
+/// A home cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// The state directory cannot be read or written.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The key of the device cannot be read or written.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The memory of the device cannot be made.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A file of the home does not hold what it should.
+    #[error("{}: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which rule it breaks.
+        why: String,
+    },
+    /// This machine has the volume already.
+    #[error("this machine has the volume already, as `{name}`")]
+    Exists {
+        /// Its local name.
+        name: String,
+    },
+    /// Another volume has the name.
+    #[error("`{name}` is the name of another volume here ({volume})")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Whose name it is.
+        volume: VolumeId,
+    },
+    /// No volume can have this name.
+    #[error("`{name}` cannot be the name of a volume: {why}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Which rule it breaks.
+        why: &'static str,
+    },
+    /// No server can be there.
+    #[error("`{0}` cannot be the location of a server")]
+    BadServer(String),
+    /// The policies are not those of the volume.
+    #[error("the policies of the volume: {0}")]
+    Policies(#[from] Reject),
+}
+
+/// What a new home is made of.
+#[derive(Debug)]
+pub struct NewHome<'a> {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its local name.
+    pub name: &'a str,
+    /// Where its server is.
+    pub server: &'a str,
+    /// The key of this device.
+    pub key: &'a SecretKey,
+    /// Its policies, from the genesis on.
+    pub policies: &'a [Signed],
+    /// The prefix that an invitation names: the log must begin so.
+    pub begins: Option<LogPoint>,
+}
+
+/// A shared volume of this user on this machine.
+#[derive(Debug, Clone)]
+pub struct Home {
+    directory: PathBuf,
+    volume: VolumeId,
+    about: About,
+    device: PublicKey,
+}
+
+impl Home {
+    /// Makes a home, durably.
+    ///
+    /// # Errors
+    /// [`HomeError`]; then there is none.
+    pub fn create(state_directory: &Path, new: &NewHome<'_>) -> Result<Home, HomeError> {
+        let about = About {
+            name: check_name(new.name)?.to_owned(),
+            server: check_server(new.server)?.to_owned(),
+            begins: new.begins,
+        };
+        verify(new.volume, new.policies)?;
+        for home in Home::list(state_directory)? {
+            if home.volume == new.volume {
+                return Err(HomeError::Exists {
+                    name: home.about.name,
+                });
+            }
+            home.differs_from(&about.name)?;
+        }
+        let all = state_directory.join(SHARED);
+        private::create_directory(&all)?;
+        let directory = all.join(new.volume.to_string());
+        let unfinished = all.join(format!("{}.new", new.volume));
+        remove_unfinished(&unfinished)?;
+        private::create_directory(&unfinished)?;
+        keyfile::write(&unfinished.join(KEY), new.key, None)?;
+        disk::create(&unfinished)?;
+        private::replace(&unfinished.join(POLICIES), &encode(new.policies))?;
+        private::replace(&unfinished.join(ABOUT), about.encode().as_bytes())?;
+        fs::rename(&unfinished, &directory).map_err(|e| damaged(&directory, e))?;
+        private::sync_parent(&directory)?;
+        Ok(Home {
+            directory,
+            volume: new.volume,
+            about,
+            device: new.key.public(),
+        })
+    }
+
+    /// The home of a volume by its local name or its id.
+    ///
+    /// # Errors
+    /// [`HomeError`] when the state directory or that home cannot be read.
+    pub fn find(state_directory: &Path, name_or_id: &str) -> Result<Option<Home>, HomeError> {
+        if let Ok(volume) = name_or_id.parse() {
+            return Home::open(state_directory, volume);
+        }
+        let homes = Home::list(state_directory)?;
+        let named = |home: &Home| home.about.name == name_or_id;
+        Ok(homes.into_iter().find(named))
+    }
+
+    /// All homes, by their local names.
+    ///
+    /// # Errors
+    /// [`HomeError`] when the state directory or one of the homes cannot be read.
+    pub fn list(state_directory: &Path) -> Result<Vec<Home>, HomeError> {
+        let all = state_directory.join(SHARED);
+        let entries = match fs::read_dir(&all) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(damaged(&all, e)),
+        };
+        let mut homes = Vec::new();
+        for entry in entries.take(MAX_HOMES) {
+            let entry = entry.map_err(|e| damaged(&all, e))?;
+            let name = entry.file_name();
+            // Others are homes that were never finished.
+            let Some(volume) = name.to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            homes.extend(Home::open(state_directory, volume)?);
+        }
+        homes.sort_by(|a, b| a.about.name.cmp(&b.about.name));
+        Ok(homes)
+    }
+
+    fn open(state_directory: &Path, volume: VolumeId) -> Result<Option<Home>, HomeError> {
+        let directory = state_directory.join(SHARED).join(volume.to_string());
+        if !directory.try_exists().map_err(|e| damaged(&directory, e))? {
+            return Ok(None);
+        }
+        let path = directory.join(ABOUT);
+        let bytes = read(&path, MAX_ABOUT_BYTES)?;
+        let text = String::from_utf8(bytes).map_err(|_| damaged(&path, "not text"))?;
+        let about = About::decode(&text).ok_or_else(|| damaged(&path, "not about a volume"))?;
+        let device = keyfile::public(&directory.join(KEY))?;
+        Ok(Some(Home {
+            directory,
+            volume,
+            about,
+            device,
+        }))
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// Its local name.
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
+    /// Where its server is.
+    pub fn server(&self) -> &str {
+        &self.about.server
+    }
+
+    /// The prefix with which the log must begin, by the invitation.
+    pub fn begins(&self) -> Option<&LogPoint> {
+        self.about.begins.as_ref()
+    }
+
+    /// The public key of this device.
+    pub fn device(&self) -> &PublicKey {
+        &self.device
+    }
+
+    /// The secret key of this device.
+    ///
+    /// # Errors
+    /// [`HomeError::Key`].
+    pub fn key(&self) -> Result<SecretKey, HomeError> {
+        let path = self.directory.join(KEY);
+        let key = keyfile::load(&path, || Err("the key of a device has none"))?;
+        if key.public() != self.device {
+            return Err(damaged(
+                &path,
+                "the secret does not belong to the public key",
+            ));
+        }
+        Ok(key)
+    }
+
+    /// The signed policies, from the genesis on.
+    ///
+    /// # Errors
+    /// [`HomeError`] when they cannot be read.
+    pub fn signed_policies(&self) -> Result<Vec<Signed>, HomeError> {
+        let path = self.directory.join(POLICIES);
+        let bytes = read(&path, MAX_POLICIES_BYTES)?;
+        decode(&bytes).map_err(|why| damaged(&path, why))
+    }
+
+    /// The verified policies.
+    ///
+    /// # Errors
+    /// [`HomeError`] when they cannot be read, or are not those of the volume.
+    pub fn policies(&self) -> Result<Policies, HomeError> {
+        verify(self.volume, &self.signed_policies()?)
+    }
+
+    /// Takes newer policies, durably. They must continue those of the home.
+    ///
+    /// # Errors
+    /// [`HomeError`]; then the home has its policies as before.
+    pub fn renew_policies(&self, policies: &[Signed]) -> Result<(), HomeError> {
+        let known = self.signed_policies()?;
+        let same = known.iter().zip(policies);
+        let continues = policies.len() >= known.len();
+        if !continues || !same.clone().all(|(a, b)| a.hash() == b.hash()) {
+            let why = "they do not continue those of this device";
+            return Err(damaged(&self.directory.join(POLICIES), why));
+        }
+        verify(self.volume, policies)?;
+        private::replace(&self.directory.join(POLICIES), &encode(policies))?;
+        Ok(())
+    }
+
+    /// Notes that the server is somewhere else, durably.
+    ///
+    /// # Errors
+    /// [`HomeError`].
+    pub fn set_server(&mut self, server: &str) -> Result<(), HomeError> {
+        let mut about = self.about.clone();
+        about.server = check_server(server)?.to_owned();
+        self.set(about)
+    }
+
+    /// Gives the volume another local name, durably.
+    ///
+    /// # Errors
+    /// [`HomeError`].
+    pub fn set_name(&mut self, name: &str) -> Result<(), HomeError> {
+        let mut about = self.about.clone();
+        about.name = check_name(name)?.to_owned();
+        let state_directory = self.directory.ancestors().nth(2).unwrap_or(Path::new("."));
+        for other in Home::list(state_directory)? {
+            if other.volume != self.volume {
+                other.differs_from(name)?;
+            }
+        }
+        self.set(about)
+    }
+
+    fn set(&mut self, about: About) -> Result<(), HomeError> {
+        private::replace(&self.directory.join(ABOUT), about.encode().as_bytes())?;
+        self.about = about;
+        Ok(())
+    }
+
+    fn differs_from(&self, name: &str) -> Result<(), HomeError> {
+        if self.about.name != name {
+            return Ok(());
+        }
+        Err(HomeError::NameTaken {
+            name: name.to_owned(),
+            volume: self.volume,
+        })
+    }
+}
+
+/// A name that a person gives a volume. Nothing that looks like an id, a path or an option.
+fn check_name(name: &str) -> Result<&str, HomeError> {
+    let bad = |why| {
+        let name = name.to_owned();
+        Err(HomeError::BadName { name, why })
+    };
+    let first = name.chars().next();
+    let odd = |c: char| c.is_control() || c.is_whitespace() || "/@:\\".contains(c);
+    match first {
+        None => bad("it is empty"),
+        Some('-' | '.') => bad("it begins with a dash or a dot"),
+        _ if name.len() > 64 => bad("it is longer than 64 bytes"),
+        _ if name.chars().any(odd) => bad("it has a space or one of / @ : \\"),
+        _ if name.parse::<VolumeId>().is_ok() => bad("it is the id of a volume"),
+        _ => Ok(name),
+    }
+}
+
+fn check_server(server: &str) -> Result<&str, HomeError> {
+    let printable = server.bytes().all(|byte| byte.is_ascii_graphic());
+    if server.is_empty() || server.len() > 255 || !printable {
+        return Err(HomeError::BadServer(server.to_owned()));
+    }
+    Ok(server)
+}
+
+/// Policies that are those of the volume.
+pub(crate) fn verify(volume: VolumeId, policies: &[Signed]) -> Result<Policies, HomeError> {
+    if policies.len() as u64 > MAX_POLICIES {
+        return Err(Reject::Malformed {
+            what: POLICIES,
+            why: "too many",
+        }
+        .into());
+    }
+    let mut signatures = Signatures::new(policies.len().saturating_mul(8));
+    Ok(Policies::verify(volume, policies, &mut signatures)?)
+}
+
+fn encode(policies: &[Signed]) -> Vec<u8> {
+    let mut e = Encoder::new();
+    e.varint(policies.len() as u64);
+    for policy in policies {
+        policy.encode(&mut e);
+    }
+    e.finish()
+}
+
+fn decode(bytes: &[u8]) -> Result<Vec<Signed>, Reject> {
+    let mut d = Decoder::new(bytes, "file of policies");
+    let count = d.bounded(MAX_POLICIES, "too many")?;
+    let mut policies = Vec::new();
+    for _ in 0..count {
+        policies.push(Signed::decode_of(Job::Shared, &mut d)?);
+    }
+    d.finish()?;
+    Ok(policies)
+}
+
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, HomeError> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(|e| damaged(path, e))?;
+    let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+    read.map_err(|e| damaged(path, e))?;
+    if bytes.len() as u64 > most {
+        return Err(damaged(path, "too long"));
+    }
+    Ok(bytes)
+}
+
+/// A process that was killed while it made a home leaves one that nobody uses.
+fn remove_unfinished(path: &Path) -> Result<(), HomeError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(damaged(path, e)),
+        _ => Ok(()),
+    }
+}
+
+fn damaged(path: &Path, why: impl std::fmt::Display) -> HomeError {
+    HomeError::Damaged {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}

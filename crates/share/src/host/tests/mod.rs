@@ -1,0 +1,11 @@
+//! The server of a shared volume: what devices get from it, crashes at every write, a real kill, and hostile devices.
+
+mod crash;
+mod damage;
+mod devices;
+mod filling;
+mod hostile;
+mod kill;
+mod serving;
+mod vectors;
+mod world;

@@ -1,0 +1,134 @@
+//! Folds.
+
+use share::files::{Answer, Call, Over, Refused};
+use trust::shared::decision::Role;
+
+use crate::asks::{directory, regular, text_of};
+use crate::net::Net;
+use crate::world::refused;
+
+fn folds(net: &Net) -> usize {
+    let ops = net.stored_entries().into_iter();
+    let ops = ops.filter(|(_, entry)| entry.body().is_some());
+    let ops = ops.flat_map(|(at, _)| crate::world::ops(&net.body(at)));
+    let is_fold = |change: &trust::shared::change::Change| {
+        matches!(change, trust::shared::change::Change::Fold { .. })
+    };
+    ops.filter(|op| op.changes.iter().any(is_fold)).count()
+}
+
+#[test]
+fn files_are_the_same_before_and_after_a_fold() {
+    let mut net = Net::new(2, 70);
+    let make = net.create("d", directory(), false);
+    net.done(0, make);
+    for number in 0..40 {
+        let path = format!("d/f{number:02}");
+        let make = net.create(&path, regular(&path), false);
+        net.done(number % 2, make);
+    }
+    let gone = net.unlink("d/f07");
+    net.done(1, gone);
+    net.rest();
+    let owner = net.root().principal;
+    let before = net.names(0, "d");
+    assert_eq!(net.call(1, Call::Fold(owner)), Answer::Settled);
+    assert!(!net.blocks.is_empty());
+    // Changes after the fold, over what is in it.
+    let write = net.write("d/f03", "new");
+    net.done(0, write);
+    let rename = net.rename("d/f05", "d/z", Over::Replace);
+    net.done(1, rename);
+    // A device that has fetched nothing yet reads the fold's blocks.
+    net.admit(2, Some(Role::Reader));
+    let mut names = net.names(2, "d");
+    assert_eq!(names.pop().as_deref(), Some("z"));
+    let kept: Vec<String> = before.into_iter().filter(|name| name != "f05").collect();
+    assert_eq!(names, kept);
+    assert_eq!(text_of(&net.found(2, "d/f03")), "new");
+    assert_eq!(text_of(&net.found(2, "d/z")), "d/f05");
+    assert_eq!(text_of(&net.found(2, "d/f04")), "d/f04");
+    assert_eq!(net.call(0, Call::Fold(owner)), Answer::Settled);
+    assert_eq!(text_of(&net.found(2, "d/z")), "d/f05");
+    net.rest();
+    net.check();
+    assert!(folds(&net) >= 2);
+}
+
+#[test]
+fn listing_goes_through_folded_and_newer_names_in_order() {
+    let mut net = Net::new(1, 71);
+    let owner = net.root().principal;
+    let names: Vec<String> = (0..30).map(|number| format!("n{number:02}")).collect();
+    for name in names.iter().step_by(2) {
+        let make = net.create(name, regular(""), false);
+        net.done(0, make);
+    }
+    net.rest();
+    assert_eq!(net.call(0, Call::Fold(owner)), Answer::Settled);
+    for name in names.iter().skip(1).step_by(2) {
+        let make = net.create(name, regular(""), false);
+        net.done(0, make);
+    }
+    // Gone: three folded names together, and a newer one.
+    for name in ["n10", "n12", "n13", "n14"] {
+        let gone = net.unlink(name);
+        net.done(0, gone);
+    }
+    let gone = ["n10", "n12", "n13", "n14"];
+    let left: Vec<String> = names
+        .into_iter()
+        .filter(|name| !gone.contains(&name.as_str()))
+        .collect();
+    assert_eq!(net.names(0, ""), left);
+}
+
+#[test]
+fn only_a_writer_folds_and_only_what_has_changed() {
+    let mut net = Net::new(2, 72);
+    net.admit(2, Some(Role::Reader));
+    let make = net.create("f", regular(""), false);
+    net.done(0, make);
+    net.rest();
+    let owner = net.root().principal;
+    assert_eq!(
+        net.call(2, Call::Fold(owner)),
+        refused(Refused::NotPermitted)
+    );
+    let other = crate::world::user(1);
+    assert_eq!(
+        net.call(0, Call::Fold(other)),
+        refused(Refused::NotPermitted)
+    );
+}
+
+#[test]
+fn fold_leaves_out_what_nobody_attests() {
+    let mut net = Net::new(2, 73);
+    let make = net.create("f", regular("old"), false);
+    net.done(0, make);
+    net.rest();
+    let write = net.write("f", "new");
+    net.issue(1, write);
+    let size = net.stored.len();
+    while net.stored.len() == size {
+        net.turn();
+    }
+    net.nodes[1].asleep = true;
+    let owner = net.root().principal;
+    assert_eq!(net.call(0, Call::Fold(owner)), Answer::Settled);
+    for (at, entry) in net.stored_entries() {
+        if entry.body().is_none() {
+            continue;
+        }
+        for op in crate::world::ops(&net.body(at)) {
+            for change in &op.changes {
+                if let trust::shared::change::Change::Fold { fold, .. } = change {
+                    assert!(fold.upto <= size as u64, "{fold:?} beyond {size}");
+                }
+            }
+        }
+    }
+    net.nodes[1].asleep = false;
+    assert_eq!(text_of(&net.found(0, "f")), "new");
+}
