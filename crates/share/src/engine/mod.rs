@@ -218,7 +218,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         out
     }
 
-    /// There is a new connection to the server. What was sent before may be lost, so it is sent again.
+    /// There is a new connection to the server. What was sent before may be lost, so it is sent again. The first
+    /// connection syncs the journal that the start has read.
     pub fn connected(&mut self) -> Effects<S, V, T> {
         let mut out = Vec::new();
         if self.kept == 0 {
