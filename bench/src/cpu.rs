@@ -85,6 +85,12 @@ pub fn own_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// Processor seconds that all threads of this process have used so far, exactly.
+pub fn all_threads_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Processor seconds of a process, of the group that it leads, and of everything below these, running or
 /// waited for.
 pub fn tree_s(pid: u32) -> Result<f64> {

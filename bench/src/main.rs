@@ -21,11 +21,13 @@ mod memory;
 mod metric;
 mod mounts;
 mod network;
+mod ordering;
 mod outcome;
 mod peers;
 mod process;
 mod protocol;
 mod runner;
+mod shared;
 mod stats;
 mod subject;
 mod table;
@@ -89,8 +91,34 @@ enum Command {
     },
     /// Prints the results.
     Table,
+    /// The process that figure 25 kills.
+    #[command(hide = true)]
+    LoadServer {
+        /// The server's directory.
+        dir: PathBuf,
+        /// The log that is known, in hexadecimal.
+        log: String,
+        /// The note that names it.
+        note: String,
+        /// Which run of the devices this is.
+        run: u64,
+    },
     /// Makes the data sets, which figures otherwise make when they first need them.
     Prepare,
+    /// Serves the shared volume of a figure. Figures call it.
+    #[command(hide = true)]
+    ServeShared {
+        /// The server's directory.
+        dir: PathBuf,
+        /// A port of 127.0.0.1.
+        port: u16,
+    },
+    /// Starts the client of a machine of a shared volume, and says how long that takes. Figures call it.
+    #[command(hide = true)]
+    CatchUp {
+        /// The machine's state directory.
+        state: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -107,6 +135,17 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: Arguments) -> Result<()> {
+    match &arguments.command {
+        Command::LoadServer {
+            dir,
+            log,
+            note,
+            run,
+        } => return figures::restarted::load_server(dir, log, note, *run),
+        Command::ServeShared { dir, port } => return shared::server::run(dir, *port),
+        Command::CatchUp { state } => return shared::catch_up::run(state),
+        _ => {}
+    }
     let beside = std::env::current_exe()?.with_file_name("bulla");
     let bulla = arguments.bulla.unwrap_or(beside);
     let mut field = Field::new(&arguments.work, arguments.scale, &bulla)?
@@ -150,6 +189,8 @@ fn work(arguments: Arguments) -> Result<()> {
         }
         Command::Table => print(figures::ALL.iter(), &field),
         Command::Prepare => dataset::all(&field)?,
+        // Above: they work in the directory of the run that started them.
+        Command::LoadServer { .. } | Command::ServeShared { .. } | Command::CatchUp { .. } => {}
     }
     Ok(())
 }

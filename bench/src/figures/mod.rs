@@ -4,21 +4,27 @@
 
 mod beside;
 mod blocks;
+mod catch_up;
+mod change;
 mod clients;
 mod compile;
 mod device;
+mod fork;
 mod getdata;
 mod growth;
 mod large;
 mod lookup;
+mod ordered;
 mod publish;
 mod pull;
 mod reading;
 mod recovery;
 mod republish;
+pub mod restarted;
 mod small;
 mod start;
 mod stored;
+mod writers;
 
 use crate::figure::Figure;
 
@@ -44,6 +50,12 @@ pub const ALL: &[Figure] = &[
     start::CACHED,
     beside::FIGURE,
     stored::FIGURE,
+    ordered::FIGURE,
+    writers::FIGURE,
+    change::FIGURE,
+    catch_up::FIGURE,
+    restarted::FIGURE,
+    fork::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

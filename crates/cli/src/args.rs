@@ -112,6 +112,14 @@ pub enum Command {
     /// Work with shared volumes: several devices write, and a server that nobody trusts orders their writes
     #[command(subcommand)]
     Share(ShareCommand),
+    /// Put files of this machine into a shared volume
+    Put(Put),
+    /// Make directories in a shared volume
+    Mkdir(Mkdir),
+    /// Move or rename a file or directory of a shared volume
+    Mv(Mv),
+    /// Remove files of a shared volume
+    Rm(Rm),
     /// Show the state of this user's mounts
     Status(Status),
     /// Look for problems on this machine and say how to fix them
@@ -185,6 +193,10 @@ impl Command {
             Command::Protect(command) => command.name(),
             Command::Orderer(OrdererCommand::New(_)) => "orderer new",
             Command::Share(command) => command.name(),
+            Command::Put(_) => "put",
+            Command::Mkdir(_) => "mkdir",
+            Command::Mv(_) => "mv",
+            Command::Rm(_) => "rm",
             Command::Status(_) => "status",
             Command::Doctor(_) => "doctor",
             Command::Ls(_) => "ls",

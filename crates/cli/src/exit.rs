@@ -96,6 +96,7 @@ impl Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::{Kind, UNATTESTED};
 
     #[test]
     fn document_lists_every_code() {
@@ -104,5 +105,8 @@ mod tests {
             let row = format!("| {} | `{}` |", exit.code(), exit.kind());
             assert!(text.contains(&row), "docs/cli.md lacks `{row}`");
         }
+        let code = Kind::Unattested.exit().code();
+        let row = format!("| {code} | `{UNATTESTED}` |");
+        assert!(text.contains(&row), "docs/cli.md lacks `{row}`");
     }
 }

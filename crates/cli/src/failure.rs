@@ -237,6 +237,64 @@ kinds! {
     NoEvidence => Integrity, "the file proves nothing: it was damaged or changed on its way, or nobody signed what it claims. Ask for it again, and trust nothing that is said about it";
     /// The evidence is about another volume.
     OtherEvidence => Usage, "the evidence is good, but it is about the volume that it names; check the volume id";
+    /// The volume does not permit it to this user.
+    NoPermission => Refused, "an administrator of the group can permit it: `bulla share grant VOLUME GROUP USER ROLE`; `bulla share user list VOLUME` shows the roles";
+    /// The device is no member of the volume.
+    NotMember => Refused, "an administrator admits devices with `bulla share invite VOLUME`. A device that was removed cannot come back with its old key: move its directory in the state directory away, and join again";
+    /// The author of an entry stays silent.
+    Unattested => Unavailable, "the device may be off, or the server hides what it says: try again when it is on. If it is lost, an administrator accepts what it wrote: `bulla share accept VOLUME DEVICE`";
+    /// No shared volume of this machine has the name.
+    NoShared => NotFound, "name a shared volume by its name on this machine or by its id; `bulla share init` begins one, `bulla share join LINE` joins one";
+    /// A path that no file of a volume can have.
+    BadPath => Usage, "paths begin at the root directory of the volume; a name has at most 255 bytes, and `..` is not used";
+    /// No user, group or device has the name.
+    NoMember => NotFound, "`bulla share user list VOLUME`, `share group list` and `share device list` show who is there";
+    /// Another device was faster, again and again.
+    Overtaken => Failed, "another device changes the same file; look at it, and run the command again";
+    /// Another device has the lock of a file.
+    FileLocked => Locked, "another device works on this file; run the command again when it is done";
+    /// More than the format or a device holds.
+    TooMuch => Failed, "a shared volume has limits (docs/formats/shared.md): use fewer and smaller pieces";
+    /// The home of a shared volume cannot be used.
+    BadHome => Failed, "the state directory holds the keys and the memory of this machine's devices: restore what is missing, or remove this device from the volume and join anew";
+    /// The memory of a device is damaged.
+    DeviceMemory => Integrity, "a device does not start without its memory, because then a server could set it back. Put the file back; or remove this device with another one (`bulla share device remove`), move its directory away, and join anew";
+    /// The server has another key than the orderer of the volume.
+    OtherServer => Integrity, "this is not the server of the volume, or somebody sits in between. Check the location, and whether the server has the key that the volume names (`bulla key show FILE` there)";
+    /// The server knows less of the log than the device.
+    Restored => Rollback, "the server was put back to an earlier state, and signs nothing more until its newest state is restored. Nothing was lost on this device; tell the operator";
+    /// The server has another log than the device.
+    OtherHistory => Fork, "the server says that this device's log is not its own. One of the two was shown another log: `bulla share compare` with another device finds out, and makes evidence";
+    /// The server signed a lie.
+    Convicted => Fork, "nothing more is written to this volume. Keep the evidence, show it to the other members (`bulla share check FILE` verifies it anywhere), and ask the owners for a new server";
+    /// The server shows another log than the invitation names.
+    OtherBeginning => Fork, "the server shows the inviter and this device two different logs. Tell the inviter: `bulla share compare` on his device";
+    /// The key of this device is used elsewhere.
+    Elsewhere => WrongKey, "a copy of this machine's state directory is in use. Remove this device with another one (`bulla share device remove VOLUME DEVICE`), move its directory away, and join anew";
+    /// The policies are not those of the volume.
+    BadPolicies => Integrity, "the policies are not those of this volume, or not the ones that the inviter knows: check the line of the invitation or the file, and who runs the server";
+    /// The file with the genesis policy cannot be used.
+    BadGenesis => Integrity, "name the file that `bulla share init --out GENESIS` wrote, copied whole";
+    /// The key is not that of the volume's orderer.
+    OrdererKey => WrongKey, "name the key file that `bulla orderer new` wrote for this volume with --orderer-key FILE; `bulla key show FILE` shows its public key";
+    /// The server of a shared volume was put back.
+    ServerRestored => Rollback, "this directory was restored from an older copy. Whatever the server signed now would be a fork, so it signs nothing: restore the newest state. If that is lost, the owners must name a new server";
+    /// The disk or the directory of a shared volume's server fails.
+    ServerDisk => Failed, "nothing that was acknowledged is lost by this; look at the disk, and start the server again";
+    /// The line is no invitation.
+    BadInvitation => Usage, "copy the whole line that `bulla share invite VOLUME` printed; it begins with inv1";
+    /// The other side of an admission does not answer.
+    NoAdmission => Unavailable, "both sides must be there: `bulla share invite VOLUME` waits for the device, and an administrator must type the words. Begin again with a new invitation";
+    /// Somebody else answers in an admission.
+    ForgedAdmission => Integrity, "somebody without the invitation answers, perhaps the server itself. Nothing was admitted; begin again with a new invitation, and tell the operator";
+    /// The words are those of no device that asks.
+    OtherWords => Integrity, "nothing was admitted. Compare the spelling of the words. If they are right, somebody sits between the two devices: begin again with a new invitation";
+    /// A text to compare is none of this volume.
+    BadSeen => Integrity, "copy the whole text that `bulla share compare VOLUME` printed on the other device, of the same volume; if it is whole, the server did not sign it";
+    /// The other device has seen more.
+    NotSeenYet => Unavailable, "the server has not shown this device as much as the other one: try again when it answers. If it stays so, it hides something from one of the two";
+    /// Nobody has asked for admission.
+    NoRequest => NotFound, "invite the device first: `bulla share invite VOLUME` prints a line for it and waits until it has asked";
     /// The doctor found a problem.
     Unwell => Failed, "each finding has a hint; `bulla doctor --fix` removes dead mounts and sockets of dead daemons";
     /// Ctrl-C.
@@ -244,6 +302,9 @@ kinds! {
     /// A bug in bulla.
     Defect => Failed, "this is a bug in bulla; please report it with the output of -vv";
 }
+
+/// The word for a device that stays silent: its exit code is that of an outage.
+pub const UNATTESTED: &str = "unattested";
 
 /// A failed command.
 #[derive(Debug, Clone)]
@@ -323,6 +384,14 @@ impl Failure {
     /// The exit code.
     pub fn exit(&self) -> Exit {
         self.exit_code.unwrap_or(self.kind.exit())
+    }
+
+    /// `error.kind` of the JSON result record: the word of the exit code, or a narrower one.
+    pub fn word(&self) -> &'static str {
+        match self.kind {
+            Kind::Unattested => UNATTESTED,
+            _ => self.exit().kind(),
+        }
     }
 }
 

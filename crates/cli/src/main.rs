@@ -49,6 +49,7 @@ mod questions;
 mod report;
 mod roles;
 mod session;
+mod sharing;
 mod sockets;
 mod text;
 mod units;

@@ -51,6 +51,8 @@ pub struct Output {
     stale: bool,
     /// Whether the volume was opened from the cache alone: a field of the result record.
     offline: bool,
+    /// Whether a result rests on what a silent device wrote: a field of the result record.
+    unattested: bool,
     stdout: std::io::BufWriter<std::io::Stdout>,
 }
 
@@ -66,6 +68,7 @@ impl Output {
             terminal: stdout.is_terminal(),
             stale: false,
             offline: false,
+            unattested: false,
             stdout: std::io::BufWriter::with_capacity(64 << 10, stdout),
         }
     }
@@ -146,6 +149,15 @@ impl Output {
         ));
     }
 
+    /// Warns that the result rests on what a silent device wrote.
+    pub fn unattested(&mut self) {
+        self.unattested = true;
+        self.warn(
+            "this rests on what a device wrote that has not confirmed it since; if the server has shown it another log, \
+             it may be undone (`bulla share status` names the device)",
+        );
+    }
+
     fn paint(&self, code: &str, word: &str) -> String {
         if self.color {
             format!("\x1b[1;{code}m{word}\x1b[0m")
@@ -200,9 +212,12 @@ impl Output {
         if self.offline {
             record.insert("offline".to_owned(), true.into());
         }
+        if self.unattested {
+            record.insert("unattested".to_owned(), true.into());
+        }
         if let Some(failure) = failure {
             let error = json!({
-                "kind": exit.kind(),
+                "kind": failure.word(),
                 "message": failure.error,
                 "causes": failure.causes,
                 "hint": failure.hint(),

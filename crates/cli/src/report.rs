@@ -61,7 +61,7 @@ fn refresh(report: &Report) -> Value {
 
 fn error(refresh: &Refresh) -> Option<Value> {
     let failure = Failure::from(refresh.error.clone()?);
-    let (kind, hint) = (failure.exit().kind(), failure.hint().to_owned());
+    let (kind, hint) = (failure.word(), failure.hint().to_owned());
     Some(json!({"kind": kind, "message": failure.error, "hint": hint}))
 }
 

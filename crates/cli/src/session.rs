@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ::share::home::Home;
 use reader::ReadError;
 use store::Replica;
 use tokio::runtime::Runtime;
@@ -157,6 +158,13 @@ impl Session {
             let mut source = Source::from_str(text)?;
             source.location = absolute(source.location)?;
             return Ok(source);
+        }
+        if Home::find(&self.state_dir, text)?.is_some() {
+            let error =
+                format!("`{text}` is a shared volume, and this command reads published ones");
+            let hint =
+                "`bulla ls`, `cat` and `stat` read shared volumes, and `bulla put` writes them";
+            return Err(Failure::new(Kind::BadSource, error).with_hint(hint));
         }
         if VolumeId::from_str(text).is_ok() {
             return Err(

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use trust::inode::{Content, Inode, Xattrs, decode_xattrs};
+use trust::inode::{Content, Inode, Mtime, Xattrs, decode_xattrs};
 use trust::map::{Find, MapRoot};
 use trust::{Handle, InodeBlock, Reject};
 
@@ -58,6 +58,17 @@ impl Tree {
             return Err(ReadError::of_signed(why));
         }
         Ok(Tree { prefetcher, root })
+    }
+
+    /// A reader for the content of files whose inodes the caller has verified on another way: those of a shared volume
+    /// are in its log. Its root directory is empty.
+    pub fn of_contents(prefetcher: Arc<Prefetcher>) -> Tree {
+        let content = Content::Directory {
+            map: None,
+            opaque: false,
+        };
+        let root = Arc::new(Inode::new(0o755, Mtime::default(), content));
+        Tree { prefetcher, root }
     }
 
     /// The root directory.

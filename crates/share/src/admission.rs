@@ -28,12 +28,14 @@ use trust::shared::words::Words;
 use trust::statement::signatures::Signatures;
 use trust::statement::{Job, Signed};
 use wire::shared::request::{Slot, Step};
-use wire::shared::{Link, LinkError, LinkOptions, NOT_MEMBER, ServerAddress};
+use wire::shared::{Link, LinkError, LinkOptions, NO_MAILBOX, NOT_MEMBER, ServerAddress};
 
 /// Most policies that a joiner takes.
 const MAX_POLICIES: usize = 1 << 12;
 /// How often a joiner looks whether it is a member.
 const LOOK: Duration = Duration::from_secs(1);
+/// Shortest time between two questions for one letter.
+const PAUSE: Duration = Duration::from_millis(200);
 const WHAT: &str = "invitation that was answered";
 
 /// Why an admission does not go on.
@@ -136,11 +138,15 @@ async fn letter(
             return Err(AdmissionError::Late(from));
         }
         let began = Instant::now();
-        if let Some(letter) = link.take(slot, left).await? {
-            return Ok(letter);
+        match link.take(slot, left).await {
+            Ok(Some(letter)) => return Ok(letter),
+            Ok(None) => {}
+            // The inviter is on its way.
+            Err(error) if error.code() == Some(NO_MAILBOX) => {}
+            Err(error) => return Err(error.into()),
         }
         // A server that does not wait must not be asked without end.
-        tokio::time::sleep_until(until.min(began + Duration::from_millis(200))).await;
+        tokio::time::sleep_until(until.min(began + PAUSE)).await;
     }
 }
 
@@ -183,6 +189,7 @@ pub struct Joining {
     invitation: Invitation,
     orderer: PublicKey,
     policies: Vec<Signed>,
+    name: String,
 }
 
 impl Joining {
@@ -204,7 +211,8 @@ impl Joining {
         let volume = invitation.volume;
         let (link, key) = Link::connect_as_guest(&to, volume, &options).await?;
         let policies = policies(&link).await?;
-        let orderer = orderer(&invitation, &policies).map_err(AdmissionError::Policies)?;
+        let verified = verify(&invitation, &policies).map_err(AdmissionError::Policies)?;
+        let orderer = verified.newest_epoch().orderer;
         if orderer != key {
             return Err(LinkError::OtherServer {
                 place: link.place().into(),
@@ -220,7 +228,13 @@ impl Joining {
             invitation,
             orderer,
             policies,
+            name: verified.chain().genesis().name.clone(),
         })
+    }
+
+    /// The name that the volume's founder gave it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The policies of the volume, from the genesis on. Verified.
@@ -234,16 +248,35 @@ impl Joining {
     /// [`AdmissionError`].
     pub async fn ask(&self, until: Instant) -> Result<Words, AdmissionError> {
         let request = self.joiner.request().encode();
-        let post =
-            |step, letter: Vec<u8>| self.link.post(slot(&self.invitation, step), letter.into());
-        post(Step::Request, request).await?;
+        self.post(Step::Request, request, until).await?;
         let challenge = slot(&self.invitation, Step::Challenge);
         let bytes = letter(&self.link, challenge, "the inviter", until).await?;
         let forged = |why| AdmissionError::Forged("the challenge", why);
         let challenge = Challenge::decode(&bytes).map_err(forged)?;
         let (opening, words) = self.joiner.open(&challenge).map_err(forged)?;
-        post(Step::Opening, opening.encode()).await?;
+        self.post(Step::Opening, opening.encode(), until).await?;
         Ok(words)
+    }
+
+    /// Puts a letter into the mailbox, which is there when the inviter waits for it.
+    async fn post(
+        &self,
+        step: Step,
+        letter: Vec<u8>,
+        until: Instant,
+    ) -> Result<(), AdmissionError> {
+        let (slot, letter) = (slot(&self.invitation, step), Bytes::from(letter));
+        loop {
+            match self.link.post(slot, letter.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.code() == Some(NO_MAILBOX) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if Instant::now() >= until {
+                return Err(AdmissionError::Late("the inviter"));
+            }
+            tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await;
+        }
     }
 
     /// Waits until the server takes the device for a member. Whether it is one, its log says.
@@ -288,8 +321,8 @@ async fn policies(link: &Link) -> Result<Vec<Signed>, AdmissionError> {
     }
 }
 
-/// The key of the orderer by the newest policy, if the policies are those of the invitation.
-fn orderer(invitation: &Invitation, policies: &[Signed]) -> Result<PublicKey, Reject> {
+/// The policies, if they are those of the invitation.
+fn verify(invitation: &Invitation, policies: &[Signed]) -> Result<Policies, Reject> {
     let mut signatures = Signatures::default();
     let policies = Policies::verify(invitation.volume, policies, &mut signatures)?;
     if policies.chain().find(&invitation.policy).is_none() {
@@ -297,5 +330,5 @@ fn orderer(invitation: &Invitation, policies: &[Signed]) -> Result<PublicKey, Re
             "the policy that the inviter knows is not among them",
         ));
     }
-    Ok(policies.newest_epoch().orderer)
+    Ok(policies)
 }

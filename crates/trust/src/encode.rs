@@ -114,6 +114,18 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// The format's number, one byte. A later format is unsupported, not malformed.
+    pub(crate) fn format(&mut self, known: u8) -> Result<(), Reject> {
+        let format = self.u8()?;
+        if format != known {
+            return Err(Reject::Unsupported {
+                what: self.what,
+                why: format!("format {format}"),
+            });
+        }
+        Ok(())
+    }
+
     /// Bytes not yet read.
     pub fn remaining(&self) -> usize {
         self.rest.len()

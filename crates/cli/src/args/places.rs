@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::publishing::Passphrase;
 use super::reading::Reading;
 use crate::units::{parse_count, parse_duration, parse_rate};
 
@@ -33,6 +34,31 @@ pub struct Serve {
     /// Serve Prometheus metrics at http://ADDR/metrics [default: off]
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
+    /// What is needed to serve a shared volume.
+    #[command(flatten)]
+    pub shared: ServeShared,
+}
+
+/// Flags of `bulla serve` for a repository that is a shared volume.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shared volumes")]
+pub struct ServeShared {
+    /// Make REPO the server of the shared volume that this file founds (`bulla share init --out GENESIS`), unless it is
+    /// already
+    #[arg(long, value_name = "GENESIS", requires = "orderer_key")]
+    pub accept: Option<PathBuf>,
+    /// The key file of this server (`bulla orderer new`), which signs the order of writes
+    #[arg(long, value_name = "FILE")]
+    pub orderer_key: Option<PathBuf>,
+    /// The address for the devices of the shared volume [default: 127.0.0.1:28553]
+    #[arg(long, value_name = "ADDR", requires = "orderer_key")]
+    pub shared: Option<String>,
+    /// Space for what was written and not moved to its place yet; only with --accept [default: 256MiB]
+    #[arg(long, value_name = "SIZE", requires = "accept", value_parser = crate::units::parse_size)]
+    pub ring: Option<u64>,
+    /// Where the passphrase of the key comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
 }
 
 /// `bulla pull`.

@@ -140,7 +140,8 @@ impl Publish {
     }
 }
 
-fn parse_key(text: &str) -> Result<PublicKey, String> {
+/// Parses a public key.
+pub fn parse_key(text: &str) -> Result<PublicKey, String> {
     text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
 

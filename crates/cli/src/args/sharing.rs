@@ -1,11 +1,18 @@
 //! Arguments of `orderer` and `share`: volumes that several devices write.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use trust::key::PublicKey;
+use trust::shared::decision::{Label, Role};
+use trust::shared::principal::Device;
 use trust::statement::VolumeId;
+use wire::shared::ServerAddress;
 
-use super::publishing::KeyNew;
+use super::publishing::{KeyNew, Passphrase, parse_key};
+use crate::units::parse_duration;
 
 /// `bulla orderer`.
 #[derive(Debug, Subcommand)]
@@ -17,17 +24,284 @@ pub enum OrdererCommand {
 /// `bulla share`.
 #[derive(Debug, Subcommand)]
 pub enum ShareCommand {
+    /// Begin a shared volume; this machine becomes its first device
+    Init(ShareInit),
+    /// Invite a device: prints one line for it, and answers its request
+    Invite(ShareInvite),
+    /// Join a shared volume with the line of an invitation; prints six words
+    Join(ShareJoin),
+    /// Admit, remove and list devices
+    #[command(subcommand)]
+    Device(ShareDeviceCommand),
+    /// Add and list users
+    #[command(subcommand)]
+    User(ShareUserCommand),
+    /// Add, remove and list groups
+    #[command(subcommand)]
+    Group(ShareGroupCommand),
+    /// Give a user a role in a group
+    Grant(ShareGrant),
+    /// Take a user's role in a group away
+    Revoke(ShareRevoke),
+    /// Show how far all devices agree, who is silent, and what nobody has confirmed
+    Status(ShareVolume),
+    /// Compare what two devices have seen, by a short text over any channel
+    Compare(ShareCompare),
     /// Check a file of evidence: whether it convicts a server or a device, and of what
     Check(ShareCheck),
+    /// Accept what a silent device wrote, as far as this device has seen it
+    Accept(ShareDevice),
 }
 
 impl ShareCommand {
     /// The command's name in records.
     pub fn name(&self) -> &'static str {
         match self {
+            ShareCommand::Init(_) => "share init",
+            ShareCommand::Invite(_) => "share invite",
+            ShareCommand::Join(_) => "share join",
+            ShareCommand::Device(ShareDeviceCommand::Add(_)) => "share device add",
+            ShareCommand::Device(ShareDeviceCommand::Remove(_)) => "share device remove",
+            ShareCommand::Device(ShareDeviceCommand::List(_)) => "share device list",
+            ShareCommand::User(ShareUserCommand::Add(_)) => "share user add",
+            ShareCommand::User(ShareUserCommand::List(_)) => "share user list",
+            ShareCommand::Group(ShareGroupCommand::Add(_)) => "share group add",
+            ShareCommand::Group(ShareGroupCommand::Remove(_)) => "share group remove",
+            ShareCommand::Group(ShareGroupCommand::List(_)) => "share group list",
+            ShareCommand::Grant(_) => "share grant",
+            ShareCommand::Revoke(_) => "share revoke",
+            ShareCommand::Status(_) => "share status",
+            ShareCommand::Compare(_) => "share compare",
             ShareCommand::Check(_) => "share check",
+            ShareCommand::Accept(_) => "share accept",
         }
     }
+}
+
+/// A shared volume, and how long to wait for its server and its devices.
+#[derive(Debug, Clone, Args)]
+pub struct ShareVolume {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// How long to wait for the server and other devices.
+#[derive(Debug, Clone, Args)]
+pub struct Waiting {
+    /// Time limit of each step that needs the server [default: 30s, setting `deadline`]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub deadline: Option<Duration>,
+}
+
+/// `bulla share init`.
+#[derive(Debug, Args)]
+pub struct ShareInit {
+    /// A name for the volume, also that on this machine
+    pub name: String,
+    /// The public key of the server, which `bulla orderer new` printed there
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub orderer: PublicKey,
+    /// Where the server is: bulla://host[:port]
+    #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
+    pub server: ServerAddress,
+    /// The owner's key file. It signs the rules of the volume, now and when they change; keep it apart from devices
+    #[arg(long, value_name = "FILE")]
+    pub owner_key: PathBuf,
+    /// The name of the first user, whose device this machine is
+    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    pub user: Label,
+    /// Use what a silent device wrote, and mark it, instead of refusing it
+    #[arg(long)]
+    pub relaxed: bool,
+    /// How long readers wait for a silent device [default: 5s]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub patience: Option<Duration>,
+    /// The file to write for the server: `bulla serve REPO --accept GENESIS`
+    #[arg(long, value_name = "GENESIS")]
+    pub out: PathBuf,
+    /// Where the owner key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+}
+
+/// `bulla share invite`.
+#[derive(Debug, Args)]
+pub struct ShareInvite {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The user whose device it becomes; at a terminal, the command then asks for the words and admits it
+    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    pub user: Option<Label>,
+    /// How long to wait for the device that is invited [default: 10m]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub wait: Option<Duration>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share join`.
+#[derive(Debug, Args)]
+pub struct ShareJoin {
+    /// The line that `bulla share invite` printed, or `-` to read it from stdin
+    pub line: String,
+    /// The name of the volume on this machine [default: that of the volume]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// How long to wait for the admission [default: 10m]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub wait: Option<Duration>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share device`.
+#[derive(Debug, Subcommand)]
+pub enum ShareDeviceCommand {
+    /// Admit the device that shows these six words
+    Add(ShareDeviceAdd),
+    /// Remove a device; what it wrote stays
+    Remove(ShareDevice),
+    /// List the devices
+    List(ShareVolume),
+}
+
+/// `bulla share device add`.
+#[derive(Debug, Args)]
+pub struct ShareDeviceAdd {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The six words that the device shows
+    #[arg(required = true, num_args = 1..=6)]
+    pub words: Vec<String>,
+    /// The user whose device it becomes
+    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    pub user: Label,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// A device of a shared volume.
+#[derive(Debug, Args)]
+pub struct ShareDevice {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The device: its number or its key; `bulla share device list VOLUME` shows them
+    #[arg(value_parser = parse_device)]
+    pub device: DeviceName,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// A device as a user writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceName {
+    /// Its number.
+    Number(Device),
+    /// Its key.
+    Key(PublicKey),
+}
+
+/// `bulla share user`.
+#[derive(Debug, Subcommand)]
+pub enum ShareUserCommand {
+    /// Add a user, who has no device yet
+    Add(ShareUserAdd),
+    /// List the users, their devices and their roles
+    List(ShareVolume),
+}
+
+/// `bulla share user add`.
+#[derive(Debug, Args)]
+pub struct ShareUserAdd {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The name of the user
+    #[arg(value_parser = parse_label)]
+    pub name: Label,
+    /// The role in the group `everybody`, which owns the root directory [default: writer]
+    #[arg(long, value_name = "ROLE", value_parser = parse_role)]
+    pub role: Option<Role>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share group`.
+#[derive(Debug, Subcommand)]
+pub enum ShareGroupCommand {
+    /// Add a group; its first administrator is the user who adds it
+    Add(ShareGroup),
+    /// Remove a group; nobody can write its files any more
+    Remove(ShareGroup),
+    /// List the groups and their members
+    List(ShareVolume),
+}
+
+/// A group of a shared volume.
+#[derive(Debug, Args)]
+pub struct ShareGroup {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The name of the group
+    #[arg(value_parser = parse_label)]
+    pub group: Label,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share grant`.
+#[derive(Debug, Args)]
+pub struct ShareGrant {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The group; `everybody` owns the root directory, and its administrators are those of the volume
+    #[arg(value_parser = parse_label)]
+    pub group: Label,
+    /// The user
+    #[arg(value_parser = parse_label)]
+    pub user: Label,
+    /// `reader`, `writer` or `admin`
+    #[arg(value_parser = parse_role)]
+    pub role: Role,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share revoke`.
+#[derive(Debug, Args)]
+pub struct ShareRevoke {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The group
+    #[arg(value_parser = parse_label)]
+    pub group: Label,
+    /// The user
+    #[arg(value_parser = parse_label)]
+    pub user: Label,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share compare`.
+#[derive(Debug, Args)]
+pub struct ShareCompare {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// A file with the text that this command printed on the other device, or `-` for stdin [default: print the text]
+    pub seen: Option<PathBuf>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 /// `bulla share check`.
@@ -40,6 +314,117 @@ pub struct ShareCheck {
     pub volume: Option<VolumeId>,
 }
 
+/// `bulla put`.
+#[derive(Debug, Args)]
+pub struct Put {
+    /// FILE... VOLUME [PATH]: the files, the shared volume (its name on this machine, or its id), and the path in it
+    /// [default: its root directory]
+    #[arg(value_name = "FILE... VOLUME [PATH]", required = true, num_args = 2..)]
+    pub words: Vec<OsString>,
+    /// Also put directories, with all that is in them
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla mkdir`.
+#[derive(Debug, Args)]
+pub struct Mkdir {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The directories to make
+    #[arg(required = true)]
+    pub path: Vec<OsString>,
+    /// Also make the directories above that do not exist, and accept those that exist
+    #[arg(short, long)]
+    pub parents: bool,
+    /// The group whose members may use it [default: the owner of the directory above]
+    #[arg(long, value_name = "GROUP", value_parser = parse_label)]
+    pub group: Option<Label>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla mv`.
+#[derive(Debug, Args)]
+pub struct Mv {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The file or directory
+    pub from: OsString,
+    /// Its new path; if a directory is there, it goes into it. A file that is there is replaced
+    pub to: OsString,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla rm`.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The files to remove
+    #[arg(required = true)]
+    pub path: Vec<OsString>,
+    /// Also remove directories, with all that is in them
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
 fn parse_volume(text: &str) -> Result<VolumeId, String> {
     text.parse().map_err(|e| format!("`{text}`: {e}"))
+}
+
+fn parse_server(text: &str) -> Result<ServerAddress, String> {
+    text.parse().map_err(|e| format!("{e}"))
+}
+
+fn parse_label(text: &str) -> Result<Label, String> {
+    Label::new(text).map_err(|e| format!("`{text}`: {e}"))
+}
+
+/// A role by its word.
+pub fn parse_role(text: &str) -> Result<Role, String> {
+    match text {
+        "reader" => Ok(Role::Reader),
+        "writer" => Ok(Role::Writer),
+        "admin" => Ok(Role::Admin),
+        _ => Err(format!("`{text}` is not one of reader, writer and admin")),
+    }
+}
+
+fn parse_device(text: &str) -> Result<DeviceName, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(DeviceName::Number(Device(number)));
+    }
+    let key = text.parse().map(DeviceName::Key);
+    key.map_err(|e| format!("`{text}` is neither the number of a device nor its key: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_is_a_number_or_a_key() {
+        assert_eq!(parse_device("7"), Ok(DeviceName::Number(Device(7))));
+        let key = trust::key::SecretKey::from_seed(&[1; 32]).public();
+        assert_eq!(parse_device(&key.to_string()), Ok(DeviceName::Key(key)));
+        for wrong in ["", "-1", "4294967296", "key1", "ada"] {
+            assert!(parse_device(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn roles_are_three_words() {
+        assert_eq!(parse_role("writer"), Ok(Role::Writer));
+        assert!(parse_role("owner").is_err());
+    }
 }

@@ -1,7 +1,9 @@
 //! `bulla cat SOURCE PATH`: prints a file of a volume. Each byte is verified before it is written.
 
-use reader::Fetch;
+use ::share::home::Home;
+use reader::{Fetch, Tree};
 use serde_json::json;
+use trust::inode::Inode;
 
 use crate::args::Cat;
 use crate::config::Config;
@@ -9,7 +11,9 @@ use crate::entry;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::session::{Session, about, not_found};
-use crate::text;
+use crate::sharing::places::path_of;
+use crate::sharing::session::Shared;
+use crate::{sharing, text};
 
 /// Content held in memory at a time, bytes. A multiple of three, so that the base64 pieces can be
 /// concatenated.
@@ -17,6 +21,9 @@ const WINDOW_BYTES: usize = 3 << 20;
 
 /// Writes the file out.
 pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(home) = sharing::named(config, &args.reading)? {
+        return shared(args, home, config, output);
+    }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;
@@ -28,27 +35,56 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
             .await
             .map_err(about(&path))?
             .ok_or_else(|| not_found(&path))?;
-        let mut at = 0u64;
-        loop {
-            let pieces = snapshot
-                .read(&file, at, WINDOW_BYTES, how())
-                .await
-                .map_err(about(&path))?;
-            let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-            if len == 0 {
-                return Ok(at);
-            }
-            if output.json() {
-                let content = text::base64(&pieces.concat());
-                let record = json!({"offset": at, "bytes": len, "content_base64": content});
-                output.record("content", fields(record))?;
-            } else {
-                for piece in &pieces {
-                    output.raw(piece)?;
-                }
-            }
-            at += len as u64;
-        }
+        write(&snapshot, &file, &path, how, output).await
     })?;
     Ok(Done::ok(fields(json!({"bytes": bytes}))))
+}
+
+/// Writes a file of a shared volume out.
+fn shared(args: &Cat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let bytes = shared.run(async {
+        let place = shared.place(&args.path)?;
+        let file = shared.find(&place, true).await?;
+        let path = path_of(&place);
+        write(
+            &shared.contents(),
+            &file.inode,
+            &path,
+            || shared.how(),
+            output,
+        )
+        .await
+    });
+    let bytes = shared.close(bytes, output)?;
+    Ok(Done::ok(fields(json!({"bytes": bytes}))))
+}
+
+/// Writes content out, piece by piece. Returns its length.
+async fn write(
+    tree: &Tree,
+    file: &Inode,
+    path: &[u8],
+    how: impl Fn() -> Fetch,
+    output: &mut Output,
+) -> Outcome<u64> {
+    let mut at = 0u64;
+    loop {
+        let pieces = tree.read(file, at, WINDOW_BYTES, how()).await;
+        let pieces = pieces.map_err(about(path))?;
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if len == 0 {
+            return Ok(at);
+        }
+        if output.json() {
+            let content = text::base64(&pieces.concat());
+            let record = json!({"offset": at, "bytes": len, "content_base64": content});
+            output.record("content", fields(record))?;
+        } else {
+            for piece in &pieces {
+                output.raw(piece)?;
+            }
+        }
+        at += len as u64;
+    }
 }

@@ -1,10 +1,12 @@
 //! `bulla ls SOURCE [PATH]`: lists a directory of a volume. Names are escaped on a terminal, and written
 //! unchanged into a pipe or a file.
 
+use ::share::home::Home;
 use bytes::Bytes;
 use reader::Fetch;
 use serde_json::json;
 use trust::inode::{Content, Inode};
+use trust::shared::principal::Name;
 use volume::Snapshot;
 use volume::Volume;
 
@@ -14,7 +16,10 @@ use crate::entry;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::session::{Session, about, not_found};
-use crate::text;
+use crate::sharing::places::path_of;
+use crate::sharing::session::Shared;
+use crate::sharing::walk::Walk;
+use crate::{sharing, text};
 
 /// Entries per request.
 const PAGE_ENTRIES: usize = 1000;
@@ -23,14 +28,19 @@ const MAX_DEPTH: usize = 2048;
 
 /// Lists.
 pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(home) = sharing::named(config, &args.reading)? {
+        return shared(args, home, config, output);
+    }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;
     let mut listing = Listing {
         volume: &volume,
-        args,
-        output,
-        entries: 0,
+        lines: Lines {
+            args,
+            output,
+            entries: 0,
+        },
     };
     session.run(async {
         let snapshot = volume.current()?;
@@ -42,12 +52,46 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
             .ok_or_else(|| not_found(&path))?;
         listing.from(&snapshot, path, &top).await
     })?;
-    let entries = listing.entries;
+    let entries = listing.lines.entries;
+    Ok(Done::ok(fields(json!({"entries": entries}))))
+}
+
+/// Lists a directory of a shared volume.
+fn shared(args: &Ls, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let mut lines = Lines {
+        args,
+        output,
+        entries: 0,
+    };
+    let listed = shared.run(async {
+        let top = shared.place(&args.path)?;
+        let file = shared.find(&top, true).await?;
+        if !is_directory(&file.inode) {
+            let path = path_of(&top);
+            return lines.show(&path, &path, &file.inode);
+        }
+        let mut walk = Walk::of(&shared, top, args.recursive);
+        while let Some((place, file)) = walk.next().await? {
+            let path = path_of(&place);
+            let name = place.path.last().map_or(&b""[..], Name::as_bytes);
+            let shown = if args.recursive { &path } else { name };
+            lines.show(&path, shown, &file.inode)?;
+        }
+        Ok(())
+    });
+    let entries = lines.entries;
+    shared.close(listed, output)?;
     Ok(Done::ok(fields(json!({"entries": entries}))))
 }
 
 struct Listing<'a> {
     volume: &'a Volume,
+    lines: Lines<'a>,
+}
+
+/// Prints entries.
+struct Lines<'a> {
     args: &'a Ls,
     output: &'a mut Output,
     entries: u64,
@@ -77,7 +121,7 @@ impl Place {
 impl Listing<'_> {
     async fn from(&mut self, snapshot: &Snapshot, path: Vec<u8>, top: &Inode) -> Outcome<()> {
         if !is_directory(top) {
-            return self.show(&path, &path, top);
+            return self.lines.show(&path, &path, top);
         }
         let mut stack = vec![Place::new(path, top.clone())];
         while let Some(place) = stack.last_mut() {
@@ -90,9 +134,10 @@ impl Listing<'_> {
                 continue;
             };
             let path = entry::join(&place.path, &name);
-            let shown = if self.args.recursive { &path } else { &name };
-            self.show(&path, shown, &inode)?;
-            if self.args.recursive && is_directory(&inode) {
+            let is_recursive = self.lines.args.recursive;
+            let shown = if is_recursive { &path } else { &name };
+            self.lines.show(&path, shown, &inode)?;
+            if is_recursive && is_directory(&inode) {
                 if stack.len() >= MAX_DEPTH {
                     let error = format!("{} is nested too deeply", text::printable(&path));
                     return Err(Failure::new(Kind::Malformed, error));
@@ -114,7 +159,9 @@ impl Listing<'_> {
         place.page = page.into_iter();
         Ok(())
     }
+}
 
+impl Lines<'_> {
     fn show(&mut self, path: &[u8], shown: &[u8], inode: &Inode) -> Outcome<()> {
         self.entries += 1;
         if self.output.json() {

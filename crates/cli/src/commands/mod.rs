@@ -9,6 +9,7 @@ mod cat;
 mod config;
 mod doctor;
 mod extract;
+mod files;
 mod fork;
 mod key;
 mod log;
@@ -42,13 +43,17 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Fork(ForkCommand::Settle(args)) => fork::settle(args, global, config, output),
         Command::Log(args) => log::log(args, config, output),
         Command::Diff(args) => log::diff(args, config, output),
-        Command::Serve(args) => serve::run(args, config, output),
+        Command::Serve(args) => serve::run(args, global, config, output),
         Command::Pull(args) => pull::run(args, config, output),
         Command::Prune(args) => prune::run(args, output),
         Command::Mount(args) => mount::mount(args, global, config, output),
         Command::Protect(command) => protect::run(command, global, config, output),
         Command::Orderer(OrdererCommand::New(args)) => orderer::new(args, global, output),
         Command::Share(command) => share::run(command, global, config, output),
+        Command::Put(args) => files::put::run(args, config, output),
+        Command::Mkdir(args) => files::names::mkdir(args, config, output),
+        Command::Mv(args) => files::names::mv(args, config, output),
+        Command::Rm(args) => files::remove::run(args, config, output),
         Command::Umount(args) => mount::umount(args, output),
         Command::Status(args) => status::run(args, config, output),
         Command::Doctor(args) => doctor::run(args, config, output),

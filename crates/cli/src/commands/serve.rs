@@ -14,45 +14,64 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::activation::Passed;
 use crate::address::listen_address;
-use crate::args::Serve;
+use crate::args::{Global, Serve};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::metrics::Listening;
+use crate::metrics::Listening as MetricsAddress;
 use crate::notify;
 use crate::output::{Done, Output, fields};
 use crate::session;
 
+mod shared;
+
+use shared::{Listening, Ordering};
+
 /// Serves until SIGTERM or SIGINT.
-pub fn run(args: &Serve, config: &Config, output: &mut Output) -> Outcome<Done> {
+pub fn run(args: &Serve, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
     let places = Places::find(args, config)?;
+    let shared = Ordering::open(args, global)?;
     let mut repositories = Vec::new();
-    for path in &args.repo {
+    let mut volumes = Vec::new();
+    for path in args.repo.iter().filter(|path| !is_shared(&shared, path)) {
         let repository = Repository::open(path)?;
         tell_scope(&repository, path, output);
+        volumes.push((claimed(&repository)?, path.display().to_string()));
         repositories.push(repository);
     }
-    let volumes: Vec<(String, String)> = repositories
-        .iter()
-        .zip(&args.repo)
-        .map(|(repository, path)| Ok((claimed(repository)?, path.display().to_string())))
-        .collect::<Outcome<_>>()?;
     let runtime = session::runtime()?;
     runtime.block_on(async {
-        let (server, metrics) = places.open(repositories, limits(args), options(args))?;
+        let (server, metrics) = match repositories.is_empty() {
+            true => (None, places.unused(args)?),
+            false => {
+                let (server, metrics) = places.open(repositories, limits(args), options(args))?;
+                (Some(server), metrics)
+            }
+        };
         let mut answering = Vec::new();
-        for listening in metrics {
-            announce_metrics(output, listening.local)?;
-            let counters = server.counters();
-            let fill = move |page: &mut Page| ::serve::mirror::metrics::write(page, &counters);
-            answering.push(listening.answer(fill)?);
+        if let Some(server) = &server {
+            for listening in metrics {
+                announce_metrics(output, listening.local)?;
+                let counters = server.counters();
+                let fill = move |page: &mut Page| ::serve::mirror::metrics::write(page, &counters);
+                answering.push(listening.answer(fill)?);
+            }
+            announce(output, server, &volumes)?;
         }
-        announce(output, &server, &volumes)?;
-        serve(server, volumes.len()).await?;
+        let count = volumes.len() + usize::from(shared.is_some());
+        let shared = shared
+            .map(|shared| shared.listen(args, output))
+            .transpose()?;
+        output.flush()?;
+        serve(server, shared, count).await?;
         drop(answering);
         Ok::<_, Failure>(())
     })?;
     output.note("stopped");
     Ok(Done::ok(fields(json!({}))))
+}
+
+fn is_shared(shared: &Option<Ordering>, path: &Path) -> bool {
+    shared.as_ref().is_some_and(|shared| shared.path() == path)
 }
 
 fn limits(args: &Serve) -> Limits {
@@ -78,7 +97,7 @@ fn options(args: &Serve) -> Options {
 struct Places {
     bulla: Vec<Listen>,
     http: Vec<Listen>,
-    metrics: Vec<Listening>,
+    metrics: Vec<MetricsAddress>,
 }
 
 impl Places {
@@ -99,11 +118,15 @@ impl Places {
         let text = config.text("http");
         let http = choose(passed.http, args.http.as_deref(), "--http", text)?;
         let metrics = if passed.metrics.is_empty() {
-            let flag = args.metrics.as_deref().map(Listening::on).transpose()?;
+            let flag = args
+                .metrics
+                .as_deref()
+                .map(MetricsAddress::on)
+                .transpose()?;
             flag.into_iter().collect()
         } else {
             refuse_both(args.metrics.as_deref(), "--metrics")?;
-            let taken = passed.metrics.into_iter().map(Listening::taken);
+            let taken = passed.metrics.into_iter().map(MetricsAddress::taken);
             taken.collect::<Outcome<_>>()?
         };
         Ok(Places {
@@ -113,13 +136,31 @@ impl Places {
         })
     }
 
+    /// Refuses flags that only published volumes have use for, where there is none.
+    fn unused(&self, args: &Serve) -> Outcome<Vec<MetricsAddress>> {
+        let flags = [
+            (args.listen.is_some(), "--listen"),
+            (args.http.is_some(), "--http"),
+            (args.metrics.is_some(), "--metrics"),
+            (args.memory.is_some(), "--memory"),
+        ];
+        match flags.iter().find(|(is_given, _)| *is_given) {
+            None => Ok(Vec::new()),
+            Some((_, flag)) => {
+                let error = format!("{flag} is for published volumes, and REPO is a shared volume");
+                let hint = "give the address for its devices with --shared ADDR";
+                Err(Failure::new(Kind::Usage, error).with_hint(hint))
+            }
+        }
+    }
+
     /// Starts the server on all addresses.
     fn open(
         self,
         repositories: Vec<Repository>,
         limits: Limits,
         options: Options,
-    ) -> Outcome<(Server, Vec<Listening>)> {
+    ) -> Outcome<(Server, Vec<MetricsAddress>)> {
         let mut bulla = self.bulla.into_iter();
         let first = bulla.next().ok_or_else(|| {
             let hint = "give it one with --listen, or remove the setting";
@@ -147,26 +188,45 @@ fn refuse_both(flag: Option<&str>, name: &str) -> Outcome<()> {
 }
 
 /// Serves until SIGTERM or SIGINT; SIGHUP looks for new versions at once.
-async fn serve(server: Server, volumes: usize) -> Outcome<()> {
+async fn serve(server: Option<Server>, shared: Option<Listening>, volumes: usize) -> Outcome<()> {
     let failed = |e| Failure::io("cannot listen for signals", &e);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
-    let refresher = server.refresher();
+    let refresher = server.as_ref().map(Server::refresher);
     let again = tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            refresher.refresh();
+            if let Some(refresher) = &refresher {
+                refresher.refresh();
+            }
         }
     });
-    let stop = async move {
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let ending = tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         notify::stopping();
+        // The servers may have ended.
+        let _ = stop.send(true);
+    });
+    let until = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     notify::ready(&format!("volumes served: {volumes}"));
-    server.run(stop).await;
+    let published = async {
+        if let Some(server) = server {
+            server.run(until(stopped.clone())).await;
+        }
+    };
+    let ordered = async {
+        if let Some(shared) = shared {
+            shared.run(until(stopped.clone())).await;
+        }
+    };
+    tokio::join!(published, ordered);
+    ending.abort();
     again.abort();
     Ok(())
 }
@@ -216,7 +276,7 @@ fn announce(output: &mut Output, server: &Server, volumes: &[(String, String)]) 
             }
         }
     }
-    output.flush()
+    Ok(())
 }
 
 /// Notes that a repository is a partial replica: its readers need another location for the rest.

@@ -1,5 +1,7 @@
 //! `bulla stat SOURCE [PATH]`: shows the metadata of a file, and the signed version that proves it.
 
+use ::share::home::Home;
+use bytes::Bytes;
 use reader::Fetch;
 use serde_json::{Map, Value, json};
 use trust::inode::{Content, Inode};
@@ -12,10 +14,15 @@ use crate::entry;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
 use crate::session::{Session, about, not_found};
-use crate::{text, units};
+use crate::sharing::places::path_of;
+use crate::sharing::session::Shared;
+use crate::{sharing, text, units};
 
 /// Shows a file.
 pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(home) = sharing::named(config, &args.reading)? {
+        return shared(args, home, config, output);
+    }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;
@@ -33,23 +40,65 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     })?;
     let mut record = statement(&volume.id().to_string(), &snapshot);
     record.extend(entry::record(&path, &inode));
+    record.insert("xattrs".to_owned(), listed(&xattrs));
+    if !output.json() {
+        print(output, &record, &path, &inode)?;
+        print_xattrs(output, &xattrs)?;
+    }
+    Ok(Done::ok(record))
+}
+
+/// Shows a file of a shared volume: whose it is, instead of the statement that proves it.
+fn shared(args: &Stat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let found = shared.run(async {
+        let place = shared.place(&args.path)?;
+        let file = shared.find(&place, false).await?;
+        let members = shared.members().await?;
+        let xattrs = shared.contents().xattrs(&file.inode, shared.how()).await?;
+        Ok((path_of(&place), file, members, xattrs))
+    });
+    let volume = shared.home().volume().to_string();
+    let (path, file, members, xattrs) = shared.close(found, output)?;
+    let mut record = Map::new();
+    record.insert("volume".to_owned(), volume.into());
+    record.insert("owner".to_owned(), members.name(file.id.principal).into());
+    record.extend(entry::record(&path, &file.inode));
+    // How many names a directory has is not in its inode.
+    if matches!(file.inode.content, Content::Directory { .. }) {
+        record.remove("entries");
+        record.remove("size");
+    }
+    record.insert("xattrs".to_owned(), listed(&xattrs));
+    if !output.json() {
+        print_file(output, &record, &path, &file.inode)?;
+        output.raw(b"whose    ")?;
+        output.name(members.name(file.id.principal).as_bytes())?;
+        output.raw(b"\n")?;
+        print_xattrs(output, &xattrs)?;
+    }
+    Ok(Done::ok(record))
+}
+
+/// Extended attributes as JSON.
+fn listed(xattrs: &[(Bytes, Bytes)]) -> Value {
     let listed = xattrs.iter().map(|(name, value)| {
         let mut one = Map::new();
         text::put_name(&mut one, "name", name);
         one.insert("value_base64".to_owned(), text::base64(value).into());
         Value::Object(one)
     });
-    record.insert("xattrs".to_owned(), Value::Array(listed.collect()));
-    if !output.json() {
-        print(output, &record, &path, &inode)?;
-        for (name, value) in &xattrs {
-            output.raw(b"xattr    ")?;
-            output.name(name)?;
-            output.raw(b" = ")?;
-            output.line(&text::printable(value))?;
-        }
+    Value::Array(listed.collect())
+}
+
+fn print_xattrs(output: &mut Output, xattrs: &[(Bytes, Bytes)]) -> Outcome<()> {
+    for (name, value) in xattrs {
+        output.raw(b"xattr    ")?;
+        output.name(name)?;
+        output.raw(b" = ")?;
+        output.line(&text::printable(value))?;
     }
-    Ok(Done::ok(record))
+    Ok(())
 }
 
 /// The fields of the signed version.
@@ -72,6 +121,18 @@ fn print(
     path: &[u8],
     inode: &Inode,
 ) -> Outcome<()> {
+    print_file(output, record, path, inode)?;
+    let until = record.get("valid_until").map(plain).unwrap_or_default();
+    output.line(&format!("valid to {until}"))
+}
+
+/// The attributes of a file, and the fields that the record has.
+fn print_file(
+    output: &mut Output,
+    record: &Map<String, Value>,
+    path: &[u8],
+    inode: &Inode,
+) -> Outcome<()> {
     output.raw(b"path     ")?;
     output.name(if path.is_empty() { b"." } else { path })?;
     if let Content::Symlink(target) = &inode.content {
@@ -86,7 +147,9 @@ fn print(
         entry::mode(inode),
         inode.mode
     ))?;
-    output.line(&format!("size     {size} ({})", units::size(size)))?;
+    if record.contains_key("size") {
+        output.line(&format!("size     {size} ({})", units::size(size)))?;
+    }
     output.line(&format!("modified {}", entry::mtime(inode.mtime)))?;
     output.line(&format!("links    {}", inode.links))?;
     if let Some(owner) = &inode.owner {
@@ -99,8 +162,7 @@ fn print(
             output.line(&format!("{key:<8} {}", plain(value)))?;
         }
     }
-    let until = record.get("valid_until").map(plain).unwrap_or_default();
-    output.line(&format!("valid to {until}"))
+    Ok(())
 }
 
 fn plain(value: &Value) -> String {

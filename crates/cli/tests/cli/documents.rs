@@ -220,6 +220,11 @@ fn the_command_lines_about_protected_devices_run() {
     run("docs/operations/protect.md", 12);
 }
 
+#[test]
+fn the_command_lines_about_shared_volumes_run() {
+    run("docs/operations/shared-volumes.md", 9);
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

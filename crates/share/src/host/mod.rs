@@ -222,6 +222,8 @@ struct State {
     orderer: Orderer<Product, Roster, rate::Rates>,
     slots: HashMap<DeviceKey, Slot>,
     last_slot: u64,
+    /// What each device may write.
+    entry_kib: rate::Rates,
     /// Who waits for which mark of the next commit.
     owners: HashMap<Nonce, DeviceKey>,
     /// Bytes of entries that wait for the next commit.

@@ -14,6 +14,8 @@ pub struct HostOptions {
     pub limits: Limits,
     /// Messages of each device to the orderer.
     pub rate: Rate,
+    /// KiB of entries of each device: they are kept for ever.
+    pub entry_kib: Rate,
     /// The window of dereferencing, and what each device may store.
     pub blocks: blocks::Options,
     /// Bounds of the mailbox.
@@ -34,6 +36,10 @@ impl Default for HostOptions {
                 ..Limits::default()
             },
             rate: Rate::default(),
+            entry_kib: Rate {
+                per_second: 1 << 10,
+                burst: 64 << 10,
+            },
             blocks: blocks::Options::default(),
             mailbox: Bounds::default(),
             heartbeat: Duration::from_secs(10),

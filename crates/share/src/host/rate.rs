@@ -1,4 +1,4 @@
-//! How much each device may send to the orderer: messages a second, with a burst.
+//! How much each device may send to the orderer: messages, and KiB of entries, with a burst.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use trust::shared::device::DeviceKey;
 
 use crate::orderer::Quotas;
 
-/// Messages that a device may send.
+/// Messages, or KiB, that a device may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// In the long run.

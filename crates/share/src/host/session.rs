@@ -17,8 +17,9 @@ use super::{Core, HostError, Slot, State};
 use crate::blocks::storage::lock;
 use crate::blocks::{self, Batch, Device, Done};
 use crate::engine::Request;
-use crate::orderer::Turned;
+use crate::orderer::{Quotas, Turned};
 use crate::roster::Product;
+use crate::signed::Entry;
 use crate::volume::Roll;
 
 /// Is called when there may be something to draw. It must be short.
@@ -132,7 +133,7 @@ impl Session {
     /// [`HostError::Blocks`] or [`HostError::Stopped`] when the orderer has stopped.
     pub fn receive(&self, request: &Request<Product>) -> Result<(), HostError> {
         let mut state = lock(&self.core.state);
-        self.judge(&state, request)?;
+        self.judge(&mut state, request)?;
         match state.orderer.receive(self.device, request) {
             Ok(()) => {}
             Err(Turned::Restored) => {
@@ -157,7 +158,7 @@ impl Session {
     }
 
     /// What speaks against a message before the orderer sees it.
-    fn judge(&self, state: &State, request: &Request<Product>) -> Result<(), HostError> {
+    fn judge(&self, state: &mut State, request: &Request<Product>) -> Result<(), HostError> {
         state.is_running()?;
         let slot = state.slot(self)?;
         state.is_member(self.device)?;
@@ -169,9 +170,12 @@ impl Session {
             Request::Mark(_) => slot.proofs.len() >= MAX_PROOFS,
             _ => false,
         };
-        match full {
-            true => Err(Turned::Busy.into()),
-            false => Ok(()),
+        if full {
+            return Err(Turned::Busy.into());
+        }
+        match state.has_room_for(self.device, request) {
+            true => Ok(()),
+            false => Err(Turned::Quota.into()),
         }
     }
 
@@ -261,8 +265,18 @@ impl Session {
         Ok(state.orderer.published())
     }
 
+    /// Whether the session goes on: it is the device's last, and the device is a member.
+    fn is_valid(&self) -> Result<(), HostError> {
+        let state = lock(&self.core.state);
+        state.slot(self)?;
+        state.is_member(self.device)
+    }
+
     /// STORE: takes blocks; `done` is told when they are durable.
     pub fn store(&self, blocks: Vec<Record>, done: Done) {
+        if self.is_valid().is_err() {
+            return done(Err(blocks::Error::NoSession));
+        }
         let batch = Batch {
             session: self.blocks,
             blocks,
@@ -273,14 +287,18 @@ impl Session {
 
     /// PSTORE: takes a block that goes straight to the segments.
     pub fn pstore(&self, block: Record, done: Done) {
+        if self.is_valid().is_err() {
+            return done(Err(blocks::Error::NoSession));
+        }
         self.core.blocks.submit_permanent(self.blocks, block, done);
     }
 
     /// RETRIEVE. Reads from the disk.
     ///
     /// # Errors
-    /// Those of [`blocks::Storage::retrieve`].
+    /// [`HostError::NoMember`], [`HostError::Superseded`]; those of [`blocks::Storage::retrieve`].
     pub fn retrieve(&self, handle: &Handle) -> Result<Option<Record>, HostError> {
+        self.is_valid()?;
         let storage = self.core.blocks.storage();
         Ok(storage.retrieve(self.blocks, handle)?)
     }
@@ -288,8 +306,9 @@ impl Session {
     /// CSTORE. May read from the disk.
     ///
     /// # Errors
-    /// Those of [`blocks::Storage::cstore`].
+    /// [`HostError::NoMember`], [`HostError::Superseded`]; those of [`blocks::Storage::cstore`].
     pub fn cstore(&self, handle: &Handle) -> Result<bool, HostError> {
+        self.is_valid()?;
         let storage = self.core.blocks.storage();
         Ok(storage.cstore(self.blocks, handle)?)
     }
@@ -297,11 +316,17 @@ impl Session {
     /// DECREF.
     ///
     /// # Errors
-    /// Those of [`blocks::Storage::decref`].
+    /// [`HostError::NoMember`], [`HostError::Superseded`]; those of [`blocks::Storage::decref`].
     pub fn decref(&self, handle: &Handle) -> Result<bool, HostError> {
+        self.is_valid()?;
         let storage = self.core.blocks.storage();
         Ok(storage.decref(self.blocks, handle)?)
     }
+}
+
+/// Bytes of an entry and its body.
+fn entry_bytes(entry: &Entry) -> u64 {
+    (entry.signed().bytes().len() + entry.body().map_or(0, Bytes::len)) as u64
 }
 
 impl Drop for Session {
@@ -338,13 +363,21 @@ impl State {
             .ok_or(HostError::Superseded)
     }
 
+    /// Whether the device may write so many bytes now; they are counted.
+    fn has_room_for(&mut self, device: DeviceKey, request: &Request<Product>) -> bool {
+        match request {
+            Request::Entry(entry) => {
+                let kib = entry_bytes(entry).div_ceil(1 << 10);
+                self.entry_kib.allows(device, kib)
+            }
+            _ => true,
+        }
+    }
+
     /// A message was taken. Gives the bells of those who have something to draw by it.
     fn after(&mut self, from: DeviceKey, request: &Request<Product>) -> Vec<Arc<Bell>> {
         match request {
-            Request::Entry(entry) => {
-                let body = entry.body().map_or(0, Bytes::len);
-                self.waiting_bytes += (entry.signed().bytes().len() + body) as u64;
-            }
+            Request::Entry(entry) => self.waiting_bytes += entry_bytes(entry),
             Request::Mark(mark) => drop(self.owners.insert(*mark, from)),
             _ => {}
         }

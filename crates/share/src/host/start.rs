@@ -87,6 +87,7 @@ pub(super) fn start(
             orderer: Orderer::start(scheme, options.limits, rates, ledger),
             slots: HashMap::new(),
             last_slot: 0,
+            entry_kib: Rates::new(options.entry_kib),
             owners: HashMap::new(),
             waiting_bytes: 0,
             commit: None,

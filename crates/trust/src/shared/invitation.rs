@@ -102,13 +102,7 @@ impl Invitation {
 
     fn decode(bytes: &[u8]) -> Result<Invitation, Reject> {
         let mut d = Decoder::new(bytes, WHAT);
-        let format = d.u8()?;
-        if format != FORMAT {
-            return Err(Reject::Unsupported {
-                what: WHAT,
-                why: format!("format {format}"),
-            });
-        }
+        d.format(FORMAT)?;
         let volume = VolumeId::from_bytes(d.array()?);
         let (policy, epoch) = (d.array()?, d.varint()?);
         let prefix = Prefix::decode(&mut d)?;
@@ -402,11 +396,7 @@ fn words(challenge: &Challenge, opening: &Opening) -> Words {
 /// Begins to read a message of this format.
 fn message<'a>(bytes: &'a [u8], what: &'static str) -> Result<Decoder<'a>, Reject> {
     let mut d = Decoder::new(bytes, what);
-    let format = d.u8()?;
-    if format != FORMAT {
-        let why = format!("format {format}");
-        return Err(Reject::Unsupported { what, why });
-    }
+    d.format(FORMAT)?;
     Ok(d)
 }
 

@@ -194,11 +194,7 @@ impl<'a> Reader<'a> {
     /// Reads format and table.
     pub fn new(bytes: &'a [u8], what: &'static str, format: u8) -> Result<Reader<'a>, Reject> {
         let mut rest = Decoder::new(bytes, what);
-        let found = rest.u8()?;
-        if found != format {
-            let why = format!("format {found}");
-            return Err(Reject::Unsupported { what, why });
-        }
+        rest.format(format)?;
         let count = rest.bounded(rest.remaining() as u64 / 32, "more principals than bytes")?;
         let mut principals: Vec<(Principal, bool)> = Vec::with_capacity(count as usize);
         for _ in 0..count {

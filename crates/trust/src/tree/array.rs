@@ -189,13 +189,7 @@ impl Node {
 
     fn parse(bytes: &[u8]) -> Result<Node, Reject> {
         let mut d = Decoder::new(bytes, WHAT);
-        let format = d.u8()?;
-        if format != FORMAT {
-            return Err(Reject::Unsupported {
-                what: WHAT,
-                why: format!("format {format}"),
-            });
-        }
+        d.format(FORMAT)?;
         let level = d.u8()?;
         if !(1..=MAX_HEIGHT).contains(&level) {
             return Err(d.bad("impossible level"));

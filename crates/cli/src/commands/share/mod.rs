@@ -2,23 +2,57 @@
 //!
 //! | module | commands |
 //! |---|---|
+//! | `init` | `share init`: a new volume |
+//! | `admit` | `share invite`, `share device add` |
+//! | `join` | `share join` |
+//! | `members` | `share device`, `user`, `group`, `grant`, `revoke`, `accept` |
+//! | `status` | `share status` |
+//! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
 
-use crate::args::{Global, ShareCommand};
+use crate::args::{Global, ShareCommand, ShareDeviceCommand, ShareGroupCommand, ShareUserCommand};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
 
+mod admit;
 mod check;
+mod compare;
+mod init;
+mod join;
+mod members;
+mod status;
 
 /// Runs a command.
 pub fn run(
     command: &ShareCommand,
-    _global: &Global,
-    _config: &Config,
+    global: &Global,
+    config: &Config,
     output: &mut Output,
 ) -> Outcome<Done> {
     match command {
+        ShareCommand::Init(args) => init::run(args, global, config, output),
+        ShareCommand::Invite(args) => admit::invite(args, global, config, output),
+        ShareCommand::Join(args) => join::run(args, config, output),
+        ShareCommand::Device(command) => match command {
+            ShareDeviceCommand::Add(args) => admit::add(args, config, output),
+            ShareDeviceCommand::Remove(args) => members::remove_device(args, config, output),
+            ShareDeviceCommand::List(args) => members::devices(args, config, output),
+        },
+        ShareCommand::User(command) => match command {
+            ShareUserCommand::Add(args) => members::add_user(args, config, output),
+            ShareUserCommand::List(args) => members::users(args, config, output),
+        },
+        ShareCommand::Group(command) => match command {
+            ShareGroupCommand::Add(args) => members::add_group(args, config, output),
+            ShareGroupCommand::Remove(args) => members::remove_group(args, config, output),
+            ShareGroupCommand::List(args) => members::groups(args, config, output),
+        },
+        ShareCommand::Grant(args) => members::grant(args, config, output),
+        ShareCommand::Revoke(args) => members::revoke(args, config, output),
+        ShareCommand::Accept(args) => members::accept(args, config, output),
+        ShareCommand::Status(args) => status::run(args, config, output),
+        ShareCommand::Compare(args) => compare::run(args, config, output),
         ShareCommand::Check(args) => check::run(args, output),
     }
 }

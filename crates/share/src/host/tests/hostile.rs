@@ -106,6 +106,32 @@ fn device_that_sends_too_much_is_told_so() {
 }
 
 #[test]
+fn device_that_writes_too_many_bytes_is_told_so() {
+    let world = World::new();
+    let options = HostOptions {
+        entry_kib: Rate {
+            per_second: 1,
+            burst: 100,
+        },
+        ..HostOptions::default()
+    };
+    let (core, mut one) = begun(&world, options);
+    let mut taken = 0;
+    let refused = loop {
+        let entry = one.entry((0..1000).map(lock).collect());
+        match one.session.receive(&entry) {
+            Ok(()) => taken += 1,
+            refused => break refused,
+        }
+        core.pump();
+        one.draw().unwrap();
+    };
+    assert_eq!(turned(refused), Some(Turned::Quota));
+    assert!((2..50).contains(&taken), "{taken}");
+    one.session.receive(&Request::Mark(nonce(1))).unwrap();
+}
+
+#[test]
 fn entries_and_marks_that_wait_are_bounded() {
     let world = World::new();
     let mut options = HostOptions {
@@ -139,6 +165,10 @@ fn same_entry_again_and_again_does_not_make_the_server_busy() {
     let world = World::new();
     let options = HostOptions {
         rate: Rate {
+            per_second: 1_000_000,
+            burst: 1_000_000,
+        },
+        entry_kib: Rate {
             per_second: 1_000_000,
             burst: 1_000_000,
         },

@@ -137,6 +137,16 @@ fn only_members_have_sessions() {
     let mark = two.session.receive(&Request::Mark(nonce(1)));
     assert!(matches!(mark, Err(HostError::NoMember)));
     assert!(two.session.leaves(0..1).is_err());
+    let handle = trust::Hasher::new(&[1; 32]).name(trust::Kind::Data, b"block");
+    assert!(matches!(
+        two.session.retrieve(&handle),
+        Err(HostError::NoMember)
+    ));
+    assert!(two.session.cstore(&handle).is_err() && two.session.decref(&handle).is_err());
+    let (send, receive) = std::sync::mpsc::channel();
+    let done = Box::new(move |stored: Result<_, _>| send.send(stored.is_ok()).unwrap());
+    two.session.store(Vec::new(), done);
+    assert!(!receive.recv().unwrap());
     assert!(Device::connect(&core, 2).is_err());
 }
 

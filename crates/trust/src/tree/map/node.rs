@@ -114,13 +114,7 @@ impl Node {
         if bytes.len() > MAX_NODE_BYTES {
             return Err(d.bad("over 64 KiB"));
         }
-        let format = d.u8()?;
-        if format != FORMAT {
-            return Err(Reject::Unsupported {
-                what: WHAT,
-                why: format!("format {format}"),
-            });
-        }
+        d.format(FORMAT)?;
         let level = d.u8()?;
         if !(1..=MAX_HEIGHT).contains(&level) {
             return Err(d.bad("impossible level"));

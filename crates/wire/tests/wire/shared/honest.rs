@@ -121,7 +121,8 @@ async fn server_sends_as_fast_as_deliveries_are_taken() {
         assert_eq!(pushes.next().await.unwrap().from, size);
     }
     let began = Instant::now();
-    let ended = pushes.next().await.unwrap_err();
+    let ended = tokio::time::timeout(Duration::from_secs(10), pushes.next()).await;
+    let ended = ended.expect("silence ends the link").unwrap_err();
     assert!(ended.to_string().contains("silent"), "{ended}");
     assert!(began.elapsed() >= Duration::from_millis(900));
 }

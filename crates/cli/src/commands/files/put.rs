@@ -1,0 +1,240 @@
+//! `bulla put FILE... VOLUME [PATH]`: files of this machine into a shared volume. A file that is there already is
+//! replaced in one step: other devices see the old content or the new one.
+
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ::share::files::Place;
+use ::share::home::Home;
+use serde_json::{Map, json};
+use trust::inode::{Content, FileContent, FileKind, Inode, MAX_TARGET_BYTES, Mtime};
+use trust::shared::principal::Name;
+
+use super::names::ensure;
+use super::words::Words;
+use crate::args::Put;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::progress::Progress;
+use crate::sharing::places::{below, shown};
+use crate::sharing::session::Shared;
+use crate::{sharing, text};
+
+/// Limit of the depth of nested directories.
+const MAX_DEPTH: usize = 2048;
+
+/// Puts the files.
+pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let state = config.path("state-dir").unwrap_or_default();
+    let find = |name: &str| Ok(Home::find(&state, name)?);
+    let words = Words::of(&args.words, find)?;
+    let shared = Shared::start(config, words.home, args.waiting.deadline)?;
+    let mut putting = Putting {
+        shared: &shared,
+        is_recursive: args.recursive,
+        bar: Progress::start(output, "putting"),
+        output,
+        totals: Totals::default(),
+    };
+    let put = shared.run(async {
+        let place = shared.place(&words.path)?;
+        let ends_with_slash = words.path.as_bytes().ends_with(b"/");
+        putting.all(&words.files, place, ends_with_slash).await
+    });
+    putting.bar.end();
+    let totals = putting.totals;
+    shared.close(put, output)?;
+    tell(&totals)
+}
+
+fn tell(totals: &Totals) -> Outcome<Done> {
+    let exit = match totals.skipped {
+        0 => Exit::Ok,
+        _ => Exit::Partial,
+    };
+    let record = json!({
+        "files": totals.files,
+        "directories": totals.directories,
+        "other": totals.other,
+        "bytes": totals.bytes,
+        "skipped": totals.skipped,
+    });
+    Ok(Done {
+        exit,
+        fields: fields(record),
+    })
+}
+
+/// What was put.
+#[derive(Debug, Default)]
+struct Totals {
+    files: u64,
+    directories: u64,
+    other: u64,
+    bytes: u64,
+    skipped: u64,
+}
+
+struct Putting<'a> {
+    shared: &'a Shared,
+    is_recursive: bool,
+    bar: Progress,
+    output: &'a mut Output,
+    totals: Totals,
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let shown = text::printable(path.as_os_str().as_bytes());
+    let mut failure = Failure::io(format!("cannot read {shown}"), error);
+    if !matches!(failure.kind, Kind::NoFile) {
+        failure = failure.with_hint("make the file readable, or leave it out");
+    }
+    failure
+}
+
+impl Putting<'_> {
+    /// Puts each file into the directory at `place`, or one file at `place` itself.
+    async fn all(&mut self, files: &[PathBuf], place: Place, needs_directory: bool) -> Outcome<()> {
+        let there = self.shared.look(&place, true).await?;
+        let is_directory = there
+            .as_ref()
+            .is_some_and(|file| file.inode.kind() == FileKind::Directory);
+        if !is_directory && (needs_directory || files.len() > 1) {
+            let error = format!("there is no directory {} in the volume", shown(&place));
+            let hint = "make it with `bulla mkdir VOLUME PATH`";
+            return Err(Failure::new(Kind::NotFound, error).with_hint(hint));
+        }
+        for path in files {
+            // A symbolic link that is named itself is followed.
+            let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
+            let to = match is_directory {
+                true => below(&place, &base_name(path)?),
+                false => place.clone(),
+            };
+            if metadata.is_dir() && !self.is_recursive {
+                let error = format!("{} is a directory", path.display());
+                let hint = "give -r to put it with all that is in it";
+                return Err(Failure::new(Kind::Misfit, error).with_hint(hint));
+            }
+            self.tree(path, &metadata, to).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a file, or a directory with all that is in it.
+    async fn tree(&mut self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
+        if !metadata.is_dir() {
+            return self.one(path, metadata, to).await;
+        }
+        let mut pending = vec![(path.to_owned(), to)];
+        while let Some((path, to)) = pending.pop() {
+            if to.path.len() > MAX_DEPTH {
+                let error = format!("{} is nested too deeply", path.display());
+                return Err(Failure::new(Kind::Misfit, error));
+            }
+            let metadata = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
+            let mode = (metadata.mode() & 0o7777) as u16;
+            ensure(self.shared, &to, mode, None).await?;
+            self.totals.directories += 1;
+            for name in names(&path)? {
+                let inside = path.join(&name);
+                let metadata = inside.symlink_metadata();
+                let metadata = metadata.map_err(|e| unreadable(&inside, &e))?;
+                let to = below(&to, &valid(name.as_bytes(), &inside)?);
+                match metadata.is_dir() {
+                    true => pending.push((inside, to)),
+                    false => self.one(&inside, &metadata, to).await?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a file that is no directory.
+    async fn one(&mut self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
+        let content = if metadata.is_file() {
+            self.totals.files += 1;
+            Content::Regular(self.content(path).await?)
+        } else if metadata.is_symlink() {
+            let target = std::fs::read_link(path).map_err(|e| unreadable(path, &e))?;
+            let target = target.into_os_string().into_encoded_bytes();
+            if target.len() > MAX_TARGET_BYTES {
+                return self.skip(path, "its target is too long");
+            }
+            self.totals.other += 1;
+            Content::Symlink(target.into())
+        } else {
+            return self.skip(path, "neither a file, nor a directory, nor a symbolic link");
+        };
+        let mtime = Mtime {
+            seconds: metadata.mtime(),
+            nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
+        };
+        let mode = (metadata.mode() & 0o7777) as u16;
+        let inode = Inode::new(mode, mtime, content);
+        self.shared.create(&to, inode, None, true).await
+    }
+
+    /// Stores the content of a file.
+    async fn content(&mut self, path: &Path) -> Outcome<FileContent> {
+        let file = File::open(path).map_err(|e| unreadable(path, &e))?;
+        let (before, files) = (self.totals.bytes, self.totals.files);
+        let (bar, mut bytes) = (&self.bar, 0);
+        let sink = self.shared.sink();
+        let hasher = self.shared.client().hasher();
+        let mut upload = sharing::upload::Upload::new(hasher, &sink);
+        let told = |now: u64| {
+            bytes = now;
+            bar.at(before.saturating_add(now), files);
+        };
+        let content = upload.content(file, |e| unreadable(path, e), told).await?;
+        self.totals.bytes = before.saturating_add(bytes);
+        Ok(content)
+    }
+
+    fn skip(&mut self, path: &Path, why: &str) -> Outcome<()> {
+        self.totals.skipped += 1;
+        let name = path.as_os_str().as_bytes();
+        if !self.output.json() {
+            let name = text::printable(name);
+            self.output.warn(&format!("left out: {name}: {why}"));
+            return Ok(());
+        }
+        let mut one = Map::new();
+        text::put_name(&mut one, "path", name);
+        one.insert("why".to_owned(), why.into());
+        self.output.record("skipped", one)
+    }
+}
+
+/// The names of a directory, sorted.
+fn names(path: &Path) -> Outcome<Vec<std::ffi::OsString>> {
+    let entries = std::fs::read_dir(path).map_err(|e| unreadable(path, &e))?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+    let names: std::io::Result<Vec<_>> = names.collect();
+    let mut names = names.map_err(|e| unreadable(path, &e))?;
+    names.sort();
+    Ok(names)
+}
+
+/// The name that a file gets in a directory of the volume.
+fn base_name(path: &Path) -> Outcome<Name> {
+    let whole;
+    let name = match path.file_name() {
+        Some(name) => name,
+        None => {
+            whole = path.canonicalize().map_err(|e| unreadable(path, &e))?;
+            whole.file_name().unwrap_or_default()
+        }
+    };
+    valid(name.as_bytes(), path)
+}
+
+fn valid(name: &[u8], path: &Path) -> Outcome<Name> {
+    let shown = path.display();
+    Name::new(name).map_err(|why| Failure::of(Kind::BadPath, format!("{shown}"), &why))
+}

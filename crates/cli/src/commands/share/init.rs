@@ -1,0 +1,191 @@
+//! `bulla share init NAME`: begins a shared volume. The owner's key signs the genesis policy, which names the server's
+//! key, the first user, and this machine as the first device. The server accepts the file (`serve --accept`).
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use ::share::home::{Home, NewHome};
+use serde_json::json;
+use state::private;
+use trust::key::{PublicKey, SecretKey};
+use trust::policy::Genesis;
+use trust::roles::{Roles, Threshold};
+use trust::shared::genesis::{self, Founder, MAX_PATIENCE_MS, SharedRoles, Silence};
+use trust::statement::{Signed, VolumeId};
+
+use crate::args::{Global, ShareInit};
+use crate::commands::key;
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::sharing::{self, random};
+
+/// How long readers wait for a silent device, if the founder does not say.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Makes the volume, and this machine its first device.
+pub fn run(
+    args: &ShareInit,
+    global: &Global,
+    config: &Config,
+    output: &mut Output,
+) -> Outcome<Done> {
+    let state = config.path("state-dir").unwrap_or_default();
+    sharing::name_is_free(&state, &args.name)?;
+    // Made first, so that the owner does not type a passphrase in vain.
+    let mut file = create(&args.out)?;
+    let made = (|| {
+        let owner = key::load(&args.owner_key, &args.passphrase, global.no_input)?;
+        let device = sharing::new_device()?;
+        let (volume, signed) = Terms::of(args).sign(&owner, device.public())?;
+        write(&mut file, &args.out, &signed)?;
+        let home = NewHome {
+            volume,
+            name: &args.name,
+            server: &args.server.to_string(),
+            key: &device,
+            policies: &[signed],
+            begins: None,
+        };
+        Ok(Home::create(&state, &home)?)
+    })();
+    let home = made.inspect_err(|_: &Failure| drop(std::fs::remove_file(&args.out)))?;
+    tell(args, &home, output)
+}
+
+fn tell(args: &ShareInit, home: &Home, output: &mut Output) -> Outcome<Done> {
+    let (volume, out) = (home.volume().to_string(), args.out.display());
+    if !output.json() {
+        output.line(&format!("volume    {volume}"))?;
+        output.line(&format!("name      {}", home.name()))?;
+        output.line(&format!("server    {}", home.server()))?;
+        output.line(&format!("device    {}", home.device()))?;
+        output.note(&format!(
+            "Take {out} to the server and run there: bulla serve REPO --accept {out} --orderer-key FILE. It holds no \
+             secret. Keep the owner's key: it changes the rules of the volume, and settles forks."
+        ));
+    }
+    Ok(Done::ok(fields(json!({
+        "volume": volume,
+        "name": home.name(),
+        "server": home.server(),
+        "device": home.device().to_string(),
+        "user": args.user.as_str(),
+        "genesis": out.to_string(),
+    }))))
+}
+
+/// Creates the file for the server; it must not exist.
+fn create(path: &Path) -> Outcome<File> {
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    made.map_err(|e| Failure::io(format!("cannot create {}", path.display()), &e))
+}
+
+fn write(file: &mut File, path: &Path, signed: &Signed) -> Outcome<()> {
+    let written = file.write_all(&signed.to_bytes());
+    written
+        .and_then(|()| file.sync_all())
+        .map_err(|e| Failure::io(format!("cannot write {}", path.display()), &e))?;
+    Ok(private::sync_parent(path)?)
+}
+
+/// What a genesis policy says beside its random numbers.
+struct Terms<'a> {
+    name: &'a str,
+    user: &'a str,
+    orderer: PublicKey,
+    silence: Silence,
+    patience: Duration,
+}
+
+impl Terms<'_> {
+    fn of(args: &ShareInit) -> Terms<'_> {
+        Terms {
+            name: &args.name,
+            user: args.user.as_str(),
+            orderer: args.orderer,
+            silence: match args.relaxed {
+                true => Silence::Relaxed,
+                false => Silence::Strict,
+            },
+            patience: args.patience.unwrap_or(PATIENCE),
+        }
+    }
+
+    /// The policy, signed by the owner, and the id of its volume.
+    fn sign(&self, owner: &SecretKey, device: PublicKey) -> Outcome<(VolumeId, Signed)> {
+        let patience_ms = u32::try_from(self.patience.as_millis()).unwrap_or(u32::MAX);
+        if !(1..=MAX_PATIENCE_MS).contains(&patience_ms) {
+            let error = "--patience is at least a millisecond and at most an hour";
+            return Err(Failure::new(Kind::Usage, error));
+        }
+        let roles = Roles::single(owner.public());
+        let policy = Genesis::new(self.name, random()?, random()?, roles)
+            .map_err(|why| Failure::of(Kind::Usage, "no volume can have these terms", &why))?;
+        let shared = SharedRoles {
+            orderer: self.orderer,
+            checkpointers: Threshold::none(),
+            silence: self.silence,
+            patience_ms,
+            founder: Some(Founder {
+                user: random()?,
+                name: self.user.to_owned(),
+                device,
+            }),
+        };
+        let statement = genesis::genesis(&policy, &shared);
+        let volume = VolumeId::from_bytes(statement.hash());
+        Ok((volume, statement.sign(&[owner])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trust::shared::genesis::Policies;
+    use trust::signatures::Signatures;
+
+    use super::*;
+
+    fn key(seed: u8) -> SecretKey {
+        SecretKey::from_seed(&[seed; 32])
+    }
+
+    fn terms() -> Terms<'static> {
+        Terms {
+            name: "notes",
+            user: "ada",
+            orderer: key(2).public(),
+            silence: Silence::Relaxed,
+            patience: Duration::from_secs(7),
+        }
+    }
+
+    #[test]
+    fn genesis_policy_says_what_the_founder_chose() {
+        let (volume, signed) = terms().sign(&key(1), key(3).public()).unwrap();
+        let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
+        let roles = policies.roles();
+        assert_eq!(roles.orderer, key(2).public());
+        assert_eq!((roles.silence, roles.patience_ms), (Silence::Relaxed, 7000));
+        assert_eq!(policies.founder().name, "ada");
+        assert_eq!(policies.founder().device, key(3).public());
+        let owners = policies.chain().newest().roles().owners.keys().to_vec();
+        assert_eq!(owners, [key(1).public()]);
+        let (other, _) = terms().sign(&key(1), key(3).public()).unwrap();
+        assert_ne!(volume, other, "the same terms make another volume");
+    }
+
+    #[test]
+    fn impossible_patience_is_refused() {
+        for patience in [Duration::from_micros(1), Duration::from_secs(3601)] {
+            let terms = Terms {
+                patience,
+                ..terms()
+            };
+            let refused = terms.sign(&key(1), key(3).public()).unwrap_err();
+            assert_eq!(refused.kind, Kind::Usage);
+        }
+    }
+}

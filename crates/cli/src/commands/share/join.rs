@@ -1,0 +1,125 @@
+//! `bulla share join LINE`: this machine asks to become a device of a shared volume, shows six words, and waits until an
+//! administrator admits it. What it takes from the server is verified by the invitation.
+
+use std::io::Read;
+use std::time::Duration;
+
+use ::share::admission::Joining;
+use ::share::home::{Home, HomeError, NewHome};
+use serde_json::json;
+use tokio::time::Instant;
+use trust::shared::invitation::Invitation;
+use wire::shared::LinkOptions;
+
+use super::admit::WAIT;
+use crate::args::ShareJoin;
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::session;
+use crate::sharing::session::Shared;
+use crate::sharing::{self, random};
+
+/// Longest line that is read.
+const MAX_LINE_BYTES: u64 = 4096;
+
+/// Joins.
+pub fn run(args: &ShareJoin, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let state = config.path("state-dir").unwrap_or_default();
+    let invitation = read(&args.line)?;
+    if let Some(home) = Home::find(&state, &invitation.volume.to_string())? {
+        let name = home.name().to_owned();
+        return Err(HomeError::Exists { name }.into());
+    }
+    if let Some(name) = &args.name {
+        sharing::name_is_free(&state, name)?;
+    }
+    let (device, number) = (sharing::new_device()?, random()?);
+    let until = Instant::now() + args.wait.unwrap_or(WAIT);
+    let runtime = session::runtime()?;
+    let begins = invitation.prefix.in_epoch(invitation.epoch);
+    let joining = session::run(&runtime, async {
+        let options = LinkOptions::default();
+        let (invitation, key) = (invitation.clone(), device.public());
+        Ok(Joining::begin(invitation, &key, number, options).await?)
+    })?;
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => joining.name().to_owned(),
+    };
+    sharing::name_is_free(&state, &name)?;
+    session::run(&runtime, async {
+        let words = joining.ask(until).await?;
+        match output.json() {
+            true => output.record("words", fields(json!({"words": words.to_string()})))?,
+            false => output.line(&words.to_string())?,
+        }
+        output.flush()?;
+        output.note(
+            "Read these words to the one who has invited you, over a channel where you know each other. Waiting for the \
+             admission.",
+        );
+        Ok(joining.admitted(&device, until).await?)
+    })?;
+    let home = NewHome {
+        volume: invitation.volume,
+        name: &name,
+        server: &invitation.server,
+        key: &device,
+        policies: joining.policies(),
+        begins: Some(begins),
+    };
+    let home = Home::create(&state, &home)?;
+    drop(runtime);
+    enter(home, config, args.waiting.deadline, output)
+}
+
+/// Reads the log as far as this device's own admission.
+fn enter(
+    home: Home,
+    config: &Config,
+    deadline: Option<Duration>,
+    output: &mut Output,
+) -> Outcome<Done> {
+    let shared = Shared::start(config, home.clone(), deadline)?;
+    let member = shared.run(async {
+        let members = shared.members().await?;
+        members.own(home.device())
+    });
+    let member = shared.close(member, output)?;
+    if !output.json() {
+        output.line(&format!("volume    {}", home.volume()))?;
+        output.line(&format!("name      {}", home.name()))?;
+        output.line(&format!("device    {}", member.device.0))?;
+        output.raw(b"user      ")?;
+        output.name(member.user.as_bytes())?;
+        output.raw(b"\n")?;
+    }
+    Ok(Done::ok(fields(json!({
+        "volume": home.volume().to_string(),
+        "name": home.name(),
+        "server": home.server(),
+        "device": member.device.0,
+        "key": member.key.to_string(),
+        "user": member.user,
+    }))))
+}
+
+/// The invitation of a line, or of the line on stdin.
+fn read(line: &str) -> Outcome<Invitation> {
+    let typed;
+    let line = match line {
+        "-" => {
+            let mut text = String::new();
+            let read = std::io::stdin()
+                .take(MAX_LINE_BYTES)
+                .read_to_string(&mut text);
+            read.map_err(|e| Failure::io("cannot read the line from stdin", &e))?;
+            typed = text;
+            typed.trim()
+        }
+        line => line.trim(),
+    };
+    Invitation::from_line(line)
+        .map_err(|why| Failure::of(Kind::BadInvitation, "the line is no invitation", &why))
+}

@@ -1,0 +1,180 @@
+//! Users, groups and devices of a shared volume by the names that people use. Two users may have one name, because two
+//! administrators can add them at one time; such a name is refused where it must mean one of them.
+
+use ::share::files::Roll;
+use trust::key::PublicKey;
+use trust::shared::decision::{Label, Role};
+use trust::shared::device::DeviceKey;
+use trust::shared::principal::{Device, Principal};
+
+use crate::args::DeviceName;
+use crate::failure::{Failure, Kind, Outcome};
+
+/// The members after a prefix of the log.
+pub struct Membership(Roll);
+
+/// A device, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub device: Device,
+    /// Its key.
+    pub key: DeviceKey,
+    /// Its user.
+    pub principal: Principal,
+    /// The name of its user.
+    pub user: String,
+}
+
+impl Membership {
+    /// The members of a roll.
+    pub fn of(roll: Roll) -> Membership {
+        Membership(roll)
+    }
+
+    /// The name of a user or group.
+    pub fn name(&self, principal: Principal) -> String {
+        let label = self.0.members.label(principal);
+        label.map_or("?", Label::as_str).to_owned()
+    }
+
+    /// The users, by name.
+    pub fn users(&self) -> Vec<(Principal, String)> {
+        self.named(false)
+    }
+
+    /// The groups, by name.
+    pub fn groups(&self) -> Vec<(Principal, String)> {
+        self.named(true)
+    }
+
+    fn named(&self, groups: bool) -> Vec<(Principal, String)> {
+        let members = &self.0.members;
+        let all = members.principals(self.0.at);
+        let wanted = all.filter(|(principal, _)| members.is_group(*principal) == groups);
+        let mut named: Vec<(Principal, String)> = wanted
+            .map(|(principal, label)| (principal, label.as_str().to_owned()))
+            .collect();
+        named.sort_by(|a, b| (&a.1, a.0).cmp(&(&b.1, b.0)));
+        named
+    }
+
+    /// The user with this name.
+    pub fn user(&self, name: &Label) -> Outcome<Principal> {
+        one(&self.users(), name, "user")
+    }
+
+    /// The group with this name.
+    pub fn group(&self, name: &Label) -> Outcome<Principal> {
+        one(&self.groups(), name, "group")
+    }
+
+    /// Whether a user or group has this name.
+    pub fn has(&self, name: &Label, groups: bool) -> bool {
+        let named = self.named(groups);
+        named.iter().any(|(_, known)| known == name.as_str())
+    }
+
+    /// The group that owns the root directory.
+    pub fn everybody(&self) -> Principal {
+        self.0.members.volume()
+    }
+
+    /// The roles in a group: names of users, each with its role.
+    pub fn roles(&self, group: Principal) -> Vec<(String, Role)> {
+        let members = &self.0.members;
+        let roles = members.roles(group, self.0.at);
+        let mut named: Vec<(String, Role)> =
+            roles.map(|(user, role)| (self.name(user), role)).collect();
+        named.sort();
+        named
+    }
+
+    /// The devices, by number.
+    pub fn devices(&self) -> Vec<Member> {
+        let members = &self.0.members;
+        let devices = members.devices(self.0.at);
+        let member = |device| {
+            let user = members.user(device)?;
+            Some(Member {
+                device,
+                key: DeviceKey::from(members.key(device)?),
+                principal: user,
+                user: self.name(user),
+            })
+        };
+        devices.filter_map(member).collect()
+    }
+
+    /// The device that a user has named.
+    pub fn device(&self, name: &DeviceName) -> Outcome<Member> {
+        let wanted = |member: &Member| match name {
+            DeviceName::Number(number) => member.device == *number,
+            DeviceName::Key(key) => member.key == DeviceKey::from(key),
+        };
+        self.devices().into_iter().find(wanted).ok_or_else(|| {
+            let name = match name {
+                DeviceName::Number(number) => number.0.to_string(),
+                DeviceName::Key(key) => key.to_string(),
+            };
+            Failure::new(Kind::NoMember, format!("the volume has no device {name}"))
+        })
+    }
+
+    /// The device with a key.
+    pub fn with_key(&self, key: &DeviceKey) -> Option<Member> {
+        let mut devices = self.devices().into_iter();
+        devices.find(|member| member.key == *key)
+    }
+
+    /// This device, if it is a member.
+    pub fn own(&self, key: &PublicKey) -> Outcome<Member> {
+        self.with_key(&DeviceKey::from(key)).ok_or_else(|| {
+            let error = "this device is no member of the volume";
+            Failure::new(Kind::NotMember, error)
+        })
+    }
+
+    /// Refuses a device whose user cannot change the members of the volume.
+    pub fn require_admin(&self, key: &PublicKey) -> Outcome<()> {
+        let own = self.own(key)?;
+        if self.0.members.is_admin(own.device, self.0.at) {
+            return Ok(());
+        }
+        let error = format!("{} is no administrator of the volume", own.user);
+        Err(Failure::new(Kind::NoPermission, error))
+    }
+
+    /// The user whose device has a key.
+    pub fn user_of(&self, key: &PublicKey) -> Outcome<Principal> {
+        self.own(key).map(|member| member.principal)
+    }
+
+    /// The role of a user in a group.
+    pub fn role(&self, group: Principal, user: Principal) -> Option<Role> {
+        let mut roles = self.0.members.roles(group, self.0.at);
+        roles.find_map(|(member, role)| (member == user).then_some(role))
+    }
+
+    /// A number for a new device.
+    pub fn next_device(&self) -> Outcome<Device> {
+        let next = self.0.members.next_device();
+        next.ok_or_else(|| Failure::new(Kind::TooMuch, "the volume has too many devices"))
+    }
+}
+
+fn one(named: &[(Principal, String)], name: &Label, what: &str) -> Outcome<Principal> {
+    let wanted = named.iter().filter(|(_, known)| known == name.as_str());
+    let found: Vec<Principal> = wanted.map(|(principal, _)| *principal).collect();
+    match found.as_slice() {
+        [principal] => Ok(*principal),
+        [] => {
+            let error = format!("the volume has no {what} `{}`", name.as_str());
+            Err(Failure::new(Kind::NoMember, error))
+        }
+        _ => {
+            let error = format!("the volume has several {what}s `{}`", name.as_str());
+            Err(Failure::new(Kind::NoMember, error))
+        }
+    }
+}

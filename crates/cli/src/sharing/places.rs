@@ -1,0 +1,92 @@
+//! Paths inside a shared volume, as users write them.
+
+use std::ffi::OsStr;
+
+use ::share::files::{MAX_PLACE_NAMES, Place};
+use trust::shared::principal::{FileId, Name};
+
+use crate::entry;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::text;
+
+/// The place at a path from the root directory.
+///
+/// # Errors
+/// For `..`, and for names that no file can have.
+pub fn place(root: FileId, path: &OsStr) -> Outcome<Place> {
+    let path = entry::clean(path);
+    let mut place = Place {
+        start: root,
+        path: Vec::new(),
+    };
+    for name in path.split(|byte| *byte == b'/').filter(|it| !it.is_empty()) {
+        let refuse = |why: String| {
+            let error = format!("{}: {why}", text::printable(&path));
+            Err(Failure::new(Kind::BadPath, error))
+        };
+        match Name::new(name) {
+            _ if place.path.len() >= MAX_PLACE_NAMES => return refuse("too deep".to_owned()),
+            Err(why) => return refuse(why.to_string()),
+            Ok(name) => place.path.push(name),
+        }
+    }
+    Ok(place)
+}
+
+/// A place below another one.
+pub fn below(directory: &Place, name: &Name) -> Place {
+    let mut place = directory.clone();
+    place.path.push(name.clone());
+    place
+}
+
+/// The path of a place, for messages and records.
+pub fn path_of(place: &Place) -> Vec<u8> {
+    let names: Vec<&[u8]> = place.path.iter().map(Name::as_bytes).collect();
+    names.join(&b'/')
+}
+
+/// The path of a place as a person reads it.
+pub fn shown(place: &Place) -> String {
+    match place.path.is_empty() {
+        true => "the root directory".to_owned(),
+        false => text::printable(&path_of(place)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trust::shared::principal::{Device, INumber, Principal};
+
+    use super::*;
+
+    #[test]
+    fn paths_begin_at_the_root_and_never_lead_up() {
+        let number = INumber {
+            device: Device(0),
+            counter: 0,
+        };
+        let principal = Principal::from_bytes([1; 32]);
+        let root = FileId { principal, number };
+        let place = |path: &str| place(root, OsStr::new(path));
+        for (text, path) in [
+            ("", ""),
+            ("/", ""),
+            ("a", "a"),
+            ("/a//b/./c/", "a/b/c"),
+            ("...", "..."),
+        ] {
+            let found = place(text).unwrap();
+            assert_eq!(found.start, root);
+            assert_eq!(path_of(&found), path.as_bytes(), "{text}");
+        }
+        for wrong in ["..", "a/../b", "a/\0", &"x".repeat(256)] {
+            assert_eq!(place(wrong).unwrap_err().kind, Kind::BadPath, "{wrong}");
+        }
+        let deep = "d/".repeat(MAX_PLACE_NAMES + 1);
+        assert!(place(&deep).is_err());
+        assert_eq!(shown(&place("").unwrap()), "the root directory");
+        let inside = below(&place("a").unwrap(), &Name::new(b"b").unwrap());
+        assert_eq!(shown(&inside), "a/b");
+    }
+}

@@ -1,0 +1,340 @@
+//! A shared volume that a command has opened: the runtime, the client, and calls whose failures name a path.
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ::share::client::{Client, ClientError, Connection, Options, Phase, Sink, Trouble};
+use ::share::files::{
+    Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
+};
+use ::share::home::Home;
+use reader::{Fetch, Prefetcher, Spawner, Tree};
+use tokio::runtime::Runtime;
+use trust::inode::{Inode, Mtime};
+use trust::shared::decision::Decision;
+use trust::shared::device::DeviceKey;
+use trust::shared::principal::{Name, Principal};
+
+use super::members::Membership;
+use super::places;
+use crate::args::Waiting;
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::Output;
+use crate::session;
+
+/// How long a command that is done waits until its device has confirmed what it wrote.
+const CONFIRM: Duration = Duration::from_secs(2);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A shared volume and its client.
+pub struct Shared {
+    runtime: Runtime,
+    home: Home,
+    client: Client,
+    deadline: Duration,
+    /// An answer rests on what a silent device wrote.
+    is_marked: AtomicBool,
+    /// Something was changed.
+    has_written: AtomicBool,
+}
+
+/// Names of a directory.
+pub struct Page {
+    /// The names.
+    pub names: Vec<Listed>,
+    /// There are more.
+    pub more: bool,
+}
+
+impl Shared {
+    /// Opens the volume with this name or id.
+    pub fn open(config: &Config, name: &str, waiting: &Waiting) -> Outcome<Shared> {
+        Shared::start(config, super::home(config, name)?, waiting.deadline)
+    }
+
+    /// Opens the volume of a home.
+    pub fn start(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
+        let deadline = match deadline {
+            Some(deadline) => deadline,
+            None => config.duration("deadline")?,
+        };
+        let runtime = session::runtime()?;
+        let until = Instant::now() + deadline;
+        let client = session::run(&runtime, async {
+            let client = Client::start(&home, Options::default(), until).await?;
+            reached(&client, until).await?;
+            Ok(client)
+        })?;
+        Ok(Shared {
+            runtime,
+            home,
+            client,
+            deadline,
+            is_marked: AtomicBool::new(false),
+            has_written: AtomicBool::new(false),
+        })
+    }
+
+    /// Runs a future until it ends or Ctrl-C comes.
+    pub fn run<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        session::run(&self.runtime, future)
+    }
+
+    /// Ends the work: other devices can use what this one has written.
+    pub fn close<T>(self, outcome: Outcome<T>, output: &mut Output) -> Outcome<T> {
+        if self.is_marked.load(Ordering::Relaxed) {
+            output.unattested();
+        }
+        let closed = self.runtime.block_on(async {
+            if self.has_written.load(Ordering::Relaxed) {
+                self.confirm().await;
+            }
+            self.client.clone().close(self.until()).await
+        });
+        let value = outcome?;
+        closed?;
+        Ok(value)
+    }
+
+    /// Waits until this device has confirmed its last entry, and the server has that, so that nobody must wait for this
+    /// device later. If it takes too long, the next command does it.
+    async fn confirm(&self) {
+        let own = DeviceKey::from(self.home.device());
+        let until = Instant::now() + CONFIRM.min(self.deadline);
+        while Instant::now() < until {
+            let Ok(status) = self.client.status(until).await else {
+                return;
+            };
+            let row = status.devices.iter().find(|row| row.device == own);
+            if row.is_none_or(|row| row.attested > row.last_at) {
+                // The answer to this comes after the server has taken what was sent before.
+                let _ = self.client.call(Call::Members, until).await;
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The home.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Where content is put.
+    pub fn sink(&self) -> Sink {
+        self.client.sink()
+    }
+
+    /// Until when a step may take that begins now.
+    pub fn until(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// How blocks are read.
+    pub fn how(&self) -> Fetch {
+        Fetch::Until(self.until())
+    }
+
+    /// The place at a path from the root directory.
+    pub fn place(&self, path: &OsStr) -> Outcome<Place> {
+        places::place(self.client.root(), path)
+    }
+
+    /// Makes a call.
+    async fn call(&self, call: Call) -> Outcome<Answer> {
+        let answered = self.client.call(call, self.until()).await?;
+        if !answered.marked.entries().is_empty() {
+            self.is_marked.store(true, Ordering::Relaxed);
+        }
+        match answered.answer {
+            Answer::Silent { device, .. } => Err(self.silent(device).await),
+            answer => Ok(answer),
+        }
+    }
+
+    /// The failure for an answer that rests on what a silent device wrote.
+    async fn silent(&self, device: DeviceKey) -> Failure {
+        let roll = self.client.call(Call::Members, self.until()).await;
+        let found = match roll.map(|answered| answered.answer) {
+            Ok(Answer::Members(roll)) => Membership::of(roll).with_key(&device),
+            _ => None,
+        };
+        let (device, whose) = match found {
+            Some(member) => {
+                let number = member.device.0.to_string();
+                let whose = format!("device {number} of {}", member.user);
+                (number, whose)
+            }
+            None => (device.to_string(), format!("the device {device}")),
+        };
+        let name = self.home.name();
+        let error = format!("the server or {whose} is silent, and what it wrote last is not used");
+        let hint = format!(
+            "the device may be off, or the server hides what it says: try again when it is on. If it is lost, an \
+             administrator accepts what it wrote: `bulla share accept {name} {device}`"
+        );
+        Failure::new(Kind::Unattested, error).with_hint(hint)
+    }
+
+    /// Makes a call that changes something. `about` names what it is about, for failures.
+    pub async fn change(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<()> {
+        self.has_written.store(true, Ordering::Relaxed);
+        match self.call(call).await? {
+            Answer::Done(_) | Answer::Settled => Ok(()),
+            Answer::Refused(why) => Err(refused(&why, &about())),
+            _ => Err(defect()),
+        }
+    }
+
+    /// The file at a place, if there is one.
+    pub async fn look(&self, place: &Place, follow: bool) -> Outcome<Option<File>> {
+        let call = Call::Lookup {
+            place: place.clone(),
+            follow,
+        };
+        match self.call(call).await? {
+            Answer::Found(file) => Ok(Some(file)),
+            Answer::Refused(Refused::NotFound) => Ok(None),
+            Answer::Refused(why) => Err(refused(&why, &places::shown(place))),
+            _ => Err(defect()),
+        }
+    }
+
+    /// The file at a place.
+    pub async fn find(&self, place: &Place, follow: bool) -> Outcome<File> {
+        let found = self.look(place, follow).await?;
+        found.ok_or_else(|| {
+            let error = format!("{}: not in the volume", places::shown(place));
+            Failure::new(Kind::NotFound, error)
+        })
+    }
+
+    /// A page of a directory's names, those after `after`.
+    pub async fn list(&self, place: &Place, after: Option<Name>, inodes: bool) -> Outcome<Page> {
+        let call = Call::List {
+            directory: Which::Place(place.clone()),
+            after,
+            most: match inodes {
+                true => MAX_LISTED_INODES,
+                false => MAX_LISTED,
+            },
+            inodes,
+        };
+        match self.call(call).await? {
+            Answer::Listed { names, more, .. } => Ok(Page { names, more }),
+            Answer::Refused(why) => Err(refused(&why, &places::shown(place))),
+            _ => Err(defect()),
+        }
+    }
+
+    /// Makes a file.
+    pub async fn create(
+        &self,
+        place: &Place,
+        inode: Inode,
+        owner: Option<Principal>,
+        replace: bool,
+    ) -> Outcome<()> {
+        let call = Call::Create {
+            place: place.clone(),
+            number: self.client.new_number()?,
+            inode: Box::new(inode),
+            owner,
+            replace,
+        };
+        self.change(call, &|| places::shown(place)).await
+    }
+
+    /// Makes a decision about members.
+    pub async fn decide(&self, decision: Decision, about: &dyn Fn() -> String) -> Outcome<()> {
+        self.change(Call::Decide(decision), about).await
+    }
+
+    /// The members now.
+    pub async fn members(&self) -> Outcome<Membership> {
+        match self.call(Call::Members).await? {
+            Answer::Members(roll) => Ok(Membership::of(roll)),
+            Answer::Refused(why) => Err(refused(&why, "members")),
+            _ => Err(defect()),
+        }
+    }
+
+    /// Reads the content of files.
+    pub fn contents(&self) -> Tree {
+        let spawner = Spawner::on(self.runtime.handle().clone());
+        let blocks = self.client.blocks().clone();
+        Tree::of_contents(Prefetcher::new(blocks, spawner))
+    }
+}
+
+/// Waits until the server has let this device in, and the device has caught up. A refusal that time does not heal ends
+/// the wait at once. Without any answer the calls that follow say so.
+async fn reached(client: &Client, until: Instant) -> Outcome<()> {
+    loop {
+        let view = client.view();
+        let hopeless = match (&view.phase, &view.connection) {
+            (Phase::Running, _) => return Ok(()),
+            (Phase::Stopped(why), _) => return Err(ClientError::from(why.clone()).into()),
+            (_, Connection::Offline(lost)) => !matches!(
+                lost.trouble,
+                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit
+            ),
+            _ => false,
+        };
+        if hopeless || Instant::now() >= until {
+            let connection = view.connection;
+            return Err(ClientError::Deadline { connection }.into());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The time of a change that is made now.
+pub fn now() -> Mtime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    Mtime {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: since.subsec_nanos(),
+    }
+}
+
+/// The failure for a call that had no effect on what `about` names.
+fn refused(why: &Refused, about: &str) -> Failure {
+    let kind = match why {
+        Refused::NotFound => Kind::NotFound,
+        Refused::NotPermitted => Kind::NoPermission,
+        Refused::Exists => Kind::Exists,
+        Refused::NotEmpty
+        | Refused::NotADirectory
+        | Refused::IsADirectory
+        | Refused::NotRegular
+        | Refused::BelowItself
+        | Refused::Loop
+        | Refused::Needed => Kind::Misfit,
+        Refused::Stale => Kind::Overtaken,
+        Refused::Locked | Refused::NotLocked => Kind::FileLocked,
+        Refused::TooLarge | Refused::TooMany | Refused::Full => Kind::TooMuch,
+        Refused::NeedsPath => Kind::Defect,
+        Refused::Damaged(_) => Kind::Malformed,
+        Refused::Unsupported(_) => Kind::Newer,
+    };
+    Failure::new(kind, format!("{about}: {why}"))
+}
+
+/// The client answers another question than it was asked.
+fn defect() -> Failure {
+    Failure::new(
+        Kind::Defect,
+        "a shared volume gave an answer of another kind",
+    )
+}

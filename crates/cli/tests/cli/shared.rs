@@ -1,0 +1,305 @@
+//! Shared volumes from the command line: a server and devices as processes of their own.
+
+use crate::shared_lab::{Admission, Orderer, founded, joined};
+use crate::support::{Home, noise};
+
+#[test]
+fn first_device_puts_and_reads_files() {
+    let (_orderer, ada) = founded(&[]);
+    let big = noise(7, 3_000_000);
+    std::fs::create_dir_all(ada.path("tree/sub")).unwrap();
+    std::fs::write(ada.path("tree/sub/big"), &big).unwrap();
+    std::fs::write(ada.path("tree/small"), b"hello\n").unwrap();
+    std::fs::write(ada.path("tree/empty"), b"").unwrap();
+    std::os::unix::fs::symlink("sub/big", ada.path("tree/link")).unwrap();
+    let put = ada.run(&["--json", "put", "-r", "tree", "notes"]).ends(0);
+    assert_eq!(put.field("files"), 3);
+    assert_eq!(put.field("bytes"), 3_000_006);
+    let listed = ada.run(&["ls", "-R", "notes"]).ends(0);
+    let names = "tree\ntree/empty\ntree/link\ntree/small\ntree/sub\ntree/sub/big\n";
+    assert_eq!(listed.out, names);
+    assert_eq!(
+        ada.run(&["cat", "notes", "tree/small"]).ends(0).out,
+        "hello\n"
+    );
+    let read = ada
+        .command(&["cat", "notes", "tree/link"])
+        .output()
+        .unwrap();
+    assert!(read.status.success() && read.stdout == big);
+    let shown = ada
+        .run(&["--json", "stat", "notes", "tree/sub/big"])
+        .ends(0);
+    assert_eq!(shown.field("size"), 3_000_000);
+    assert_eq!(shown.field("owner"), "everybody");
+
+    ada.run(&["mkdir", "notes", "other", "other/deep"]).ends(0);
+    ada.run(&["mv", "notes", "tree/small", "other/deep"])
+        .ends(0);
+    assert_eq!(
+        ada.run(&["cat", "notes", "other/deep/small"]).ends(0).out,
+        "hello\n"
+    );
+    ada.run(&["cat", "notes", "tree/small"]).ends(10);
+    ada.run(&["rm", "notes", "tree"]).ends(1);
+    let removed = ada.run(&["--json", "rm", "-r", "notes", "tree"]).ends(0);
+    assert_eq!(
+        (removed.field("files"), removed.field("directories")),
+        (3.into(), 2.into())
+    );
+    assert_eq!(ada.run(&["ls", "notes"]).ends(0).out, "other\n");
+}
+
+#[test]
+fn second_device_is_admitted_by_words_and_writes() {
+    let (_orderer, ada) = founded(&[]);
+    std::fs::write(ada.path("a"), b"from the first\n").unwrap();
+    ada.run(&["put", "a", "notes"]).ends(0);
+    let laptop = joined(&ada, "ada");
+    assert_eq!(
+        laptop.run(&["cat", "notes", "a"]).ends(0).out,
+        "from the first\n"
+    );
+    std::fs::write(laptop.path("b"), b"from the second\n").unwrap();
+    laptop.run(&["put", "b", "notes"]).ends(0);
+    assert_eq!(
+        ada.run(&["cat", "notes", "b"]).ends(0).out,
+        "from the second\n"
+    );
+    let devices = ada
+        .run(&["--json", "share", "device", "list", "notes"])
+        .ends(0);
+    let users: Vec<_> = devices
+        .records("device")
+        .iter()
+        .map(|it| it["user"].clone())
+        .collect();
+    assert_eq!(users, ["ada", "ada"]);
+}
+
+/// Puts a file with this content.
+fn put(home: &Home, name: &str, content: &str) -> i32 {
+    std::fs::write(home.path(name), content).unwrap();
+    home.run(&["put", name, "notes"]).code
+}
+
+#[test]
+fn reader_may_look_and_not_write() {
+    let (_orderer, ada) = founded(&[]);
+    assert_eq!(put(&ada, "a", "hello\n"), 0);
+    ada.run(&["share", "user", "add", "notes", "bob", "--role", "reader"])
+        .ends(0);
+    ada.run(&["share", "user", "add", "notes", "bob"]).ends(1);
+    let bob = joined(&ada, "bob");
+    assert_eq!(bob.run(&["cat", "notes", "a"]).ends(0).out, "hello\n");
+    std::fs::write(bob.path("b"), b"x").unwrap();
+    for refused in [
+        &["put", "b", "notes"][..],
+        &["mkdir", "notes", "d"],
+        &["rm", "notes", "a"],
+        &["share", "user", "add", "notes", "eve"],
+        &["share", "invite", "notes"],
+    ] {
+        let told = bob.run(refused).ends(23);
+        assert!(told.err.contains("hint: "), "{}", told.err);
+    }
+    ada.run(&["share", "grant", "notes", "everybody", "bob", "writer"])
+        .ends(0);
+    bob.run(&["put", "b", "notes"]).ends(0);
+    ada.run(&["share", "revoke", "notes", "everybody", "bob"])
+        .ends(0);
+    bob.run(&["ls", "notes"]).ends(23);
+}
+
+#[test]
+fn removed_device_is_refused_and_what_it_wrote_stays() {
+    let (_orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    assert_eq!(put(&laptop, "b", "before\n"), 0);
+    ada.run(&["share", "device", "remove", "notes", "7"])
+        .ends(10);
+    ada.run(&["share", "device", "remove", "notes", "1"])
+        .ends(0);
+    let told = laptop.run(&["--json", "ls", "notes"]).ends(23);
+    assert_eq!(told.field("error")["kind"], "refused");
+    assert_eq!(ada.run(&["cat", "notes", "b"]).ends(0).out, "before\n");
+}
+
+#[test]
+fn groups_own_directories_of_their_own() {
+    let (_orderer, ada) = founded(&[]);
+    ada.run(&["share", "user", "add", "notes", "bob"]).ends(0);
+    let bob = joined(&ada, "bob");
+    ada.run(&["share", "group", "add", "notes", "family"])
+        .ends(0);
+    ada.run(&["mkdir", "notes", "private", "--group", "family"])
+        .ends(0);
+    std::fs::write(ada.path("a"), b"secret\n").unwrap();
+    ada.run(&["put", "a", "notes", "private"]).ends(0);
+    bob.run(&["cat", "notes", "private/a"]).ends(23);
+    ada.run(&["share", "grant", "notes", "family", "bob", "reader"])
+        .ends(0);
+    assert_eq!(
+        bob.run(&["cat", "notes", "private/a"]).ends(0).out,
+        "secret\n"
+    );
+    let groups = ada
+        .run(&["--json", "share", "group", "list", "notes"])
+        .ends(0);
+    let names: Vec<_> = groups
+        .records("group")
+        .iter()
+        .map(|it| it["group"].clone())
+        .collect();
+    assert_eq!(names, ["everybody", "family"]);
+    ada.run(&["share", "group", "remove", "notes", "everybody"])
+        .ends(1);
+}
+
+#[test]
+fn wrong_words_admit_nobody() {
+    let (_orderer, ada) = founded(&[]);
+    let laptop = Home::new();
+    let none = "abandon abandon abandon abandon abandon abandon";
+    ada.run(&["share", "device", "add", "notes", none, "--user", "ada"])
+        .ends(10);
+    let admission = Admission::begin(&ada, &laptop);
+    admission.inviting.end().ends(0);
+    for wrong in [
+        none,
+        "five words are not enough",
+        "no such word in the list",
+    ] {
+        ada.run(&["share", "device", "add", "notes", wrong, "--user", "ada"])
+            .ends(20);
+    }
+    let words = &admission.words;
+    ada.run(&["share", "device", "add", "notes", words, "--user", "eve"])
+        .ends(10);
+    let listed = ada
+        .run(&["--json", "share", "device", "list", "notes"])
+        .ends(0);
+    assert_eq!(listed.field("devices"), 1);
+    let said = words.to_uppercase().replace(' ', "-");
+    ada.run(&["share", "device", "add", "notes", &said, "--user", "ada"])
+        .ends(0);
+    admission.joining.end().ends(0);
+    ada.run(&["share", "device", "add", "notes", words, "--user", "ada"])
+        .ends(10);
+}
+
+#[test]
+fn mistyped_invitation_asks_nobody() {
+    let home = Home::new();
+    let (mut orderer, ada) = founded(&[]);
+    let invite = ["--json", "share", "invite", "notes", "--wait", "2s"];
+    let mut inviting = crate::shared_lab::Talk::begin(&mut ada.command(&invite));
+    let line = inviting.record("invitation", "line");
+    inviting.end().ends(30);
+    let mut mistyped = line.clone();
+    let last = if mistyped.pop() == Some('q') {
+        'p'
+    } else {
+        'q'
+    };
+    mistyped.push(last);
+    for wrong in [mistyped.as_str(), &line[..line.len() - 1], "inv1", ""] {
+        home.run(&["share", "join", wrong]).ends(2);
+    }
+    // Nobody waits for it any more.
+    home.run(&["share", "join", &line, "--wait", "1s"]).ends(30);
+    orderer.kill();
+    home.run(&["share", "join", &line, "--wait", "1s"]).ends(30);
+    assert!(!home.path(".local/state/bulla/shared").exists());
+}
+
+#[test]
+fn names_and_paths_that_do_not_fit_are_refused() {
+    let (mut orderer, ada) = founded(&[]);
+    std::fs::write(ada.path("notes"), b"x").unwrap();
+    std::fs::create_dir(ada.path("dir")).unwrap();
+    ada.run(&["put", "notes", "notes"]).ends(0);
+    let both = ada.run(&["put", "x", "notes", "notes"]).ends(2);
+    assert!(both.err.contains("/notes"), "{}", both.err);
+    ada.run(&["put", "notes", "nothing"]).ends(2);
+    ada.run(&["put", "notes", "elsewhere", "path"]).ends(10);
+    ada.run(&["put", "missing", "notes"]).ends(10);
+    ada.run(&["put", "dir", "notes"]).ends(1);
+    ada.run(&["put", "notes", "dir", "notes", "nowhere"])
+        .ends(10);
+    ada.run(&["put", "notes", "notes", "a/../b"]).ends(2);
+    ada.run(&["mkdir", "notes", "notes"]).ends(1);
+    ada.run(&["mkdir", "notes", "a/b"]).ends(10);
+    ada.run(&["mkdir", "-p", "notes", "a/b", "a/b"]).ends(0);
+    ada.run(&["mv", "notes", "a", "a/b"]).ends(1);
+    ada.run(&["mv", "notes", "", "a"]).ends(1);
+    ada.run(&["ls", "unknown"]).ends(2);
+    ada.run(&["ls", "notes", "--mirror", "x"]).ends(2);
+    ada.run(&["verify", "notes"]).ends(2);
+    ada.run(&["share", "status", "unknown"]).ends(10);
+    orderer.kill();
+    let late = ada
+        .run(&["--json", "ls", "notes", "--deadline", "1s"])
+        .ends(30);
+    assert_eq!(late.field("error")["kind"], "unavailable");
+}
+
+#[test]
+fn server_needs_its_key_and_the_right_genesis() {
+    let (mut orderer, ada) = founded(&[]);
+    orderer.kill();
+    let server = &orderer.home;
+    server.run(&["serve", "repo"]).ends(2);
+    server
+        .run(&["orderer", "new", "--out", "other", "--no-passphrase"])
+        .ends(0);
+    server
+        .run(&["serve", "repo", "--orderer-key", "other"])
+        .ends(12);
+    let genesis = ada.path("genesis");
+    let genesis = genesis.to_str().unwrap();
+    server
+        .run(&[
+            "serve",
+            "new",
+            "--orderer-key",
+            "other",
+            "--accept",
+            genesis,
+        ])
+        .ends(12);
+    std::fs::write(server.path("junk"), b"junk").unwrap();
+    server
+        .run(&["serve", "new", "--orderer-key", "key", "--accept", "junk"])
+        .ends(20);
+    server
+        .run(&[
+            "serve",
+            "new",
+            "--orderer-key",
+            "key",
+            "--accept",
+            "missing",
+        ])
+        .ends(10);
+    server.run(&["serve", "new", "--accept", genesis]).ends(2);
+    // Accepting it again changes nothing.
+    assert_eq!(orderer_again(&mut orderer, genesis, &ada), 0);
+    let address = orderer.address();
+    orderer
+        .home
+        .run(&[
+            "serve",
+            "repo",
+            "--orderer-key",
+            "key",
+            "--shared",
+            &address,
+        ])
+        .ends(11);
+}
+
+fn orderer_again(orderer: &mut Orderer, genesis: &str, ada: &Home) -> i32 {
+    orderer.start_with(&["--accept", genesis]);
+    put(ada, "again", "x")
+}

@@ -1,0 +1,238 @@
+//! Shared volumes whose server or clients are killed, whose server is put back or forks, and whose devices are silent.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use sim::random::Random;
+
+use crate::shared_lab::{Orderer, founded, joined};
+use crate::support::{Home, copy};
+
+fn write(home: &Home, name: &str, content: &str) {
+    std::fs::write(home.path(name), content).unwrap();
+}
+
+fn read(home: &Home, name: &str) -> String {
+    home.run(&["cat", "notes", name]).ends(0).out
+}
+
+fn content(round: u64) -> String {
+    format!("round {round}\n").repeat(1 + round as usize * 200)
+}
+
+/// kill -9, and the directory as it is then.
+fn copied(orderer: &mut Orderer, name: &str) -> PathBuf {
+    orderer.kill();
+    let (repo, copy_at) = (orderer.home.path("repo"), orderer.home.path(name));
+    copy(&repo, &copy_at);
+    copy_at
+}
+
+fn put_back(orderer: &mut Orderer, from: &Path) {
+    orderer.kill();
+    let repo = orderer.home.path("repo");
+    std::fs::remove_dir_all(&repo).unwrap();
+    copy(from, &repo);
+    orderer.start();
+}
+
+#[test]
+fn killed_server_loses_nothing_that_was_acknowledged() {
+    let (mut orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    let rounds = if std::env::var_os("BULLA_LONG").is_some() {
+        60
+    } else {
+        6
+    };
+    let mut random = Random::new(rounds);
+    let mut acknowledged = Vec::new();
+    for round in 0..rounds {
+        let name = format!("file{round}");
+        let (home, other) = if round % 2 == 0 {
+            (&ada, &laptop)
+        } else {
+            (&laptop, &ada)
+        };
+        write(home, &name, &content(round));
+        let mut put = home.command(&["put", &name, "notes", "--deadline", "20s"]);
+        let put = put
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(random.below(400)));
+        orderer.kill();
+        orderer.start();
+        let ended = put.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "round {round}: {told}");
+        acknowledged.push((name, round));
+        let (name, round) = acknowledged.last().unwrap();
+        assert_eq!(read(other, name), content(*round), "round {round}");
+    }
+    orderer.kill();
+    orderer.start();
+    // Who was not there confirms again.
+    laptop.run(&["ls", "notes"]).ends(0);
+    for (name, round) in &acknowledged {
+        assert_eq!(read(&ada, name), content(*round), "{name}");
+    }
+}
+
+#[test]
+fn killed_client_goes_on_where_it_was() {
+    let (_orderer, ada) = founded(&[]);
+    let rounds = if std::env::var_os("BULLA_LONG").is_some() {
+        100
+    } else {
+        8
+    };
+    let mut random = Random::new(rounds);
+    let mut last = None;
+    for round in 0..rounds {
+        write(&ada, "file", &content(round));
+        let mut put = ada.command(&["put", "file", "notes"]);
+        let mut put = put
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(random.below(250)));
+        // It may have ended.
+        let _ = put.kill();
+        if put.wait().unwrap().success() {
+            last = Some(round);
+        }
+        let found = ada.run(&["cat", "notes", "file"]);
+        match found.code {
+            // What was not acknowledged may be there or not.
+            0 => assert!(
+                found.out == content(round)
+                    || Some(&found.out) == last.map(content).as_ref()
+                    || (0..round).any(|before| found.out == content(before)
+                        && last.is_none_or(|last| last <= before)),
+                "round {round}: {} bytes",
+                found.out.len()
+            ),
+            _ => assert_eq!((found.code, last), (10, None), "{}", found.err),
+        }
+    }
+    write(&ada, "file", "the end\n");
+    ada.run(&["put", "file", "notes"]).ends(0);
+    assert_eq!(read(&ada, "file"), "the end\n");
+}
+
+#[test]
+fn server_that_was_put_back_is_noticed_and_signs_nothing() {
+    let (mut orderer, ada) = founded(&[]);
+    write(&ada, "a", "one\n");
+    ada.run(&["put", "a", "notes"]).ends(0);
+    let old = copied(&mut orderer, "old");
+    orderer.start();
+    write(&ada, "a", "two\n");
+    ada.run(&["put", "a", "notes"]).ends(0);
+    put_back(&mut orderer, &old);
+    let told = ada
+        .run(&["--json", "cat", "notes", "a", "--deadline", "5s"])
+        .ends(21);
+    assert_eq!(told.field("error")["kind"], "rollback");
+}
+
+#[test]
+fn forked_devices_convict_the_server_for_a_third_person() {
+    let (mut orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    write(&ada, "a", "one\n");
+    ada.run(&["put", "a", "notes"]).ends(0);
+    let before = copied(&mut orderer, "before");
+    orderer.start();
+    write(&ada, "a", "for one\n");
+    ada.run(&["put", "a", "notes"]).ends(0);
+    let same = ada.run(&["share", "compare", "notes"]).ends(0);
+    put_back(&mut orderer, &before);
+    // The other device has not seen what the first one wrote.
+    write(&laptop, "b", "for the other\n");
+    laptop.run(&["put", "b", "notes"]).ends(0);
+    laptop.run(&["put", "b", "notes", "c"]).ends(0);
+    std::fs::write(laptop.path("seen"), &same.out).unwrap();
+    let told = laptop
+        .run(&["--json", "share", "compare", "notes", "seen"])
+        .ends(22);
+    assert_eq!(told.field("error")["kind"], "fork");
+    let evidence = told.field("evidence").as_str().unwrap().to_owned();
+    let third = Home::new();
+    let verdict = third.run(&["--json", "share", "check", &evidence]).ends(0);
+    assert_eq!(verdict.field("convicted"), "orderer");
+    let mut bytes = std::fs::read(&evidence).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(third.path("changed"), bytes).unwrap();
+    let code = third.run(&["share", "check", "changed"]).code;
+    assert!(matches!(code, 13 | 20), "{code}");
+}
+
+#[test]
+fn devices_that_have_seen_one_log_compare_as_the_same() {
+    let (_orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    write(&ada, "a", "one\n");
+    ada.run(&["put", "a", "notes"]).ends(0);
+    let text = ada.run(&["share", "compare", "notes"]).ends(0).out;
+    write(&laptop, "seen", &text);
+    let same = laptop
+        .run(&["--json", "share", "compare", "notes", "seen"])
+        .ends(0);
+    assert!(same.field("size").as_u64().unwrap() > 2);
+    write(&laptop, "seen", &text.replace('1', "2"));
+    laptop.run(&["share", "compare", "notes", "seen"]).ends(20);
+    write(&laptop, "seen", "");
+    laptop.run(&["share", "compare", "notes", "seen"]).ends(20);
+}
+
+#[test]
+fn silent_device_is_named_until_it_is_accepted() {
+    let (mut orderer, ada) = founded(&["--patience", "300ms"]);
+    let laptop = joined(&ada, "ada");
+    write(&laptop, "b", "from the other\n");
+    laptop.run(&["put", "b", "notes"]).ends(0);
+    // A server that was started anew knows no confirmations but those in the log.
+    orderer.kill();
+    orderer.start();
+    let told = ada.run(&["--json", "cat", "notes", "b"]).ends(30);
+    assert_eq!(told.field("error")["kind"], "unattested");
+    let hint = told.field("error")["hint"].to_string();
+    assert!(hint.contains("bulla share accept notes 1"), "{hint}");
+    ada.run(&["share", "accept", "notes", "1"]).ends(0);
+    assert_eq!(read(&ada, "b"), "from the other\n");
+}
+
+#[test]
+fn status_names_devices_and_how_far_they_agree() {
+    let (_orderer, ada) = founded(&[]);
+    let _laptop = joined(&ada, "ada");
+    let status = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    assert_eq!(status.field("online"), true);
+    assert_eq!(status.field("differing"), 0);
+    assert_eq!(status.records("device").len(), 2);
+    let shown = ada.run(&["share", "status", "notes"]).ends(0);
+    assert!(shown.out.contains("(this device)"), "{}", shown.out);
+}
+
+/// Two commands of one device at one time take turns.
+#[test]
+fn commands_of_one_device_take_turns() {
+    let (_orderer, ada) = founded(&[]);
+    let names = ["a", "b", "c", "d"];
+    let begin = |name: &&str| {
+        write(&ada, name, name);
+        let mut command: Command = ada.command(&["put", name, "notes"]);
+        command.stderr(Stdio::inherit()).spawn().unwrap()
+    };
+    let started: Vec<_> = names.iter().map(begin).collect();
+    for mut child in started {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(ada.run(&["ls", "notes"]).ends(0).out, "a\nb\nc\nd\n");
+}
