@@ -16,6 +16,7 @@ const VERSIONS: &[(&str, &[&str])] = &[
     ("curl", &["--version"]),
     ("fio", &["--version"]),
     ("gcc", &["--version"]),
+    ("git", &["--version"]),
     ("gocryptfs", &["--version"]),
     ("integritysetup", &["--version"]),
     ("linux.uml", &["--version"]),
@@ -27,6 +28,7 @@ const VERSIONS: &[(&str, &[&str])] = &[
     ("restic", &["version"]),
     ("squashfuse", &["--help"]),
     ("sshfs", &["--version"]),
+    ("syncthing", &["--version"]),
     ("tar", &["--version"]),
     ("zstd", &["--version"]),
 ];

@@ -27,6 +27,7 @@ mod peers;
 mod process;
 mod protocol;
 mod runner;
+mod shared;
 mod stats;
 mod subject;
 mod table;
@@ -104,6 +105,20 @@ enum Command {
     },
     /// Makes the data sets, which figures otherwise make when they first need them.
     Prepare,
+    /// Serves the shared volume of a figure. Figures call it.
+    #[command(hide = true)]
+    ServeShared {
+        /// The server's directory.
+        dir: PathBuf,
+        /// A port of 127.0.0.1.
+        port: u16,
+    },
+    /// Starts the client of a machine of a shared volume, and says how long that takes. Figures call it.
+    #[command(hide = true)]
+    CatchUp {
+        /// The machine's state directory.
+        state: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -120,14 +135,16 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: Arguments) -> Result<()> {
-    if let Command::LoadServer {
-        dir,
-        log,
-        note,
-        run,
-    } = &arguments.command
-    {
-        return figures::restarted::load_server(dir, log, note, *run);
+    match &arguments.command {
+        Command::LoadServer {
+            dir,
+            log,
+            note,
+            run,
+        } => return figures::restarted::load_server(dir, log, note, *run),
+        Command::ServeShared { dir, port } => return shared::server::run(dir, *port),
+        Command::CatchUp { state } => return shared::catch_up::run(state),
+        _ => {}
     }
     let beside = std::env::current_exe()?.with_file_name("bulla");
     let bulla = arguments.bulla.unwrap_or(beside);
@@ -172,8 +189,8 @@ fn work(arguments: Arguments) -> Result<()> {
         }
         Command::Table => print(figures::ALL.iter(), &field),
         Command::Prepare => dataset::all(&field)?,
-        // Above: it works in the directory of the run that started it.
-        Command::LoadServer { .. } => {}
+        // Above: they work in the directory of the run that started them.
+        Command::LoadServer { .. } | Command::ServeShared { .. } | Command::CatchUp { .. } => {}
     }
     Ok(())
 }

@@ -4,9 +4,12 @@
 
 mod beside;
 mod blocks;
+mod catch_up;
+mod change;
 mod clients;
 mod compile;
 mod device;
+mod fork;
 mod getdata;
 mod growth;
 mod large;
@@ -21,6 +24,7 @@ pub mod restarted;
 mod small;
 mod start;
 mod stored;
+mod writers;
 
 use crate::figure::Figure;
 
@@ -47,7 +51,11 @@ pub const ALL: &[Figure] = &[
     beside::FIGURE,
     stored::FIGURE,
     ordered::FIGURE,
+    writers::FIGURE,
+    change::FIGURE,
+    catch_up::FIGURE,
     restarted::FIGURE,
+    fork::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

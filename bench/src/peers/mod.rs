@@ -4,4 +4,5 @@ pub mod archive;
 pub mod http;
 pub mod nginx;
 pub mod postgres;
+pub mod syncthing;
 pub mod view;

@@ -30,22 +30,24 @@ pub(super) fn has_room(ops: &[Op], next: &Op) -> bool {
     let principals: BTreeSet<Principal> = all().flat_map(principals).collect();
     // The table is in the body and in the outline.
     let bytes: usize = all().map(most_bytes).sum::<usize>() + 2 * 32 * principals.len() + 64;
-    bytes <= MAX_OPS_BYTES && !ops.iter().any(|op| meets(op, next))
+    let looks = looks_at(next);
+    bytes <= MAX_OPS_BYTES && !ops.iter().any(|op| meets(op, &looks))
 }
 
-/// Whether the second op depends on what the first one changes.
-fn meets(first: &Op, second: &Op) -> bool {
-    let looks: HashSet<About> = About::op(second)
-        .into_iter()
-        .chain(second.changes.iter().map(|change| About::Key(change.key())))
-        .collect();
-    first.changes.iter().any(|change| {
+/// The values that an op depends on, and those that it changes.
+fn looks_at(op: &Op) -> HashSet<About> {
+    let changed = op.changes.iter().map(|change| About::Key(change.key()));
+    About::op(op).into_iter().chain(changed).collect()
+}
+
+/// Whether an op changes what another one looks at.
+fn meets(op: &Op, looks: &HashSet<About>) -> bool {
+    op.changes.iter().any(|change| {
         let key = change.key();
-        let directory = match &key {
-            Key::Entry(directory, _) => Some(*directory),
-            _ => None,
+        let counted = match &key {
+            Key::Entry(directory, _) => looks.contains(&About::Entries(*directory)),
+            _ => false,
         };
-        let counted = directory.is_some_and(|at| looks.contains(&About::Entries(at)));
         counted || looks.contains(&About::Key(key))
     })
 }

@@ -85,8 +85,8 @@ pub struct Orderer<S: Notary, R, Q = Unlimited> {
     /// Size of the log that is durable and noted.
     published: u64,
     note: S::Note,
-    /// End of the commit that is under way.
-    committing: Option<u64>,
+    /// The log at the end of the commit that is under way.
+    committing: Option<Point<S::Hash>>,
     waiting: Vec<Leaf<S>>,
     marks: Marks<S::Mark>,
     sessions: Rows<S::Device, Session<S>>,
@@ -299,19 +299,19 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             return None;
         }
         let leaves = std::mem::take(&mut self.waiting);
-        let end = self.ledger.size();
+        let end = self.ledger.point();
         self.committing = Some(end);
-        Some((end.saturating_sub(leaves.len() as u64), leaves))
+        Some((end.size.saturating_sub(leaves.len() as u64), leaves))
     }
 
     /// The commit is durable: it gets its note.
     pub fn committed(&mut self) {
-        let Some(size) = self.committing.take() else {
+        let Some(end) = self.committing.take() else {
             return;
         };
-        if let Some(root) = self.ledger.log().root_at(size) {
-            self.note = self.scheme.note(Point { size, root });
-            self.published = size;
-        }
+        // The entries that come now name it.
+        self.ledger.remember(end);
+        self.note = self.scheme.note(end);
+        self.published = end.size;
     }
 }

@@ -7,7 +7,8 @@ use trust::shared::decision::Role;
 use trust::shared::principal::Principal;
 
 use crate::asks::{directory, name, regular, symlink, text, text_of};
-use crate::net::{Net, refused, user};
+use crate::net::Net;
+use crate::world::{refused, user};
 
 #[test]
 fn file_of_one_device_is_read_by_another() {

@@ -4,7 +4,8 @@ use share::files::{Answer, Call, File, Over, Refused, Which};
 use trust::inode::Mtime;
 
 use crate::asks::{directory, regular, text, text_of};
-use crate::net::{Net, refused};
+use crate::net::Net;
+use crate::world::refused;
 
 /// Calls of several devices that none of them knows of when it makes its own.
 fn at_once(net: &mut Net, calls: Vec<(usize, Call)>) -> Vec<Answer> {
@@ -384,7 +385,7 @@ fn silent_author_is_named_to_whom_it_concerns_and_nobody_else() {
     }
     assert!(!net.nodes[0].answers.contains_key(&ticket), "it waits");
     net.tick(5001);
-    let silent = crate::net::device(1);
+    let silent = crate::world::device(1);
     let answer = net.wait(0, ticket);
     let Answer::Silent { device, .. } = answer else {
         panic!("{answer:?}");
@@ -395,4 +396,32 @@ fn silent_author_is_named_to_whom_it_concerns_and_nobody_else() {
     let accept = trust::shared::decision::Decision::Accept { device: number };
     net.decide(0, accept);
     assert_eq!(text_of(&net.found(0, "f")), "new");
+}
+
+#[test]
+fn outcome_of_an_op_waits_for_the_authors_that_it_rests_on() {
+    let mut net = Net::new(2, 56);
+    let make = net.create("f", regular("old"), false);
+    net.done(0, make);
+    net.rest();
+    let write = net.write("f", "new");
+    net.issue(1, write);
+    let size = net.stored.len();
+    while net.stored.len() == size {
+        net.turn();
+    }
+    net.nodes[1].asleep = true;
+    // Device 0 changes the file as device 1 left it.
+    let chmod = net.chmod("f", 0o600);
+    let ticket = net.issue(0, chmod);
+    let size = net.stored.len();
+    for _ in 0..200 {
+        net.turn();
+    }
+    assert!(net.stored.len() > size, "the change is in the log");
+    assert!(!net.nodes[0].answers.contains_key(&ticket), "it waits");
+    net.nodes[1].asleep = false;
+    assert!(matches!(net.wait(0, ticket), Answer::Done(_)));
+    let inode = net.found(1, "f").inode;
+    assert_eq!((inode.mode, inode.size), (0o600, 3));
 }

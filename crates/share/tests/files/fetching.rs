@@ -126,7 +126,7 @@ fn creations(net: &Net) -> usize {
     let mut made = 0;
     for (at, entry) in net.stored_entries() {
         if entry.body().is_some() {
-            let ops = crate::net::ops(&net.body(at));
+            let ops = crate::world::ops(&net.body(at));
             let sets = ops.iter().flat_map(|op| &op.changes);
             let sets =
                 sets.filter(|change| matches!(change, trust::shared::change::Change::Set { .. }));

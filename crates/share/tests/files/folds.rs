@@ -4,12 +4,13 @@ use share::files::{Answer, Call, Over, Refused};
 use trust::shared::decision::Role;
 
 use crate::asks::{directory, regular, text_of};
-use crate::net::{Net, refused};
+use crate::net::Net;
+use crate::world::refused;
 
 fn folds(net: &Net) -> usize {
     let ops = net.stored_entries().into_iter();
     let ops = ops.filter(|(_, entry)| entry.body().is_some());
-    let ops = ops.flat_map(|(at, _)| crate::net::ops(&net.body(at)));
+    let ops = ops.flat_map(|(at, _)| crate::world::ops(&net.body(at)));
     let is_fold = |change: &trust::shared::change::Change| {
         matches!(change, trust::shared::change::Change::Fold { .. })
     };
@@ -94,7 +95,7 @@ fn only_a_writer_folds_and_only_what_has_changed() {
         net.call(2, Call::Fold(owner)),
         refused(Refused::NotPermitted)
     );
-    let other = crate::net::user(1);
+    let other = crate::world::user(1);
     assert_eq!(
         net.call(0, Call::Fold(other)),
         refused(Refused::NotPermitted)
@@ -120,7 +121,7 @@ fn fold_leaves_out_what_nobody_attests() {
         if entry.body().is_none() {
             continue;
         }
-        for op in crate::net::ops(&net.body(at)) {
+        for op in crate::world::ops(&net.body(at)) {
             for change in &op.changes {
                 if let trust::shared::change::Change::Fold { fold, .. } = change {
                     assert!(fold.upto <= size as u64, "{fold:?} beyond {size}");

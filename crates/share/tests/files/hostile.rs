@@ -12,7 +12,8 @@ use trust::shared::ops::Op;
 use trust::shared::principal::{Device, FileId, INumber, Target};
 
 use crate::asks::{directory, name, regular, text_of};
-use crate::net::{Net, refused, user};
+use crate::net::Net;
+use crate::world::{refused, user};
 
 fn mine(net: &Net, device: u32, counter: u64) -> FileId {
     FileId {

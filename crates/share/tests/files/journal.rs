@@ -8,7 +8,7 @@ use trust::shared::principal::{Device, FileId, INumber, Principal};
 use trust::{Handle, Reject};
 
 use crate::asks::{directory, name, place, regular, symlink, text};
-use crate::net::key;
+use crate::world::key;
 
 fn file(counter: u64) -> FileId {
     FileId {

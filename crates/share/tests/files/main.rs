@@ -3,6 +3,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `world` | keys, policies, randomness |
 //! | `net` | devices, a server, and what travels between them |
 //! | `asks` | calls in short |
 //! | `kernel` | the same calls on a directory of this machine |
@@ -11,6 +12,7 @@
 //! | `conflicts` | devices that change the same things at a time |
 //! | `fetching` | missing bodies and blocks, a full shelf, restarts |
 //! | `hostile` | members that write what no client writes |
+//! | `newer` | entries of a later format |
 //! | `people` | decisions about members, permission |
 //! | `folds` | folds |
 //! | `journal` | bytes of calls |
@@ -26,5 +28,7 @@ mod hostile;
 mod journal;
 mod kernel;
 mod net;
+mod newer;
 mod people;
 mod posix;
+mod world;

@@ -3,92 +3,30 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use share::engine::{Alarm, Delays, Durable, Effect, Engine, Record, Reply, Request, Setup, Timer};
-use share::files::{Answer, Basis, Call, Files, Refused, Shelf};
+use share::files::{Answer, Basis, Call, Files, Shelf};
 use share::ledger::Ledger;
 use share::orderer::{Limits, Orderer, Unlimited};
 use share::prefixes::Recent;
 use share::reading::Silence;
 use share::roster::{Product, Roster};
 use share::scheme::{Leaf, Signer};
-use share::signed::{Entry, Source};
+use share::signed::Entry;
 use share::volume::Roll;
 use trust::Handle;
-use trust::key::SecretKey;
-use trust::policy::Genesis;
-use trust::roles::Roles;
 use trust::shared::change::Change;
 use trust::shared::decision::{Decision, Label, Role};
-use trust::shared::device::DeviceKey;
 use trust::shared::effect::Missing;
 use trust::shared::form::Heading;
-use trust::shared::genesis::{self, Founder, Policies, SharedRoles};
+use trust::shared::genesis::Policies;
 use trust::shared::ops::{Body, Op};
-use trust::shared::outline::Outline;
-use trust::shared::principal::{Device, FileId, Principal};
-use trust::signatures::Signatures;
-use trust::statement::roles::Threshold;
-use trust::volume_id::VolumeId;
+use trust::shared::principal::{Device, FileId};
+
+use crate::world::{carried, device, hash_of, key, ops, orderer, policies, scheme, user};
 
 type Effects = Vec<Effect<Product, Files, u64>>;
-
-/// Longest body that a delivery carries without being asked for, unless it decides.
-const CARRIED: usize = 0;
-
-pub fn key(number: usize) -> SecretKey {
-    SecretKey::from_seed(&[number as u8 + 1; 32])
-}
-
-pub fn device(number: usize) -> DeviceKey {
-    DeviceKey::from(&key(number).public())
-}
-
-fn orderer() -> SecretKey {
-    SecretKey::from_seed(&[200; 32])
-}
-
-struct Seed(u64, AtomicU64);
-
-impl Source for Seed {
-    fn draw(&self) -> [u8; 32] {
-        let drawn = self.1.fetch_add(1, Ordering::Relaxed);
-        let seed = [self.0.to_le_bytes(), drawn.to_le_bytes()].concat();
-        *blake3_like(&seed).as_bytes()
-    }
-}
-
-/// Any hash does.
-fn blake3_like(seed: &[u8]) -> Handle {
-    trust::Hasher::new(&[0; 32]).name(trust::Kind::Data, seed)
-}
-
-/// The user of a device.
-pub fn user(number: usize) -> Principal {
-    Principal::from_bytes([number as u8 + 100; 32])
-}
-
-pub fn policies() -> Policies {
-    let roles = Roles::single(key(250).public());
-    let genesis = Genesis::new("shared", [1; 32], [2; 32], roles).unwrap();
-    let shared = SharedRoles {
-        orderer: orderer().public(),
-        checkpointers: Threshold::new(1, vec![key(251).public()]).unwrap(),
-        silence: Silence::Strict,
-        patience_ms: 5000,
-        founder: Some(Founder {
-            user: *user(0).as_bytes(),
-            name: "user 0".to_owned(),
-            device: key(0).public(),
-        }),
-    };
-    let statement = genesis::genesis(&genesis, &shared);
-    let volume = VolumeId::from_bytes(statement.hash());
-    let signed = statement.sign(&[&key(250)]);
-    Policies::begin(volume, &signed, &mut Signatures::new(0)).unwrap()
-}
 
 pub struct Node {
     pub engine: Engine<Product, Files, u64>,
@@ -263,7 +201,7 @@ impl Net {
     pub fn random(&mut self, bound: u64) -> u64 {
         self.drawn += 1;
         let seed = [self.seed.to_le_bytes(), self.drawn.to_le_bytes()].concat();
-        let hash = blake3_like(&seed);
+        let hash = hash_of(&seed);
         let (first, _) = hash.as_bytes().split_at(8);
         u64::from_le_bytes(first.try_into().unwrap()) % bound
     }
@@ -592,35 +530,4 @@ impl Net {
             assert_eq!(node.engine.ledger().point(), log, "seed {}", self.seed);
         }
     }
-}
-
-fn scheme(policies: &Policies, key: SecretKey, seed: u64) -> Product {
-    let source = Arc::new(Seed(seed, AtomicU64::new(0)));
-    let volume = policies.chain().volume();
-    Product::new(volume, 0, orderer().public(), key, source)
-}
-
-/// A leaf as a delivery carries it.
-fn carried(leaf: &Leaf<Product>) -> Leaf<Product> {
-    let Leaf::Entry(entry) = leaf else {
-        return leaf.clone();
-    };
-    let signed = entry.signed().clone();
-    let Some(ops) = signed.entry().ops() else {
-        return leaf.clone();
-    };
-    let decides = Outline::decode(&ops.outline).is_ok_and(|outline| outline.decides());
-    match entry.body() {
-        Some(body) if decides || body.len() <= CARRIED => leaf.clone(),
-        _ => Leaf::Entry(Entry::new(signed)),
-    }
-}
-
-/// The ops of a body.
-pub fn ops(body: &Bytes) -> Vec<Op> {
-    Body::decode(body).unwrap().ops().to_vec()
-}
-
-pub fn refused(why: Refused) -> Answer {
-    Answer::Refused(why)
 }

@@ -5,7 +5,8 @@ use trust::shared::decision::{Decision, Label, Role};
 use trust::shared::principal::{Device, Principal};
 
 use crate::asks::regular;
-use crate::net::{Net, key, refused, user};
+use crate::net::Net;
+use crate::world::{key, refused, user};
 
 fn label(text: &str) -> Label {
     Label::new(text).unwrap()

@@ -1,0 +1,329 @@
+//! Figure 22: 1 to 32 devices write one shared volume at once.
+//!
+//! Each device is a real client with a connection of its own, 20 ms round trip (`network`); the server is a process of
+//! its own. For some seconds each device makes files, one after the other, in a directory of its own; then all in one
+//! directory; then all give one file one more name each time, which changes the file's inode, so that all want the same
+//! thing at the same time. In the end each directory has every file that was acknowledged, and the file counts every name:
+//! a lost update fails the row. A round is a round trip of the farthest writer; *rounds* is that of the slowest operation
+//! on the one file, as a share of the number of writers and 3.
+//!
+//! Every device takes part in everything that all write, so all devices on one machine are its load, and not the server's
+//! alone: *busy* says how much of the machine's processors was used. A row counts only while some of that is left.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use share::client::Client;
+use share::files::{Call, Which};
+use tokio::task::JoinSet;
+use trust::tree::inode::Content;
+
+use crate::field::{Field, Scale};
+use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
+use crate::network::Far;
+use crate::outcome::Outcome;
+use crate::shared::volume::{FOUNDER, Volume};
+use crate::shared::{device, server};
+use crate::{cpu, process, stats};
+
+const BOUND: &str = "what we said";
+const ONE: &str = "1 writer";
+const UNPINNED: Placement = Placement::Unpinned;
+/// One way, milliseconds.
+const ONE_WAY_MS: u64 = 10;
+/// The far writer's way, and the near ones'.
+const FAR_MS: u64 = 25;
+const NEAR_MS: u64 = 1;
+/// Writers of the row with a far one.
+const AROUND_FAR: u32 = 8;
+/// A row with more than this share of the processors in use is limited by the machine.
+const FULL: f64 = 0.9;
+
+const OWN: Metric = Metric::rate("own");
+const ONE_DIR: Metric = Metric::rate("one-dir");
+const ONE_FILE: Metric = Metric::rate("one-file");
+const ROUNDS: Metric = Metric::count("rounds", "of N + 3");
+const SLOWEST: Metric = Metric::count("slowest", "s, one file");
+const CPU: Metric = Metric::server_cpu("cpu");
+const BUSY: Metric = Metric::count("busy", "of all processors");
+const OWN_SHARE: Metric = Metric::count("own-linear", "of linear");
+const DIR_SHARE: Metric = Metric::count("dir-linear", "of linear");
+const FILE_SHARE: Metric = Metric::count("file-one", "of one writer");
+
+/// Many writers.
+pub const FIGURE: Figure = Figure {
+    number: 22,
+    title: "1 to 32 devices write one shared volume, 20 ms round trip",
+    rounds: (3, 1),
+    placements: &[UNPINNED],
+    metrics: &[
+        OWN, ONE_DIR, ONE_FILE, OWN_SHARE, DIR_SHARE, FILE_SHARE, ROUNDS, SLOWEST, CPU, BUSY,
+    ],
+    reaches: &[
+        reach("own-linear", Bound::AtLeast(0.9)),
+        reach("dir-linear", Bound::AtLeast(0.8)),
+        reach("file-one", Bound::AtLeast(0.7)),
+        reach("rounds", Bound::AtMost(1.0)),
+    ],
+    derive: scaling,
+    line_up,
+};
+
+const fn reach(metric: &'static str, bound: Bound) -> Reach {
+    Reach::new(metric, UNPINNED, BOUND, bound)
+}
+
+const fn writers(scale: Scale) -> &'static [u32] {
+    match scale {
+        Scale::Full => &[1, 2, 4, 8, 16, 32],
+        Scale::Quick => &[1, 2, 4],
+    }
+}
+
+fn name_of(writers: u32) -> String {
+    let plural = if writers == 1 { "" } else { "s" };
+    format!("{writers} writer{plural}")
+}
+
+fn line_up(field: &Field) -> Result<LineUp> {
+    let mut line_up = LineUp::new();
+    let bounds = [OWN_SHARE, DIR_SHARE, FILE_SHARE, ROUNDS].map(|metric| (metric.name, 1.0));
+    line_up.add(BOUND, Ok(move |_| Ok(bounds.to_vec())));
+    for count in writers(field.scale) {
+        let ways = vec![ONE_WAY_MS; *count as usize];
+        let field = field.clone();
+        line_up.add(&name_of(*count), Ok(move |_| measure(&field, &ways, false)));
+    }
+    let mut ways = vec![NEAR_MS; AROUND_FAR as usize];
+    ways[0] = FAR_MS;
+    let (name, field) = (format!("{AROUND_FAR} writers, one far"), field.clone());
+    line_up.add(&name, Ok(move |_| measure(&field, &ways, true)));
+    Ok(line_up)
+}
+
+/// What the devices did at the same time.
+struct Phase {
+    done: u64,
+    seconds: f64,
+    slowest_s: f64,
+}
+
+impl Phase {
+    fn rate(&self) -> f64 {
+        self.done as f64 / self.seconds
+    }
+}
+
+fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Reading>> {
+    let volume = Volume::create(&field.fresh("writers")?)?;
+    let (daemon, port) = server::start(field, &volume.server_dir())?;
+    let mut homes = Vec::new();
+    for (number, way) in (FOUNDER..).zip(ways) {
+        let far = Far::new(port, *way)?;
+        homes.push(volume.home(number, far.port)?);
+    }
+    let span = Duration::from_millis(field.pick((6000, 1000)));
+    let runtime = device::runtime()?;
+    runtime.block_on(async {
+        let mut clients = Vec::new();
+        for home in &homes {
+            clients.push(device::start(home).await?);
+        }
+        prepare(&clients).await?;
+        let mut readings = Vec::new();
+        let (server_before_s, before_s) = (daemon.cpu_s()?, cpu::machine_s()?);
+        let began = Instant::now();
+        let mut done = 0;
+        if !only_one_file {
+            let own = phase(&clients, span, |number, n| {
+                (format!("own-{number}/{n}"), Kind::Create)
+            });
+            let own = own.await?;
+            let shared = phase(&clients, span, |number, n| {
+                (format!("all/{number}-{n}"), Kind::Create)
+            });
+            let shared = shared.await?;
+            done += own.done + shared.done;
+            readings.extend([(OWN.name, own.rate()), (ONE_DIR.name, shared.rate())]);
+            check(&clients[0], ways.len(), own.done, shared.done).await?;
+        }
+        let file = phase(&clients, span, |number, n| {
+            (format!("names-{number}/{n}"), Kind::Link)
+        });
+        let file = file.await?;
+        done += file.done;
+        let busy_s = cpu::machine_s()? - before_s;
+        let server_s = daemon.cpu_s()? - server_before_s;
+        let processors = std::thread::available_parallelism()?.get() as f64;
+        let links = device::look_up(&clients[0], "file").await?.links;
+        let counted = u64::from(links).saturating_sub(1);
+        ensure!(
+            counted == file.done,
+            "lost updates: {counted} of {}",
+            file.done
+        );
+        let farthest_ms = 2 * ways.iter().max().copied().unwrap_or(1);
+        let rounds = file.slowest_s * 1000.0 / farthest_ms as f64;
+        readings.extend([
+            (ONE_FILE.name, file.rate()),
+            (ROUNDS.name, rounds / (ways.len() + 3) as f64),
+            (SLOWEST.name, file.slowest_s),
+            (CPU.name, server_s * 1e6 / done as f64),
+            (
+                BUSY.name,
+                busy_s / began.elapsed().as_secs_f64() / processors,
+            ),
+        ]);
+        for client in clients {
+            client.close(device::soon()).await?;
+        }
+        Ok(readings)
+    })
+}
+
+/// Admits the devices, and makes what they write to.
+async fn prepare(clients: &[Client]) -> Result<()> {
+    let Some((founder, others)) = clients.split_first() else {
+        return Ok(());
+    };
+    founder.running(device::soon()).await?;
+    for (number, _) in (FOUNDER + 1..).zip(others) {
+        device::admit(founder, number).await?;
+    }
+    device::make_dir(founder, "all").await?;
+    device::call(
+        founder,
+        device::create(founder, "file", 0o644, device::content(b"x"))?,
+    )
+    .await?;
+    for number in 0..clients.len() {
+        device::make_dir(founder, &format!("own-{number}")).await?;
+        device::make_dir(founder, &format!("names-{number}")).await?;
+    }
+    for (number, client) in clients.iter().enumerate() {
+        client.running(device::soon()).await?;
+        // Each knows the others before the clock starts.
+        device::look_up(client, &format!("own-{number}")).await?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Create,
+    Link,
+}
+
+/// All devices work until the time is over; each begins an operation when its last one is done.
+async fn phase(
+    clients: &[Client],
+    span: Duration,
+    next: impl Fn(usize, u64) -> (String, Kind) + Copy + Send + 'static,
+) -> Result<Phase> {
+    process::check_stop()?;
+    let mut tasks = JoinSet::new();
+    let began = Instant::now();
+    for (number, client) in clients.iter().cloned().enumerate() {
+        tasks.spawn(async move {
+            let (mut done, mut slowest_s) = (0, 0.0_f64);
+            while began.elapsed() < span {
+                let (path, kind) = next(number, done);
+                let one = Instant::now();
+                device::call(&client, operation(&client, &path, kind)?).await?;
+                slowest_s = slowest_s.max(one.elapsed().as_secs_f64());
+                done += 1;
+            }
+            anyhow::Ok((done, slowest_s))
+        });
+    }
+    let (mut done, mut slowest_s) = (0, 0.0_f64);
+    while let Some(task) = tasks.join_next().await {
+        let (one, slow_s) = task??;
+        done += one;
+        slowest_s = slowest_s.max(slow_s);
+    }
+    Ok(Phase {
+        done,
+        seconds: began.elapsed().as_secs_f64(),
+        slowest_s,
+    })
+}
+
+fn operation(client: &Client, path: &str, kind: Kind) -> Result<Call> {
+    match kind {
+        Kind::Create => device::create(client, path, 0o644, content()),
+        Kind::Link => Ok(Call::Link {
+            file: Which::Place(device::place(client, "file")?),
+            to: device::place(client, path)?,
+        }),
+    }
+}
+
+fn content() -> Content {
+    device::content(&[b'x'; 100])
+}
+
+/// Every file that was acknowledged is there.
+async fn check(client: &Client, writers: usize, own: u64, shared: u64) -> Result<()> {
+    let mut found = 0;
+    for number in 0..writers {
+        found += device::names(client, &format!("own-{number}")).await?;
+    }
+    ensure!(found == own, "{found} of {own} files are there");
+    let found = device::names(client, "all").await?;
+    ensure!(found == shared, "{found} of {shared} files are there");
+    Ok(())
+}
+
+/// Shares of linear growth; and our row: the smallest shares of all rows that the machine does not limit, and the most
+/// rounds of all rows.
+fn scaling(outcome: &mut Outcome, placement: Placement) {
+    let counts = writers(outcome.scale);
+    for count in counts {
+        for (rate, share, linear) in [
+            (OWN, OWN_SHARE, f64::from(*count)),
+            (ONE_DIR, DIR_SHARE, f64::from(*count)),
+            (ONE_FILE, FILE_SHARE, 1.0),
+        ] {
+            let many = outcome.samples(&name_of(*count), placement, rate.name);
+            let one = outcome.samples(ONE, placement, rate.name);
+            let samples: Vec<f64> = many
+                .zip(one)
+                .map(|(many, one)| many.iter().zip(one).map(|(m, o)| m / o / linear).collect())
+                .unwrap_or_default();
+            if !samples.is_empty() {
+                outcome.derived(&name_of(*count), placement, share, samples);
+            }
+        }
+    }
+    let busy = |count: &u32| outcome.samples(&name_of(*count), placement, BUSY.name);
+    let limited = |count: &&u32| {
+        let busy = busy(count).and_then(stats::median);
+        busy.is_some_and(|busy| busy > FULL)
+    };
+    let free: Vec<String> = counts
+        .iter()
+        .filter(|c| !limited(c))
+        .map(|c| name_of(*c))
+        .collect();
+    let mut all: Vec<String> = outcome.rows(placement);
+    all.retain(|row| row != BOUND);
+    let mut ours = Vec::new();
+    for (metric, rows, choose) in [
+        (OWN_SHARE, &free, f64::min as fn(f64, f64) -> f64),
+        (DIR_SHARE, &free, f64::min),
+        (FILE_SHARE, &free, f64::min),
+        (ROUNDS, &all, f64::max),
+    ] {
+        let rows: Vec<&[f64]> = rows
+            .iter()
+            .filter_map(|row| outcome.samples(row, placement, metric.name))
+            .collect();
+        ours.push((metric, stats::round_by_round(&rows, choose)));
+    }
+    for (metric, samples) in ours {
+        if !samples.is_empty() && outcome.not_measured.is_empty() {
+            outcome.derived(OURS, placement, metric, samples);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Shared volumes for the figures 22 to 26: a volume with a home for each machine, its server as a process of its own,
+//! and devices with real clients.
+
+pub mod author;
+pub mod catch_up;
+pub mod device;
+pub mod server;
+pub mod volume;
