@@ -211,6 +211,28 @@ fn silent_device_is_named_until_it_is_accepted() {
 }
 
 #[test]
+fn relaxed_volume_uses_what_a_silent_device_wrote_and_says_so() {
+    let (mut orderer, ada) = founded(&["--relaxed", "--patience", "300ms"]);
+    let laptop = joined(&ada, "ada");
+    write(&laptop, "b", "from the other\n");
+    let told = laptop.run(&["--json", "put", "b", "notes"]).ends(0);
+    assert!(told.field("unattested").is_null(), "{}", told.out);
+    orderer.kill();
+    let _ = std::fs::remove_file(orderer.home.path("repo/confirmed"));
+    orderer.start();
+    let told = ada.run(&["--json", "cat", "notes", "b"]).ends(0);
+    assert_eq!(told.field("unattested"), true);
+    assert!(told.err.contains("warning: "), "{}", told.err);
+    let status = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    let silent = |it: &serde_json::Value| it["unattested"] == true;
+    assert!(
+        status.records("device").iter().any(silent),
+        "{}",
+        status.out
+    );
+}
+
+#[test]
 fn server_that_was_killed_still_has_confirmations_of_devices_that_are_gone() {
     let (mut orderer, ada) = founded(&["--patience", "300ms"]);
     let laptop = joined(&ada, "ada");
