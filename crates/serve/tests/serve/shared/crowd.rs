@@ -56,10 +56,12 @@ impl OtherProcess {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok);
         let port = lines
-            .map(Result::unwrap)
             .find_map(|line| line.strip_prefix("port ")?.parse().ok())
             .expect("the server's port");
+        // After a minute the test harness of that process writes a line, and ends if nobody reads it.
+        std::thread::spawn(move || lines.for_each(drop));
         let host = "127.0.0.1".to_owned();
         (OtherProcess(child), ServerAddress { host, port })
     }
