@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`admission`] | how a device is admitted, over a link |
 //! | [`blocks`] | the block server |
+//! | [`disk`] | what a device must not forget: its floor, and what it has sent |
 //! | [`home`] | the shared volumes of a user on this machine |
 //! | [`client`] | a device: engine, disk, connection, calls of programs |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
@@ -27,6 +28,7 @@
 pub mod admission;
 pub mod blocks;
 pub mod client;
+pub mod disk;
 pub mod engine;
 pub mod files;
 pub mod home;

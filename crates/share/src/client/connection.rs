@@ -94,10 +94,13 @@ pub(super) trait Deliveries: Send + 'static {
     fn next(&mut self) -> BoxFuture<'_, Result<Reply<Product>, Lost>>;
 }
 
+/// A new connection, and what comes over it.
+pub(super) type Connected = (Arc<dyn Line>, Box<dyn Deliveries>);
+
 /// Makes connections.
 pub(super) trait Dial: Send + Sync + 'static {
     /// A new connection, or why there is none. Has a deadline of its own.
-    fn dial(&self) -> BoxFuture<'_, Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>>;
+    fn dial(&self) -> BoxFuture<'_, Result<Connected, Lost>>;
 }
 
 /// Pauses between attempts: each is longer than the one before, with chance, so that many devices do not come at once.

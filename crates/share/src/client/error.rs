@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use trust::shared::device::DeviceKey;
 
 use super::connection::Connection;
-use super::disk::DiskError;
+use crate::disk::DiskError;
 use crate::home::HomeError;
 
 /// A call of a client failed. Whether a call that changes something had effect is unknown unless said.

@@ -14,8 +14,8 @@ use trust::shared::note::SignedNote;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 
-use super::disk::Disk;
 use super::error::Stopped;
+use crate::disk::Disk;
 use crate::engine::{Evidence, Reply};
 use crate::prefixes::Rfc6962;
 use crate::roster::{OpsCodec, Product};

@@ -10,8 +10,14 @@ use trust::{Handle, Record};
 
 use super::connection::{Line, Lost, Trouble};
 use super::core::{Lacks, read_body};
-use super::driver::Key;
 use crate::files::Shelf;
+
+/// Something that is being fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Body(u64),
+    Block(Handle),
+}
 
 /// What became of a fetch.
 pub(super) struct Fetched {

@@ -9,7 +9,7 @@ use trust::volume_id::VolumeId;
 use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
 
-use super::connection::{Deliveries, Dial, Line, Lost, Trouble};
+use super::connection::{Connected, Deliveries, Dial, Line, Lost, Trouble};
 use crate::engine::{Reply, Request};
 use crate::roster::Product;
 use crate::scheme::Leaf;
@@ -25,7 +25,7 @@ pub(super) struct Server {
 }
 
 impl Dial for Server {
-    fn dial(&self) -> BoxFuture<'_, Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>> {
+    fn dial(&self) -> BoxFuture<'_, Result<Connected, Lost>> {
         Box::pin(async move {
             let device = Some(&self.device);
             let connected =

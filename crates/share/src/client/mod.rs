@@ -6,8 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`disk`] | what the device must not forget |
-//! | `core` | one step: engine, timers, disk |
+//! | `core` | one step: engine, timers, disk; what is read without the server; comparing logs |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `outbox` | an entry goes after the blocks that it names |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
@@ -15,16 +14,13 @@
 //! | `place` | the server's blocks for programs |
 //! | `start` | from a home to a running engine |
 //! | `evidence` | files that convict the server |
-//! | `compare` | compares logs with another device |
 //! | `status`, `error` | what a client says about itself, and why it fails |
 //!
 //! Relies on [`crate::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
-//! and on `state` for files.
+//! on [`crate::disk`] for what must not be forgotten.
 
-mod compare;
 mod connection;
 mod core;
-pub mod disk;
 mod driver;
 mod error;
 mod evidence;
@@ -52,9 +48,10 @@ use trust::shared::principal::FileId;
 use trust::volume_id::VolumeId;
 use wire::shared::LinkOptions;
 
+pub use self::core::Compared;
+pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
-pub use compare::Compared;
 pub use connection::{Connection, Lost, Trouble};
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};

@@ -13,13 +13,13 @@ use wire::shared::ServerAddress;
 
 use super::connection::{Connection, Dial};
 use super::core::Core;
-use super::disk::Disk;
 use super::driver::{Driver, Shown};
 use super::evidence::Court;
 use super::link::Server;
 use super::place::{Place, Sink};
 use super::status::{Phase, View};
 use super::{Client, ClientError, Inner, Options};
+use crate::disk::Disk;
 use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
 use crate::home::Home;

@@ -5,7 +5,7 @@
 //!     about          name, server, and the prefix with which the log must begin (`about`)
 //!     policies       the signed policies from the genesis on
 //!     device.key     the key of this device, mode 0600
-//!     journal        what the engine must not forget (`client::disk`)
+//!     journal        what the engine must not forget (`share::disk`)
 //!     leaves         the log up to the journal's beginning
 //!     invitations/   invitations that this device has given (`client::admission`)
 //!     evidence/      files that convict the server, or a device
@@ -16,6 +16,7 @@
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
+mod policies;
 #[cfg(test)]
 mod tests;
 
@@ -26,25 +27,20 @@ use std::path::{Path, PathBuf};
 use state::keyfile::{self, KeyError};
 use state::{StateError, private};
 use trust::Reject;
-use trust::encode::{Decoder, Encoder};
 use trust::history::LogPoint;
 use trust::key::{PublicKey, SecretKey};
 use trust::shared::genesis::Policies;
-use trust::statement::signatures::Signatures;
-use trust::statement::{Job, Signed};
+use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 
-use crate::client::disk::{self, DiskError};
+use crate::disk::{self, DiskError};
 use about::About;
+use policies::{decode, encode, verify};
 
 const SHARED: &str = "shared";
 const ABOUT: &str = "about";
 const POLICIES: &str = "policies";
 const KEY: &str = "device.key";
-/// Longest file of policies, bytes.
-const MAX_POLICIES_BYTES: u64 = 16 << 20;
-/// Most policies of a volume.
-const MAX_POLICIES: u64 = 1 << 12;
 /// Longest `about`, bytes.
 const MAX_ABOUT_BYTES: u64 = 4 << 10;
 /// Most homes that are looked at.
@@ -274,7 +270,7 @@ impl Home {
     /// [`HomeError`] when they cannot be read.
     pub fn signed_policies(&self) -> Result<Vec<Signed>, HomeError> {
         let path = self.directory.join(POLICIES);
-        let bytes = read(&path, MAX_POLICIES_BYTES)?;
+        let bytes = read(&path, policies::MAX_BYTES)?;
         decode(&bytes).map_err(|why| damaged(&path, why))
     }
 
@@ -370,39 +366,6 @@ fn check_server(server: &str) -> Result<&str, HomeError> {
         return Err(HomeError::BadServer(server.to_owned()));
     }
     Ok(server)
-}
-
-/// Policies that are those of the volume.
-pub(crate) fn verify(volume: VolumeId, policies: &[Signed]) -> Result<Policies, HomeError> {
-    if policies.len() as u64 > MAX_POLICIES {
-        return Err(Reject::Malformed {
-            what: POLICIES,
-            why: "too many",
-        }
-        .into());
-    }
-    let mut signatures = Signatures::new(policies.len().saturating_mul(8));
-    Ok(Policies::verify(volume, policies, &mut signatures)?)
-}
-
-fn encode(policies: &[Signed]) -> Vec<u8> {
-    let mut e = Encoder::new();
-    e.varint(policies.len() as u64);
-    for policy in policies {
-        policy.encode(&mut e);
-    }
-    e.finish()
-}
-
-fn decode(bytes: &[u8]) -> Result<Vec<Signed>, Reject> {
-    let mut d = Decoder::new(bytes, "file of policies");
-    let count = d.bounded(MAX_POLICIES, "too many")?;
-    let mut policies = Vec::new();
-    for _ in 0..count {
-        policies.push(Signed::decode_of(Job::Shared, &mut d)?);
-    }
-    d.finish()?;
-    Ok(policies)
 }
 
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, HomeError> {

@@ -241,3 +241,75 @@ async fn device_that_is_no_member_is_told_so_by_an_error_that_names_the_server()
     client.close(soon()).await.unwrap();
     running.stop().await;
 }
+
+const KILLED: &str = "BULLA_TEST_KILLED_CLIENT";
+
+/// Writes files from four tasks and prints the name of each that is acknowledged, until it is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the process that killed_client_has_every_acknowledged_file kills"]
+async fn client_that_is_killed() {
+    let state = std::env::var_os(KILLED).unwrap();
+    let home = Home::find(Path::new(&state), "v").unwrap().unwrap();
+    let client = start(&home).await;
+    client.running(soon()).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            for number in 0.. {
+                let name = format!("{}-{task}-{number}", std::process::id());
+                write(&client, &name, name.as_bytes()).await;
+                println!("wrote {name}");
+            }
+        });
+    }
+    tasks.join_next().await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_client_has_every_acknowledged_file() {
+    let (dir, state) = (directory(), tempfile::tempdir().unwrap());
+    let running = Running::start(dir.path(), options(), limits());
+    home(state.path(), 3, &running.address.to_string());
+    let state = state.path().join("3");
+    let mut told: Vec<String> = Vec::new();
+    for round in 0..5_u64 {
+        let (at, run) = (state.clone(), Duration::from_millis(60 + 97 * round));
+        let lines = tokio::task::spawn_blocking(move || run_and_kill(&at, run));
+        told.extend(lines.await.unwrap());
+    }
+    assert!(told.len() > 20, "{}", told.len());
+    let home = Home::find(&state, "v").unwrap().unwrap();
+    let client = start(&home).await;
+    client.running(soon()).await.unwrap();
+    for name in &told {
+        assert_eq!(read(&client, name).await, name.as_bytes());
+    }
+    client.close(soon()).await.unwrap();
+    running.stop().await;
+}
+
+/// Runs [`client_that_is_killed`] for a time after its first line, and kills it. Gives the names that it printed.
+fn run_and_kill(state: &Path, run: Duration) -> Vec<String> {
+    use std::io::BufRead;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("shared::client::client_that_is_killed")
+        .env(KILLED, state)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let (mut until, mut names) = (None, Vec::new());
+    for line in lines.map_while(Result::ok) {
+        let Some(name) = line.split("wrote ").nth(1) else {
+            continue;
+        };
+        names.push(name.to_owned());
+        if Instant::now() > *until.get_or_insert_with(|| Instant::now() + run) {
+            child.kill().unwrap(); // lines that it wrote before still count
+        }
+    }
+    child.wait().unwrap();
+    names
+}

@@ -106,7 +106,7 @@ impl Connected {
 }
 
 impl Dial for Hosted {
-    fn dial(&self) -> BoxFuture<'_, Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>> {
+    fn dial(&self) -> BoxFuture<'_, Result<crate::client::connection::Connected, Lost>> {
         Box::pin(async move {
             let host = self.door.0.lock().unwrap().clone();
             let host = host.ok_or_else(|| Lost::new(Trouble::Unreachable, "no server"))?;

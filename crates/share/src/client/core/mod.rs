@@ -4,7 +4,9 @@
 //! for bodies in the floor before anybody asks the server. What goes to the server and to programs comes out, in order
 //! too: it happens after all writes of the step. When a write fails, nothing of it goes out, and the device stops.
 
-use std::collections::HashMap;
+mod compare;
+mod look;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,22 +16,22 @@ use trust::frame::Packer;
 use trust::history::LogPoint;
 use trust::reach::Wanted;
 use trust::shared::attest::SignedAttest;
-use trust::shared::effect::Missing;
 use trust::shared::note::SignedNote;
 use trust::shared::ops::Body;
 use trust::{Record, Reject};
 
-use super::compare::{Compared, compare};
-use super::disk::{Disk, DiskError, Keep};
 use super::error::{Differing, Stopped};
 use super::evidence::Court;
+use crate::disk::{Disk, Keep};
 use crate::engine::{
     Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Stopped as Why,
 };
-use crate::files::{Answer, Basis, Call, Files, Made, Refused, Shelf};
+use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
 use crate::roster::{OpsCodec, Product};
-use crate::scheme::{Leaf, Log, Scheme, Signer};
-use crate::volume::{Attempt, Build, Volume};
+use crate::scheme::{Log, Scheme};
+
+pub use compare::Compared;
+use compare::compare;
 
 /// Names a call.
 pub(super) type Ticket = u64;
@@ -217,46 +219,6 @@ impl Core {
         None
     }
 
-    /// Answers questions about the verified log, without a mark and without asking any author.
-    fn answer_looks(&mut self, outs: &mut Vec<Out>) {
-        for (ticket, call) in std::mem::take(&mut self.looking) {
-            match self.look_at(&call, outs) {
-                Some((answer, marked)) => outs.push(Out::Answer {
-                    ticket,
-                    answer,
-                    at: self.engine.ledger().size(),
-                    marked,
-                }),
-                None => self.looking.push((ticket, call)),
-            }
-        }
-    }
-
-    /// None: something must be fetched first.
-    fn look_at(&mut self, call: &Call, outs: &mut Vec<Out>) -> Option<(Answer, Basis)> {
-        loop {
-            let attempt = Attempt {
-                device: self.engine.scheme().me(),
-                failed: 0,
-                foldable: 0,
-                lapsed: 0,
-            };
-            match self.engine.ledger().volume().build(call, &attempt) {
-                Build::Says(answer, basis) => return Some((answer, basis)),
-                Build::Missing(missing) => {
-                    // A damaged floor lacks what it had: the server may still have it.
-                    if !self.look(&missing, outs).unwrap_or(false) {
-                        return None;
-                    }
-                }
-                // Only calls that read come here.
-                Build::Op(..) | Build::Blocked(_) => {
-                    return Some((Answer::Refused(Refused::NotPermitted), Basis::default()));
-                }
-            }
-        }
-    }
-
     fn drive(&mut self, input: Input) -> Effects {
         match input {
             Input::Issue(calls) => self.engine.issue(calls),
@@ -356,34 +318,6 @@ impl Core {
         }
         self.begins = None;
         Ok(())
-    }
-
-    /// Looks for bodies in the floor. Gives whether all that is missing is there now.
-    fn look(&mut self, missing: &Missing, outs: &mut Vec<Out>) -> Result<bool, DiskError> {
-        let mut lacks = Lacks {
-            bodies: Vec::new(),
-            blocks: missing.blocks.clone(),
-        };
-        let leaves = self.disk.leaves::<HashMap<_, _>>(&missing.bodies)?;
-        for position in &missing.bodies {
-            let Some(Leaf::Entry(entry)) = leaves.get(position) else {
-                continue;
-            };
-            match entry.body() {
-                Some(body) => self.shelf.put_body(*position, read_body(body)),
-                None => {
-                    let ops = entry.signed().entry().ops();
-                    lacks
-                        .bodies
-                        .extend(ops.map(|ops| (*position, ops.body_hash)));
-                }
-            }
-        }
-        if lacks.bodies.is_empty() && lacks.blocks.is_empty() {
-            return Ok(!missing.bodies.is_empty());
-        }
-        outs.push(Out::Fetch(lacks));
-        Ok(false)
     }
 
     /// Whether every entry that was sent has its place in the log, or will never have one.

@@ -182,8 +182,11 @@ fn open(at: &Path, compact: u64) -> Result<(Disk<OpsCodec>, Kept), DiskError> {
     Disk::open_with(at, soon(), blank(), compact)
 }
 
+/// An entry that was sent, and its calls.
+type Calls = ([u8; 32], Vec<Say>);
+
 /// What a restart finds: size and root, what the note says, and what was sent.
-fn seen(state: &Kept) -> (Prefix, Option<u64>, Vec<([u8; 32], Vec<Say>)>) {
+fn seen(state: &Kept) -> (Prefix, Option<u64>, Vec<Calls>) {
     let sent = state.sent.iter();
     (
         state.ledger.point(),

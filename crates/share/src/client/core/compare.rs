@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use trust::shared::note::SignedNote;
 
-use super::core::Core;
-use super::evidence::{Proofs, fork};
+use super::Core;
+use crate::client::evidence::{Proofs, fork};
 use crate::scheme::{Log, Scheme};
 
 /// What comes of it.

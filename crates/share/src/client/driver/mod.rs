@@ -3,6 +3,8 @@
 //! Each step runs on a thread that may wait for the disk; meanwhile nothing else is taken. What comes out is sent,
 //! fetched or answered here. The task ends when the last client is dropped, and makes the journal durable then.
 
+mod online;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,15 +12,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
+use trust::Hasher;
 use trust::shared::note::SignedNote;
-use trust::{Handle, Hasher};
 
 use super::Answered;
-use super::compare::Compared;
-use super::connection::{Backoff, Connection, Deliveries, Dial, Line, Lost, Trouble};
-use super::core::{Core, Input, Lacks, Out, Ticket};
+use super::connection::{Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Trouble};
+use super::core::Compared;
+use super::core::{Core, Input, Out, Ticket};
 use super::error::{ClientError, Differing, Stopped};
-use super::fetch::{Fetched, fetch};
+use super::fetch::{Fetched, Key};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
 use crate::engine::Reply;
@@ -53,7 +55,7 @@ pub(super) enum Command {
 
 /// What tasks of the driver give back.
 pub(super) enum Done {
-    Dialed(Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>),
+    Dialed(Result<Connected, Lost>),
     Fetched(Fetched),
     Stored {
         /// Number of the connection.
@@ -100,13 +102,6 @@ pub(super) struct Driver {
     inputs: VecDeque<Input>,
     /// Somebody waits until the files are durable.
     closing: Option<oneshot::Sender<()>>,
-}
-
-/// Something that is being fetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Key {
-    Body(u64),
-    Block(Handle),
 }
 
 /// The next delivery; never, without a connection.
@@ -330,137 +325,6 @@ impl Driver {
         self.stopped = Some(why);
         // Blocks can still be read.
         self.deliveries = None;
-    }
-
-    fn send(&mut self, request: crate::engine::Request<Product>) {
-        if let Some(line) = &self.line
-            && let Err(lost) = line.send(request)
-        {
-            self.disconnect(lost);
-        }
-    }
-
-    /// Stores the blocks that the next entry names, if that is not under way.
-    fn store(&mut self) {
-        let Some(line) = self.line.clone() else {
-            return;
-        };
-        let Some(blocks) = self.outbox.begin() else {
-            return;
-        };
-        let session = self.session;
-        self.tasks.spawn(async move {
-            let sink = line.sink();
-            let stored = async {
-                sink.put(&blocks).await?;
-                sink.flush().await
-            };
-            let result = stored.await;
-            let result = result.map_err(|e| Lost::new(Trouble::Refused, e.to_string()));
-            Done::Stored { session, result }
-        });
-    }
-
-    fn fetch(&mut self, lacks: Lacks) {
-        let Some(line) = self.line.clone() else {
-            // The next connection asks again.
-            return;
-        };
-        let mut new = Lacks::default();
-        for (position, hash) in lacks.bodies {
-            if self.fetching.insert(Key::Body(position)) {
-                new.bodies.push((position, hash));
-            }
-        }
-        for wanted in lacks.blocks {
-            if self.fetching.insert(Key::Block(wanted.handle())) {
-                new.blocks.push(wanted);
-            }
-        }
-        if new.bodies.is_empty() && new.blocks.is_empty() {
-            return;
-        }
-        let (shelf, hasher) = (Arc::clone(&self.shelf), self.hasher.clone());
-        let task = fetch(line, shelf, hasher, new);
-        self.tasks.spawn(async move { Done::Fetched(task.await) });
-    }
-
-    fn done(&mut self, done: Done) {
-        match done {
-            Done::Dialed(dialed) => self.dialed(dialed),
-            Done::Fetched(fetched) => {
-                for key in &fetched.asked {
-                    self.fetching.remove(key);
-                }
-                if let Some(lost) = fetched.failed {
-                    tracing::debug!(%lost, "something could not be fetched");
-                    self.again_at = Some(Instant::now() + AGAIN);
-                }
-                if fetched.some {
-                    self.inputs.push_back(Input::Supplied);
-                }
-            }
-            Done::Stored { session, result } if session == self.session => match result {
-                Ok(()) => {
-                    if let Some(request) = self.outbox.stored() {
-                        self.send(request);
-                    }
-                }
-                Err(lost) => {
-                    tracing::warn!(%lost, "blocks could not be stored");
-                    self.outbox.unstored();
-                    self.again_at = Some(Instant::now() + AGAIN);
-                }
-            },
-            Done::Stored { .. } => {}
-        }
-    }
-
-    /// Begins to connect, when it is time.
-    fn connect(&mut self) {
-        let due = self.dial_at.is_some_and(|at| at <= Instant::now());
-        if !due || self.dialing || self.line.is_some() || self.stopped.is_some() {
-            return;
-        }
-        self.dialing = true;
-        self.dial_at = None;
-        let dial = Arc::clone(&self.dial);
-        self.tasks
-            .spawn(async move { Done::Dialed(dial.dial().await) });
-    }
-
-    fn dialed(&mut self, dialed: Result<(Arc<dyn Line>, Box<dyn Deliveries>), Lost>) {
-        self.dialing = false;
-        let (line, deliveries) = match dialed {
-            Ok(connected) => connected,
-            Err(lost) => return self.disconnect(lost),
-        };
-        self.session = self.session.saturating_add(1);
-        self.line = Some(Arc::clone(&line));
-        self.deliveries = Some(deliveries);
-        self.outbox.connected();
-        self.fetching.clear();
-        self.shown.line.send_replace(Some(line));
-        self.inputs.push_back(Input::Connected);
-        self.inputs.push_back(Input::Supplied);
-    }
-
-    /// The connection is over. Another one is made after a pause.
-    fn disconnect(&mut self, lost: Lost) {
-        tracing::debug!(%lost, "no connection to the server of a shared volume");
-        self.line = None;
-        self.deliveries = None;
-        self.shown.line.send_replace(None);
-        self.outbox.disconnected();
-        let mut chance = [0; 8];
-        // Without randomness all devices wait equally long.
-        let _ = getrandom::fill(&mut chance);
-        let chance = u64::from_le_bytes(chance);
-        self.dial_at = Some(Instant::now() + self.backoff.pause(chance));
-        let offline = Connection::Offline(lost);
-        self.shown
-            .view
-            .send_modify(|view| view.connection = offline);
     }
 
     /// Shows clients what has changed.

@@ -122,6 +122,9 @@ pub fn create(directory: &Path) -> Result<(), DiskError> {
     Ok(journal.sync_blocking(deadline)?)
 }
 
+/// The open files, and what they have.
+pub type Opened<C, V> = (Disk<C>, Durable<Signed<C>, V>);
+
 /// What the journal holds, read from its beginning.
 struct Read<C: Codec> {
     base: Option<Base>,
@@ -160,7 +163,7 @@ impl<C: Codec> Disk<C> {
         directory: &Path,
         deadline: Instant,
         ledger: Ledger<Signed<C>, V>,
-    ) -> Result<(Disk<C>, Durable<Signed<C>, V>), DiskError>
+    ) -> Result<Opened<C, V>, DiskError>
     where
         V: Volume<Signed<C>>,
         V::Call: Keep,
@@ -173,7 +176,7 @@ impl<C: Codec> Disk<C> {
         deadline: Instant,
         mut ledger: Ledger<Signed<C>, V>,
         compact_bytes: u64,
-    ) -> Result<(Disk<C>, Durable<Signed<C>, V>), DiskError>
+    ) -> Result<Opened<C, V>, DiskError>
     where
         V: Volume<Signed<C>>,
         V::Call: Keep,

@@ -1,0 +1,85 @@
+//! What a device answers from what it has verified, and bodies that its floor has.
+
+use std::collections::HashMap;
+
+use trust::shared::effect::Missing;
+
+use super::{Core, Lacks, Out, read_body};
+use crate::disk::DiskError;
+use crate::files::{Answer, Basis, Call, Refused};
+use crate::scheme::{Leaf, Signer};
+use crate::volume::{Attempt, Build, Volume};
+
+impl Core {
+    /// Answers questions about the verified log, without a mark and without asking any author.
+    pub(super) fn answer_looks(&mut self, outs: &mut Vec<Out>) {
+        for (ticket, call) in std::mem::take(&mut self.looking) {
+            match self.look_at(&call, outs) {
+                Some((answer, marked)) => outs.push(Out::Answer {
+                    ticket,
+                    answer,
+                    at: self.engine.ledger().size(),
+                    marked,
+                }),
+                None => self.looking.push((ticket, call)),
+            }
+        }
+    }
+
+    /// None: something must be fetched first.
+    fn look_at(&mut self, call: &Call, outs: &mut Vec<Out>) -> Option<(Answer, Basis)> {
+        loop {
+            let attempt = Attempt {
+                device: self.engine.scheme().me(),
+                failed: 0,
+                foldable: 0,
+                lapsed: 0,
+            };
+            match self.engine.ledger().volume().build(call, &attempt) {
+                Build::Says(answer, basis) => return Some((answer, basis)),
+                Build::Missing(missing) => {
+                    // A damaged floor lacks what it had: the server may still have it.
+                    if !self.look(&missing, outs).unwrap_or(false) {
+                        return None;
+                    }
+                }
+                // Only calls that read come here.
+                Build::Op(..) | Build::Blocked(_) => {
+                    return Some((Answer::Refused(Refused::NotPermitted), Basis::default()));
+                }
+            }
+        }
+    }
+
+    /// Looks for bodies in the floor. Gives whether all that is missing is there now.
+    pub(super) fn look(
+        &mut self,
+        missing: &Missing,
+        outs: &mut Vec<Out>,
+    ) -> Result<bool, DiskError> {
+        let mut lacks = Lacks {
+            bodies: Vec::new(),
+            blocks: missing.blocks.clone(),
+        };
+        let leaves = self.disk.leaves::<HashMap<_, _>>(&missing.bodies)?;
+        for position in &missing.bodies {
+            let Some(Leaf::Entry(entry)) = leaves.get(position) else {
+                continue;
+            };
+            match entry.body() {
+                Some(body) => self.shelf.put_body(*position, read_body(body)),
+                None => {
+                    let ops = entry.signed().entry().ops();
+                    lacks
+                        .bodies
+                        .extend(ops.map(|ops| (*position, ops.body_hash)));
+                }
+            }
+        }
+        if lacks.bodies.is_empty() && lacks.blocks.is_empty() {
+            return Ok(!missing.bodies.is_empty());
+        }
+        outs.push(Out::Fetch(lacks));
+        Ok(false)
+    }
+}

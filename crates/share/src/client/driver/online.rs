@@ -1,0 +1,144 @@
+//! What the driver does over its connection: making it, sending, storing, fetching, and giving it up.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{AGAIN, Done, Driver};
+use crate::client::connection::{Connected, Connection, Lost, Trouble};
+use crate::client::core::{Input, Lacks};
+use crate::client::fetch::{Key, fetch};
+use crate::engine::Request;
+use crate::roster::Product;
+
+impl Driver {
+    pub(super) fn send(&mut self, request: Request<Product>) {
+        if let Some(line) = &self.line
+            && let Err(lost) = line.send(request)
+        {
+            self.disconnect(lost);
+        }
+    }
+
+    /// Stores the blocks that the next entry names, if that is not under way.
+    pub(super) fn store(&mut self) {
+        let Some(line) = self.line.clone() else {
+            return;
+        };
+        let Some(blocks) = self.outbox.begin() else {
+            return;
+        };
+        let session = self.session;
+        self.tasks.spawn(async move {
+            let sink = line.sink();
+            let stored = async {
+                sink.put(&blocks).await?;
+                sink.flush().await
+            };
+            let result = stored.await;
+            let result = result.map_err(|e| Lost::new(Trouble::Refused, e.to_string()));
+            Done::Stored { session, result }
+        });
+    }
+
+    pub(super) fn fetch(&mut self, lacks: Lacks) {
+        let Some(line) = self.line.clone() else {
+            // The next connection asks again.
+            return;
+        };
+        let mut new = Lacks::default();
+        for (position, hash) in lacks.bodies {
+            if self.fetching.insert(Key::Body(position)) {
+                new.bodies.push((position, hash));
+            }
+        }
+        for wanted in lacks.blocks {
+            if self.fetching.insert(Key::Block(wanted.handle())) {
+                new.blocks.push(wanted);
+            }
+        }
+        if new.bodies.is_empty() && new.blocks.is_empty() {
+            return;
+        }
+        let (shelf, hasher) = (Arc::clone(&self.shelf), self.hasher.clone());
+        let task = fetch(line, shelf, hasher, new);
+        self.tasks.spawn(async move { Done::Fetched(task.await) });
+    }
+
+    pub(super) fn done(&mut self, done: Done) {
+        match done {
+            Done::Dialed(dialed) => self.dialed(dialed),
+            Done::Fetched(fetched) => {
+                for key in &fetched.asked {
+                    self.fetching.remove(key);
+                }
+                if let Some(lost) = fetched.failed {
+                    tracing::debug!(%lost, "something could not be fetched");
+                    self.again_at = Some(Instant::now() + AGAIN);
+                }
+                if fetched.some {
+                    self.inputs.push_back(Input::Supplied);
+                }
+            }
+            Done::Stored { session, result } if session == self.session => match result {
+                Ok(()) => {
+                    if let Some(request) = self.outbox.stored() {
+                        self.send(request);
+                    }
+                }
+                Err(lost) => {
+                    tracing::warn!(%lost, "blocks could not be stored");
+                    self.outbox.unstored();
+                    self.again_at = Some(Instant::now() + AGAIN);
+                }
+            },
+            Done::Stored { .. } => {}
+        }
+    }
+
+    /// Begins to connect, when it is time.
+    pub(super) fn connect(&mut self) {
+        let due = self.dial_at.is_some_and(|at| at <= Instant::now());
+        if !due || self.dialing || self.line.is_some() || self.stopped.is_some() {
+            return;
+        }
+        self.dialing = true;
+        self.dial_at = None;
+        let dial = Arc::clone(&self.dial);
+        self.tasks
+            .spawn(async move { Done::Dialed(dial.dial().await) });
+    }
+
+    fn dialed(&mut self, dialed: Result<Connected, Lost>) {
+        self.dialing = false;
+        let (line, deliveries) = match dialed {
+            Ok(connected) => connected,
+            Err(lost) => return self.disconnect(lost),
+        };
+        self.session = self.session.saturating_add(1);
+        self.line = Some(Arc::clone(&line));
+        self.deliveries = Some(deliveries);
+        self.outbox.connected();
+        self.fetching.clear();
+        self.shown.line.send_replace(Some(line));
+        self.inputs.push_back(Input::Connected);
+        self.inputs.push_back(Input::Supplied);
+    }
+
+    /// The connection is over. Another one is made after a pause.
+    pub(super) fn disconnect(&mut self, lost: Lost) {
+        tracing::debug!(%lost, "no connection to the server of a shared volume");
+        self.line = None;
+        self.deliveries = None;
+        self.shown.line.send_replace(None);
+        self.outbox.disconnected();
+        let mut chance = [0; 8];
+        // Without randomness all devices wait equally long.
+        let _ = getrandom::fill(&mut chance);
+        let chance = u64::from_le_bytes(chance);
+        self.dial_at = Some(Instant::now() + self.backoff.pause(chance));
+        let offline = Connection::Offline(lost);
+        self.shown
+            .view
+            .send_modify(|view| view.connection = offline);
+    }
+}
