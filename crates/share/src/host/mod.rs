@@ -247,7 +247,7 @@ struct Slot {
 pub(crate) enum Blocks {
     Threads(Server),
     #[cfg(test)]
-    Steps(Storage),
+    Steps(Box<Storage>),
 }
 
 impl Blocks {
