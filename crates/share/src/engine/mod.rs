@@ -78,6 +78,8 @@ pub struct Engine<S: Signer, V: Volume<S>, T> {
     status: Status<S>,
     /// A change of this device waits for its next entry.
     confirm: bool,
+    /// Somebody wants an Attest, and an entry was in flight: the next entry attests all that is here then.
+    owes: bool,
     /// Size of the log when this device began to wait out locks.
     watched: Option<u64>,
     /// A prefix that it has known for the time to live of locks.
@@ -160,6 +162,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 Status::Outside
             },
             confirm: false,
+            owes: false,
             watched: None,
             lapsed: 0,
         };
@@ -365,6 +368,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             running: self.running.clone(),
             status: self.status.clone(),
             confirm: self.confirm,
+            owes: self.owes,
             watched: self.watched,
             lapsed: self.lapsed,
         }
@@ -406,6 +410,7 @@ impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
+        self.owes.hash(state);
         (self.watched, self.lapsed, self.flight.len()).hash(state);
         for entry in &self.flight {
             S::id(entry).hash(state);

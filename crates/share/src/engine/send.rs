@@ -82,10 +82,14 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         self.watch(locked);
         self.read(&reads, out);
         let confirms = self.confirm && self.flight.is_empty();
-        if confirms {
+        let owes = self.owes && self.flight.is_empty();
+        if confirms || owes && !ops.is_empty() {
             self.confirm = false;
             self.sync(out);
+        } else if owes && self.unattested() {
+            self.attest(out);
         }
+        self.owes &= !owes;
         if confirms || !ops.is_empty() {
             if !blocks.is_empty() {
                 out.push(Effect::Store(blocks));

@@ -218,11 +218,13 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         out.extend(attest.map(Effect::Send));
     }
 
-    /// Somebody wants an Attest: a new one, or the last one again, which may have been lost.
+    /// Somebody wants an Attest: a new one, or the last one again, which may have been lost. While an entry is in flight
+    /// there is no new one; the entry after it, or an Attest, follows as soon as it is in the log.
     pub(super) fn asked(&mut self, out: &mut Effects<S, V, T>) {
         if self.unattested() {
             return self.attest(out);
         }
+        self.owes |= !self.flight.is_empty();
         let size = self.attested.get(self.scheme.me()).copied().unwrap_or(0);
         let root = self.ledger.log().root_at(size).filter(|_| size > 0);
         let seen = root.map(|root| Point { size, root });

@@ -199,3 +199,40 @@ async fn second_engine_of_a_home_waits_and_takes_over_when_the_first_ends() {
     let second = lab.client(1);
     assert_eq!(read(&second, "a").await, "x");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reader_of_a_device_that_never_pauses_does_not_wait_for_its_next_sync() {
+    let lab = Lab::new();
+    let (busy, reader) = (lab.client(1), lab.client(2));
+    busy.running(soon()).await.unwrap();
+    lab.admit(&busy, 2).await;
+    reader.running(soon()).await.unwrap();
+    // With several calls at a time there is always an entry in flight.
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..4 {
+        let busy = busy.clone();
+        writers.spawn(async move {
+            for number in 0.. {
+                let name = format!("{writer}-{number}");
+                done(busy.call(create(&busy, &name, "x"), soon()).await);
+            }
+        });
+    }
+    let began = Instant::now();
+    for number in 0..10 {
+        let name = format!("0-{number}");
+        while look(&reader, &name).await == Answer::Refused(Refused::NotFound) {}
+        // It rests on the newest entries of the device, which change the root directory all the time.
+        let all = Call::List {
+            directory: crate::files::Which::File(reader.root()),
+            after: None,
+            most: 1,
+            inodes: false,
+        };
+        let listed = done(reader.call(all, soon()).await);
+        assert!(matches!(listed, Answer::Listed { .. }), "{listed:?}");
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    writers.abort_all();
+}
