@@ -170,7 +170,7 @@ async fn status(client: &Client) -> Result<Status> {
 }
 
 /// Verifies a file of evidence: it convicts the server, and no file with another byte does. Returns its length.
-fn convicts(path: &PathBuf) -> Result<usize> {
+fn convicts(path: &Path) -> Result<usize> {
     let bytes = read(path)?;
     let verdict = evidence::verify(&bytes)?;
     let server = Convicted::Orderer(orderer().public());

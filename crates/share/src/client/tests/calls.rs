@@ -233,6 +233,6 @@ async fn reader_of_a_device_that_never_pauses_does_not_wait_for_its_next_sync() 
         assert!(matches!(listed, Answer::Listed { .. }), "{listed:?}");
     }
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(6), "{took:?}");
     writers.abort_all();
 }
