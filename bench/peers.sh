@@ -15,7 +15,7 @@ packages="
     libssl-dev zlib1g-dev
     e2fsprogs fio dbench
     user-mode-linux kmod dmsetup cryptsetup-bin
-    git syncthing
+    git syncthing postgresql
 "
 
 missing=

@@ -2,20 +2,22 @@
 //! that each wait for their receipt; beside rows of the same bytes that as many clients of PostgreSQL insert, each with
 //! a commit of its own.
 //!
-//! The server is in this process, without a network. Entries are signed before the time is taken; the server verifies
-//! each of them, and sends each device what all have written.
+//! The server is in this process, without a network. It verifies each entry, and sends each device what all have
+//! written. Signing is the devices' work: its processor time is not the server's.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use share::engine::Request;
 use share::host::Host;
+use share::signed::Entry;
 
 use crate::cpu;
 use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};
-use crate::ordering::{self, Devices, Round, drive};
+use crate::ordering::race::{Raced, race};
+use crate::ordering::{self, Devices, drive};
 use crate::peers::postgres::Postgres;
 
 const PEER: &str = "PostgreSQL";
@@ -23,11 +25,11 @@ const BOUND: &str = "what we said";
 const UNPINNED: Placement = Placement::Unpinned;
 
 const RING_BYTES: u64 = 256 << 20;
-/// Devices, and entries of each, at full and at quick scale.
-const CROWDS: [(&str, usize, (usize, usize)); 3] = [
-    ("one", 1, (4000, 100)),
-    ("eight", 8, (1000, 20)),
-    ("crowd", 64, (500, 5)),
+/// Devices, and entries at full and at quick scale.
+const CROWDS: [(&str, usize, (u64, u64)); 3] = [
+    ("one", 1, (4_000, 100)),
+    ("eight", 8, (16_000, 200)),
+    ("crowd", 64, (64_000, 400)),
 ];
 /// Devices that send marks, and marks of each.
 const MARKING: ((usize, usize), (usize, usize)) = ((512, 32), (400, 5));
@@ -83,128 +85,75 @@ fn line_up(field: &Field) -> Result<LineUp> {
 
 fn ordered(field: &Field) -> Result<Vec<Reading>> {
     let mut readings = Vec::new();
-    for (name, devices, rounds) in CROWDS {
-        let crowd = Crowd::sign(devices, field.pick(rounds))?;
-        let taken = crowd.play(field)?;
-        readings.push((name, crowd.entries() / taken.wall_s));
+    for (name, devices, entries) in CROWDS {
+        let raced = raced(field, devices, field.pick(entries))?;
+        let entries = raced.entries as f64;
+        readings.push((name, entries / raced.wall_s));
         if name == "crowd" {
-            readings.push(("work", crowd.entries() / taken.cpu_s));
-            readings.push(("sign", 1e6 * crowd.sign_s / crowd.entries()));
-            readings.push(("verify", 1e6 * crowd.verify()?));
-            readings.extend(crowd.bytes()?);
+            readings.push(("work", entries / raced.cpu_s));
+            readings.push(("sign", 1e6 * raced.sign_s / entries));
+            readings.push(("verify", 1e6 * verify_s(&raced.sample)?));
+            readings.extend(bytes(&raced.sample)?);
         }
     }
     readings.extend(marked(field)?);
     Ok(readings)
 }
 
-struct Taken {
-    wall_s: f64,
-    cpu_s: f64,
+/// So many devices write for themselves.
+fn raced(field: &Field, devices: usize, entries: u64) -> Result<Raced> {
+    let (host, sessions, devices) = begun(field, devices)?;
+    let note = sessions.note.context("no note")?;
+    drop(sessions);
+    race(&host, devices, note, entries)
 }
 
-/// Time of all threads of this process, while `work` runs.
-fn take(work: impl FnOnce() -> Result<()>) -> Result<Taken> {
-    let (start, cpu_s) = (Instant::now(), cpu::all_threads_s());
-    work()?;
-    Ok(Taken {
-        wall_s: start.elapsed().as_secs_f64(),
-        cpu_s: cpu::all_threads_s() - cpu_s,
-    })
+/// Seconds to verify a signature.
+fn verify_s(sample: &[Entry]) -> Result<f64> {
+    let (volume, _) = ordering::genesis_policy()?;
+    let cpu_s = cpu::own_s();
+    for entry in sample {
+        entry.signed().verify(volume)?;
+    }
+    Ok((cpu::own_s() - cpu_s) / sample.len() as f64)
 }
 
-/// Devices, and what they will send.
-struct Crowd {
-    devices: usize,
-    rounds: Vec<(Round, u64)>,
-    sign_s: f64,
-}
-
-impl Crowd {
-    fn sign(count: usize, rounds: usize) -> Result<Crowd> {
-        let mut devices = Devices::new(count)?;
-        devices.beginning()?;
-        let cpu_s = cpu::own_s();
-        let signed = (0..rounds).map(|_| {
-            let round = devices.writes()?;
-            Ok((round, devices.log().size()))
-        });
-        Ok(Crowd {
-            devices: count,
-            rounds: signed.collect::<Result<_>>()?,
-            sign_s: cpu::own_s() - cpu_s,
-        })
+/// Mean bytes of an entry, and of its body.
+fn bytes(sample: &[Entry]) -> Result<[Reading; 2]> {
+    let (mut leaves, mut bodies) = (0, 0);
+    for entry in sample {
+        leaves += entry.signed().bytes().len();
+        bodies += entry.body().context("an entry without body")?.len();
     }
-
-    fn entries(&self) -> f64 {
-        let lengths = self.rounds.iter().map(|(round, _)| round.len());
-        lengths.sum::<usize>() as f64
-    }
-
-    fn play(&self, field: &Field) -> Result<Taken> {
-        let (host, mut sessions) = begun(field, self.devices)?;
-        let taken = take(|| {
-            let mut rounds = self.rounds.iter();
-            rounds.try_for_each(|(round, size)| sessions.play(round, *size))
-        });
-        drop((sessions, host));
-        taken
-    }
-
-    fn signed(&self) -> impl Iterator<Item = &share::signed::Entry> {
-        let requests = self.rounds.iter().flat_map(|(round, _)| round);
-        requests.filter_map(|(_, request)| match request {
-            Request::Entry(entry) => Some(entry),
-            _ => None,
-        })
-    }
-
-    /// Seconds to verify a signature.
-    fn verify(&self) -> Result<f64> {
-        let (volume, _) = ordering::genesis_policy()?;
-        let cpu_s = cpu::own_s();
-        let mut count = 0;
-        for entry in self.signed().take(1000) {
-            entry.signed().verify(volume)?;
-            count += 1;
-        }
-        Ok((cpu::own_s() - cpu_s) / f64::from(count))
-    }
-
-    /// Mean bytes of an entry.
-    fn bytes(&self) -> Result<[Reading; 2]> {
-        let (mut leaves, mut bodies) = (0, 0);
-        for entry in self.signed() {
-            leaves += entry.signed().bytes().len();
-            bodies += entry.body().context("an entry without body")?.len();
-        }
-        let each = |bytes: usize| bytes as f64 / self.entries();
-        Ok([("entry", each(leaves)), ("body", each(bodies))])
-    }
+    let each = |bytes: usize| bytes as f64 / sample.len() as f64;
+    Ok([("entry", each(leaves)), ("body", each(bodies))])
 }
 
 /// A new server with so many devices that may write.
-fn begun(field: &Field, devices: usize) -> Result<(Arc<Host>, drive::Sessions)> {
+fn begun(field: &Field, devices: usize) -> Result<(Arc<Host>, drive::Sessions, Devices)> {
     let dir = field.fresh("ordering")?.join("server");
     ordering::create(&dir, RING_BYTES)?;
     let host = drive::open(&dir)?;
     let mut sessions = drive::Sessions::none();
-    sessions.begin(&host, &mut Devices::new(devices)?)?;
-    Ok((host, sessions))
+    let mut devices = Devices::new(devices)?;
+    sessions.begin(&host, &mut devices)?;
+    Ok((host, sessions, devices))
 }
 
 /// Each of many devices sends a mark and waits for its proof, again and again.
 fn marked(field: &Field) -> Result<Vec<Reading>> {
     let (devices, rounds) = (field.pick(MARKING.0), field.pick(MARKING.1));
-    let (host, mut sessions) = begun(field, devices)?;
+    let (host, mut sessions, _) = begun(field, devices)?;
     let before = host.status().leaves;
     let mut count = 0;
-    let taken = take(|| (0..rounds).try_for_each(|_| sessions.mark(&mut count)))?;
+    let cpu_s = cpu::all_threads_s();
+    (0..rounds).try_for_each(|_| sessions.mark(&mut count))?;
+    let cpu_s = cpu::all_threads_s() - cpu_s;
     let leaves = host.status().leaves - before;
     let marks = count as f64;
     let leaf = leaf_of_marks().len() as f64;
     Ok(vec![
-        ("marks", marks / taken.cpu_s),
+        ("marks", marks / cpu_s),
         ("mark", leaf * leaves as f64 / marks),
     ])
 }
@@ -219,8 +168,12 @@ fn leaf_of_marks() -> Vec<u8> {
 /// Rows of the same bytes inserted into PostgreSQL.
 fn inserted(field: &Field) -> Result<Vec<Reading>> {
     let seconds = Duration::from_secs(field.pick(PEER_SECONDS));
-    let sample = Crowd::sign(1, 1)?;
-    let entry = sample.signed().next().context("no entry")?;
+    let mut devices = Devices::new(1)?;
+    devices.beginning()?;
+    let round = devices.writes()?;
+    let Some((_, Request::Entry(entry))) = round.first() else {
+        anyhow::bail!("no entry");
+    };
     let body = entry.body().context("no body")?;
     let server = Postgres::start(field)?;
     server.make_log(entry.signed().bytes(), body)?;

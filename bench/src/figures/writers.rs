@@ -8,7 +8,8 @@
 //! on the one file, as a share of the number of writers and 3.
 //!
 //! Every device takes part in everything that all write, so all devices on one machine are its load, and not the server's
-//! alone: *busy* says how much of the machine's processors was used. A row counts only while some of that is left.
+//! alone: *busy* is the processor time of all devices and the server, as a share of what the machine has. A row counts
+//! only while some of that is left.
 
 use std::time::{Duration, Instant};
 
@@ -131,7 +132,8 @@ fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Readi
         }
         prepare(&clients).await?;
         let mut readings = Vec::new();
-        let (server_before_s, before_s) = (daemon.cpu_s()?, cpu::machine_s()?);
+        let own = std::process::id();
+        let (server_before_s, before_s) = (daemon.cpu_s()?, cpu::tree_s(own)?);
         let began = Instant::now();
         let mut done = 0;
         if !only_one_file {
@@ -152,7 +154,7 @@ fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Readi
         });
         let file = file.await?;
         done += file.done;
-        let busy_s = cpu::machine_s()? - before_s;
+        let busy_s = cpu::tree_s(own)? - before_s;
         let server_s = daemon.cpu_s()? - server_before_s;
         let processors = std::thread::available_parallelism()?.get() as f64;
         let links = device::look_up(&clients[0], "file").await?.links;

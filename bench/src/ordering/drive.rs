@@ -166,7 +166,8 @@ impl Device {
     }
 }
 
-fn wake(woken: &Arc<AtomicBool>, driver: Thread) -> Wake {
+/// Notes that a session was woken, and unparks the thread that works for it.
+pub fn wake(woken: &Arc<AtomicBool>, driver: Thread) -> Wake {
     let woken = woken.clone();
     Arc::new(move || {
         woken.store(true, Ordering::Release);

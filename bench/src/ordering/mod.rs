@@ -1,10 +1,11 @@
-//! A shared volume for figures 21 and 25: its devices sign entries ahead of time, so that the server's work is measured
-//! alone.
+//! A shared volume for figures 21 and 25, its devices and what they write.
 //!
-//! The server orders what it is given one after the other, so the log is known before it exists, as long as nothing
-//! else is in it. An entry names a prefix of the log that has its author's previous entry.
+//! `race` lets devices write for themselves. `drive` sends rounds that are signed ahead: a server orders what one
+//! thread gives it in that order, so the log is known before it exists, as long as nothing else is in it. An entry names
+//! a prefix of the log that has its author's previous entry.
 
 pub mod drive;
+pub mod race;
 
 use std::sync::Arc;
 
@@ -164,7 +165,7 @@ impl Devices {
         for some in others.chunks(ADMITTED_AT_ONCE) {
             let ops = some.iter().map(|number| admit(*number)).collect();
             rounds.push(self.round(vec![(0, ops)])?);
-            let ops = vec![self.change(0)];
+            let ops = vec![self.write(0)?];
             rounds.push(self.round(vec![(0, ops)])?);
         }
         if self.count() > 1 {
@@ -187,8 +188,8 @@ impl Devices {
 
     /// One entry of each device, which closes a file of 100 bytes.
     pub fn writes(&mut self) -> Result<Round> {
-        let ops = (0..self.count()).map(|number| (number, vec![self.change(number)]));
-        let ops = ops.collect();
+        let ops = (0..self.count()).map(|number| Ok((number, vec![self.write(number)?])));
+        let ops = ops.collect::<Result<_>>()?;
         self.round(ops)
     }
 
@@ -197,7 +198,6 @@ impl Devices {
         let mut round = Round::new();
         for (number, ops) in ops {
             let author = self.authors.get_mut(number).context("no such device")?;
-            author.count += 1;
             let entry = author.sign(seen, Some(ops))?;
             self.push(number, entry, &mut round)?;
         }
@@ -210,27 +210,32 @@ impl Devices {
         Ok(())
     }
 
-    fn change(&self, number: usize) -> Op {
-        let count = self.authors.get(number).map_or(0, |author| author.count);
-        let file = FileId {
-            principal: Principal::from_bytes(USER),
-            number: INumber {
-                device: Number(number as u32),
-                counter: 1 + count % 1000,
-            },
-        };
-        let noise: Vec<u8> = (0..100).map(|byte| byte ^ count as u8).collect();
-        let content = Content::Regular(FileContent::Inline(noise.into()));
-        let mtime = Mtime {
-            seconds: 1_800_000_000 + count as i64,
-            nanos: 5,
-        };
-        let inode = Arc::new(Inode::new(0o644, mtime, content));
-        Op::new(
-            vec![Guard::HashIs { file, is: None }],
-            vec![Change::Set { file, inode }],
-        )
+    fn write(&mut self, number: usize) -> Result<Op> {
+        let author = self.authors.get_mut(number).context("no such device")?;
+        Ok(write(number, author))
     }
+}
+
+/// An op that closes a file of 100 bytes.
+fn write(number: usize, author: &mut Author) -> Op {
+    author.count += 1;
+    let count = author.count;
+    let file = FileId {
+        principal: Principal::from_bytes(USER),
+        number: INumber {
+            device: Number(number as u32),
+            counter: 1 + count % 1000,
+        },
+    };
+    let noise: Vec<u8> = (0..100).map(|byte| byte ^ count as u8).collect();
+    let content = Content::Regular(FileContent::Inline(noise.into()));
+    let mtime = Mtime {
+        seconds: 1_800_000_000 + count as i64,
+        nanos: 5,
+    };
+    let inode = Arc::new(Inode::new(0o644, mtime, content));
+    let guards = vec![Guard::HashIs { file, is: None }];
+    Op::new(guards, vec![Change::Set { file, inode }])
 }
 
 impl Author {

@@ -107,30 +107,44 @@ impl Author {
         Ok(())
     }
 
+    /// Makes a file under a new name.
+    fn create(&self, effects: &Effects, name: &str, file: FileId, inode: Inode) -> Result<Op> {
+        let spot = Spot {
+            directory: Directory {
+                id: effects.root,
+                path: Vec::new(),
+            },
+            name: Name::new(name.as_bytes())?,
+            found: None,
+        };
+        let made = Calls { volume: effects }.create(&spot, file, inode);
+        made.map_err(|why| anyhow::anyhow!("{why}"))
+    }
+
+    /// Something else than its file, which says that it has seen its last version in the log. Without it, who reads that
+    /// version would wait for the author.
+    fn rest(&self, effects: &Effects) -> Result<Op> {
+        let mut file = self.file;
+        file.number.counter += 1;
+        let inode = Inode::new(0o644, TIME, content(b"over"));
+        self.create(effects, &format!("over-{}", self.number), file, inode)
+    }
+
     /// The next version of its file; the first one makes it.
     fn change(&mut self, effects: &Effects, version: u64) -> Result<Op> {
-        let calls = Calls { volume: effects };
         let text = format!("version {version} of the file of author {}", self.number);
         let content = content(text.as_bytes());
         let Some(inode) = self.inode.take() else {
             let inode = Inode::new(0o644, TIME, content);
             self.inode = Some(Arc::new(inode.clone()));
-            let spot = Spot {
-                directory: Directory {
-                    id: effects.root,
-                    path: Vec::new(),
-                },
-                name: Name::new(file_of(self.number).as_bytes())?,
-                found: None,
-            };
-            let made = calls.create(&spot, self.file, inode);
-            return made.map_err(|why| anyhow::anyhow!("{why}"));
+            return self.create(effects, &file_of(self.number), self.file, inode);
         };
         let held = Held {
             file: self.file,
             inode,
             turn: Turn::Free,
         };
+        let calls = Calls { volume: effects };
         let op = calls.write(&held, content.clone(), TIME);
         let mut inode = Inode::clone(&held.inode);
         inode.size = content.size();
@@ -162,7 +176,7 @@ impl Reader {
     }
 }
 
-/// Writes a log of at least `entries` entries, and admits `readers` devices with the numbers from [`AUTHORS`] on.
+/// Writes a log of at least `entries` entries, of which the last of each author leaves its file alone, and admits `readers` devices with the numbers from [`AUTHORS`] on.
 pub fn fill(volume: &Volume, entries: u64, readers: u32) -> Result<()> {
     let host = Host::open(&volume.server_dir(), orderer(), HostOptions::default())?;
     let effects = Effects::new(volume.id, volume.hasher()?);
@@ -199,15 +213,22 @@ pub fn fill(volume: &Volume, entries: u64, readers: u32) -> Result<()> {
     }
     reader.until(&founder, reader.seen.size + others.len() as u64)?;
     let mut version = 0;
-    while reader.seen.size < entries {
+    loop {
         process::check_stop()?;
         let before = reader.seen;
+        let last = before.size + u64::from(AUTHORS) >= entries;
         for author in std::iter::once(&mut founder).chain(&mut others) {
-            let op = author.change(&effects, version)?;
+            let op = match last {
+                false => author.change(&effects, version)?,
+                true => author.rest(&effects)?,
+            };
             author.send(before, vec![op])?;
         }
         reader.until(&founder, before.size + u64::from(AUTHORS))?;
         version += 1;
+        if last {
+            break;
+        }
     }
     if host.status().leaves < entries {
         bail!("the log has {} leaves", host.status().leaves);

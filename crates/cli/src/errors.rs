@@ -1,13 +1,9 @@
 //! Maps the errors of the libraries to kinds of failure. Every match is exhaustive, so a new variant of an
-//! error does not compile until it has a kind, and with it an exit code and a hint.
+//! error does not compile until it has a kind, and with it an exit code and a hint. Those of shared volumes are in
+//! `shared`.
 
 use std::error::Error;
 
-use ::share::admission::AdmissionError;
-use ::share::client::disk::DiskError;
-use ::share::client::{ClientError, Connection, Stopped, Trouble};
-use ::share::home::HomeError;
-use ::share::host::HostError;
 use log::LogError;
 use mount::MountError;
 use mount::loop_device::LoopError;
@@ -20,8 +16,6 @@ use reader::ReadError;
 use replica::prune::PruneError;
 use replica::pull::PullError;
 use serve::mirror::ServeError;
-use serve::net::ListenError;
-use serve::shared::TlsError;
 use state::StateError;
 use state::keyfile::KeyError;
 use state::slots::{BadRecoveryKey, SlotError};
@@ -31,7 +25,6 @@ use volume::VolumeError;
 use volume::extract::ExtractError;
 use volume::forks::ForkError;
 use wire::LocationError;
-use wire::shared::LinkError;
 
 use crate::failure::{Failure, Kind, io_kind};
 
@@ -350,130 +343,6 @@ fn attach_kind(error: &AttachError) -> Kind {
     }
 }
 
-/// Like [`reject_kind`], for policies of a shared volume, which no publisher signs.
-fn policy_kind(reject: &Reject) -> Kind {
-    match reject_kind(reject) {
-        Kind::Newer => Kind::Newer,
-        Kind::Revoked => Kind::Revoked,
-        _ => Kind::BadPolicies,
-    }
-}
-
-fn home_kind(error: &HomeError) -> Kind {
-    match error {
-        HomeError::State(error) => state_kind(error),
-        HomeError::Key(error) => key_kind(error),
-        HomeError::Disk(error) => disk_kind(error),
-        HomeError::Damaged { .. } => Kind::BadHome,
-        HomeError::Exists { .. } | HomeError::NameTaken { .. } => Kind::Exists,
-        HomeError::BadName { .. } | HomeError::BadServer(_) => Kind::Usage,
-        HomeError::Policies(why) => policy_kind(why),
-    }
-}
-
-fn disk_kind(error: &DiskError) -> Kind {
-    match error {
-        DiskError::State(error) => state_kind(error),
-        DiskError::Damaged { .. } => Kind::DeviceMemory,
-    }
-}
-
-fn stopped_kind(stopped: &Stopped) -> Kind {
-    match stopped {
-        Stopped::Elsewhere => Kind::Elsewhere,
-        Stopped::Unsigned => Kind::Defect,
-        Stopped::Convicted { .. } => Kind::Convicted,
-        Stopped::OtherBeginning => Kind::OtherBeginning,
-        Stopped::Disk(error) => disk_kind(error),
-    }
-}
-
-fn connection_kind(connection: &Connection) -> Kind {
-    match connection {
-        Connection::Connecting | Connection::Online => Kind::Unavailable,
-        Connection::Offline(lost) => match lost.trouble {
-            Trouble::Unreachable | Trouble::Refused => Kind::Unavailable,
-            Trouble::OtherServer => Kind::OtherServer,
-            Trouble::NoVolume => Kind::NoVolume,
-            Trouble::NotMember => Kind::NotMember,
-            Trouble::Restored => Kind::Restored,
-            Trouble::OtherLog => Kind::OtherHistory,
-            Trouble::Unfit => Kind::Integrity,
-        },
-    }
-}
-
-fn client_kind(error: &ClientError) -> Kind {
-    match error {
-        ClientError::Home(_) => Kind::BadHome,
-        ClientError::Disk(error) => disk_kind(error),
-        ClientError::Deadline { connection } => connection_kind(connection),
-        ClientError::Busy => Kind::Unavailable,
-        ClientError::Stopped(stopped) => stopped_kind(stopped),
-        ClientError::Closed => Kind::Defect,
-        ClientError::Unsupported(_) => Kind::Newer,
-    }
-}
-
-fn link_kind(error: &LinkError) -> Kind {
-    match error {
-        LinkError::Unavailable { .. } => Kind::Unavailable,
-        LinkError::OtherServer { .. } => Kind::OtherServer,
-        LinkError::BadAnswer { .. } => Kind::Integrity,
-        LinkError::Unsupported { .. } => Kind::Newer,
-        LinkError::Refused { refusal, .. } => match refusal.code {
-            wire::shared::NO_VOLUME => Kind::NoVolume,
-            wire::shared::NOT_MEMBER | wire::shared::GUEST => Kind::NotMember,
-            wire::shared::OTHER_LOG => Kind::OtherHistory,
-            wire::shared::RESTORED => Kind::Restored,
-            wire::shared::QUOTA | wire::shared::FULL => Kind::DiskFull,
-            _ => Kind::Unavailable,
-        },
-    }
-}
-
-fn admission_kind(error: &AdmissionError) -> Kind {
-    match error {
-        AdmissionError::Link(error) => link_kind(error),
-        AdmissionError::Late(_) => Kind::NoAdmission,
-        AdmissionError::Forged(..) => Kind::ForgedAdmission,
-        AdmissionError::Policies(why) => policy_kind(why),
-        AdmissionError::Server(_) => Kind::BadInvitation,
-    }
-}
-
-fn host_kind(error: &HostError) -> Kind {
-    match error {
-        HostError::Disk(error) => match store_kind(error) {
-            Kind::Unavailable | Kind::NoVolume => Kind::ServerDisk,
-            kind => kind,
-        },
-        HostError::NotShared { .. } => Kind::NoRepository,
-        HostError::OtherOrderer { .. } => Kind::OrdererKey,
-        HostError::Policy(why) => match reject_kind(why) {
-            Kind::Newer => Kind::Newer,
-            _ => Kind::BadGenesis,
-        },
-        HostError::Epoch { .. } => Kind::Newer,
-        HostError::Restored { .. } => Kind::ServerRestored,
-        HostError::Blocks(_) => Kind::ServerDisk,
-        HostError::Turned(_)
-        | HostError::NoMember
-        | HostError::Superseded
-        | HostError::NoLeaf { .. }
-        | HostError::Mailbox(_)
-        | HostError::Stopped => Kind::Defect,
-    }
-}
-
-fn listen_kind(_: &ListenError) -> Kind {
-    Kind::Listen
-}
-
-fn tls_kind(_: &TlsError) -> Kind {
-    Kind::OrdererKey
-}
-
 macro_rules! failures {
     ($($error:ty => $kind:ident;)*) => {
         $(impl From<$error> for Failure {
@@ -506,14 +375,9 @@ failures! {
     AttachError => attach_kind;
     EnrolError => enrol_kind;
     EngineError => engine_kind;
-    HomeError => home_kind;
-    ClientError => client_kind;
-    LinkError => link_kind;
-    AdmissionError => admission_kind;
-    HostError => host_kind;
-    ListenError => listen_kind;
-    TlsError => tls_kind;
 }
+
+mod shared;
 
 impl From<LoopError> for Failure {
     fn from(error: LoopError) -> Failure {

@@ -86,6 +86,11 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
         &self.volume
     }
 
+    /// A prefix that many entries will name.
+    pub(crate) fn remember(&mut self, point: Point<S::Hash>) {
+        self.log.remember(point);
+    }
+
     /// What the log says about a device.
     pub fn author(&self, device: S::Device) -> Option<&Author<S::Hash, S::Incarnation>> {
         self.authors.get(device)

@@ -17,6 +17,9 @@ pub const PAGE: u64 = 256;
 /// Leaves after which a prefix can be named no more: 2 MiB of hashes.
 pub const WINDOW: u64 = 1 << 16;
 
+/// Prefixes that are remembered: 160 KiB.
+const REMEMBERED: usize = 1 << 12;
+
 /// A scheme whose log is a tree of RFC 6962.
 pub trait Rfc6962: Scheme<Hash = [u8; 32]> {
     /// Hash of a leaf (RFC 6962, 2.1).
@@ -33,6 +36,8 @@ pub struct Recent {
     pages: VecDeque<Frontier>,
     /// Root at the end of each full page, from the first page on.
     roots: Vec<[u8; 32]>,
+    /// Prefixes that are asked for often, ascending. To compute one costs up to [`PAGE`] hashes.
+    remembered: VecDeque<(u64, [u8; 32])>,
 }
 
 impl Default for Recent {
@@ -42,6 +47,7 @@ impl Default for Recent {
             leaves: VecDeque::new(),
             pages: VecDeque::from([Frontier::new()]),
             roots: Vec::new(),
+            remembered: VecDeque::new(),
         }
     }
 }
@@ -55,6 +61,7 @@ impl Recent {
             frontier,
             leaves: VecDeque::new(),
             roots,
+            remembered: VecDeque::new(),
         }
     }
 
@@ -118,7 +125,21 @@ impl<S: Rfc6962> Log<S> for Recent {
         if size > end || end - size > WINDOW {
             return None;
         }
-        self.compute(size)
+        let place = self.remembered.binary_search_by_key(&size, |(at, _)| *at);
+        match place.ok().and_then(|place| self.remembered.get(place)) {
+            Some((_, root)) => Some(*root),
+            None => self.compute(size),
+        }
+    }
+
+    fn remember(&mut self, point: Point<[u8; 32]>) {
+        let last = self.remembered.back().map_or(0, |(size, _)| *size);
+        if point.size > last {
+            self.remembered.push_back((point.size, point.root));
+        }
+        if self.remembered.len() > REMEMBERED {
+            self.remembered.pop_front();
+        }
     }
 
     fn is_at(&self, at: u64, leaf: &Leaf<S>) -> Option<bool> {
@@ -184,6 +205,28 @@ mod tests {
         assert_eq!(log.compute(701), None);
         assert_eq!(log.leaf_at(699), Some(&leaf(699)));
         assert_eq!(log.leaf_at(700), None);
+    }
+
+    #[test]
+    fn remembered_prefix_has_its_root_until_it_is_too_old() {
+        use crate::roster::Product;
+        let mut log = log(700);
+        for size in [10, 300, 300, 200, 600] {
+            let root = root(0, size);
+            Log::<Product>::remember(&mut log, Point { size, root });
+        }
+        assert_eq!(log.remembered.len(), 3);
+        for size in [10, 11, 200, 300, 600, 700] {
+            assert_eq!(Log::<Product>::root_at(&log, size), Some(root(0, size)));
+        }
+        (700..=10 + WINDOW).for_each(|at| log.append(leaf(at)));
+        assert_eq!(Log::<Product>::root_at(&log, 10), None);
+        assert!(Log::<Product>::root_at(&log, 11).is_some());
+        for size in 1000..3000 + REMEMBERED as u64 {
+            let root = [0; 32];
+            Log::<Product>::remember(&mut log, Point { size, root });
+        }
+        assert_eq!(log.remembered.len(), REMEMBERED);
     }
 
     #[test]

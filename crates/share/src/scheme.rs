@@ -122,6 +122,9 @@ pub trait Log<S: Scheme>: Clone + Debug {
     /// The prefix that ends a page which begins at `from` and ends at `to` or before. Its root is known, however old.
     fn page(&self, from: u64, to: u64) -> Option<Point<S::Hash>>;
 
+    /// A prefix of this log that will be asked for often.
+    fn remember(&mut self, _point: Point<S::Hash>) {}
+
     /// Size of [`Log::page`], where that is cheaper to know than its root.
     fn page_end(&self, from: u64, to: u64) -> u64 {
         self.page(from, to).map_or(to, |end| end.size)

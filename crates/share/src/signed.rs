@@ -41,6 +41,8 @@ pub trait Source: Send + Sync {
 pub struct Entry {
     signed: Arc<SignedEntry>,
     body: Option<Bytes>,
+    /// The volume for which its signature was verified.
+    verified: Option<VolumeId>,
 }
 
 impl Entry {
@@ -49,6 +51,7 @@ impl Entry {
         Entry {
             signed: Arc::new(signed),
             body: None,
+            verified: None,
         }
     }
 
@@ -66,6 +69,19 @@ impl Entry {
         Ok(Entry {
             signed: Arc::new(signed),
             body: Some(body),
+            verified: None,
+        })
+    }
+
+    /// The same entry, whose signature for this volume need not be verified again.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`].
+    pub fn verified(&self, volume: VolumeId) -> Result<Entry, Reject> {
+        self.signed.verify(volume)?;
+        Ok(Entry {
+            verified: Some(volume),
+            ..self.clone()
         })
     }
 
@@ -218,7 +234,8 @@ impl<C: Codec> Scheme for Signed<C> {
 
     fn entry_is_signed(&self, entry: &Entry) -> bool {
         let here = entry.signed.entry().epoch == self.epoch;
-        here && entry.signed.verify(self.volume).is_ok()
+        let verified = entry.verified == Some(self.volume);
+        here && (verified || entry.signed.verify(self.volume).is_ok())
     }
 
     fn attest_is_signed(&self, attest: &SignedAttest) -> bool {
@@ -274,6 +291,7 @@ impl<C: Codec> Signer for Signed<C> {
         Some(Entry {
             signed: Arc::new(signed),
             body,
+            verified: None,
         })
     }
 

@@ -11,10 +11,11 @@ use super::Finding;
 /// The document whose promises must have tests.
 const FILE: &str = "docs/threat-model.md";
 /// Each promise is an item of a numbered list below one of these headings.
-const HEADINGS: [&str; 3] = [
+const HEADINGS: [&str; 4] = [
     "## Promises to a reader",
     "## Promises to signers",
     "## Promises of a protected device",
+    "## Promises to the members of a shared volume",
 ];
 /// The paragraph with the tests of a promise begins so.
 const TESTS: &str = "Tests:";
@@ -175,7 +176,8 @@ mod tests {
         format!(
             "# Model\n\n## Promises to a reader\n\nThese hold.\n\n1. **One.** Words,\n   and more.\n   Tests: `{REAL}`\n\
              2. {promise}\n\nNot a promise.\n\n## Promises to signers\n\n1. Three. Tests: `{REAL}`\n\n\
-             ## Promises of a protected device\n\n1. Four. Tests: `{REAL}`\n\n## Other\n\n\
+             ## Promises of a protected device\n\n1. Four. Tests: `{REAL}`\n\n\
+             ## Promises to the members of a shared volume\n\n1. Five. Tests: `{REAL}`\n\n## Other\n\n\
              1. No promise.\n"
         )
     }

@@ -9,16 +9,20 @@ use volume::extract::{self, ExtractOptions, Extracted};
 use volume::verify::Tally;
 
 use crate::args::Extract;
+use crate::commands::files;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::{text, units};
+use crate::{sharing, text, units};
 
 /// Extracts.
 pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(home) = sharing::named(config, &args.reading)? {
+        return files::extract::run(args, home, config, output);
+    }
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
     let options = ExtractOptions {

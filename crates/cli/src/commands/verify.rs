@@ -8,16 +8,20 @@ use serde_json::json;
 use volume::verify::{self, Report, Tally};
 
 use crate::args::Verify;
+use crate::commands::files;
 use crate::config::Config;
 use crate::entry;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::session::{Session, about, not_found};
-use crate::{text, units};
+use crate::{sharing, text, units};
 
 /// Verifies.
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(home) = sharing::named(config, &args.reading)? {
+        return files::verify::run(args, home, config, output);
+    }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;

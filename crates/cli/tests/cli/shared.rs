@@ -33,6 +33,18 @@ fn first_device_puts_and_reads_files() {
     assert_eq!(shown.field("size"), 3_000_000);
     assert_eq!(shown.field("owner"), "everybody");
 
+    let whole = ada.run(&["--json", "verify", "notes"]).ends(0);
+    assert_eq!(
+        (whole.field("files"), whole.field("bytes")),
+        (3.into(), 3_000_006.into())
+    );
+    ada.run(&["extract", "notes", "copy"]).ends(0);
+    ada.run(&["extract", "notes", "copy"]).ends(1);
+    let same = std::process::Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .args([ada.path("tree"), ada.path("copy/tree")])
+        .status();
+    assert!(same.unwrap().success());
     ada.run(&["mkdir", "notes", "other", "other/deep"]).ends(0);
     ada.run(&["mv", "notes", "tree/small", "other/deep"])
         .ends(0);
@@ -235,7 +247,7 @@ fn names_and_paths_that_do_not_fit_are_refused() {
     ada.run(&["mv", "notes", "", "a"]).ends(1);
     ada.run(&["ls", "unknown"]).ends(2);
     ada.run(&["ls", "notes", "--mirror", "x"]).ends(2);
-    ada.run(&["verify", "notes"]).ends(2);
+    ada.run(&["log", "notes"]).ends(2);
     ada.run(&["share", "status", "unknown"]).ends(10);
     orderer.kill();
     let late = ada
@@ -283,6 +295,10 @@ fn server_needs_its_key_and_the_right_genesis() {
         ])
         .ends(10);
     server.run(&["serve", "new", "--accept", genesis]).ends(2);
+    std::fs::create_dir_all(server.path("full/of")).unwrap();
+    server
+        .run(&["serve", "full", "--orderer-key", "key", "--accept", genesis])
+        .ends(1);
     // Accepting it again changes nothing.
     assert_eq!(orderer_again(&mut orderer, genesis, &ada), 0);
     let address = orderer.address();

@@ -44,7 +44,9 @@ pub(crate) fn told_of_blocks(error: &blocks::Error) -> Told {
         blocks::Error::WrongBlock { .. } => WRONG_BLOCK,
         blocks::Error::Quota { .. } => QUOTA,
         blocks::Error::NoSession => REPLACED,
-        blocks::Error::TooManyDevices | blocks::Error::Full { .. } => FULL,
+        blocks::Error::TooManyDevices => FULL,
+        // The cause may name a path.
+        blocks::Error::Full { .. } => return (FULL, "the server has no room".to_owned()),
         blocks::Error::TooLarge { .. } => ErrorCode::MALFORMED,
         blocks::Error::Stopped => ErrorCode::STOPPING,
         blocks::Error::Damaged { .. } | blocks::Error::Late { .. } => ErrorCode::STORAGE,
@@ -107,6 +109,10 @@ mod tests {
         };
         let (code, text) = told(&error);
         assert_eq!(code, ErrorCode::STORAGE);
+        assert!(!text.contains("secret"));
+        let cause = Arc::from("/srv/secret is full");
+        let (code, text) = told(&HostError::Blocks(blocks::Error::Full { cause }));
+        assert_eq!(code, FULL);
         assert!(!text.contains("secret"));
         let error = HostError::Restored {
             why: Arc::from("a note"),

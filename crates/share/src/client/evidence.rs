@@ -3,13 +3,17 @@
 //! The proofs are made from the hashes of the floor's leaves and of the reply that convicts the server. Several
 //! offences may fit one fault; the first that [`trust::shared::evidence`] accepts becomes the file.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use state::private;
 use trust::history::proof::Roots;
-use trust::shared::evidence::{Evidence as File, Included, Offence};
+use trust::shared::evidence::{
+    Convicted, Evidence as Proved, Included, MAX_EVIDENCE_BYTES, Offence, verify,
+};
 use trust::shared::note::SignedNote;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
@@ -220,10 +224,31 @@ impl Court {
         }
     }
 
+    /// Why this device writes no more, if a file of the home convicts the server of this epoch. A file that proves
+    /// nothing, or convicts a device, stops nobody.
+    pub(super) fn convicted(&self) -> Option<Stopped> {
+        let files = std::fs::read_dir(&self.directory).ok()?;
+        let convicts = |path: PathBuf| {
+            let mut bytes = Vec::new();
+            let most = MAX_EVIDENCE_BYTES as u64 + 1;
+            let file = File::open(&path).ok()?;
+            file.take(most).read_to_end(&mut bytes).ok()?;
+            let verdict = verify(&bytes).ok()?;
+            let is_orderer = matches!(verdict.convicted, Convicted::Orderer(_));
+            let is_ours = verdict.volume == self.volume && verdict.epoch == self.epoch;
+            (is_orderer && is_ours).then(|| Stopped::Convicted {
+                what: verdict.what.to_owned(),
+                evidence: Some(path),
+            })
+        };
+        let paths = files.take(MAX_FILES).filter_map(Result::ok);
+        paths.map(|file| file.path()).find_map(convicts)
+    }
+
     /// Writes a file that [`trust::shared::evidence::verify`] accepts. Gives what it proves.
     pub(super) fn keep(&self, offence: Offence) -> Result<(String, PathBuf), String> {
         let accuses_device = matches!(offence, Offence::SignedTwice(_));
-        let file = File {
+        let file = Proved {
             volume: self.volume,
             epoch: self.epoch,
             policies: match accuses_device {

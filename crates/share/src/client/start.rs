@@ -177,7 +177,10 @@ impl Client {
         let (commands, received) = mpsc::unbounded_channel();
         let (view, views) = watch::channel(View {
             connection: Connection::Connecting,
-            phase: Phase::of(core.engine()),
+            phase: match core.convicted() {
+                Some(why) => Phase::Stopped(why.clone()),
+                None => Phase::of(core.engine()),
+            },
             size: core.engine().ledger().size(),
         });
         let (line, lines) = watch::channel(None);

@@ -142,12 +142,13 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let incarnation = scheme.incarnation();
         let member = durable.ledger.volume().active(scheme.me());
         let mut engine = Engine {
-            kept: durable.ledger.size(),
+            // What a killed process wrote can be read, and is perhaps not on the disk.
+            kept: 0,
             ledger: durable.ledger,
             scheme,
             setup,
             news: Vec::new(),
-            unsynced: false,
+            unsynced: true,
             incarnation,
             n: 0,
             attested: Rows::default(),
@@ -217,9 +218,13 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         out
     }
 
-    /// There is a new connection to the server. What was sent before may be lost, so it is sent again.
+    /// There is a new connection to the server. What was sent before may be lost, so it is sent again. The first
+    /// connection syncs the journal that the start has read.
     pub fn connected(&mut self) -> Effects<S, V, T> {
         let mut out = Vec::new();
+        if self.kept == 0 {
+            self.sync(&mut out);
+        }
         self.send_again(&mut out);
         self.pump(&mut out);
         out

@@ -1,8 +1,5 @@
 //! Calls that are not about single files: folds, and decisions about members.
 
-use bytes::Bytes;
-use trust::handle::Handle;
-use trust::kind::Kind;
 use trust::shared::calls;
 use trust::shared::decision::Decision;
 use trust::shared::effect::Missing;
@@ -13,19 +10,8 @@ use trust::shared::outcome::Written;
 use trust::shared::principal::Principal;
 
 use super::answer::{Answer, Refused};
-use super::plan::{Plan, Try};
+use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
-
-/// A block that is stored before the entry that names it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its name.
-    pub handle: Handle,
-    /// Its content.
-    pub bytes: Bytes,
-}
 
 impl Sight<'_> {
     /// Puts what has changed since a principal's last fold into its i-table, as far as every entry is attested.

@@ -10,7 +10,7 @@
 //! | `answer` | what they are told, and what it rests on |
 //! | `sight` | values at a position, with permission |
 //! | `place` | paths, symbolic links |
-//! | `plan` | what a call comes to: an answer or an op |
+//! | `plan`, `build` | what a call comes to: an answer or an op |
 //! | `reading` | listings; attributes |
 //! | `fold` | folds, decisions about members |
 //! | `outcome` | what became of an op, and whether that answers its call |
@@ -41,6 +41,7 @@ use shelf::Question;
 use sight::{Halt, Sight};
 
 mod answer;
+mod build;
 mod call;
 mod codec;
 mod fold;
@@ -56,7 +57,7 @@ pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
 pub use call::{
     Attributes, Call, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place, Which,
 };
-pub use fold::Made;
+pub use plan::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
 
 /// The outlines of entries. Evaluation keeps what it finds out, so asking changes them.

@@ -224,6 +224,21 @@ mod tests {
     }
 
     #[test]
+    fn entry_has_no_more_guards_than_it_may_have() {
+        let mut ops = Vec::new();
+        for number in 0..100 {
+            let file = file(1, number);
+            let guards = vec![Guard::Unlocked { file }; 10];
+            let next = Op::new(guards, vec![Change::Lock { file }]);
+            if has_room(&ops, &next) {
+                ops.push(next);
+            }
+        }
+        assert_eq!(ops.len(), MAX_GUARDS / 10);
+        assert!(Body::new(ops).is_ok());
+    }
+
+    #[test]
     fn ops_that_look_at_each_other_do_not_go_together() {
         let (one, two) = (file(1, 1), file(1, 2));
         let lock = |file| Op::new(vec![Guard::Unlocked { file }], vec![Change::Lock { file }]);

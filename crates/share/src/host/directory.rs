@@ -28,6 +28,8 @@ const BLOCKS: &str = "blocks";
 pub const LEAVES: &str = "leaves";
 /// What the log says of its authors.
 pub const SNAPSHOT: &str = "snapshot";
+/// The newest Attest of each device.
+pub const CONFIRMED: &str = "confirmed";
 /// The note that shows that the log was restored from a copy.
 const RESTORED: &str = "restored";
 const DIRECTORIES: [&str; 2] = [names::POLICY_DIR, LEAVES];

@@ -25,9 +25,11 @@
 //! | [`record`] | stored leaves as bytes |
 //! | [`mailbox`] | messages between an inviter and a joiner |
 //! | [`rate`] | how much each device may send |
+//! | `confirmed` | the newest Attest of each device, and the file that keeps them |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod commit;
+mod confirmed;
 mod directory;
 mod error;
 pub mod leaves;
@@ -245,7 +247,7 @@ struct Slot {
 pub(crate) enum Blocks {
     Threads(Server),
     #[cfg(test)]
-    Steps(Storage),
+    Steps(Box<Storage>),
 }
 
 impl Blocks {

@@ -132,8 +132,19 @@ impl Session {
     /// [`HostError::Turned`], [`HostError::NoMember`], [`HostError::Superseded`]; [`HostError::Restored`],
     /// [`HostError::Blocks`] or [`HostError::Stopped`] when the orderer has stopped.
     pub fn receive(&self, request: &Request<Product>) -> Result<(), HostError> {
+        self.judge(&mut lock(&self.core.state), request)?;
+        // Most of the work, so not under the lock.
+        let verified = match request {
+            Request::Entry(entry) => {
+                let verified = entry.verified(self.core.volume);
+                Some(Request::Entry(verified.map_err(|_| Turned::Forged)?))
+            }
+            _ => None,
+        };
+        let request = verified.as_ref().unwrap_or(request);
         let mut state = lock(&self.core.state);
-        self.judge(&mut state, request)?;
+        state.is_running()?;
+        state.slot(self)?;
         match state.orderer.receive(self.device, request) {
             Ok(()) => {}
             Err(Turned::Restored) => {

@@ -13,6 +13,7 @@ use trust::key::SecretKey;
 use trust::shared::genesis::Policies;
 
 use super::commit::Signals;
+use super::confirmed;
 use super::directory::{LEAVES, Place, is_orderer, ring_key};
 use super::leaves::{Found, Leaves};
 use super::mailbox::Mailbox;
@@ -74,6 +75,10 @@ pub(super) fn start(
     let (ledger, tail) = reading.tail(ledger, found)?;
     let scheme = Signed::new(volume, epoch, orderer, key, Arc::new(NoSource));
     let rates = Rates::new(options.rate);
+    let mut ordering = Orderer::start(scheme, options.limits, rates, ledger);
+    for attest in confirmed::read(&*place.disk, volume, epoch) {
+        ordering.remember(&attest);
+    }
     let own = storage.open_session(Device(*orderer.as_bytes()))?;
     Ok(Core {
         volume,
@@ -84,7 +89,7 @@ pub(super) fn start(
         own,
         blocks: blocks(storage)?,
         state: Mutex::new(State {
-            orderer: Orderer::start(scheme, options.limits, rates, ledger),
+            orderer: ordering,
             slots: HashMap::new(),
             last_slot: 0,
             entry_kib: Rates::new(options.entry_kib),

@@ -13,10 +13,13 @@ use crate::scheme::Leaf;
 /// When so many bytes do not move to files, no entries are accepted any more.
 pub const MAX_TAIL_BYTES: u64 = 64 << 20;
 
+/// A leaf for the ledger, and as it is stored.
+pub type Held = (Leaf<Product>, StoredLeaf);
+
 /// See the head of this file.
 pub struct Tail {
     first: u64,
-    leaves: VecDeque<(Leaf<Product>, StoredLeaf)>,
+    leaves: VecDeque<Held>,
     bytes: u64,
     /// Ends of commits: number of leaves, and the place in the temporary log after which only later leaves come.
     ends: VecDeque<(u64, Lsn)>,
@@ -57,11 +60,7 @@ impl Tail {
     }
 
     /// Adds the leaves of a commit that is durable up to `lsn`.
-    pub fn extend(
-        &mut self,
-        leaves: impl IntoIterator<Item = (Leaf<Product>, StoredLeaf)>,
-        lsn: Lsn,
-    ) {
+    pub fn extend(&mut self, leaves: impl IntoIterator<Item = Held>, lsn: Lsn) {
         for (leaf, stored) in leaves {
             self.bytes += stored.bytes() as u64;
             self.leaves.push_back((leaf, stored));
@@ -81,7 +80,7 @@ impl Tail {
     }
 
     /// All its leaves, and where the temporary log need not keep them any more. None: there are none.
-    pub fn whole(&self) -> Option<(Vec<(Leaf<Product>, StoredLeaf)>, Lsn)> {
+    pub fn whole(&self) -> Option<(Vec<Held>, Lsn)> {
         let (end, lsn) = *self.ends.back()?;
         let all = !self.leaves.is_empty() && end == self.end();
         all.then(|| (self.leaves.iter().cloned().collect(), lsn))

@@ -8,8 +8,8 @@ use super::commit::Woken;
 use super::{Core, Host, HostError, mailbox};
 use crate::blocks::storage::lock;
 
-/// How often the tail is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often the tail is looked at, and the devices' Attests are kept.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After a move leaves rest this many times as long as it took: each writes up to 16 MiB again, and a full temporary
 /// log could ask for one at every commit.
 const MOVES_OF_TIME: u32 = 5;
@@ -88,10 +88,12 @@ fn wake(core: &Core) {
 
 fn move_leaves(core: &Core) {
     let mut rests_until = Instant::now();
+    let mut kept = 0;
     while core.signals.wait_to_move(LOOK_EVERY) {
+        kept = core.keep_attests(kept);
         let rest = rests_until.saturating_duration_since(Instant::now());
         if !core.signals.rest(rest) {
-            return;
+            break;
         }
         if !core.must_move() {
             continue;
@@ -104,4 +106,5 @@ fn move_leaves(core: &Core) {
         }
         *lock(&core.failure) = failure;
     }
+    core.keep_attests(kept);
 }

@@ -85,8 +85,8 @@ pub struct Orderer<S: Notary, R, Q = Unlimited> {
     /// Size of the log that is durable and noted.
     published: u64,
     note: S::Note,
-    /// End of the commit that is under way.
-    committing: Option<u64>,
+    /// The log at the end of the commit that is under way.
+    committing: Option<Point<S::Hash>>,
     waiting: Vec<Leaf<S>>,
     marks: Marks<S::Mark>,
     sessions: Rows<S::Device, Session<S>>,
@@ -255,6 +255,29 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         Ok(())
     }
 
+    /// Takes an Attest that was kept over a restart. Of a prefix that is too old to be compared, others judge.
+    pub fn remember(&mut self, attest: &S::Attest) {
+        let (device, seen) = S::attested(attest);
+        let writes = self.ledger.author(device).is_some();
+        let root = self.ledger.log().root_at(seen.size);
+        let is_here = seen.size <= self.ledger.size() && root.is_none_or(|root| root == seen.root);
+        if writes && is_here && self.scheme.attest_is_signed(attest) {
+            self.attest_number = self.attest_number.saturating_add(1);
+            self.attests
+                .insert(device, (self.attest_number, attest.clone()));
+        }
+    }
+
+    /// The newest Attest of each device.
+    pub fn attests(&self) -> impl Iterator<Item = &S::Attest> {
+        self.attests.iter().map(|(_, (_, attest))| attest)
+    }
+
+    /// A number that grows with each new Attest.
+    pub fn attest_number(&self) -> u64 {
+        self.attest_number
+    }
+
     /// Whether [`Orderer::commit`] has something to give, now or when the commit under way is done.
     pub fn waits(&self) -> bool {
         !self.waiting.is_empty() || !self.marks.is_empty()
@@ -276,19 +299,19 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             return None;
         }
         let leaves = std::mem::take(&mut self.waiting);
-        let end = self.ledger.size();
+        let end = self.ledger.point();
         self.committing = Some(end);
-        Some((end.saturating_sub(leaves.len() as u64), leaves))
+        Some((end.size.saturating_sub(leaves.len() as u64), leaves))
     }
 
     /// The commit is durable: it gets its note.
     pub fn committed(&mut self) {
-        let Some(size) = self.committing.take() else {
+        let Some(end) = self.committing.take() else {
             return;
         };
-        if let Some(root) = self.ledger.log().root_at(size) {
-            self.note = self.scheme.note(Point { size, root });
-            self.published = size;
-        }
+        // The entries that come now name it.
+        self.ledger.remember(end);
+        self.note = self.scheme.note(end);
+        self.published = end.size;
     }
 }

@@ -140,7 +140,7 @@ fn creations(net: &Net) -> usize {
 fn decision_without_its_body_is_the_senders_fault() {
     let mut net = Net::new(2, 64);
     net.rest();
-    let note = net.nodes[0].engine.ledger().note().unwrap().clone();
+    let note = *net.nodes[0].engine.ledger().note().unwrap();
     let size = note.note().prefix().size as usize;
     let bare = |leaf: &Leaf<Product>| match leaf {
         Leaf::Entry(entry) => Leaf::Entry(Entry::new(entry.signed().clone())),

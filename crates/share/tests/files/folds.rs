@@ -132,3 +132,21 @@ fn fold_leaves_out_what_nobody_attests() {
     net.nodes[1].asleep = false;
     assert_eq!(text_of(&net.found(0, "f")), "new");
 }
+
+#[test]
+fn fold_goes_no_further_than_the_floor_on_disk() {
+    let mut net = Net::new(1, 74);
+    let owner = net.root().principal;
+    for number in 0..5 {
+        let make = net.create(&format!("f{number}"), regular(""), false);
+        net.done(0, make);
+    }
+    // The floor is behind: nothing was synced since the first of these entries.
+    let size = net.nodes[0].engine.ledger().size();
+    assert!(net.nodes[0].engine.kept() < size);
+    let before = net.entries;
+    assert_eq!(net.call(0, Call::Fold(owner)), Answer::Settled);
+    assert!(net.entries <= before + 2, "it tries once more at most");
+    assert_eq!(net.names(0, "").len(), 5);
+    assert!(folds(&net) > 0);
+}

@@ -66,6 +66,22 @@ fn crashes_of_devices_break_nothing() {
     );
 }
 
+/// What a killed process wrote may not be on the disk. It is there when the next one reads it, and gone after a power
+/// cut.
+#[test]
+fn journal_that_a_killed_process_did_not_sync_attests_nothing() {
+    let (append, read): (&[Call], &[Call]) = (&[Append(0)], &[Read(0)]);
+    let alone = Scope {
+        reduced: false,
+        ..Scope::new(&[(append, 1), (&[], 0)])
+    };
+    holds("alone, kill, power", &alone.kills(1).powers(1).world());
+    if long() {
+        let both = Scope::new(&[(append, 1), (read, 1)]);
+        holds("1+1, kill, power", &both.kills(1).powers(1).world());
+    }
+}
+
 /// A device that is told so begins another incarnation, and its calls go on.
 #[test]
 fn entry_that_is_refused_and_ordered_all_the_same_breaks_nothing() {

@@ -304,11 +304,12 @@ impl Pending {
     /// # Errors
     /// [`Reject::NotSigned`] for an opening that does not.
     pub fn fits(&self, opening: &Opening) -> Result<(), Reject> {
-        let committed = commitment(&self.request.device, &opening.random);
-        match opening.request == self.challenge.request && committed == self.request.commitment {
-            true => Ok(()),
-            false => Err(Reject::NotSigned("an opening of another request")),
+        let committed =
+            commitment(&self.request.device, &opening.random) == self.request.commitment;
+        if opening.request != self.challenge.request || !committed {
+            return Err(Reject::NotSigned("an opening of another request"));
         }
+        Ok(())
     }
 }
 

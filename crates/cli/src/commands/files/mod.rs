@@ -1,4 +1,4 @@
-//! `bulla put`, `mkdir`, `mv`, `rm`: changes of a shared volume.
+//! Commands about the files of a shared volume: `bulla put`, `mkdir`, `mv`, `rm`; and `extract` and `verify` there.
 //!
 //! | module | commands |
 //! |---|---|
@@ -6,8 +6,11 @@
 //! | `words` | FILE... VOLUME [PATH] |
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
+//! | `extract`, `verify` | the same commands as for published volumes |
 
+pub mod extract;
 pub mod names;
 pub mod put;
 pub mod remove;
+pub mod verify;
 mod words;

@@ -1,6 +1,7 @@
 //! `bulla put FILE... VOLUME [PATH]`: files of this machine into a shared volume. A file that is there already is
 //! replaced in one step: other devices see the old content or the new one.
 
+use std::cell::RefCell;
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ::share::files::Place;
 use ::share::home::Home;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Map, json};
 use trust::inode::{Content, FileContent, FileKind, Inode, MAX_TARGET_BYTES, Mtime};
 use trust::shared::principal::Name;
@@ -24,6 +26,8 @@ use crate::sharing::places::{below, shown};
 use crate::sharing::session::Shared;
 use crate::{sharing, text};
 
+/// Files of a directory tree that are put at a time. Each takes some MiB of memory.
+const AT_ONCE: usize = 16;
 /// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
 
@@ -33,12 +37,12 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
     let find = |name: &str| Ok(Home::find(&state, name)?);
     let words = Words::of(&args.words, find)?;
     let shared = Shared::start(config, words.home, args.waiting.deadline)?;
-    let mut putting = Putting {
+    let putting = Putting {
         shared: &shared,
         is_recursive: args.recursive,
         bar: Progress::start(output, "putting"),
-        output,
-        totals: Totals::default(),
+        output: RefCell::new(output),
+        totals: RefCell::default(),
     };
     let put = shared.run(async {
         let place = shared.place(&words.path)?;
@@ -46,7 +50,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
         putting.all(&words.files, place, ends_with_slash).await
     });
     putting.bar.end();
-    let totals = putting.totals;
+    let (totals, output) = (putting.totals.into_inner(), putting.output.into_inner());
     shared.close(put, output)?;
     tell(&totals)
 }
@@ -79,12 +83,12 @@ struct Totals {
     skipped: u64,
 }
 
-struct Putting<'a> {
+struct Putting<'a, 'o> {
     shared: &'a Shared,
     is_recursive: bool,
     bar: Progress,
-    output: &'a mut Output,
-    totals: Totals,
+    output: RefCell<&'o mut Output>,
+    totals: RefCell<Totals>,
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
@@ -96,9 +100,9 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     failure
 }
 
-impl Putting<'_> {
+impl Putting<'_, '_> {
     /// Puts each file into the directory at `place`, or one file at `place` itself.
-    async fn all(&mut self, files: &[PathBuf], place: Place, needs_directory: bool) -> Outcome<()> {
+    async fn all(&self, files: &[PathBuf], place: Place, needs_directory: bool) -> Outcome<()> {
         let there = self.shared.look(&place, true).await?;
         let is_directory = there
             .as_ref()
@@ -126,10 +130,11 @@ impl Putting<'_> {
     }
 
     /// Puts a file, or a directory with all that is in it.
-    async fn tree(&mut self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
+    async fn tree(&self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
         if !metadata.is_dir() {
-            return self.one(path, metadata, to).await;
+            return self.one(path.to_owned(), metadata.clone(), to).await;
         }
+        let mut under_way = FuturesUnordered::new();
         let mut pending = vec![(path.to_owned(), to)];
         while let Some((path, to)) = pending.pop() {
             if to.path.len() > MAX_DEPTH {
@@ -139,25 +144,32 @@ impl Putting<'_> {
             let metadata = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
             let mode = (metadata.mode() & 0o7777) as u16;
             ensure(self.shared, &to, mode, None).await?;
-            self.totals.directories += 1;
+            self.totals.borrow_mut().directories += 1;
             for name in names(&path)? {
                 let inside = path.join(&name);
                 let metadata = inside.symlink_metadata();
                 let metadata = metadata.map_err(|e| unreadable(&inside, &e))?;
                 let to = below(&to, &valid(name.as_bytes(), &inside)?);
-                match metadata.is_dir() {
-                    true => pending.push((inside, to)),
-                    false => self.one(&inside, &metadata, to).await?,
+                if metadata.is_dir() {
+                    pending.push((inside, to));
+                    continue;
                 }
+                if under_way.len() >= AT_ONCE {
+                    under_way.next().await.unwrap_or(Ok(()))?;
+                }
+                under_way.push(self.one(inside, metadata, to));
             }
+        }
+        while let Some(done) = under_way.next().await {
+            done?;
         }
         Ok(())
     }
 
     /// Puts a file that is no directory.
-    async fn one(&mut self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
+    async fn one(&self, path: PathBuf, metadata: Metadata, to: Place) -> Outcome<()> {
+        let path = path.as_path();
         let content = if metadata.is_file() {
-            self.totals.files += 1;
             Content::Regular(self.content(path).await?)
         } else if metadata.is_symlink() {
             let target = std::fs::read_link(path).map_err(|e| unreadable(path, &e))?;
@@ -165,7 +177,7 @@ impl Putting<'_> {
             if target.len() > MAX_TARGET_BYTES {
                 return self.skip(path, "its target is too long");
             }
-            self.totals.other += 1;
+            self.totals.borrow_mut().other += 1;
             Content::Symlink(target.into())
         } else {
             return self.skip(path, "neither a file, nor a directory, nor a symbolic link");
@@ -180,34 +192,36 @@ impl Putting<'_> {
     }
 
     /// Stores the content of a file.
-    async fn content(&mut self, path: &Path) -> Outcome<FileContent> {
+    async fn content(&self, path: &Path) -> Outcome<FileContent> {
         let file = File::open(path).map_err(|e| unreadable(path, &e))?;
-        let (before, files) = (self.totals.bytes, self.totals.files);
-        let (bar, mut bytes) = (&self.bar, 0);
+        let mut known = 0;
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
         let mut upload = sharing::upload::Upload::new(hasher, &sink);
-        let told = |now: u64| {
-            bytes = now;
-            bar.at(before.saturating_add(now), files);
+        let told = |bytes: u64| {
+            let mut totals = self.totals.borrow_mut();
+            totals.bytes = totals.bytes.saturating_add(bytes - known);
+            known = bytes;
+            self.bar.at(totals.bytes, totals.files);
         };
         let content = upload.content(file, |e| unreadable(path, e), told).await?;
-        self.totals.bytes = before.saturating_add(bytes);
+        self.totals.borrow_mut().files += 1;
         Ok(content)
     }
 
-    fn skip(&mut self, path: &Path, why: &str) -> Outcome<()> {
-        self.totals.skipped += 1;
+    fn skip(&self, path: &Path, why: &str) -> Outcome<()> {
+        self.totals.borrow_mut().skipped += 1;
         let name = path.as_os_str().as_bytes();
-        if !self.output.json() {
+        let mut output = self.output.borrow_mut();
+        if !output.json() {
             let name = text::printable(name);
-            self.output.warn(&format!("left out: {name}: {why}"));
+            output.warn(&format!("left out: {name}: {why}"));
             return Ok(());
         }
         let mut one = Map::new();
         text::put_name(&mut one, "path", name);
         one.insert("why".to_owned(), why.into());
-        self.output.record("skipped", one)
+        output.record("skipped", one)
     }
 }
 

@@ -173,7 +173,8 @@ impl Device {
     pub async fn admit(&mut self, keys: &[SecretKey]) {
         let user = Principal::from_bytes(USER);
         let numbered: Vec<_> = (1u32..).zip(keys).collect();
-        for some in numbered.chunks(500) {
+        // At most 256 decisions of a device wait for its next entry.
+        for some in numbered.chunks(200) {
             let admit = |(number, key): &(u32, &SecretKey)| {
                 decide(Decision::AdmitDevice {
                     device: principal::Device(*number),

@@ -6,5 +6,6 @@ mod client;
 mod crowd;
 mod device;
 mod hostile;
+mod joining;
 mod ordering;
 mod volume;

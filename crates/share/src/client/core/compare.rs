@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use trust::shared::note::SignedNote;
 
 use super::Core;
+use crate::client::error::Stopped;
 use crate::client::evidence::{Proofs, fork};
 use crate::scheme::{Log, Scheme};
 
@@ -30,6 +31,19 @@ pub enum Compared {
     NotSigned,
     /// The memory of this device cannot be read.
     Unreadable(String),
+}
+
+impl Compared {
+    /// Why the device writes no more, if the comparison convicts the server.
+    pub(super) fn convicts(&self) -> Option<Stopped> {
+        match self {
+            Compared::Fork { evidence } => Some(Stopped::Convicted {
+                what: "it has shown two devices different logs".to_owned(),
+                evidence: evidence.clone().ok(),
+            }),
+            _ => None,
+        }
+    }
 }
 
 pub(super) fn compare(core: &Core, note: &SignedNote) -> Compared {

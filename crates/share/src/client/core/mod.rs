@@ -114,6 +114,8 @@ pub(super) struct Core {
     /// Time zero of the timers.
     began: Instant,
     stopped: bool,
+    /// Why the device writes nothing from its start on.
+    convicted: Option<Stopped>,
     /// Questions about the verified log that miss something.
     looking: Vec<(Ticket, Call)>,
 }
@@ -131,6 +133,7 @@ impl Core {
         begins: Option<LogPoint>,
     ) -> Core {
         let size = durable.ledger.size();
+        let convicted = court.convicted();
         let mut core = Core {
             engine: Engine::start(scheme, setup, durable),
             alarm: Alarm::new(delays),
@@ -140,7 +143,8 @@ impl Core {
             // What the floor has was checked before it was written.
             begins: begins.filter(|begins| begins.size > size),
             began: Instant::now(),
-            stopped: false,
+            stopped: convicted.is_some(),
+            convicted,
             looking: Vec::new(),
         };
         core.alarm.set(0, &core.engine);
@@ -149,6 +153,11 @@ impl Core {
 
     pub(super) fn engine(&self) -> &Engine<Product, Files, Ticket> {
         &self.engine
+    }
+
+    /// Why the device writes nothing from its start on: an earlier run has found out that the server lies.
+    pub(super) fn convicted(&self) -> Option<&Stopped> {
+        self.convicted.as_ref()
     }
 
     pub(super) fn disk(&self) -> &Disk<OpsCodec> {
@@ -200,8 +209,15 @@ impl Core {
         match input {
             // The files say how much of them is durable, so a failure shows at the next start.
             Input::Close => drop(self.disk.sync()),
-            // Whoever asked may be gone.
-            Input::Compare(note, answer) => drop(answer.send(compare(self, &note))),
+            Input::Compare(note, answer) => {
+                let compared = compare(self, &note);
+                if let Some(why) = compared.convicts().filter(|_| !self.stopped) {
+                    self.stopped = true;
+                    outs.push(Out::Stopped(why));
+                }
+                // Whoever asked may be gone.
+                drop(answer.send(compared));
+            }
             Input::Look(ticket, call) => {
                 self.looking.push((ticket, call));
                 self.answer_looks(outs);

@@ -129,6 +129,7 @@ impl Driver {
         hasher: Hasher,
     ) -> Driver {
         Driver {
+            stopped: core.convicted().cloned(),
             core: Some(Box::new(core)),
             commands,
             dial,
@@ -147,7 +148,6 @@ impl Driver {
             outbox: Outbox::default(),
             tasks: JoinSet::new(),
             differing: Vec::new(),
-            stopped: None,
             inputs: VecDeque::new(),
             closing: None,
         }

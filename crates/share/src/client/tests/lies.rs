@@ -252,6 +252,55 @@ async fn notes_of_two_devices_are_compared_and_a_fork_becomes_a_file() {
         panic!("{found:?}");
     };
     verify(&std::fs::read(path).unwrap()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn device_that_has_proof_of_a_fork_writes_no_more_after_a_restart_either() {
+    let lab = Lab::new();
+    VOLUME.get_or_init(|| lab.volume);
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    done(client.call(create(&client, "a", "x"), soon()).await);
+    let evidence = lab.home(1).directory().join("evidence");
+    std::fs::create_dir_all(&evidence).unwrap();
+    std::fs::write(evidence.join("nonsense"), b"proves nothing").unwrap();
+    client.close(soon()).await.unwrap();
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    done(client.call(create(&client, "b", "x"), soon()).await);
+    let forked = note(&[[1; 32], [2; 32]]);
+    let found = client.compare(forked, soon()).await.unwrap();
+    assert!(matches!(found, Compared::Fork { .. }), "{found:?}");
+    convicts(
+        &client
+            .call(create(&client, "c", "x"), soon())
+            .await
+            .unwrap_err(),
+    );
+    client.close(soon()).await.unwrap();
+    let client = lab.client(1);
+    convicts(&client.running(soon()).await.unwrap_err());
+    convicts(
+        &client
+            .call(create(&client, "c", "x"), soon())
+            .await
+            .unwrap_err(),
+    );
+    let lookup = |name| Call::Lookup {
+        place: place(&client, name),
+        follow: true,
+    };
+    let found = done(client.look(lookup("b"), soon()).await);
+    assert!(matches!(found, Answer::Found(_)), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn note_that_is_ahead_or_that_nobody_signed_convicts_nobody() {
+    let lab = Lab::new();
+    VOLUME.get_or_init(|| lab.volume);
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let status = client.status(soon()).await.unwrap();
     let ahead = note(&vec![[1; 32]; 5000]);
     let late = Instant::now() + Duration::from_millis(50);
     let found = client.compare(ahead, late).await.unwrap();
@@ -260,6 +309,7 @@ async fn notes_of_two_devices_are_compared_and_a_fork_becomes_a_file() {
     let unsigned = log.sign(lab.volume, &key(3));
     let found = client.compare(unsigned, soon()).await.unwrap();
     assert_eq!(found, Compared::NotSigned);
+    done(client.call(create(&client, "a", "x"), soon()).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

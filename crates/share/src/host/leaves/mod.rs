@@ -36,9 +36,12 @@ pub struct Leaves {
     disk: Arc<dyn Disk>,
     /// In order, without gaps.
     rows: RwLock<Vec<Row>>,
-    /// Files that are open, by their first leaf and the leaf after their last; the one used last at the end.
-    open: Mutex<VecDeque<(Range<u64>, Arc<dyn DiskFile>)>>,
+    /// Files that are open, the one used last at the end.
+    open: Mutex<VecDeque<Open>>,
 }
+
+/// A file that is open, and its leaves.
+type Open = (Range<u64>, Arc<dyn DiskFile>);
 
 /// What the files say of the log's tree.
 #[derive(Debug, Default)]

@@ -101,7 +101,7 @@ impl World {
         };
         let time = self.time.clone();
         let clock = Arc::new(move || Duration::from_millis(time.load(Ordering::Relaxed)));
-        let steps = |storage| Ok(Blocks::Steps(storage));
+        let steps = |storage| Ok(Blocks::Steps(Box::new(storage)));
         start(place, orderer(), options, clock, steps).map(Arc::new)
     }
 

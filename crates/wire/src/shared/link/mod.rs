@@ -158,7 +158,7 @@ impl Link {
     fn over(dialed: Dialed, to: &ServerAddress, options: &LinkOptions) -> (Link, Deliveries) {
         let (send, waiting) = mpsc::channel(WINDOW as usize);
         let silence = Duration::from_millis(dialed.welcome.heartbeat_ms.into()) * 3;
-        let silence = silence.clamp(Duration::from_secs(1), options.max_silence);
+        let silence = silence.max(Duration::from_secs(1)).min(options.max_silence);
         let shared = Shared::new(to.to_string().into(), silence, options.answer_timeout);
         let tasks = tasks::start(&shared, dialed.stream, dialed.buffer, send);
         let units = (options.max_held_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);

@@ -43,12 +43,18 @@ impl Replay {
             })?;
             // Between the first and the last of these names the fold has no others.
             let last = folded.last().filter(|_| folded.len() >= wanted);
-            let last = last.map(|(name, _)| name.clone());
+            let mut last = last.map(|(name, _)| name.clone());
             let mut names: BTreeMap<Name, Option<Target>> = folded
                 .into_iter()
                 .map(|(name, target)| (name, Some(target)))
                 .collect();
-            let named = self.named(at, directory, after.as_ref(), last.as_ref());
+            let named = self.named(at, directory, after.as_ref(), last.as_ref(), wanted);
+            if named.len() > wanted {
+                // Of many names only some are looked at in one round.
+                last = named.last().cloned();
+                let within = |name: &Name| last.as_ref().is_none_or(|last| name <= last);
+                names.retain(|name, _| within(name));
+            }
             self.overlay(
                 at,
                 directory,
@@ -70,13 +76,14 @@ impl Replay {
         }
     }
 
-    /// Names of a directory that entries name, between two names.
+    /// The first names of a directory that entries name, between two names: one more than `most`, or all.
     fn named(
         &self,
         at: u64,
         directory: &FileId,
         after: Option<&Name>,
         last: Option<&Name>,
+        most: usize,
     ) -> BTreeSet<Name> {
         let key = |name: &Name| Key::Entry(*directory, name.clone());
         let begin = match after {
@@ -92,6 +99,7 @@ impl Replay {
         keys.take_while(|(name, _)| last.is_none_or(|last| *name <= last))
             .filter(|(_, versions)| versions.first().is_some_and(|first| first.op < before))
             .map(|(name, _)| name.clone())
+            .take(most.saturating_add(1))
             .collect()
     }
 

@@ -1,0 +1,138 @@
+//! `bulla verify VOLUME [PATH]` on a shared volume: reads every file and verifies every block of it, and goes on after
+//! damage.
+
+use ::share::files::{File, Place};
+use ::share::home::Home;
+use serde_json::{Map, json};
+use trust::inode::{Content, FileKind};
+
+use crate::args::Verify;
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::progress::Progress;
+use crate::sharing::places::path_of;
+use crate::sharing::session::Shared;
+use crate::sharing::walk::Walk;
+use crate::{text, units};
+
+/// Content held in memory at a time, bytes.
+const WINDOW_BYTES: usize = 4 << 20;
+/// Damages that are reported one by one.
+const MAX_DAMAGES: usize = 1000;
+
+/// What was read.
+#[derive(Debug, Default)]
+struct Tally {
+    files: u64,
+    directories: u64,
+    other: u64,
+    bytes: u64,
+    damage_count: u64,
+    damages: Vec<(Vec<u8>, Failure)>,
+}
+
+/// Verifies.
+pub fn run(args: &Verify, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let bar = Progress::start(output, "verifying");
+    let mut tally = Tally::default();
+    let verified = shared.run(async {
+        let top = shared.place(&args.path)?;
+        let file = shared.find(&top, false).await?;
+        let is_directory = file.inode.kind() == FileKind::Directory;
+        one(&shared, &mut tally, &top, &file, &bar).await;
+        let mut walk = Walk::of(&shared, top, true);
+        while is_directory && let Some((place, file)) = walk.next().await? {
+            one(&shared, &mut tally, &place, &file, &bar).await;
+        }
+        Ok(())
+    });
+    bar.end();
+    let volume = shared.home().volume().to_string();
+    shared.close(verified, output)?;
+    tell(tally, &volume, output)
+}
+
+/// Reads one file.
+async fn one(shared: &Shared, tally: &mut Tally, place: &Place, file: &File, bar: &Progress) {
+    match &file.inode.content {
+        Content::Regular(_) => tally.files += 1,
+        Content::Directory { .. } => tally.directories += 1,
+        _ => tally.other += 1,
+    }
+    let read = async {
+        let tree = shared.contents();
+        tree.xattrs(&file.inode, shared.how()).await?;
+        let mut at = 0;
+        while matches!(file.inode.content, Content::Regular(_)) {
+            let pieces = tree
+                .read(&file.inode, at, WINDOW_BYTES, shared.how())
+                .await?;
+            let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+            if len == 0 {
+                break;
+            }
+            at += len as u64;
+            bar.at(tally.bytes.saturating_add(at), tally.files);
+        }
+        Ok::<u64, reader::ReadError>(at)
+    };
+    match read.await {
+        Ok(bytes) => tally.bytes = tally.bytes.saturating_add(bytes),
+        Err(why) => {
+            tally.damage_count += 1;
+            if tally.damages.len() < MAX_DAMAGES {
+                tally.damages.push((path_of(place), Failure::from(why)));
+            }
+        }
+    }
+}
+
+/// Where several codes apply, the first of these is the exit code.
+const GRAVEST: [u8; 6] = [22, 21, 20, 24, 13, 30];
+
+fn rank(failure: &Failure) -> usize {
+    let code = failure.exit().code();
+    let known = GRAVEST.iter().position(|grave| *grave == code);
+    known.unwrap_or(GRAVEST.len())
+}
+
+fn tell(tally: Tally, volume: &str, output: &mut Output) -> Outcome<Done> {
+    let record = fields(json!({
+        "volume": volume,
+        "files": tally.files,
+        "directories": tally.directories,
+        "other": tally.other,
+        "bytes": tally.bytes,
+        "damages": tally.damage_count,
+    }));
+    for (path, why) in &tally.damages {
+        if output.json() {
+            let mut one = Map::new();
+            text::put_name(&mut one, "path", path);
+            one.insert("why".to_owned(), why.error.clone().into());
+            output.record("damage", one)?;
+        } else {
+            output.warn(&format!("{}: {}", text::printable(path), why.error));
+        }
+    }
+    let gravest = tally
+        .damages
+        .into_iter()
+        .map(|(_, why)| why)
+        .min_by_key(rank);
+    if let Some(mut failure) = gravest {
+        let found = units::count(tally.damage_count, "problem was", "problems were");
+        failure.push_cause(format!("{found} found; this is the most serious one"));
+        failure.fields = record;
+        return Err(failure);
+    }
+    if !output.json() {
+        let files = units::count(tally.files, "file", "files");
+        let directories = units::count(tally.directories, "directory", "directories");
+        let size = units::size(tally.bytes);
+        output.line(&format!("complete: {files}, {directories}, {size}"))?;
+    }
+    Ok(Done::ok(record))
+}

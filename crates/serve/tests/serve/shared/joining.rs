@@ -1,0 +1,109 @@
+//! `share::admission` over real sockets: an inviter and a joiner, and servers that are not those of the invitation.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serve::shared::{Server, limits};
+use share::admission::{self, AdmissionError, Answered, Joining};
+use share::host::Host;
+use tokio::time::Instant;
+use trust::history::Frontier;
+use trust::shared::device::DeviceKey;
+use trust::shared::entry::Prefix;
+use trust::shared::invitation::{Invitation, Secret};
+use wire::shared::{LinkError, ServerAddress};
+
+use super::device::{connect, link_options};
+use super::volume::{directory, founder, key, options, orderer, policy, serve};
+
+fn invitation(server: &ServerAddress) -> Invitation {
+    let (volume, genesis) = policy();
+    Invitation {
+        volume,
+        policy: genesis.hash(),
+        epoch: 0,
+        prefix: Prefix {
+            size: 0,
+            root: Frontier::new().root(),
+        },
+        server: server.to_string(),
+        secret: Secret::from_bytes([5; 16]),
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+async fn begin(invitation: &Invitation) -> Result<Joining, AdmissionError> {
+    let device = key(9).public();
+    Joining::begin(invitation.clone(), &device, [6; 32], link_options()).await
+}
+
+#[tokio::test]
+async fn inviter_and_joiner_agree_on_a_device_by_its_words() {
+    let (_dir, server) = serve();
+    let invitation = invitation(&server.address);
+    // The joiner comes first, and waits for the inviter.
+    let joining = begin(&invitation).await.unwrap();
+    assert_eq!(joining.name(), "shared");
+    let asking = joining.ask(soon());
+    let answering = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let (link, _pushes) = connect(&server.address, Some(&founder())).await.unwrap();
+        admission::answer(&link, &invitation, [7; 32], soon()).await
+    };
+    let (words, answered) = tokio::join!(asking, answering);
+    let (words, answered) = (words.unwrap(), answered.unwrap());
+    let kept = Answered::decode(&answered.encode().unwrap()).unwrap();
+    let device = DeviceKey::from(&key(9).public());
+    assert_eq!(kept.device(&words), Ok(Some(device)));
+    let other = "zoo zoo zoo zoo zoo zoo".parse().unwrap();
+    assert_eq!(kept.device(&other), Ok(None));
+    let late = Instant::now() + Duration::from_millis(100);
+    let refused = joining.admitted(&key(9), late).await.unwrap_err();
+    assert!(matches!(refused, AdmissionError::Late(_)), "{refused}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn invitation_of_another_policy_is_not_taken() {
+    let (_dir, server) = serve();
+    let invitation = Invitation {
+        policy: [1; 32],
+        ..invitation(&server.address)
+    };
+    let refused = begin(&invitation).await.err().unwrap();
+    assert!(matches!(refused, AdmissionError::Policies(_)), "{refused}");
+    server.stop().await;
+}
+
+/// It has the volume's policies and blocks, and not the orderer's key.
+#[tokio::test]
+async fn server_without_the_orderers_key_is_not_taken() {
+    let dir = directory();
+    let host = Host::open(dir.path(), orderer(), options()).unwrap();
+    let mut server = Server::new(host, &key(8), limits()).unwrap();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let port = server.listen(any).unwrap().port();
+    let serving = tokio::spawn(server.run(std::future::pending()));
+    let address = ServerAddress {
+        host: "127.0.0.1".to_owned(),
+        port,
+    };
+    let refused = begin(&invitation(&address)).await.err().unwrap();
+    let is_other = matches!(refused, AdmissionError::Link(LinkError::OtherServer { .. }));
+    assert!(is_other, "{refused}");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn inviter_waits_no_longer_than_said() {
+    let (_dir, server) = serve();
+    let (link, _pushes) = connect(&server.address, Some(&founder())).await.unwrap();
+    let invitation = invitation(&server.address);
+    let until = Instant::now() + Duration::from_millis(300);
+    let late = admission::answer(&link, &invitation, [7; 32], until).await;
+    assert!(matches!(late, Err(AdmissionError::Late(_))), "{late:?}");
+    server.stop().await;
+}

@@ -1,0 +1,355 @@
+//! What a call comes to at a position of the log: an answer, or an op. Relies on [`trust::shared::calls`] for ops and
+//! on `sight` for values.
+
+use std::sync::Arc;
+
+use trust::shared::calls::{self, Calls, Held, Replaced, Spot};
+use trust::shared::change::Change;
+use trust::shared::guard::Guard;
+use trust::shared::ops::{Body, Op};
+use trust::shared::outcome::NoEffect;
+use trust::shared::principal::{FileId, INumber, Target};
+use trust::tree::inode::{Content, FileKind, Inode};
+
+use super::answer::{Answer, File, Refused, Roll};
+use super::call::{Call, Over, Place, Which};
+use super::plan::{Made, Plan, Try};
+use super::sight::{Halt, Sight};
+
+/// Failures after which a call takes the lock of its file, so that others let it go first.
+const PATIENCE: u8 = 3;
+
+type Planned = Result<Plan, Halt>;
+
+impl From<NoEffect> for Halt {
+    fn from(why: NoEffect) -> Halt {
+        Halt::Refused(why.into())
+    }
+}
+
+impl Sight<'_> {
+    /// What a call comes to.
+    pub fn plan(&mut self, call: &Call, attempt: Try) -> Planned {
+        match self.made(call, attempt) {
+            Ok(Plan::Op(op, blocks)) => self.checked(call, attempt, op, blocks),
+            Err(Halt::Locked(file, lock)) if lock.last < attempt.lapsed => {
+                let op = calls::lock(file, Some(lock), self.device);
+                self.checked(call, Try::default(), op, Vec::new())
+            }
+            Err(Halt::Locked(..)) if matches!(call, Call::Lock { wait: false, .. }) => {
+                Err(Refused::Locked.into())
+            }
+            Err(Halt::Locked(_, lock)) => Ok(Plan::Blocked(lock.last)),
+            other => other,
+        }
+    }
+
+    /// An op that its author may make, and that fits into an entry. A call that fails again and again first takes the
+    /// lock of its file, and gives it up with its change.
+    fn checked(&self, call: &Call, attempt: Try, op: Op, blocks: Vec<Made>) -> Planned {
+        let may = |change: &Change| {
+            let key = change.key();
+            self.members.may_change(self.device, &key, self.members_at)
+        };
+        if !op.changes.iter().all(may) {
+            return Err(Refused::NotPermitted.into());
+        }
+        let op = match call {
+            Call::Lock { .. } | Call::Unlock { .. } => op,
+            _ if attempt.failed < PATIENCE => op,
+            _ => self.insisting(op),
+        };
+        if Body::new(vec![op.clone()]).is_err() {
+            return Err(Refused::TooLarge.into());
+        }
+        Ok(Plan::Op(op, blocks))
+    }
+
+    fn insisting(&self, op: Op) -> Op {
+        let free = op.guards.iter().find_map(|guard| match guard {
+            Guard::Unlocked { file } => Some(*file),
+            _ => None,
+        });
+        if let Some(file) = free {
+            return calls::lock(file, None, self.device);
+        }
+        let held: Vec<FileId> = op
+            .guards
+            .iter()
+            .filter_map(|guard| match guard {
+                Guard::Holds { file } => Some(*file),
+                _ => None,
+            })
+            .collect();
+        let unlocks = held.into_iter().map(|file| Change::Unlock { file });
+        Op::new(op.guards, op.changes.into_iter().chain(unlocks).collect())
+    }
+
+    fn made(&mut self, call: &Call, attempt: Try) -> Planned {
+        match call {
+            Call::Lookup { place, follow } => self.lookup(place, *follow),
+            Call::List {
+                directory,
+                after,
+                most,
+                inodes,
+            } => self.listing(directory, after.as_ref(), *most, *inodes),
+            Call::Members => Ok(Plan::Says(Answer::Members(Roll {
+                at: self.at,
+                members: Arc::clone(self.members),
+            }))),
+            Call::Create { .. } => self.create(call),
+            Call::SetContent { .. } | Call::SetAttributes { .. } => self.set(call),
+            Call::Unlink { place } => self.unlink(place),
+            Call::Rmdir { place } => self.rmdir(place),
+            Call::Rename { from, to, over } => self.rename(from, to, *over),
+            Call::Link { file, to } => self.link(file, to),
+            Call::Decide(decision) => self.decide(decision),
+            Call::Fold(principal) => self.fold(*principal, attempt),
+            Call::Lock { file, .. } => self.take_lock(file),
+            Call::Unlock { file } => self.give_up_lock(file),
+        }
+    }
+
+    fn calls(&self) -> Calls<'_> {
+        Calls {
+            volume: self.volume,
+        }
+    }
+
+    fn lookup(&mut self, place: &Place, follow: bool) -> Planned {
+        let id = self.file_at(place, follow)?;
+        let gone = match place.path.is_empty() {
+            true => Refused::Stale,
+            false => Refused::NotFound,
+        };
+        let inode = self.inode(&id)?.ok_or(gone)?;
+        Ok(Plan::Says(Answer::Found(File { id, inode })))
+    }
+
+    fn create(&mut self, call: &Call) -> Planned {
+        let Call::Create {
+            place,
+            number,
+            inode,
+            owner,
+            replace,
+        } = call
+        else {
+            return Err(Refused::NotFound.into());
+        };
+        let spot = self.spot(place)?;
+        self.is_directory(&spot.directory.id)?;
+        let file = FileId {
+            principal: owner.unwrap_or(spot.directory.id.principal),
+            number: INumber {
+                device: self.device,
+                counter: *number,
+            },
+        };
+        if !self.may_write(file.principal) {
+            return Err(Refused::NotPermitted.into());
+        }
+        if self.inode(&file)?.is_some() {
+            return Err(Refused::Exists.into());
+        }
+        let inode = fresh(inode);
+        let over = spot.found.filter(|_| *replace);
+        let held = match over.filter(|over| over.kind != FileKind::Directory) {
+            Some(over) => self.writable(&over)?,
+            None => None,
+        };
+        let replaced = match (&held, replace) {
+            (_, false) => Replaced::Refused,
+            (Some(held), true) => Replaced::Dropped(held),
+            (None, true) => Replaced::Left,
+        };
+        Plan::op(self.calls().create_over(&spot, file, inode, replaced)?)
+    }
+
+    pub(super) fn is_directory(&mut self, file: &FileId) -> Result<(), Halt> {
+        let inode = self.inode(file)?.ok_or(Refused::NotFound)?;
+        match inode.kind() {
+            FileKind::Directory => Ok(()),
+            _ => Err(Refused::NotADirectory.into()),
+        }
+    }
+
+    /// The file that a name leads to, if the caller may write it and it exists. Else the name alone is changed, and
+    /// the file stays in the i-table of its owner.
+    fn writable(&mut self, target: &Target) -> Result<Option<Held>, Halt> {
+        if !self.may_write(target.file.principal) || self.inode(&target.file)?.is_none() {
+            return Ok(None);
+        }
+        self.held(target.file).map(Some)
+    }
+
+    fn set(&mut self, call: &Call) -> Planned {
+        match call {
+            Call::SetContent {
+                file,
+                content,
+                mtime,
+                expect,
+            } => {
+                let file = self.file(file)?;
+                let held = self.held(file)?;
+                regular(&held.inode.content)?;
+                if !matches!(content, Content::Regular(_)) {
+                    return Err(Refused::NotRegular.into());
+                }
+                let seen = &held.inode.content;
+                if expect.as_ref().is_some_and(|expect| expect != seen) {
+                    return Err(Refused::Stale.into());
+                }
+                Plan::op(self.calls().write(&held, content.clone(), *mtime))
+            }
+            Call::SetAttributes {
+                file,
+                attributes,
+                expect,
+            } => {
+                let file = self.file(file)?;
+                let held = self.held(file)?;
+                let seen = self.volume.inode_hash(&held.inode);
+                if expect.is_some_and(|expect| expect != seen) {
+                    return Err(Refused::Stale.into());
+                }
+                let inode = attributes.apply(&held.inode)?;
+                Plan::op(self.calls().set_attributes(&held, inode))
+            }
+            _ => Err(Refused::NotFound.into()),
+        }
+    }
+
+    fn unlink(&mut self, place: &Place) -> Planned {
+        let spot = self.spot(place)?;
+        let target = spot.found.ok_or(Refused::NotFound)?;
+        let held = match target.kind {
+            FileKind::Directory => None,
+            _ => self.writable(&target)?,
+        };
+        Plan::op(self.calls().unlink(&spot, held.as_ref())?)
+    }
+
+    fn rmdir(&mut self, place: &Place) -> Planned {
+        let spot = self.spot(place)?;
+        let target = spot.found.ok_or(Refused::NotFound)?;
+        if target.kind == FileKind::Directory {
+            self.is_empty(&target.file)?;
+        }
+        let removes = self.writable(&target)?.is_some();
+        Plan::op(self.calls().rmdir(&spot, removes)?)
+    }
+
+    /// Refuses a directory with names. What this device cannot read, the op's guard decides.
+    fn is_empty(&mut self, directory: &FileId) -> Result<(), Halt> {
+        match self.list(directory, None, 1) {
+            Ok(names) if names.names.is_empty() => Ok(()),
+            Ok(_) => Err(Refused::NotEmpty.into()),
+            Err(Halt::Refused(Refused::NotPermitted)) => Ok(()),
+            Err(halt) => Err(halt),
+        }
+    }
+
+    fn rename(&mut self, from: &Place, to: &Place, over: Over) -> Planned {
+        let (from, to) = (self.spot(from)?, self.spot(to)?);
+        let moved = from.found.ok_or(Refused::NotFound)?;
+        self.may_move(moved, &from, &to)?;
+        self.is_directory(&to.directory.id)?;
+        if over == Over::Exchange {
+            let other = to.found.ok_or(Refused::NotFound)?;
+            self.may_move(other, &to, &from)?;
+            let op = self.calls().exchange(&from, &to)?;
+            return op.map_or(Ok(Plan::Says(Answer::Done(moved.file))), Plan::op);
+        }
+        let target = to.found.filter(|target| target.file != moved.file);
+        let held = match target.filter(|_| over == Over::Replace) {
+            Some(target) => {
+                let both = target.kind == FileKind::Directory && moved.kind == target.kind;
+                if both && !from.directory.lies_below(&target.file) {
+                    self.is_empty(&target.file)?;
+                }
+                self.writable(&target)?
+            }
+            None => None,
+        };
+        let replaced = match (over, &held) {
+            (Over::Refuse, _) => Replaced::Refused,
+            (_, Some(held)) => Replaced::Dropped(held),
+            (_, None) => Replaced::Left,
+        };
+        let op = self.calls().rename(&from, &to, replaced)?;
+        op.map_or(Ok(Plan::Says(Answer::Done(moved.file))), Plan::op)
+    }
+
+    /// A directory gets another parent only from who may write it, and with all links from there up to the root.
+    fn may_move(&self, moved: Target, from: &Spot, to: &Spot) -> Result<(), Halt> {
+        if moved.kind != FileKind::Directory || from.directory.id == to.directory.id {
+            return Ok(());
+        }
+        if !self.may_write(moved.file.principal) {
+            return Err(Refused::NotPermitted.into());
+        }
+        let rooted = |spot: &Spot| {
+            let top = spot.directory.path.last().map(|link| link.parent);
+            top.unwrap_or(spot.directory.id) == self.volume.root
+        };
+        match rooted(from) && rooted(to) {
+            true => Ok(()),
+            false => Err(Refused::NeedsPath.into()),
+        }
+    }
+
+    fn link(&mut self, file: &Which, to: &Place) -> Planned {
+        let file = match file {
+            Which::File(file) => *file,
+            Which::Place(place) => self.file_at(place, false)?,
+        };
+        let spot = self.spot(to)?;
+        self.is_directory(&spot.directory.id)?;
+        if spot.found.is_some() {
+            return Err(Refused::Exists.into());
+        }
+        let held = self.held(file)?;
+        Plan::op(self.calls().link(&spot, &held)?)
+    }
+
+    fn take_lock(&mut self, file: &Which) -> Planned {
+        let file = self.file(file)?;
+        self.inode(&file)?.ok_or(Refused::Stale)?;
+        let lock = self.lock(&file)?;
+        match lock.filter(|lock| lock.holder != self.device) {
+            Some(lock) => Err(Halt::Locked(file, lock)),
+            None => Plan::op(calls::lock(file, lock, self.device)),
+        }
+    }
+
+    fn give_up_lock(&mut self, file: &Which) -> Planned {
+        let file = self.file(file)?;
+        match self.lock(&file)? {
+            Some(lock) if lock.holder == self.device => Plan::op(calls::unlock(file)),
+            _ => Err(Refused::NotLocked.into()),
+        }
+    }
+}
+
+/// The inode of a new file: one name, and no entries.
+fn fresh(inode: &Inode) -> Inode {
+    let mut inode = inode.clone();
+    inode.links = 1;
+    inode.link_group = None;
+    if let Content::Directory { map, .. } = &mut inode.content {
+        *map = None;
+    }
+    inode.size = inode.content.size();
+    inode
+}
+
+fn regular(content: &Content) -> Result<(), Refused> {
+    match content.kind() {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Refused::IsADirectory),
+        _ => Err(Refused::NotRegular),
+    }
+}
