@@ -129,10 +129,14 @@ impl std::fmt::Debug for Client {
 struct Leave<'a> {
     inner: &'a Inner,
     ticket: u64,
+    answered: bool,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
         // The engine may have ended.
         let _ = self.inner.commands.send(Command::Cancel(self.ticket));
     }
@@ -188,15 +192,16 @@ impl Client {
         let (answer, answered) = oneshot::channel();
         let sent = self.0.commands.send(command(ticket, answer));
         sent.map_err(|_| ClientError::Closed)?;
-        let _leave = Leave {
+        let mut leave = Leave {
             inner: &self.0,
             ticket,
+            answered: false,
         };
-        match timeout_at(deadline.into(), answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(ClientError::Closed),
-            Err(_) => Err(late()),
-        }
+        let Ok(answer) = timeout_at(deadline.into(), answered).await else {
+            return Err(late());
+        };
+        leave.answered = true;
+        answer.unwrap_or(Err(ClientError::Closed))
     }
 
     /// The volume.

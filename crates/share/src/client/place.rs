@@ -14,11 +14,30 @@ use super::connection::Line;
 /// A server that has no room is asked again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits for a connection; the caller holds the deadline.
-async fn line(lines: &watch::Receiver<Option<Arc<dyn Line>>>) -> Option<Arc<dyn Line>> {
+/// Does something over a connection, and over the next one when that one is lost. The caller holds the deadline.
+async fn over<T, F>(
+    lines: &watch::Receiver<Option<Arc<dyn Line>>>,
+    name: &str,
+    work: impl Fn(Arc<dyn Line>) -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
     let mut lines = lines.clone();
-    let found = lines.wait_for(Option::is_some).await.ok()?;
-    found.clone()
+    loop {
+        let line = lines.borrow_and_update().clone();
+        if let Some(line) = line {
+            match work(line).await {
+                Err(StoreError::Unavailable { .. }) => {}
+                done => return done,
+            }
+        }
+        // The connection that failed is over, or the server has no room at the moment.
+        let changed = timeout(AGAIN, lines.changed()).await;
+        if let Ok(Err(_)) = changed {
+            return Err(closed(name));
+        }
+    }
 }
 
 fn closed(place: &str) -> StoreError {
@@ -44,10 +63,9 @@ impl BlockStore for Place {
         want: &'a [Handle],
         around: usize,
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
-        Box::pin(async move {
-            let line = line(&self.lines).await.ok_or_else(|| closed(&self.name))?;
-            line.store().get_many(want, around).await
-        })
+        let get =
+            move |line: Arc<dyn Line>| async move { line.store().get_many(want, around).await };
+        Box::pin(over(&self.lines, &self.name, get))
     }
 }
 
@@ -76,43 +94,22 @@ impl std::fmt::Debug for Sink {
     }
 }
 
-impl Sink {
-    /// Does something over a connection, and over the next one when that one is lost.
-    async fn over<T, F>(&self, work: impl Fn(Arc<dyn BlockSink>) -> F) -> Result<T, StoreError>
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        let mut lines = self.lines.clone();
-        loop {
-            let line = lines.borrow_and_update().clone();
-            if let Some(line) = line {
-                match work(line.sink()).await {
-                    Err(StoreError::Unavailable { .. }) => {}
-                    done => return done,
-                }
-            }
-            // The connection that failed is over, or the server has no room at the moment.
-            let changed = timeout(AGAIN, lines.changed()).await;
-            if let Ok(Err(_)) = changed {
-                return Err(closed(&self.name));
-            }
-        }
-    }
-}
-
 impl BlockSink for Sink {
     fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.over(move |sink| async move {
+        let put = move |line: Arc<dyn Line>| async move {
+            let sink = line.sink();
             sink.put(records).await?;
             sink.flush().await
-        }))
+        };
+        Box::pin(over(&self.lines, &self.name, put))
     }
 
     fn touch<'a>(
         &'a self,
         handles: &'a [Handle],
     ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
-        Box::pin(self.over(move |sink| async move { sink.touch(handles).await }))
+        let touch = move |line: Arc<dyn Line>| async move { line.sink().touch(handles).await };
+        Box::pin(over(&self.lines, &self.name, touch))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
