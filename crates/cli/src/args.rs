@@ -106,10 +106,10 @@ pub enum Command {
             is a plain disk again."
     )]
     Protect(ProtectCommand),
-    /// Create the key of a server that orders the writes of shared volumes
+    /// Create the key of a server of shared volumes
     #[command(subcommand)]
     Orderer(OrdererCommand),
-    /// Work with shared volumes: several devices write, and a server that nobody trusts orders their writes
+    /// Work with shared volumes, which several devices write
     #[command(subcommand)]
     Share(ShareCommand),
     /// Put files of this machine into a shared volume

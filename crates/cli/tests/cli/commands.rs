@@ -317,7 +317,7 @@ fn wrong_arguments_are_usage_errors_in_text_and_in_records() {
     std::fs::write(home.path("c.toml"), "dedline = \"2s\"\n").unwrap();
     home.run(&["--config", "c.toml", "version"]).ends(2);
     home.run(&["serve", "nowhere"]).ends(10);
-    for later in ["gateway", "share", "vol", "disk"] {
+    for later in ["gateway", "vol", "disk"] {
         home.run(&[later]).ends(2);
     }
 }

@@ -61,23 +61,9 @@ async fn one(shared: &Shared, tally: &mut Tally, place: &Place, file: &File, bar
         Content::Directory { .. } => tally.directories += 1,
         _ => tally.other += 1,
     }
-    let read = async {
-        let tree = shared.contents();
-        tree.xattrs(&file.inode, shared.how()).await?;
-        let mut at = 0;
-        while matches!(file.inode.content, Content::Regular(_)) {
-            let pieces = tree
-                .read(&file.inode, at, WINDOW_BYTES, shared.how())
-                .await?;
-            let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-            if len == 0 {
-                break;
-            }
-            at += len as u64;
-            bar.at(tally.bytes.saturating_add(at), tally.files);
-        }
-        Ok::<u64, reader::ReadError>(at)
-    };
+    let read = content(shared, file, |at| {
+        bar.at(tally.bytes.saturating_add(at), tally.files);
+    });
     match read.await {
         Ok(bytes) => tally.bytes = tally.bytes.saturating_add(bytes),
         Err(why) => {
@@ -86,6 +72,30 @@ async fn one(shared: &Shared, tally: &mut Tally, place: &Place, file: &File, bar
                 tally.damages.push((path_of(place), Failure::from(why)));
             }
         }
+    }
+}
+
+/// Reads attributes and content of a file. Returns the length of the content.
+async fn content(
+    shared: &Shared,
+    file: &File,
+    told: impl Fn(u64),
+) -> Result<u64, reader::ReadError> {
+    let tree = shared.contents();
+    tree.xattrs(&file.inode, shared.how()).await?;
+    if !matches!(file.inode.content, Content::Regular(_)) {
+        return Ok(0);
+    }
+    let mut at = 0;
+    loop {
+        let pieces = tree.read(&file.inode, at, WINDOW_BYTES, shared.how());
+        let pieces = pieces.await?;
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if len == 0 {
+            return Ok(at);
+        }
+        at += len as u64;
+        told(at);
     }
 }
 
