@@ -7,7 +7,7 @@
 //! device is then connected to the other copy. That server is honest but for the copy: it meets a note of its own that its
 //! log does not have, says so and signs nothing any more. The time includes the start of the device's client.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -53,6 +53,8 @@ pub struct Output {
     offline: bool,
     /// Whether a result rests on what a silent device wrote: a field of the result record.
     unattested: bool,
+    /// Why the server of the volume is not believed any more. The command ends with it, after its result.
+    convicted: Option<Failure>,
     stdout: std::io::BufWriter<std::io::Stdout>,
 }
 
@@ -69,6 +71,7 @@ impl Output {
             stale: false,
             offline: false,
             unattested: false,
+            convicted: None,
             stdout: std::io::BufWriter::with_capacity(64 << 10, stdout),
         }
     }
@@ -158,6 +161,11 @@ impl Output {
         );
     }
 
+    /// The result is what this device had verified before it found proof that the server lies.
+    pub fn convicted(&mut self, why: Failure) {
+        self.convicted = Some(why);
+    }
+
     fn paint(&self, code: &str, word: &str) -> String {
         if self.color {
             format!("\x1b[1;{code}m{word}\x1b[0m")
@@ -168,6 +176,13 @@ impl Output {
 
     /// Ends a command: writes the result record, or the error and its hint. Returns the exit code.
     pub fn close(&mut self, outcome: Outcome<Done>) -> Exit {
+        let outcome = match (outcome, self.convicted.take()) {
+            (Ok(done), Some(mut failure)) => {
+                failure.fields.extend(done.fields);
+                Err(failure)
+            }
+            (outcome, _) => outcome,
+        };
         let closed = match outcome {
             Ok(done) => {
                 let exit = done.exit;

@@ -170,7 +170,12 @@ fn one(named: &[(Principal, String)], name: &Label, what: &str) -> Outcome<Princ
         [principal] => Ok(*principal),
         [] => {
             let error = format!("the volume has no {what} `{}`", name.as_str());
-            Err(Failure::new(Kind::NoMember, error))
+            let hint = format!(
+                "`bulla share {what} list VOLUME` shows who is there; an administrator adds one: `bulla share {what} \
+                 add VOLUME {name}`",
+                name = name.as_str()
+            );
+            Err(Failure::new(Kind::NoMember, error).with_hint(hint))
         }
         _ => {
             let error = format!("the volume has several {what}s `{}`", name.as_str());

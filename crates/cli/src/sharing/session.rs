@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{Client, ClientError, Connection, Options, Phase, Sink, Trouble};
+use ::share::client::{Client, ClientError, Connection, Options, Phase, Sink, Stopped, Trouble};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -89,6 +89,9 @@ impl Shared {
         if self.is_marked.load(Ordering::Relaxed) {
             output.unattested();
         }
+        if let Some(why) = self.convicted() {
+            output.convicted(ClientError::from(why).into());
+        }
         let closed = self.runtime.block_on(async {
             if self.has_written.load(Ordering::Relaxed) {
                 self.confirm().await;
@@ -109,6 +112,9 @@ impl Shared {
             let Ok(status) = self.client.status(until).await else {
                 return;
             };
+            if matches!(status.phase, Phase::Stopped(_)) {
+                return;
+            }
             let row = status.devices.iter().find(|row| row.device == own);
             if row.is_none_or(|row| row.attested > row.last_at) {
                 // The answer to this comes after the server has taken what was sent before.
@@ -149,9 +155,20 @@ impl Shared {
         places::place(self.client.root(), path)
     }
 
-    /// Makes a call.
+    /// Why this device writes no more, if it has proof that the server lies.
+    fn convicted(&self) -> Option<Stopped> {
+        match self.client.view().phase {
+            Phase::Stopped(why @ Stopped::Convicted { .. }) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Makes a call. What was verified before the server was convicted stays readable.
     async fn call(&self, call: Call) -> Outcome<Answer> {
-        let answered = self.client.call(call, self.until()).await?;
+        let answered = match self.convicted() {
+            Some(_) if call.only_reads() => self.client.look(call, self.until()).await?,
+            _ => self.client.call(call, self.until()).await?,
+        };
         if !answered.marked.entries().is_empty() {
             self.is_marked.store(true, Ordering::Relaxed);
         }
@@ -282,7 +299,7 @@ async fn reached(client: &Client, until: Instant) -> Outcome<()> {
     loop {
         let view = client.view();
         let hopeless = match (&view.phase, &view.connection) {
-            (Phase::Running, _) => return Ok(()),
+            (Phase::Running, _) | (Phase::Stopped(Stopped::Convicted { .. }), _) => return Ok(()),
             (Phase::Stopped(why), _) => return Err(ClientError::from(why.clone()).into()),
             (_, Connection::Offline(lost)) => !matches!(
                 lost.trouble,

@@ -163,6 +163,12 @@ fn forked_devices_convict_the_server_for_a_third_person() {
         .ends(22);
     assert_eq!(told.field("error")["kind"], "fork");
     let evidence = told.field("evidence").as_str().unwrap().to_owned();
+    // Another process of this device knows it too: it writes nothing, and shows what was verified before.
+    let refused = laptop.run(&["--json", "put", "b", "notes", "d"]).ends(22);
+    assert_eq!(refused.field("error")["kind"], "fork");
+    let listed = laptop.run(&["ls", "notes"]).ends(22);
+    assert_eq!(listed.out, "a\nb\nc\n");
+    assert!(listed.err.contains(&evidence), "{}", listed.err);
     let third = Home::new();
     let verdict = third.run(&["--json", "share", "check", &evidence]).ends(0);
     assert_eq!(verdict.field("convicted"), "orderer");
