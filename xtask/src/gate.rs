@@ -23,7 +23,7 @@ const CI: Budgets = &[
     ("house rules", 5),
     ("lints and building tests", 275),
     ("running tests", 290),
-    ("mutations", 125),
+    ("mutations", 150),
     ("fuzz", 110),
     ("mounts", 5),
 ];

@@ -278,9 +278,8 @@ impl Core {
         let written = self.place.write_restored(note, self.volume, &self.orderer);
         let why = written.unwrap_or_else(|error| {
             tracing::error!(%error, "the next start will not know that the log was restored");
-            HostError::Restored {
-                why: note.to_text(self.volume, &self.orderer).into(),
-            }
+            let why = format!("a device has its note of {} leaves", note.note().log.size);
+            HostError::Restored { why: why.into() }
         });
         self.stop(why.clone());
         why

@@ -139,9 +139,7 @@ impl Place {
     pub fn is_not_restored(&self) -> Result<(), HostError> {
         match read_file(&*self.disk, RESTORED, MAX_SIGNED_BYTES)? {
             None => Ok(()),
-            Some(note) => Err(HostError::Restored {
-                why: String::from_utf8_lossy(&note).as_ref().into(),
-            }),
+            Some(_) => Err(restored()),
         }
     }
 
@@ -152,15 +150,20 @@ impl Place {
         volume: VolumeId,
         orderer: &PublicKey,
     ) -> Result<HostError, HostError> {
-        let why = note.to_text(volume, orderer);
+        let text = note.to_text(volume, orderer);
         let temporary = format!("{RESTORED}{}", names::TEMPORARY);
-        replace_file(&*self.disk, RESTORED, &temporary, "", why.as_bytes())?;
-        Ok(HostError::Restored { why: why.into() })
+        replace_file(&*self.disk, RESTORED, &temporary, "", text.as_bytes())?;
+        Ok(restored())
     }
 
     pub fn io_error(&self, name: &str, error: io::Error) -> HostError {
         io_error(&*self.disk, name, error).into()
     }
+}
+
+fn restored() -> HostError {
+    let why = format!("the note that shows it is in the file `{RESTORED}` of the repository");
+    HostError::Restored { why: why.into() }
 }
 
 /// The temporary log's key. It guards against rot and mistakes: whoever can write the directory can read it.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use trust::shared::device::DeviceKey;
 use trust::shared::mark::Marks;
 
-use super::super::{HostError, HostOptions};
+use super::super::{HostError, HostOptions, Session};
 use super::devices::{Device, admit, lock, nonce, remove};
 use super::world::{World, key};
 use crate::engine::Request;
@@ -122,8 +122,10 @@ fn body_that_changes_members_is_delivered_and_a_long_one_is_fetched() {
 fn only_members_have_sessions() {
     let world = World::new();
     let (core, mut one) = begun(&world);
-    let stranger = Device::connect(&core, 2).err();
-    assert!(matches!(stranger, Some(HostError::NoMember)));
+    // It takes no session from members, whatever it would send later.
+    let stranger = DeviceKey::from(&key(2).public());
+    let refused = Session::begin(&core, stranger, std::sync::Arc::new(|| {})).err();
+    assert!(matches!(refused, Some(HostError::NoMember)));
     admitted(&core, &mut one, 2);
     let mut two = Device::connect(&core, 2).unwrap();
     two.draw().unwrap();
