@@ -21,7 +21,7 @@ const CI: Budgets = &[
     ("xtask", 25),
     ("format", 5),
     ("house rules", 5),
-    ("lints and building tests", 275),
+    ("lints and building tests", 250),
     ("running tests", 290),
     ("mutations", 150),
     ("fuzz", 110),
