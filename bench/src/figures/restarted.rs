@@ -1,6 +1,7 @@
 //! Figure 25: the server of a shared volume with 10⁶ entries, killed under load, opened again until it answers a device.
 //!
-//! What it had acknowledged is there afterwards: it answers to the newest note that a device was sent before the kill.
+//! The figure checks that nothing acknowledged is lost: the new process must have the log of the newest note that a
+//! device got before the kill.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -293,7 +293,7 @@ kinds! {
     BadSeen => Integrity, "copy the whole text that `bulla share compare VOLUME` printed on the other device, of the same volume; if it is whole, the server did not sign it";
     /// The other device has seen more.
     NotSeenYet => Unavailable, "the server has not shown this device as much as the other one: try again when it answers. If it stays so, it hides something from one of the two";
-    /// Nobody has asked for admission.
+    /// No device has asked for admission.
     NoRequest => NotFound, "invite the device first: `bulla share invite VOLUME` prints a line for it and waits until it has asked";
     /// The doctor found a problem.
     Unwell => Failed, "each finding has a hint; `bulla doctor --fix` removes dead mounts and sockets of dead daemons";

@@ -34,7 +34,7 @@ pub struct Serve {
     /// Serve Prometheus metrics at http://ADDR/metrics [default: off]
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
-    /// What is needed to serve a shared volume.
+    /// Arguments for a shared volume.
     #[command(flatten)]
     pub shared: ServeShared,
 }

@@ -1,5 +1,5 @@
-//! What is below a directory of a shared volume, in the order of names, directories before what is in them. Memory is
-//! bounded by a page of names for each level.
+//! Walks a directory of a shared volume in the order of names; a directory comes before its entries. Keeps one page of
+//! names in memory for each level.
 
 use ::share::files::{File, Listed, Place};
 use trust::inode::FileKind;

@@ -218,7 +218,7 @@ fn mistyped_invitation_asks_nobody() {
     for wrong in [mistyped.as_str(), &line[..line.len() - 1], "inv1", ""] {
         home.run(&["share", "join", wrong]).ends(2);
     }
-    // Nobody waits for it any more.
+    // The inviter has stopped waiting.
     home.run(&["share", "join", &line, "--wait", "1s"]).ends(30);
     orderer.kill();
     home.run(&["share", "join", &line, "--wait", "1s"]).ends(30);

@@ -1,7 +1,7 @@
 //! The server of a shared volume on a network: [`share::host::Host`] as a service of [`crate::net`]
 //! (`docs/formats/shared-protocol.md`, decision 0046).
 //!
-//! Who a client is, and what it may ask for, is decided here; what a volume's server does with it, in the host. Nothing
+//! This module decides which device a client is and which requests it may send; the host carries them out. Nothing
 //! blocks a thread that serves connections: what reads a disk runs on blocking threads, a bounded number at a time, and
 //! what waits for a commit is answered by the thread that made it durable. A client that does not read costs a cursor:
 //! its next delivery is made when it has taken the one before.

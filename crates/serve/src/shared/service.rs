@@ -30,7 +30,7 @@ pub(crate) struct SharedService {
     draws: Arc<Semaphore>,
 }
 
-/// One connection. What it began ends with it.
+/// One connection. Its tasks end with it.
 pub(crate) struct Session {
     exporter: Option<Exporter>,
     pusher: Pusher,
@@ -38,7 +38,7 @@ pub(crate) struct Session {
     tasks: JoinSet<()>,
 }
 
-/// Who is at the other end.
+/// The client of a connection.
 enum Client {
     /// It has not said.
     Unknown,

@@ -8,7 +8,7 @@ use ::share::home::Home;
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// What is put, and where.
+/// The arguments of `put`: files, volume and path.
 pub struct Words {
     /// The files of this machine.
     pub files: Vec<PathBuf>,

@@ -1,5 +1,5 @@
-//! `bulla share invite`, `bulla share device add`: how an administrator lets a device in. Nobody is admitted by the
-//! server's word: the invitation's secret proves the request, and six words, which people compare, prove the device.
+//! `bulla share invite`, `bulla share device add`: how an administrator lets a device in. The server's
+//! word admits no device: the invitation's secret proves the request, and six words, which people compare, prove the device.
 
 use std::fs;
 use std::io::{ErrorKind, IsTerminal};

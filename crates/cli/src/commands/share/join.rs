@@ -1,5 +1,6 @@
 //! `bulla share join LINE`: this machine asks to become a device of a shared volume, shows six words, and waits until an
-//! administrator admits it. What it takes from the server is verified by the invitation.
+//! administrator admits it. The invitation proves the policies, the
+//! server's key and the log that the server sends.
 
 use std::io::Read;
 use std::time::Duration;
