@@ -445,9 +445,13 @@ fn every_failure_ends_its_json_with_a_result() {
     let address = listener.local_addr().unwrap();
     let later = format!("{}@bulla://{address}", source.split('@').next().unwrap());
     std::thread::spawn(move || {
+        // A server of a later protocol. It keeps its connections: the system would answer a request that nobody has
+        // read with a reset, and the reset can overtake the hello.
+        let mut open = Vec::new();
         for stream in listener.incoming() {
-            // A server of a later protocol. Whether the client still listens is not its concern.
-            let _ = std::io::Write::write_all(&mut stream.unwrap(), b"bulla\x09\0\0");
+            let mut stream = stream.unwrap();
+            let _ = std::io::Write::write_all(&mut stream, b"bulla\x09\0\0");
+            open.push(stream);
         }
     });
     for (code, kind, words) in [
