@@ -17,6 +17,7 @@
 //! | [`model`] | a publisher in memory, honest or malformed |
 //! | [`network`] | hosts far apart: delay, loss, partition |
 //! | [`nginx`] | a real web server |
+//! | [`port`] | no part of the world: it finds ports that stay free |
 //! | [`power`] | devices as disks of other processes, whose power a test cuts |
 //! | [`random`] | numbers and bytes that are the same in every run |
 //! | [`time`] | the time, and waits for a condition |
@@ -38,6 +39,7 @@ pub mod memfs;
 pub mod model;
 pub mod network;
 pub mod nginx;
+pub mod port;
 pub mod power;
 pub mod random;
 pub mod time;

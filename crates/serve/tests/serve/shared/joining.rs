@@ -34,7 +34,7 @@ fn invitation(server: &ServerAddress) -> Invitation {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
+    Instant::now() + Duration::from_secs(60)
 }
 
 async fn begin(invitation: &Invitation) -> Result<Joining, AdmissionError> {
