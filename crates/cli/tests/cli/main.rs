@@ -35,6 +35,7 @@ mod share_evidence;
 mod shared;
 mod shared_adversity;
 mod shared_lab;
+mod shared_server;
 mod signals;
 mod status;
 mod support;
