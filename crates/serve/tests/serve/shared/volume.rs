@@ -38,8 +38,13 @@ pub fn founder() -> SecretKey {
 }
 
 pub fn policy() -> (VolumeId, Signed) {
+    policy_named("shared")
+}
+
+/// Another name is another volume.
+pub fn policy_named(name: &str) -> (VolumeId, Signed) {
     let roles = Roles::single(key(1).public());
-    let base = Genesis::new("shared", [1; 32], [2; 32], roles).unwrap();
+    let base = Genesis::new(name, [1; 32], [2; 32], roles).unwrap();
     let statement = genesis(
         &base,
         &SharedRoles {
@@ -91,8 +96,14 @@ pub struct Running {
 impl Running {
     /// Opens the directory and serves it.
     pub fn start(dir: &Path, options: HostOptions, limits: Limits) -> Running {
-        let host = Host::open(dir, orderer(), options).unwrap();
-        let mut server = Server::new(host, &orderer(), limits).unwrap();
+        Running::start_all(&[dir], options, limits)
+    }
+
+    /// Opens the directories and serves them at one address.
+    pub fn start_all(dirs: &[&Path], options: HostOptions, limits: Limits) -> Running {
+        let hosts = dirs.iter();
+        let hosts = hosts.map(|dir| Host::open(dir, orderer(), options).unwrap());
+        let mut server = Server::new(hosts, &orderer(), limits).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let local = server.listen(any).unwrap();
         let resources = Arc::clone(server.resources());
