@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serve::net::{Limits, Resources};
 use serve::shared::{Server, limits};
-use share::host::{Host, HostOptions};
+use share::host::{Host, HostError, HostOptions};
+use sim::time::wait_until;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -91,7 +92,17 @@ pub struct Running {
 impl Running {
     /// Opens the directory and serves it.
     pub fn start(dir: &Path, options: HostOptions, limits: Limits) -> Running {
-        let host = Host::open(dir, orderer(), options).unwrap();
+        let mut opened = Host::open(dir, orderer(), options);
+        wait_until("nobody else has the log", || {
+            // A process that another test starts has a copy of the descriptor, and its lock, until it runs its program.
+            let locked = |error: &HostError| format!("{error:?}").contains("WouldBlock");
+            let waits = opened.as_ref().err().is_some_and(locked);
+            if waits {
+                opened = Host::open(dir, orderer(), options);
+            }
+            !waits
+        });
+        let host = opened.unwrap();
         let mut server = Server::new(host, &orderer(), limits).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let local = server.listen(any).unwrap();
