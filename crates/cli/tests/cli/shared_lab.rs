@@ -1,16 +1,9 @@
 //! For the tests of shared volumes: a server and devices, each with a home of its own, all of them the real binary.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::support::{Home, Ran};
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
 
 /// The machine of a server, and its process if it runs.
 pub struct Orderer {
@@ -34,7 +27,7 @@ impl Orderer {
         let key = made.ends(0).field("key").as_str().unwrap().to_owned();
         let orderer = Orderer {
             home,
-            port: free_port(),
+            port: sim::port::own(),
             process: None,
         };
         (orderer, key)
