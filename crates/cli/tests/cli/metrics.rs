@@ -102,7 +102,7 @@ fn read(page: &str) -> (Metrics, BTreeMap<String, f64>) {
 pub fn get(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serve::net::{Limits, Resources};
 use serve::shared::{Server, limits};
-use share::host::{Host, HostOptions};
+use share::host::{Host, HostError, HostOptions};
+use sim::time::wait_until;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -85,6 +86,21 @@ pub fn options() -> HostOptions {
     }
 }
 
+/// Opens a directory once nobody else has its log: a process that another test starts has a copy of the descriptor, and
+/// its lock, until it runs its program.
+fn open(dir: &Path, options: HostOptions) -> Arc<Host> {
+    let mut opened = Host::open(dir, orderer(), options);
+    wait_until("nobody else has the log", || {
+        let locked = |error: &HostError| format!("{error:?}").contains("WouldBlock");
+        let waits = opened.as_ref().err().is_some_and(locked);
+        if waits {
+            opened = Host::open(dir, orderer(), options);
+        }
+        !waits
+    });
+    opened.unwrap()
+}
+
 /// A server that runs.
 pub struct Running {
     pub address: ServerAddress,
@@ -101,8 +117,7 @@ impl Running {
 
     /// Opens the directories and serves them at one address.
     pub fn start_all(dirs: &[&Path], options: HostOptions, limits: Limits) -> Running {
-        let hosts = dirs.iter();
-        let hosts = hosts.map(|dir| Host::open(dir, orderer(), options).unwrap());
+        let hosts = dirs.iter().map(|dir| open(dir, options));
         let mut server = Server::new(hosts, &orderer(), limits).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let local = server.listen(any).unwrap();
