@@ -55,7 +55,8 @@ mod sight;
 
 pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
 pub use call::{
-    Attributes, Call, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place, Which,
+    Attributes, Call, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place,
+    Which,
 };
 pub use plan::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
