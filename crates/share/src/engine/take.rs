@@ -199,10 +199,10 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
         let here = self.ledger.size();
         for running in &mut self.running {
-            if let Stage::Late(answer) = &running.stage {
+            if let Stage::Late { at, op, answer } = &running.stage {
                 running.stage = Stage::Taken {
                     at: here,
-                    answer: answer.clone(),
+                    answer: self.ledger.volume().settled(*at, *op, answer.clone()),
                     basis: V::Basis::default(),
                 };
             }
@@ -227,7 +227,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         match self.ledger.volume().outcome(at, op, &running.call) {
             Outcome::Late(answer) => {
                 self.confirm = true;
-                running.stage = Stage::Late(answer);
+                running.stage = Stage::Late { at, op, answer };
             }
             Outcome::Done(answer, basis) => {
                 running.stage = Stage::Taken {

@@ -316,6 +316,12 @@ impl Volume<Product> for Files {
         self.became(at, op, call)
     }
 
+    /// Another decision may have come between this one and the entry that made it count.
+    fn settled(&self, at: u64, op: usize, answer: Answer) -> Answer {
+        let why = self.roster.lapsed(at, op);
+        why.map_or(answer, |why| Answer::Refused(why.into()))
+    }
+
     fn has_room(&self, ops: &[Op], next: &Op) -> bool {
         room::has_room(ops, next)
     }
