@@ -14,7 +14,7 @@ use super::record::{Records, StoredLeaf};
 use super::session::Bell;
 use super::{Core, HostError, State};
 use crate::blocks::storage::lock;
-use crate::blocks::{self, Batch, Receipt};
+use crate::blocks::{self, Done, Receipt};
 use crate::roster::Product;
 use crate::scheme::Leaf;
 
@@ -194,16 +194,13 @@ impl Core {
             commit.again = None;
             left
         };
-        for (number, entries) in batches {
-            let batch = Batch {
-                session: self.own,
-                blocks: Vec::new(),
-                entries,
-            };
+        let batches = batches.into_iter().map(|(number, entries)| {
             let signals = Arc::clone(&self.signals);
-            let done = Box::new(move |answer| signals.answer(number, answer));
-            self.blocks.submit(batch, done);
-        }
+            let done: Done = Box::new(move |answer| signals.answer(number, answer));
+            (entries, done)
+        });
+        // Together: a start finds the leaves in the order in which the batches became durable.
+        self.blocks.submit_entries(self.own, batches.collect());
     }
 
     /// Takes the temporary log's answers. When all of a commit is durable, it gets its note, and the next one begins.

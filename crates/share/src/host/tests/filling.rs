@@ -1,12 +1,23 @@
 //! Full storage: nothing acknowledged is lost, what waits is told or goes on when there is space.
 
-use super::super::{Core, HostError};
-use super::devices::{Device, lock, nonce};
-use super::world::{RING_BYTES, World};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use trust::frame::Packer;
+use trust::{Kind, Record};
+
+use super::super::{Core, HostError, HostOptions};
+use super::devices::{Device, admit, lock, nonce};
+use super::world::{RING_BYTES, World, genesis_policy};
+use crate::blocks;
 use crate::engine::Request;
 
-fn begun(world: &World) -> (std::sync::Arc<Core>, Device) {
-    let core = world.open().unwrap();
+fn begun(world: &World) -> (Arc<Core>, Device) {
+    begun_with(world, HostOptions::default())
+}
+
+fn begun_with(world: &World, options: HostOptions) -> (Arc<Core>, Device) {
+    let core = world.open_with(options).unwrap();
     let mut device = Device::connect(&core, 1).unwrap();
     device.draw().unwrap();
     let resume = device.resume(1);
@@ -101,4 +112,77 @@ fn commit_that_finds_no_space_goes_on_when_there_is_some() {
     device.draw().unwrap();
     assert_eq!(device.leaves.len(), sent);
     assert!(core.status().failure.is_none());
+}
+
+/// Stores blocks until no more can wait.
+fn fill_with_blocks(device: &Device) {
+    let (volume, genesis) = genesis_policy();
+    let mut signatures = trust::signatures::Signatures::new(4);
+    let policies = trust::shared::genesis::Policies::begin(volume, &genesis, &mut signatures);
+    let hasher = policies.unwrap().chain().hasher();
+    let refused = Arc::new(AtomicBool::new(false));
+    for number in 1.. {
+        let plain = sim::random::noise(number, 60_000);
+        let block = Record {
+            handle: hasher.name(Kind::Data, &plain),
+            frame: Packer::new().pack(Kind::Data, &plain).unwrap(),
+        };
+        let told = Arc::clone(&refused);
+        let done = move |answer: Result<_, _>| told.store(answer.is_err(), Ordering::SeqCst);
+        device.session.store(vec![block], Box::new(done));
+        if refused.load(Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn leaves_of_a_long_commit_beside_many_blocks_are_found_by_a_start() {
+    let world = World::new();
+    let blocks = blocks::Options {
+        waiting_bytes: 1 << 20,
+        ..blocks::Options::default()
+    };
+    let options = HostOptions {
+        blocks,
+        ..HostOptions::default()
+    };
+    let (core, mut one) = begun_with(&world, options);
+    let ops = (2..12).map(admit).collect();
+    for ops in [ops, vec![lock(1)]] {
+        let entry = one.entry(ops);
+        one.session.receive(&entry).unwrap();
+        core.pump();
+        one.draw().unwrap();
+    }
+    let mut devices: Vec<Device> = (2..12)
+        .map(|number| Device::connect(&core, number).unwrap())
+        .collect();
+    for (device, number) in devices.iter_mut().zip(2..) {
+        device.draw().unwrap();
+        let resume = device.resume(number);
+        device.session.receive(&resume).unwrap();
+    }
+    core.pump();
+    // One entry is on its way. The others make a commit of two batches, and there is room for the second one only.
+    for device in &mut devices {
+        device.draw().unwrap();
+        let entry = device.entry((0..1000).map(lock).collect());
+        device.session.receive(&entry).unwrap();
+    }
+    core.blocks.storage().commit();
+    fill_with_blocks(&one);
+    core.take_answers(core.signals.answers());
+    core.pump();
+    let later = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    core.try_again(later);
+    core.pump();
+    one.draw().unwrap();
+    let leaves = one.leaves.clone();
+    assert_eq!(leaves.len() as u64, core.status().leaves);
+    drop((one, devices, core));
+    let core = world.open().unwrap();
+    let mut one = Device::connect(&core, 1).unwrap();
+    one.draw().unwrap();
+    assert!(one.leaves.starts_with(&leaves));
 }
