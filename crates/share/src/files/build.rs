@@ -59,7 +59,10 @@ impl Sight<'_> {
             _ if attempt.failed < PATIENCE => op,
             _ => self.insisting(op),
         };
-        if Body::new(vec![op.clone()]).is_err() || call.encode().len() > MAX_CALL_BYTES {
+        if Body::new(vec![op.clone()]).is_err() {
+            return Err(Refused::TooLarge.into());
+        }
+        if call.encode().len() > MAX_CALL_BYTES {
             return Err(Refused::TooLarge.into());
         }
         Ok(Plan::Op(op, blocks))
