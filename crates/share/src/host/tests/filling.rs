@@ -1,7 +1,6 @@
 //! Full storage: nothing acknowledged is lost, what waits is told or goes on when there is space.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use trust::frame::Packer;
 use trust::{Kind, Record};
@@ -114,25 +113,20 @@ fn commit_that_finds_no_space_goes_on_when_there_is_some() {
     assert!(core.status().failure.is_none());
 }
 
-/// Stores blocks until no more can wait.
-fn fill_with_blocks(device: &Device) {
+/// Stores blocks of 60,000 bytes, which wait.
+fn store_blocks(device: &Device, count: u64) {
     let (volume, genesis) = genesis_policy();
     let mut signatures = trust::signatures::Signatures::new(4);
     let policies = trust::shared::genesis::Policies::begin(volume, &genesis, &mut signatures);
     let hasher = policies.unwrap().chain().hasher();
-    let refused = Arc::new(AtomicBool::new(false));
-    for number in 1.. {
+    for number in 0..count {
         let plain = sim::random::noise(number, 60_000);
         let block = Record {
             handle: hasher.name(Kind::Data, &plain),
             frame: Packer::new().pack(Kind::Data, &plain).unwrap(),
         };
-        let told = Arc::clone(&refused);
-        let done = move |answer: Result<_, _>| told.store(answer.is_err(), Ordering::SeqCst);
+        let done = |stored: Result<_, blocks::Error>| drop(stored.unwrap());
         device.session.store(vec![block], Box::new(done));
-        if refused.load(Ordering::SeqCst) {
-            return;
-        }
     }
 }
 
@@ -148,14 +142,14 @@ fn leaves_of_a_long_commit_beside_many_blocks_are_found_by_a_start() {
         ..HostOptions::default()
     };
     let (core, mut one) = begun_with(&world, options);
-    let ops = (2..12).map(admit).collect();
+    let ops = (2..15).map(admit).collect();
     for ops in [ops, vec![lock(1)]] {
         let entry = one.entry(ops);
         one.session.receive(&entry).unwrap();
         core.pump();
         one.draw().unwrap();
     }
-    let mut devices: Vec<Device> = (2..12)
+    let mut devices: Vec<Device> = (2..15)
         .map(|number| Device::connect(&core, number).unwrap())
         .collect();
     for (device, number) in devices.iter_mut().zip(2..) {
@@ -164,14 +158,15 @@ fn leaves_of_a_long_commit_beside_many_blocks_are_found_by_a_start() {
         device.session.receive(&resume).unwrap();
     }
     core.pump();
-    // One entry is on its way. The others make a commit of two batches, and there is room for the second one only.
+    // One entry is on its way. The others make a commit of two batches, of 110 and 50 KB. Beside the blocks there is room
+    // for the second one only.
     for device in &mut devices {
         device.draw().unwrap();
         let entry = device.entry((0..1000).map(lock).collect());
         device.session.receive(&entry).unwrap();
     }
     core.blocks.storage().commit();
-    fill_with_blocks(&one);
+    store_blocks(&one, 16);
     core.take_answers(core.signals.answers());
     core.pump();
     let later = std::time::Instant::now() + std::time::Duration::from_secs(60);
