@@ -27,8 +27,11 @@ use trust::shared::invitation::{
 use trust::shared::words::Words;
 use trust::statement::signatures::Signatures;
 use trust::statement::{Job, Signed};
+use wire::refusal::ErrorCode;
 use wire::shared::request::{Slot, Step};
-use wire::shared::{Link, LinkError, LinkOptions, NO_MAILBOX, NOT_MEMBER, ServerAddress};
+use wire::shared::{
+    Link, LinkError, LinkOptions, NO_MAILBOX, NOT_MEMBER, OCCUPIED, REPLACED, ServerAddress,
+};
 
 /// Most policies that a joiner takes.
 const MAX_POLICIES: usize = 1 << 12;
@@ -36,6 +39,8 @@ const MAX_POLICIES: usize = 1 << 12;
 const LOOK: Duration = Duration::from_secs(1);
 /// Shortest time between two questions for one letter.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long an inviter leaves the server to another program of its device.
+const AGAIN: Duration = Duration::from_secs(2);
 const WHAT: &str = "invitation that was answered";
 
 /// Why an admission does not go on.
@@ -150,27 +155,100 @@ async fn letter(
     }
 }
 
-/// Answers the first request for an invitation: challenges it, and waits until it is opened. `random` is new random bytes.
+/// An inviter's connection to the server. It waits for minutes, so the connection may end meanwhile: the server starts
+/// again, or another program of the same device connects. Then there is a new one.
+struct Inviting<C> {
+    connect: C,
+    link: Option<Link>,
+    until: Instant,
+}
+
+impl<C: AsyncFn() -> Result<Link, LinkError>> Inviting<C> {
+    /// Does something over the connection; again if the connection ends before it is done.
+    async fn over<T>(
+        &mut self,
+        act: impl AsyncFn(&Link) -> Result<T, AdmissionError>,
+    ) -> Result<T, AdmissionError> {
+        loop {
+            let done = match self.link.take() {
+                Some(link) => {
+                    let done = act(&link).await;
+                    self.link = done.is_ok().then_some(link);
+                    done.map(Some)
+                }
+                None => (self.connect)()
+                    .await
+                    .map_err(AdmissionError::from)
+                    .map(|link| {
+                        self.link = Some(link);
+                        None
+                    }),
+            };
+            match done {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => {}
+                Err(AdmissionError::Link(why)) if has_ended(&why) => self.pause(why).await?,
+                Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// Waits before there is a new connection, if there is time.
+    async fn pause(&self, why: LinkError) -> Result<(), AdmissionError> {
+        let at = Instant::now() + AGAIN;
+        if at >= self.until {
+            return Err(why.into());
+        }
+        tokio::time::sleep_until(at).await;
+        Ok(())
+    }
+}
+
+/// Whether another connection may do better.
+fn has_ended(why: &LinkError) -> bool {
+    match why {
+        LinkError::Unavailable { .. } => true,
+        why => matches!(why.code(), Some(REPLACED | ErrorCode::STOPPING)),
+    }
+}
+
+/// Answers the first request for an invitation: challenges it, and waits until it is opened. `connect` makes a connection
+/// of the inviter's device; when it ends, another one. `random` is new random bytes.
 ///
 /// # Errors
 /// [`AdmissionError`].
 pub async fn answer(
-    link: &Link,
+    connect: impl AsyncFn() -> Result<Link, LinkError>,
     invitation: &Invitation,
     random: [u8; 32],
     until: Instant,
 ) -> Result<Answered, AdmissionError> {
     let from = "the invited device";
     let forged = |why| AdmissionError::Forged("the request", why);
-    let bytes = letter(link, slot(invitation, Step::Request), from, until).await?;
-    let request = Request::decode(&bytes).map_err(forged)?;
+    let link = Some(connect().await?);
+    let mut inviting = Inviting {
+        connect,
+        link,
+        until,
+    };
+    let request = slot(invitation, Step::Request);
+    let taken = inviting.over(async |link| letter(link, request, from, until).await);
+    let request = Request::decode(&taken.await?).map_err(forged)?;
     let pending: Pending = request.challenge(invitation, random).map_err(forged)?;
-    let challenge = pending.challenge().encode();
-    link.post(slot(invitation, Step::Challenge), challenge.into())
-        .await?;
-    let bytes = letter(link, slot(invitation, Step::Opening), from, until).await?;
+    let challenge = Bytes::from(pending.challenge().encode());
+    let place = slot(invitation, Step::Challenge);
+    let posted = inviting.over(
+        async |link| match link.post(place, challenge.clone()).await {
+            // It came, and the connection ended before the server said so. If it is somebody else's, the opening will not fit.
+            Err(error) if error.code() == Some(OCCUPIED) => Ok(()),
+            posted => Ok(posted?),
+        },
+    );
+    posted.await?;
+    let opening = slot(invitation, Step::Opening);
+    let taken = inviting.over(async |link| letter(link, opening, from, until).await);
     let forged = |why| AdmissionError::Forged("the answer to the challenge", why);
-    let opening = Opening::decode(&bytes).map_err(forged)?;
+    let opening = Opening::decode(&taken.await?).map_err(forged)?;
     pending.fits(&opening).map_err(forged)?;
     Ok(Answered {
         invitation: invitation.clone(),

@@ -79,7 +79,7 @@ impl Nginx {
             if log.lines().count() >= at_least {
                 return log.lines().map(str::to_owned).collect();
             }
-            if began.elapsed() > Duration::from_secs(10) {
+            if began.elapsed() > Duration::from_secs(60) {
                 panic!("nginx logged fewer than {at_least} requests:\n{log}");
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -141,7 +141,7 @@ fn try_start(program: &str, root: &Path, setup: &Setup) -> Option<Nginx> {
         secure: setup.tls.is_some(),
         dir,
     };
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
         if nginx.child.try_wait().ok().flatten().is_some() {
             let log = std::fs::read_to_string(nginx.dir.path().join("error.log"));

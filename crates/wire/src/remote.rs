@@ -39,7 +39,6 @@ use pushed::PushedRecords;
 const HANDLES_PER_REQUEST: usize = 64;
 /// Most bytes of records that may come with a head; they take at most four times this in memory.
 const MAX_PUSHED_BYTES: usize = 64 << 10;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a [`RemoteStore`] behaves.
 #[derive(Debug, Clone)]
@@ -52,6 +51,8 @@ pub struct RemoteOptions {
     pub progress: Duration,
     /// Time without use after which a connection is closed; the next call makes another.
     pub idle: Duration,
+    /// Pause between two attempts to connect after the first failure; it doubles with each further one.
+    pub first_pause: Duration,
     /// Longest pause between two attempts to connect.
     pub max_pause: Duration,
     /// Most bytes of all answers in flight together; at least 4 MiB.
@@ -70,6 +71,7 @@ impl Default for RemoteOptions {
             stall: Duration::from_secs(5),
             progress: Duration::from_secs(60),
             idle: Duration::from_secs(120),
+            first_pause: Duration::from_millis(50),
             max_pause: Duration::from_secs(5),
             max_held_bytes: 256 << 20,
             head_around_bytes: 8 << 10,
@@ -278,7 +280,7 @@ impl RemoteStore {
     }
 
     fn pause(&self, state: &mut State, failure: Failure) {
-        let pause = FIRST_PAUSE
+        let pause = (self.options.first_pause)
             .saturating_mul(1 << state.failures.min(16))
             .min(self.options.max_pause);
         state.failures = state.failures.saturating_add(1);

@@ -34,7 +34,11 @@ mod services;
 mod share_evidence;
 mod shared;
 mod shared_adversity;
+mod shared_distance;
+mod shared_forks;
 mod shared_lab;
+mod shared_machines;
+
 mod signals;
 mod status;
 mod support;

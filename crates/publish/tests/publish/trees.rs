@@ -170,7 +170,7 @@ fn holes_depend_on_content_and_cost_nothing() {
     let begun = std::time::Instant::now();
     place.publish();
     assert!(
-        begun.elapsed() < Duration::from_secs(20),
+        begun.elapsed() < Duration::from_secs(120),
         "a terabyte was read"
     );
     let read = place.read();
@@ -408,9 +408,11 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
         let place = Place::new();
         place.write("calm", b"content");
         let (stop, thread) = restless(place.tree().join("restless"), len);
-        let mut told = 0;
-        for turn in 0..100 {
-            if turn >= 4 && told > 0 {
+        let (mut told, begun) = (0, std::time::Instant::now());
+        for turn in 0.. {
+            // On a busy machine the two may take turns for a while.
+            let enough = turn >= 4 && told > 0;
+            if enough || begun.elapsed() > Duration::from_secs(120) {
                 break;
             }
             match place.try_publish(&place.options()) {

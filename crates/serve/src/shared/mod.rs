@@ -27,3 +27,4 @@ mod server;
 mod service;
 
 pub use server::{Server, TlsError, limits};
+pub use service::{Session, SharedService};

@@ -22,16 +22,16 @@ const MAX_READS: usize = 16;
 /// Deliveries that are made at a time.
 const MAX_DRAWS: usize = 8;
 
-/// A host as a service.
-pub(crate) struct SharedService {
+/// A host as a service. [`crate::shared::Server`] puts it on addresses; another service may stand in front of it.
+pub struct SharedService {
     host: Arc<Host>,
     heartbeat_ms: u32,
     reads: Arc<Semaphore>,
     draws: Arc<Semaphore>,
 }
 
-/// One connection. Its tasks end with it.
-pub(crate) struct Session {
+/// One connection. Its tasks end with it. It belongs to no host before ENTER.
+pub struct Session {
     exporter: Option<Exporter>,
     pusher: Pusher,
     client: Client,
@@ -49,7 +49,8 @@ enum Client {
 }
 
 impl SharedService {
-    pub(crate) fn new(host: Arc<Host>) -> SharedService {
+    /// The service of this host.
+    pub fn new(host: Arc<Host>) -> SharedService {
         let heartbeat = host.heartbeat().as_millis();
         SharedService {
             heartbeat_ms: u32::try_from(heartbeat).unwrap_or(u32::MAX).max(1),

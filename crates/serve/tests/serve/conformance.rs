@@ -10,7 +10,9 @@ use store::{BlockStore, BoxFuture, Replica, Repository, StoreError, Writer};
 use tokio::task::JoinHandle;
 use trust::statement::VolumeId;
 use trust::{Handle, Record};
-use wire::{RemoteOptions, RemoteStore};
+use wire::RemoteStore;
+
+use crate::support::patient;
 
 /// A remote store and the server that it speaks to.
 struct Served {
@@ -67,11 +69,7 @@ async fn served(content: Content) -> Served {
     .unwrap();
     let address = server.local_addr().to_string();
     Served {
-        remote: RemoteStore::new(
-            &address,
-            VolumeId::from_bytes([1; 32]),
-            RemoteOptions::default(),
-        ),
+        remote: RemoteStore::new(&address, VolumeId::from_bytes([1; 32]), patient()),
         server: tokio::spawn(server.run(std::future::pending())),
         _dir: dir,
     }

@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::ObjectName;
-use wire::http::{HttpOptions, HttpStore};
+use wire::http::HttpStore;
 
-use crate::support::record;
+use crate::support::{patient_http, record};
 
 const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
 
@@ -64,7 +64,7 @@ impl Served {
             dir,
             address,
             counters: server.counters(),
-            store: HttpStore::new(&url, VOLUME, &HttpOptions::default()).unwrap(),
+            store: HttpStore::new(&url, VOLUME, &patient_http()).unwrap(),
             stop: Some(stop),
             task: Some(tokio::spawn(server.run(async move {
                 let _ = stopped.await;
@@ -322,33 +322,31 @@ async fn a_disk_failure_is_reported_without_paths() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_send_half_a_request_or_nothing_are_cut_off() {
     let limits = Limits {
-        hello_timeout: Duration::from_millis(300),
-        request_timeout: Duration::from_millis(300),
-        idle_timeout: Duration::from_millis(600),
+        hello_timeout: Duration::from_secs(1),
+        request_timeout: Duration::from_secs(1),
+        idle_timeout: Duration::from_secs(2),
         ..Limits::default()
     };
     let served = Served::new(limits);
     let path = format!("/{}/head", id());
     // Nothing at all.
-    let began = Instant::now();
     let mut silent = served.connect().await;
     assert_eq!(silent.read(&mut [0; 9]).await.unwrap(), 0);
-    assert!(began.elapsed() < Duration::from_secs(3));
-    assert_eq!(served.counters.net.idle.get(), 1);
+    eventually("counted", || served.counters.net.idle.get() == 1).await;
     // A header a byte at a time.
     let mut slow = served.connect().await;
     for byte in get(&path, "").as_bytes() {
         if slow.write_all(&[*byte]).await.is_err() {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     eventually("cut off", || served.counters.net.too_slow.get() == 1).await;
     // A request, then silence.
     let mut idle = served.connect().await;
     assert_eq!(ask_on(&mut idle, &get(&path, "")).await.status, 200);
     assert_eq!(idle.read(&mut [0; 9]).await.unwrap(), 0);
-    assert_eq!(served.counters.net.idle.get(), 2);
+    eventually("counted", || served.counters.net.idle.get() == 2).await;
     // An endless header.
     let mut long = served.connect().await;
     long.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
@@ -363,7 +361,7 @@ async fn clients_that_send_half_a_request_or_nothing_are_cut_off() {
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"));
     // Not HTTP.
     let mut other = served.connect().await;
-    other.write_all(b"bulla\0\0\0\0\0\r\n\r\n").await.unwrap();
+    let _ = other.write_all(b"bulla\0\0\0\0\0\r\n\r\n").await;
     let _ = other.read_to_end(&mut answer).await;
     eventually("noticed", || served.counters.net.malformed.get() >= 2).await;
     eventually("all gone", || served.counters.net.connections.get() == 0).await;
@@ -396,11 +394,13 @@ async fn clients_that_read_too_slowly_are_cut_off_and_hold_little_memory() {
         if served.counters.net.too_slow.get() == 1 {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "still served");
+        assert!(began.elapsed() < Duration::from_secs(60), "still served");
     }
     eventually("counted", || served.counters.net.too_slow.get() == 1).await;
     eventually("released", || served.counters.net.held_bytes.get() == 0).await;
-    // A client that reads in time gets everything.
+    // A client that reads in time gets everything. A busy machine may not be as fast as the limits above.
+    let served = Served::start(&content, Limits::default());
+    let path = served.url_path(&served.file("segments"));
     let whole = served.ask(&get(&path, "")).await;
     assert!(whole.body.len() > 36_000_000);
 }
@@ -468,7 +468,7 @@ async fn a_stopping_server_finishes_what_it_began() {
     served.stop.take();
     served.task.take().unwrap().await.unwrap();
     assert!(
-        began.elapsed() < Duration::from_secs(5),
+        began.elapsed() < Duration::from_secs(30),
         "idle connections are not waited for"
     );
     assert_eq!(idle.read(&mut [0; 9]).await.unwrap(), 0);

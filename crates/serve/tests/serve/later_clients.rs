@@ -65,7 +65,7 @@ impl Client {
                 return Some(answer);
             }
             let read = self.stream.read_buf(&mut self.buffer);
-            let read = tokio::time::timeout(Duration::from_secs(5), read).await;
+            let read = tokio::time::timeout(Duration::from_secs(60), read).await;
             match read.expect("the server answers in time") {
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
@@ -131,8 +131,10 @@ async fn unknown_request_has_a_limit_and_takes_no_memory() {
     let mut client = Client::new(&server, &HELLO).await;
     let almost = message(0x10, 1, 4 << 20);
     client.send(&almost[..almost.len() - 1]).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(server.counters.net.received_bytes.get() > 4 << 20);
+    eventually("almost all has come", || {
+        server.counters.net.received_bytes.get() > 4 << 20
+    })
+    .await;
     assert_eq!(server.counters.net.held_bytes.get(), 0);
     client.send(&almost[almost.len() - 1..]).await;
     client.skip_hello().await;
@@ -150,7 +152,8 @@ async fn unknown_request_that_never_ends_is_cut_off() {
     let server = Running::start(Arc::new(TestReader::new(&[])), limits);
     let mut client = Client::new(&server, &HELLO).await;
     let whole = message(0x10, 1, 4 << 20);
-    client.send(&whole[..1 << 20]).await;
+    // The server may hang up in the middle.
+    let _ = client.stream.write_all(&whole[..1 << 20]).await;
     eventually("it is cut off", || server.counters.net.too_slow.get() == 1).await;
     server.stop().await;
 }
@@ -201,7 +204,7 @@ async fn head_that_the_client_has_is_not_sent_again() {
         assert_eq!(&Replica::head(&store).await.unwrap()[..], b"head 1");
     }
     reader.publish(b"head 2");
-    let until = std::time::Instant::now() + Duration::from_secs(5);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
     while &Replica::head(&store).await.unwrap()[..] != b"head 2" {
         assert!(
             std::time::Instant::now() < until,

@@ -12,7 +12,7 @@ use trust::statement::VolumeId;
 use trust::{Handle, Kind};
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
-use crate::support::record;
+use crate::support::{patient, record};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unpublished_or_foreign_head_is_refused_at_the_start() {
@@ -66,11 +66,7 @@ async fn blocks_ranges_and_new_heads_of_a_repository_on_disk() {
     .unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
-    let store = RemoteStore::new(
-        &address,
-        VolumeId::from_bytes([9; 32]),
-        RemoteOptions::default(),
-    );
+    let store = RemoteStore::new(&address, VolumeId::from_bytes([9; 32]), patient());
     assert_eq!(&store.head().await.unwrap()[..], b"one");
     let want: Vec<Handle> = records.iter().map(|r| r.handle).collect();
     let mut got = store.get_many(&want, 0).await.unwrap();
@@ -121,7 +117,7 @@ async fn link_planted_in_a_repository_gives_no_file_away() {
     let server = Server::listen(any, volumes, Limits::default(), Options::default()).unwrap();
     let address = server.local_addr().to_string();
     let task = tokio::spawn(server.run(std::future::pending()));
-    let store = RemoteStore::new(&address, volume, RemoteOptions::default());
+    let store = RemoteStore::new(&address, volume, patient());
     let given = store.range("log/0/7".parse().unwrap(), 0, 1000).await;
     assert!(given.is_err(), "{given:?}");
     let leaf = store.range("log/0/0".parse().unwrap(), 0, 1000).await;
@@ -180,7 +176,7 @@ async fn a_new_reader_gets_blocks_of_the_tree_with_the_head() {
     let newcomer = |around| {
         let options = RemoteOptions {
             head_around_bytes: around,
-            ..RemoteOptions::default()
+            ..patient()
         };
         RemoteStore::new(&address, model.id(), options)
     };
@@ -275,7 +271,7 @@ impl Wide {
     async fn came(&self, address: &str, path: &[u8], around: usize) -> [usize; 4] {
         let options = RemoteOptions {
             way_around_bytes: around,
-            ..RemoteOptions::default()
+            ..patient()
         };
         let store = RemoteStore::new(address, self.model.id(), options);
         assert_eq!(store.head_toward(path).await.unwrap(), self.head);
@@ -323,7 +319,7 @@ async fn ever_new_paths_over_one_connection_take_bounded_memory() {
     wide.options.path_cache_bytes = 1 << 20;
     let (address, counters, task) = wide.start();
     let id = wide.model.id();
-    let store = RemoteStore::new(&address, id, RemoteOptions::default());
+    let store = RemoteStore::new(&address, id, patient());
     for n in 0..3000 {
         let path = format!("absent {n}/{}", "x/".repeat(100) + "y");
         assert_eq!(store.head_toward(path.as_bytes()).await.unwrap(), wide.head);
@@ -339,7 +335,7 @@ async fn a_client_that_was_expected_to_leave_may_stay() {
     let (address, counters, task) = wide.start();
     let id = wide.model.id();
     wide.came(&address, b"n0007", 64 << 10).await;
-    let store = RemoteStore::new(&address, id, RemoteOptions::default());
+    let store = RemoteStore::new(&address, id, patient());
     let data: Vec<Handle> = sim::model::of_kind(&wide.model.records, Kind::Data)
         .map(|r| r.handle)
         .collect();
@@ -352,7 +348,7 @@ async fn a_client_that_was_expected_to_leave_may_stay() {
     assert_eq!(counters.net.accepted.get(), 2);
     drop(store);
     // The server notices that a client left, without another connection.
-    let store = RemoteStore::new(&address, id, RemoteOptions::default());
+    let store = RemoteStore::new(&address, id, patient());
     store.head_toward(b"n0007").await.unwrap();
     drop(store);
     eventually("all have left", || counters.net.connections.get() == 0).await;

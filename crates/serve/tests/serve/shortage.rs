@@ -13,11 +13,11 @@ use serve::mirror::{Options, RepositoryReader, Server};
 use serve::net::Limits;
 use sim::time::{eventually, wait_until};
 use store::Replica;
+use wire::RemoteStore;
 use wire::frame::HELLO;
 use wire::mirror::Request;
-use wire::{RemoteOptions, RemoteStore};
 
-use crate::support::{TestReader, VOLUME};
+use crate::support::{TestReader, VOLUME, patient};
 
 /// Set in the process that plays the server.
 const ROLE: &str = "BULLA_TEST_SHORTAGE_SERVER";
@@ -43,7 +43,7 @@ fn the_server_that_runs_short() {
         let (address, counters) = (server.local_addr(), server.counters());
         tokio::spawn(server.run(std::future::pending()));
         // Once a client was served, the server opens descriptors for connections only.
-        let first = RemoteStore::new(&address.to_string(), VOLUME, RemoteOptions::default());
+        let first = RemoteStore::new(&address.to_string(), VOLUME, patient());
         first.head().await.unwrap();
         drop(first);
         let open = || counters.net.connections.get();
@@ -116,7 +116,7 @@ fn a_shortage_of_descriptors_passes() {
     for stream in &mut all {
         stream.write_all(&question).unwrap();
         stream
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
     }
     let mut errors = 0;

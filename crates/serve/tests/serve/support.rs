@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,15 +12,36 @@ use bytes::{Bytes, BytesMut};
 use serve::mirror::{Counters, Options, RepositoryReader, Server};
 use serve::net::Limits;
 use sim::random::noise;
+use sim::time::wait_until;
 use store::StoreError;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use trust::frame::Packer;
 use trust::{Handle, Hasher, Kind, Record};
+use wire::http::HttpOptions;
 use wire::{ObjectName, RemoteOptions, RemoteStore};
 
 pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([7; 32]);
 pub const SEGMENT: ObjectName = ObjectName::Segment([5; 16]);
+
+/// Time-outs that no answer reaches, however busy the machine is.
+pub fn patient() -> RemoteOptions {
+    RemoteOptions {
+        connect_timeout: Duration::from_secs(60),
+        stall: Duration::from_secs(60),
+        ..RemoteOptions::default()
+    }
+}
+
+/// The same over HTTP.
+pub fn patient_http() -> HttpOptions {
+    HttpOptions {
+        connect_timeout: Duration::from_secs(60),
+        stall: Duration::from_secs(60),
+        grace: Duration::from_secs(60),
+        ..HttpOptions::default()
+    }
+}
 
 pub fn hasher() -> Hasher {
     Hasher::new(&[3; 32])
@@ -49,6 +70,10 @@ pub struct TestReader {
     pub cold: AtomicBool,
     pub broken: AtomicBool,
     pub disk_ms: AtomicU64,
+    /// Reads from disk wait while this is set.
+    pub held: AtomicBool,
+    /// How many reads from disk wait.
+    pub waiting: AtomicUsize,
     pub object: Bytes,
 }
 
@@ -115,6 +140,9 @@ impl RepositoryReader for TestReader {
         sink: &mut serve::mirror::reader::Regions<'_>,
     ) -> Result<(), StoreError> {
         std::thread::sleep(Duration::from_millis(self.disk_ms.load(Ordering::Relaxed)));
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        wait_until("the disk goes on", || !self.held.load(Ordering::SeqCst));
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
         if self.broken.load(Ordering::Relaxed) {
             return Err(StoreError::Damaged {
                 path: "/secret/path".into(),
@@ -165,9 +193,17 @@ impl Running {
     }
 
     pub fn start_with(shelf: Arc<TestReader>, limits: Limits, options: Options) -> Running {
+        Running::start_at("127.0.0.1:0".parse().unwrap(), shelf, limits, options)
+    }
+
+    pub fn start_at(
+        at: SocketAddr,
+        shelf: Arc<TestReader>,
+        limits: Limits,
+        options: Options,
+    ) -> Running {
         let shelf: Arc<dyn RepositoryReader> = shelf;
-        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let server = Server::listen(any, vec![(VOLUME, shelf)], limits, options).unwrap();
+        let server = Server::listen(at, vec![(VOLUME, shelf)], limits, options).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         Running {
             address: server.local_addr(),
@@ -181,7 +217,7 @@ impl Running {
     }
 
     pub fn store(&self) -> RemoteStore {
-        RemoteStore::new(&self.address.to_string(), VOLUME, RemoteOptions::default())
+        RemoteStore::new(&self.address.to_string(), VOLUME, patient())
     }
 
     /// Stops it and waits for the end.

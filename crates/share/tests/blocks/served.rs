@@ -423,7 +423,7 @@ fn block_that_is_not_durable_yet_is_neither_given_out_nor_moved() {
     let finished = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| storage.commit());
-        assert!(place.device.wait_held(Duration::from_secs(20)));
+        assert!(place.device.wait_held(Duration::from_secs(60)));
         place.minutes(4);
         scope.spawn(|| {
             assert!(storage.cstore(other, &waits.handle).unwrap());

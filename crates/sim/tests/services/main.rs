@@ -120,9 +120,9 @@ async fn pushes_reach_watchers_on_every_kind_of_stream() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watcher_stays_while_it_keeps_alive_and_is_cut_when_it_does_not() {
     // In real time: the server's threads have runtimes of their own, whose clocks cannot be paused.
-    const WATCH: Duration = Duration::from_millis(600);
+    const WATCH: Duration = Duration::from_secs(3);
     let limits = Limits {
-        idle_timeout: Duration::from_millis(200),
+        idle_timeout: Duration::from_secs(1),
         watch_timeout: WATCH,
         ..Limits::default()
     };
@@ -145,9 +145,9 @@ async fn watcher_stays_while_it_keeps_alive_and_is_cut_when_it_does_not() {
     while server.counters.idle.get() < 2 {
         server.echo.publish(&Bytes::from_static(b"news"));
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(silent.elapsed() < Duration::from_secs(5));
+        assert!(silent.elapsed() < Duration::from_secs(60));
     }
-    assert!(silent.elapsed() > WATCH - Duration::from_millis(100));
+    assert!(silent.elapsed() > WATCH - Duration::from_millis(500));
     while watcher.message().await.is_some() {}
     server.stop().await;
 }

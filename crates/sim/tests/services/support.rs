@@ -24,7 +24,7 @@ use wire::refusal::{ERROR, ErrorCode, Refusal};
 
 use crate::echo::{Echo, EchoService, PROTOCOL};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Running {
     pub tcp: SocketAddr,

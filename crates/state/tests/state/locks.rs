@@ -22,7 +22,7 @@ fn after(ms: u64) -> Instant {
 }
 
 fn soon() -> Instant {
-    after(20_000)
+    after(60_000)
 }
 
 /// A state directory with one volume, whose lock a stopped process holds.
@@ -53,7 +53,7 @@ fn synchronous_caller_returns_at_the_deadline_when_the_holder_is_stopped() {
     let took = began.elapsed();
     names_the_holder(&error, &holder);
     assert!(took >= Duration::from_millis(300), "{took:?}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
     drop(holder);
     state.lock(soon()).unwrap().load().unwrap();
 }
@@ -77,7 +77,7 @@ async fn asynchronous_caller_returns_at_the_deadline_and_does_not_block_others()
         Ok::<_, StateError>(())
     };
     let began = Instant::now();
-    let update = state.update(after(1000), work);
+    let update = state.update(after(5000), work);
     let other = VolumeState::at(directory.path(), &id(2));
     let beside = async {
         let started = Instant::now();
@@ -87,9 +87,9 @@ async fn asynchronous_caller_returns_at_the_deadline_and_does_not_block_others()
     };
     let (updated, beside) = tokio::join!(update, beside);
     names_the_holder(&updated.unwrap_err(), &holder);
-    assert!(began.elapsed() >= Duration::from_millis(1000));
-    assert!(began.elapsed() < Duration::from_secs(5));
-    assert!(beside < Duration::from_millis(900), "{beside:?}");
+    assert!(began.elapsed() >= Duration::from_millis(5000));
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(beside < Duration::from_millis(4500), "{beside:?}");
     assert!(ticks.load(Ordering::Relaxed) > 20);
     counter.abort();
     // The work was abandoned: it does not run when the lock is free.
@@ -155,7 +155,8 @@ async fn work_that_has_begun_runs_to_its_end_and_the_error_says_so() {
         let _ = released.recv();
         locked.keep_adopted_head(b"late")
     };
-    let error = state.update(after(100), work).await.unwrap_err();
+    // Long enough that the work begins on a busy machine too.
+    let error = state.update(after(3000), work).await.unwrap_err();
     assert!(matches!(error, StateError::Stalled { begun: true, .. }));
     release.send(()).unwrap();
     let head = state.update(soon(), |locked| locked.adopted_head()).await;

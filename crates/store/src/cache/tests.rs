@@ -30,6 +30,8 @@ fn filled(directory: &Path, limits: CacheLimits, records: &[Record]) -> Arc<Disk
     let cache = DiskCache::open(directory, limits).unwrap();
     for record in records {
         cache.put(record.handle, &record.frame);
+        // A queue that is full, and a disk that is stuck when the cache is closed, cost blocks.
+        wait_until("the block is written", || cache.shared.room.is_free());
     }
     drop(cache);
     DiskCache::open(directory, limits).unwrap()

@@ -10,7 +10,7 @@ use store::MemoryStore;
 use store::cache::{CacheLimits, DiskCache};
 use volume::{Fetch, Volume, VolumeOptions};
 
-use crate::world::{World, noise, read};
+use crate::world::{World, eventually, noise, read};
 
 fn cache(directory: &Path) -> Arc<DiskCache> {
     let limits = CacheLimits {
@@ -34,6 +34,11 @@ async fn open(world: &World, liar: Arc<Liar<MemoryStore>>, directory: &Path) -> 
 async fn fill(world: &World, directory: &Path) {
     let volume = open(world, world.liar(Lie::None), directory).await;
     assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
+    let snapshot = volume.snapshot();
+    let fetched = || snapshot.blocks().counters().fetched.load(Ordering::Relaxed);
+    let disk = snapshot.blocks().disk().unwrap().counters();
+    let written = || disk.written.load(Ordering::Relaxed);
+    eventually("all is on the disk", || written() >= fetched()).await;
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -100,7 +105,7 @@ fn a_stuck_disk_leaves_mirrors_the_time_to_answer() {
         let volume = open(&world, world.liar(Lie::None), directory.path()).await;
         tokio::task::spawn_blocking(move || ended.recv());
         let snapshot = volume.snapshot();
-        let how = Fetch::Until(Instant::now() + Duration::from_secs(4));
+        let how = Fetch::Until(Instant::now() + Duration::from_secs(10));
         let big = snapshot.resolve(b"big", how).await?.unwrap();
         snapshot.read(&big, 0, 300_000, how).await
     });

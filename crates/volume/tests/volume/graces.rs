@@ -163,7 +163,7 @@ async fn a_stalled_replica_leaves_time_for_others_to_show_a_pinned_version() {
             version: 1,
             record_hash: first.record.hash(),
         },
-        deadline: Duration::from_secs(3),
+        deadline: Duration::from_secs(8),
         ..world.options()
     };
     let stalls = Arc::new(Altered(WithoutLeaves(world.replica())));

@@ -13,7 +13,7 @@ use volume::{Refreshed, Volume, VolumeError, VolumeOptions};
 
 use crate::world::{World, noise, now, read, tree};
 
-const DEADLINE: Duration = Duration::from_millis(2500);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 fn is_locked(error: &VolumeError, holder: &StoppedHolder) {
     let VolumeError::State(StateError::Locked { holder: named, .. }) = error else {

@@ -19,7 +19,7 @@ use trust::timestamp::Timestamp;
 use trust::{Handle, Record};
 use volume::{Volume, VolumeError, VolumeOptions};
 
-use crate::world::{World, noise, now, read, tree};
+use crate::world::{World, noise, now, read, read_with, tree, within};
 
 /// A replica that does not answer.
 struct Dead;
@@ -112,7 +112,8 @@ async fn content_read_before_is_readable_while_no_replica_answers() {
         assert_eq!(volume.snapshot().record().version, 1);
         assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
         // A file that was never read is not in the cache.
-        let missing = read(&volume, "small").await.unwrap_err();
+        let how = within(Duration::from_secs(2));
+        let missing = read_with(&volume, "small", how).await.unwrap_err();
         assert_eq!(missing.class(), Some(Class::Unavailable), "{missing}");
         // A reader that continues still gets an error for the outage.
         volume.refresh().await.unwrap_err();

@@ -38,7 +38,7 @@ fn publish(world: &mut World) {
 
 fn patient(world: &World) -> VolumeOptions {
     VolumeOptions {
-        deadline: Duration::from_secs(20),
+        deadline: Duration::from_secs(200),
         ..world.options()
     }
 }
@@ -257,21 +257,21 @@ async fn head_with_an_impossible_number_costs_little_and_hinders_nobody() {
         assert_eq!(error.class(), Some(Class::Unavailable), "{error}");
         let volume = open(&world, vec![liar(), honest(&world)]).await.unwrap();
         assert_eq!(read(&volume, "tiny").await.unwrap(), b"tiny");
-        assert!(began.elapsed() < Duration::from_secs(10));
+        assert!(began.elapsed() < Duration::from_secs(60));
     }
 }
 
 #[tokio::test]
 async fn slow_mirror_does_not_keep_a_reader_from_learning() {
     let world = rotated(30);
-    let slow = liar(&world, PolicyLie::Slow(Duration::from_secs(60)));
+    let slow = liar(&world, PolicyLie::Slow(Duration::from_secs(600)));
     let began = Instant::now();
     let volume = open(&world, vec![slow.clone(), honest(&world)])
         .await
         .unwrap();
     assert_eq!(read(&volume, "tiny").await.unwrap(), b"tiny");
     assert!(
-        began.elapsed() < Duration::from_secs(8),
+        began.elapsed() < Duration::from_secs(60),
         "{:?}",
         began.elapsed()
     );

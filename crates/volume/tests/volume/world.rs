@@ -92,7 +92,7 @@ impl World {
         VolumeOptions {
             state_directory: self.state.path().to_owned(),
             cache_bytes: 16 << 20,
-            deadline: Duration::from_millis(400),
+            deadline: Duration::from_secs(60),
             clock: self.clock.clock(),
             ..VolumeOptions::default()
         }
@@ -103,8 +103,14 @@ impl World {
     }
 }
 
+/// Later than any answer that a test waits for.
 pub fn soon() -> Fetch {
-    Fetch::Until(Instant::now() + Duration::from_millis(400))
+    within(Duration::from_secs(60))
+}
+
+/// For what is not answered.
+pub fn within(time: Duration) -> Fetch {
+    Fetch::Until(Instant::now() + time)
 }
 
 /// Waits until every task of this runtime has ended: nothing that a read started is in progress.
@@ -115,13 +121,18 @@ pub async fn settle() {
 
 /// Reads a whole file by path.
 pub async fn read(volume: &Volume, path: &str) -> Result<Vec<u8>, VolumeError> {
+    read_with(volume, path, soon()).await
+}
+
+/// As [`read`], until a deadline.
+pub async fn read_with(volume: &Volume, path: &str, how: Fetch) -> Result<Vec<u8>, VolumeError> {
     let snapshot = volume.current()?;
-    let inode = snapshot.resolve(path.as_bytes(), soon()).await?;
+    let inode = snapshot.resolve(path.as_bytes(), how).await?;
     let inode = inode.ok_or(ReadError::NotFound {
         path: path.to_owned(),
     })?;
     Ok(snapshot
-        .read(&inode, 0, inode.size as usize, soon())
+        .read(&inode, 0, inode.size as usize, how)
         .await?
         .concat())
 }

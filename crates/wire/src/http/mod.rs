@@ -68,6 +68,8 @@ pub struct HttpOptions {
     pub stall: Duration,
     /// Longest time for one request, besides the time for its answer at 16 KiB/s.
     pub grace: Duration,
+    /// Time without requests to the server after the first failure; it doubles with each further one, to 5 s.
+    pub first_pause: Duration,
     /// Time without use after which a connection is closed.
     pub idle: Duration,
     /// Most requests at a time.
@@ -85,6 +87,7 @@ impl Default for HttpOptions {
             connect_timeout: Duration::from_secs(5),
             stall: Duration::from_secs(5),
             grace: Duration::from_secs(10),
+            first_pause: Duration::from_millis(50),
             idle: Duration::from_secs(60),
             max_in_flight: 16,
             max_held_bytes: 256 << 20,

@@ -30,7 +30,6 @@ const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longest wait inside a request; when the server asks for more, the request fails at once.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Why there is no answer.
@@ -79,6 +78,7 @@ pub(super) struct Web {
     admission: Semaphore,
     units: u32,
     grace: Duration,
+    first_pause: Duration,
     pause: Mutex<Pause>,
     pub(super) counters: Counters,
 }
@@ -116,6 +116,7 @@ impl Web {
             admission: Semaphore::new(units as usize),
             units,
             grace: options.grace,
+            first_pause: options.first_pause,
             pause: Mutex::default(),
             counters: Counters::default(),
         })
@@ -281,8 +282,9 @@ impl Web {
         let now = Instant::now();
         // Only the first of the requests that fail together counts.
         if pause.until.as_ref().is_none_or(|(until, _)| *until <= now) {
-            let doubled = FIRST_PAUSE.saturating_mul(1 << pause.failures.min(16));
-            let length = after.unwrap_or(doubled.min(MAX_PAUSE));
+            let doubled = (self.first_pause).saturating_mul(1 << pause.failures.min(16));
+            let longest = MAX_PAUSE.max(self.first_pause);
+            let length = after.unwrap_or(doubled.min(longest));
             pause.failures = pause.failures.saturating_add(1);
             pause.until = Some((now + length, why.clone()));
         }

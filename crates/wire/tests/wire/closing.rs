@@ -10,12 +10,14 @@ use store::BlockStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use trust::Handle;
+use wire::RemoteStore;
 use wire::frame::HELLO;
 use wire::mirror::kind;
 use wire::refusal::{ErrorCode, put_error};
-use wire::{RemoteOptions, RemoteStore};
 
-use crate::hostile_servers::{VOLUME, get, greet, message, options, request, server};
+use crate::hostile_servers::{
+    VOLUME, get, greet, impatient, message, patient, request, server_for,
+};
 
 /// No later call is needed: the store may be the last that its reader asks.
 #[tokio::test]
@@ -33,7 +35,13 @@ async fn socket_is_closed_as_soon_as_the_connection_is_over() {
     for (what, end) in ends {
         let is_closed = Arc::new(AtomicBool::new(false));
         let closes = Arc::clone(&is_closed);
-        let (store, _) = server(move |mut stream| {
+        // Only silence is waited for.
+        let options = if what == "silence" {
+            impatient()
+        } else {
+            patient()
+        };
+        let (store, _) = server_for(options, move |mut stream| {
             let closes = Arc::clone(&closes);
             async move {
                 greet(&mut stream).await;
@@ -46,9 +54,7 @@ async fn socket_is_closed_as_soon_as_the_connection_is_over() {
         })
         .await;
         get(&store, 0).await.unwrap_err();
-        let began = Instant::now();
         eventually(what, || is_closed.load(Ordering::Relaxed)).await;
-        assert!(began.elapsed() < Duration::from_secs(1), "{what}");
         drop(store);
     }
 }
@@ -61,12 +67,7 @@ async fn socket_is_closed_while_requests_wait_to_be_sent() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let patient = RemoteOptions {
-        stall: Duration::from_secs(60),
-        progress: Duration::from_secs(60),
-        ..options()
-    };
-    let store = RemoteStore::new(&address, VOLUME, patient);
+    let store = RemoteStore::new(&address, VOLUME, patient());
     let want: Vec<Handle> = (0..64).map(|n| Handle::from_bytes([n; 32])).collect();
     let call = || store.get_many(&want, 0);
     let began = tokio::time::timeout(Duration::from_millis(1), call());
@@ -83,7 +84,7 @@ async fn socket_is_closed_while_requests_wait_to_be_sent() {
     let began = Instant::now();
     while stream.write_all(b"more").await.is_ok() {
         assert!(
-            began.elapsed() < Duration::from_secs(2),
+            began.elapsed() < Duration::from_secs(30),
             "the socket stays open"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;

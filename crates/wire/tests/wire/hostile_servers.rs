@@ -12,6 +12,7 @@ use sim::time::eventually;
 use store::{BlockStore, Replica, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use trust::frame::Packer;
 use trust::{Handle, Kind, Record};
 use wire::frame::{HELLO, Header, MAX_REQUEST_BYTES, take};
@@ -21,13 +22,24 @@ use wire::{RemoteOptions, RemoteStore};
 
 pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_bytes([1; 32]);
 
-pub fn options() -> RemoteOptions {
+/// Time-outs that no answer reaches, however busy the machine is. What follows a failure at once falls into the pause.
+pub fn patient() -> RemoteOptions {
     RemoteOptions {
-        connect_timeout: Duration::from_millis(500),
+        connect_timeout: Duration::from_secs(60),
+        stall: Duration::from_secs(60),
+        progress: Duration::from_secs(60),
+        first_pause: Duration::from_secs(60),
+        max_pause: Duration::from_secs(60),
+        ..RemoteOptions::default()
+    }
+}
+
+/// Gives up a silent server soon.
+pub fn impatient() -> RemoteOptions {
+    RemoteOptions {
         stall: Duration::from_millis(300),
         progress: Duration::from_millis(900),
-        max_pause: Duration::from_millis(200),
-        ..RemoteOptions::default()
+        ..patient()
     }
 }
 
@@ -65,6 +77,15 @@ where
     F: Future<Output = ()> + Send + 'static,
     B: Fn(TcpStream) -> F + Send + 'static,
 {
+    server_for(patient(), behave).await
+}
+
+/// As [`server`], and the store has these options.
+pub async fn server_for<F, B>(options: RemoteOptions, behave: B) -> (RemoteStore, Arc<AtomicU32>)
+where
+    F: Future<Output = ()> + Send + 'static,
+    B: Fn(TcpStream) -> F + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let count = Arc::new(AtomicU32::new(0));
@@ -75,7 +96,7 @@ where
             tokio::spawn(behave(stream));
         }
     });
-    (RemoteStore::new(&address, VOLUME, options()), count)
+    (RemoteStore::new(&address, VOLUME, options), count)
 }
 
 /// Reads the client's next request.
@@ -118,7 +139,7 @@ async fn answers(answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static) -> Re
 pub async fn get(store: &RemoteStore, around: usize) -> Result<Vec<Record>, StoreError> {
     let want = [Handle::from_bytes([1; 32]), Handle::from_bytes([2; 32])];
     let call = store.get_many(&want, around);
-    let within = Duration::from_secs(2);
+    let within = Duration::from_secs(120);
     tokio::time::timeout(within, call).await.unwrap()
 }
 
@@ -208,7 +229,7 @@ async fn another_service_at_the_port_is_unavailable() {
 
 #[tokio::test]
 async fn silence_is_noticed() {
-    let (store, _) = server(|stream| async move {
+    let (store, _) = server_for(impatient(), |stream| async move {
         let _keep = stream;
         std::future::pending::<()>().await;
     })
@@ -218,17 +239,15 @@ async fn silence_is_noticed() {
     assert!(matches!(error, StoreError::Unavailable { .. }));
     assert!(error.to_string().contains("silent"), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(290));
-    assert!(began.elapsed() < Duration::from_millis(1200));
+    assert!(began.elapsed() < Duration::from_secs(60));
     // Calls during the pause fail at once.
-    let began = Instant::now();
     let error = store.head().await.unwrap_err();
     assert!(error.to_string().contains("next attempt"), "{error}");
-    assert!(began.elapsed() < Duration::from_millis(100));
 }
 
 #[tokio::test]
 async fn a_trickling_server_is_cut_off() {
-    let (store, _) = server(|mut stream| async move {
+    let (store, _) = server_for(impatient(), |mut stream| async move {
         let all = [&HELLO[..], &message(kind::HEAD, 1, &[7; 1000])].concat();
         for byte in all {
             if stream.write_all(&[byte]).await.is_err() {
@@ -238,10 +257,9 @@ async fn a_trickling_server_is_cut_off() {
         }
     })
     .await;
-    let began = Instant::now();
-    let result = tokio::time::timeout(Duration::from_secs(3), store.head()).await;
+    // The whole answer takes 100 s.
+    let result = tokio::time::timeout(Duration::from_secs(60), store.head()).await;
     assert!(is_unavailable(result.unwrap()));
-    assert!(began.elapsed() < Duration::from_millis(2000));
 }
 
 #[tokio::test]
@@ -259,9 +277,7 @@ async fn an_endless_answer_is_cut_at_its_bound() {
         }
     })
     .await;
-    let began = Instant::now();
     assert!(is_bad(get(&store, 100_000).await));
-    assert!(began.elapsed() < Duration::from_secs(1));
     let is_cut = || is_cut.load(Ordering::Relaxed);
     eventually("the connection is closed", is_cut).await;
 }
@@ -320,7 +336,7 @@ async fn one_refusal_for_all_ends_the_connection() {
     for _ in 0..1000 {
         assert!(is_unavailable(store.head().await));
     }
-    assert!(count.load(Ordering::Relaxed) < 20);
+    assert_eq!(count.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
@@ -328,9 +344,9 @@ async fn unreachable_addresses_and_unknown_names_are_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let store = RemoteStore::new(&address, VOLUME, options());
+    let store = RemoteStore::new(&address, VOLUME, patient());
     assert!(is_unavailable(store.head().await));
-    let nowhere = RemoteStore::new("no port", VOLUME, options());
+    let nowhere = RemoteStore::new("no port", VOLUME, patient());
     assert!(is_unavailable(nowhere.head().await));
 }
 
@@ -355,9 +371,7 @@ async fn calls_beyond_the_memory_bound_wait() {
     });
     let options = RemoteOptions {
         max_held_bytes: 9 << 20,
-        stall: Duration::from_secs(10),
-        progress: Duration::from_secs(10),
-        ..options()
+        ..patient()
     };
     let store = Arc::new(RemoteStore::new(&address, VOLUME, options));
     let begun = Arc::new(AtomicU32::new(0));
@@ -394,26 +408,34 @@ async fn calls_beyond_the_memory_bound_wait() {
 
 #[tokio::test]
 async fn the_answer_to_a_cancelled_call_is_skipped() {
-    let (store, count) = server(|mut stream| async move {
-        let mut buffer = BytesMut::new();
-        greet(&mut stream).await;
-        let (first, _) = request(&mut stream, &mut buffer).await;
-        let (second, _) = request(&mut stream, &mut buffer).await;
-        let all = [
-            records(first, &[record(1, 100_000)]),
-            message(kind::HEAD, second, b"head"),
-            message(kind::DONE, first, &[]),
-        ];
-        stream.write_all(&all.concat()).await.unwrap();
-        let (third, _) = request(&mut stream, &mut buffer).await;
-        let again = message(kind::HEAD, third, b"again");
-        stream.write_all(&again).await.unwrap();
-        std::future::pending::<()>().await;
+    let asked = Arc::new(Notify::new());
+    let arrives = Arc::clone(&asked);
+    let (store, count) = server(move |mut stream| {
+        let arrives = Arc::clone(&arrives);
+        async move {
+            let mut buffer = BytesMut::new();
+            greet(&mut stream).await;
+            let (first, _) = request(&mut stream, &mut buffer).await;
+            arrives.notify_one();
+            let (second, _) = request(&mut stream, &mut buffer).await;
+            let all = [
+                records(first, &[record(1, 100_000)]),
+                message(kind::HEAD, second, b"head"),
+                message(kind::DONE, first, &[]),
+            ];
+            stream.write_all(&all.concat()).await.unwrap();
+            let (third, _) = request(&mut stream, &mut buffer).await;
+            let again = message(kind::HEAD, third, b"again");
+            stream.write_all(&again).await.unwrap();
+            std::future::pending::<()>().await;
+        }
     })
     .await;
     let want = [Handle::from_bytes([1; 32])];
-    let left = tokio::time::timeout(Duration::from_millis(50), store.get_many(&want, 0)).await;
-    assert!(left.is_err());
+    tokio::select! {
+        got = store.get_many(&want, 0) => panic!("{got:?} without an answer"),
+        () = asked.notified() => {}
+    }
     assert_eq!(&store.head().await.unwrap()[..], b"head");
     assert_eq!(&store.head().await.unwrap()[..], b"again");
     assert_eq!(count.load(Ordering::Relaxed), 1);

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -33,6 +34,10 @@ fn records(count: u64) -> Vec<Record> {
 fn store(url: &str, tls: Tls) -> HttpStore {
     let options = HttpOptions {
         tls,
+        // Longer than any answer takes, however busy the machine is.
+        connect_timeout: Duration::from_secs(60),
+        stall: Duration::from_secs(60),
+        grace: Duration::from_secs(60),
         ..HttpOptions::default()
     };
     HttpStore::new(&url.parse().unwrap(), VOLUME, &options).unwrap()
@@ -223,7 +228,7 @@ async fn a_new_version_is_seen_and_an_old_head_costs_no_bytes() {
     fill(root.path(), &first);
     // As if it had been published a minute ago, so that its time distinguishes it from any later one.
     let head = std::fs::File::open(root.path().join("head")).unwrap();
-    let then = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let then = std::time::SystemTime::now() - Duration::from_secs(60);
     head.set_modified(then).unwrap();
     let Some(nginx) = Nginx::start(root.path(), Setup::default()) else {
         return;

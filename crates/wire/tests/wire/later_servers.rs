@@ -28,7 +28,7 @@ async fn server(bytes: Vec<u8>) -> RemoteStore {
         }
     });
     let options = RemoteOptions {
-        stall: Duration::from_secs(2),
+        stall: Duration::from_secs(60),
         ..RemoteOptions::default()
     };
     RemoteStore::new(&address, VolumeId::from_bytes([1; 32]), options)

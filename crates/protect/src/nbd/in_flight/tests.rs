@@ -26,7 +26,7 @@ fn has_room(client: &Arc<InFlight>, bytes: usize) -> bool {
         let is_admitted = client.admit(bytes).is_some();
         tell.send(is_admitted)
     });
-    let told = told.recv_timeout(std::time::Duration::from_millis(100));
+    let told = told.recv_timeout(std::time::Duration::from_secs(1));
     told.unwrap_or(false)
 }
 

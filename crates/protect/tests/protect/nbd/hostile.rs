@@ -10,7 +10,7 @@ use super::raw::{Client, READ, WRITE, go, option, request, write};
 use super::{MIB, Served, short};
 
 /// Far more than any limit of [`short`], far less than a test may take.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 const ERR_POLICY: u32 = (1 << 31) + 2;
 
 /// The server has cut off so many clients, has no others, and serves a newcomer.

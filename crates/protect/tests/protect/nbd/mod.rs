@@ -44,7 +44,7 @@ impl Served {
 
 /// Limits that a test of slow clients can wait for.
 fn short() -> Limits {
-    let time = Duration::from_millis(400);
+    let time = Duration::from_secs(2);
     Limits {
         negotiation: time,
         request: time,

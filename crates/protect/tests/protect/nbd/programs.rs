@@ -10,7 +10,7 @@ use sim::random::noise;
 
 use super::{MIB, Served};
 
-const DEADLINE_S: &str = "60";
+const DEADLINE_S: &str = "600";
 
 /// Whether the program can be used; otherwise a line says what is skipped.
 fn has(program: &str) -> bool {

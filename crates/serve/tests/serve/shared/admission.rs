@@ -79,7 +79,7 @@ async fn messages_of_an_admission_go_both_ways() {
     assert_eq!(refused.unwrap_err().code(), Some(NO_MAILBOX));
     let nothing = member.take(slot(Step::Request), Duration::from_millis(50));
     assert_eq!(nothing.await.unwrap(), None);
-    let waiting = member.take(slot(Step::Request), Duration::from_secs(20));
+    let waiting = member.take(slot(Step::Request), Duration::from_secs(60));
     let posting = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         guest
@@ -101,7 +101,7 @@ async fn messages_of_an_admission_go_both_ways() {
         .post(slot(Step::Challenge), challenge.clone())
         .await
         .unwrap();
-    let wait = Duration::from_secs(20);
+    let wait = Duration::from_secs(60);
     let letter = guest.take(slot(Step::Challenge), wait).await;
     assert_eq!(letter.unwrap(), Some(challenge));
     server.stop().await;

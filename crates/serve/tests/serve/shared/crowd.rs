@@ -115,6 +115,6 @@ fn crowd_of_devices_costs_little_and_each_is_served() {
             began.elapsed()
         );
         assert!(each < 96 << 10, "{each} bytes a device");
-        assert!(own < Duration::from_secs(5), "{own:?}");
+        assert!(own < Duration::from_secs(30), "{own:?}");
     });
 }

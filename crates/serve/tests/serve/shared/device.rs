@@ -23,7 +23,7 @@ use super::volume::{USER, orderer, policy};
 
 pub fn link_options() -> LinkOptions {
     LinkOptions {
-        answer_timeout: Duration::from_secs(20),
+        answer_timeout: Duration::from_secs(60),
         ..LinkOptions::default()
     }
 }
@@ -36,9 +36,9 @@ pub async fn connect(
     Link::connect(to, volume, &orderer().public(), device, &link_options()).await
 }
 
-/// Waits at most half a minute.
+/// Waits at most a minute.
 pub async fn soon<T>(call: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(Duration::from_secs(30), call).await;
+    let done = tokio::time::timeout(Duration::from_secs(60), call).await;
     done.expect("nothing comes")
 }
 

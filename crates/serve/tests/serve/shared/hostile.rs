@@ -276,7 +276,7 @@ async fn client_that_does_not_read_is_cut_off() {
         most = most.max(resources.counters().held_bytes.get());
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(
-            began.elapsed() < Duration::from_secs(30),
+            began.elapsed() < Duration::from_secs(60),
             "it is not cut off"
         );
     }

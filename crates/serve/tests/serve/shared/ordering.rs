@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serve::shared::limits;
+use share::host::HostOptions;
 use trust::shared::entry::Prefix;
 use trust::shared::note::Note;
 use wire::shared::link::LinkError;
 use wire::shared::{OTHER_LOG, REPLACED, RESTORED, SentLeaf};
 
 use super::device::{Device, connect, has, soon};
-use super::volume::{Running, founder, key, options, orderer, policy, serve};
+use super::volume::{Running, directory, founder, key, options, orderer, policy, serve};
 
 #[tokio::test]
 async fn entry_is_delivered_to_its_author_and_to_the_others() {
@@ -66,9 +67,15 @@ async fn asked_device_is_told_and_its_attest_reaches_the_others() {
 
 #[tokio::test]
 async fn device_without_news_gets_heartbeats_as_long_as_it_takes_them() {
-    let (_dir, server) = serve();
+    let options = HostOptions {
+        heartbeat: Duration::from_secs(1),
+        ..options()
+    };
+    let dir = directory();
+    let server = Running::start(dir.path(), options, limits());
     let mut ada = Device::start(&server.address, founder()).await;
-    for _ in 0..8 {
+    // Longer than the silence that a client accepts.
+    for _ in 0..5 {
         let beat = ada.take().await;
         assert!(beat.leaves.is_empty());
     }

@@ -46,7 +46,7 @@ pub fn policy() -> (VolumeId, Signed) {
             orderer: orderer().public(),
             checkpointers: Threshold::single(key(4).public()),
             silence: Silence::Strict,
-            patience_ms: 5000,
+            patience_ms: 60_000,
             founder: Some(Founder {
                 user: USER,
                 name: "ada".to_owned(),
@@ -74,7 +74,8 @@ pub fn block(seed: u64, len: usize) -> Record {
 
 pub fn options() -> HostOptions {
     HostOptions {
-        heartbeat: Duration::from_millis(300),
+        // Three heartbeats are the longest silence that a client accepts: long enough for a busy machine.
+        heartbeat: Duration::from_secs(20),
         ..HostOptions::default()
     }
 }

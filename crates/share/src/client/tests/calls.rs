@@ -6,7 +6,7 @@ use trust::frame::Packer;
 use trust::handle::{Data, Handle};
 
 use super::*;
-use crate::client::{Connection, Phase, Trouble};
+use crate::client::{Phase, Trouble};
 use crate::files::{Attributes, Refused, Which};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,6 +33,7 @@ async fn founder_writes_and_reads_and_finds_it_again_after_a_restart() {
 async fn device_waits_for_its_admission_and_then_both_see_what_each_writes() {
     let lab = Lab::new();
     let (one, two) = (lab.client(1), lab.client(2));
+    offline(&two).await;
     let early = two
         .running(Instant::now() + Duration::from_millis(300))
         .await;
@@ -86,6 +87,7 @@ async fn server_that_stops_and_starts_again_is_found_again_and_has_lost_nothing(
         let before = format!("before {round}");
         done(client.call(create(&client, &before, "x"), soon()).await);
         lab.door.close();
+        offline(&client).await;
         let late = Instant::now() + Duration::from_millis(300);
         let waiting = format!("waiting {round}");
         let error = client.call(create(&client, &waiting, "y"), late).await;
@@ -144,7 +146,7 @@ async fn blocks_are_durable_before_a_call_names_them_and_others_read_them_verifi
             sink.put(&[record]).await.unwrap();
             sink.flush().await.unwrap();
         };
-        tokio::time::timeout(Duration::from_secs(20), put)
+        tokio::time::timeout(Duration::from_secs(60), put)
             .await
             .unwrap();
         let absent: Handle = one
@@ -218,10 +220,11 @@ async fn reader_of_a_device_that_never_pauses_does_not_wait_for_its_next_sync() 
             }
         });
     }
-    let began = Instant::now();
-    for number in 0..10 {
+    let mut quick = 0;
+    for number in 0..20 {
         let name = format!("0-{number}");
         while look(&reader, &name).await == Answer::Refused(Refused::NotFound) {}
+        let began = Instant::now();
         // It rests on the newest entries of the device, which change the root directory all the time.
         let all = Call::List {
             directory: crate::files::Which::File(reader.root()),
@@ -231,9 +234,10 @@ async fn reader_of_a_device_that_never_pauses_does_not_wait_for_its_next_sync() 
         };
         let listed = done(reader.call(all, soon()).await);
         assert!(matches!(listed, Answer::Listed { .. }), "{listed:?}");
+        quick += u32::from(began.elapsed() < state::journal::SYNC_WITHIN / 2);
     }
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(6), "{took:?}");
+    // All of them would wait for a sync. On a busy machine some are slow for other reasons.
+    assert!(quick >= 3, "{quick} of 20");
     writers.abort_all();
 }
 

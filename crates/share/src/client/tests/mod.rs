@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use sim::time::eventually;
 use tempfile::TempDir;
 use trust::history::LogPoint;
 use trust::key::SecretKey;
@@ -24,7 +25,7 @@ use trust::tree::inode::{Content, FileContent, Inode, Mtime};
 use trust::volume_id::VolumeId;
 
 use super::start::Parts;
-use super::{Answered, Client, ClientError, Options};
+use super::{Answered, Client, ClientError, Connection, Options};
 use crate::files::{Answer, Call, Place};
 use crate::home::{Home, NewHome};
 use crate::host::{Host, HostOptions};
@@ -37,7 +38,7 @@ fn key(number: u8) -> SecretKey {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
+    Instant::now() + Duration::from_secs(60)
 }
 
 /// A volume, its server, and a directory for each machine.
@@ -50,7 +51,7 @@ struct Lab {
 
 impl Lab {
     fn new() -> Lab {
-        Lab::with(Silence::Strict, 2000)
+        Lab::with(Silence::Strict, 60_000)
     }
 
     fn with(silence: Silence, patience_ms: u32) -> Lab {
@@ -161,6 +162,12 @@ impl Lab {
         let answer = done(admin.call(Call::Decide(decision), soon()).await);
         assert_eq!(answer, Answer::Settled);
     }
+}
+
+/// Waits until the client has lost its server, or cannot reach it.
+async fn offline(client: &Client) {
+    let is_offline = || matches!(client.view().connection, Connection::Offline(_));
+    eventually("the client is offline", is_offline).await;
 }
 
 fn done(answered: Result<Answered, ClientError>) -> Answer {

@@ -95,6 +95,37 @@ pub async fn world_of(
     len: usize,
     behave: impl Fn(&Asked) -> Act + Send + Sync + 'static,
 ) -> World {
+    world_with(count, len, patient(), behave).await
+}
+
+/// Time-outs that no answer of the server reaches, however busy the machine is. What follows a failure at once falls
+/// into the pause.
+fn patient() -> HttpOptions {
+    HttpOptions {
+        connect_timeout: Duration::from_secs(60),
+        stall: Duration::from_secs(60),
+        grace: Duration::from_secs(60),
+        first_pause: Duration::from_secs(60),
+        ..HttpOptions::default()
+    }
+}
+
+/// The world of a client that gives up soon.
+pub async fn impatient_world(behave: impl Fn(&Asked) -> Act + Send + Sync + 'static) -> World {
+    let options = HttpOptions {
+        stall: Duration::from_secs(2),
+        grace: Duration::from_secs(4),
+        ..patient()
+    };
+    world_with(60, 1500, options, behave).await
+}
+
+async fn world_with(
+    count: u64,
+    len: usize,
+    options: HttpOptions,
+    behave: impl Fn(&Asked) -> Act + Send + Sync + 'static,
+) -> World {
     let dir = tempfile::tempdir().unwrap();
     let repository = Repository::create(dir.path()).unwrap();
     let records: Vec<Record> = (0..count).map(|n| record(Kind::Data, n, len)).collect();
@@ -116,12 +147,6 @@ pub async fn world_of(
     }
     let log = Arc::new(Mutex::new(Vec::new()));
     let address = listen(Arc::new(files), Arc::clone(&log), Arc::new(behave)).await;
-    let options = HttpOptions {
-        connect_timeout: Duration::from_millis(500),
-        stall: Duration::from_millis(300),
-        grace: Duration::from_millis(900),
-        ..HttpOptions::default()
-    };
     let address = format!("http://{address}").parse().unwrap();
     World {
         records,
@@ -225,7 +250,8 @@ async fn connection(
             }
             Act::Stall(bytes) => {
                 stream.write_all(&bytes).await?;
-                tokio::time::sleep(Duration::from_secs(30)).await;
+                // Until the client hangs up.
+                stream.read_to_end(&mut buffer).await?;
                 return Ok(());
             }
         }

@@ -11,13 +11,17 @@ use wire::shared::ServerAddress;
 use wire::shared::enter::{Claim, Enter};
 use wire::shared::link::{Link, LinkError};
 
-use super::peer::{Peer, VOLUME, connect, device, key, options, orderer, server};
+use super::peer::{Peer, VOLUME, connect, device, key, orderer, patient, server};
 
 #[tokio::test]
 async fn server_with_another_key_is_refused() {
-    let to = server(|mut peer: Peer| async move { peer.welcome().await }).await;
+    let to = server(|mut peer: Peer| async move {
+        peer.welcome().await;
+        peer.drain().await;
+    })
+    .await;
     let other = key(9).public();
-    let refused = Link::connect(&to, VOLUME, &other, None, &options()).await;
+    let refused = Link::connect(&to, VOLUME, &other, None, &patient()).await;
     assert!(matches!(refused.err(), Some(LinkError::OtherServer { .. })));
     assert!(connect(&to).await.is_ok());
 }
@@ -97,7 +101,7 @@ async fn claim_cannot_be_passed_on_by_a_server_in_between() {
     let stolen: Claim = stolen.device.unwrap();
     let (real, at_real) = recording().await;
     let orderer = orderer().public();
-    let options = options();
+    let options = patient();
     let between = Link::connect(&real, VOLUME, &orderer, None, &options);
     let _between = between.await.unwrap();
     let (_, exporter) = at_real.lock().unwrap()[0].clone();

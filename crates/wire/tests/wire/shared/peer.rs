@@ -34,11 +34,22 @@ pub fn device() -> SecretKey {
     key(2)
 }
 
-pub fn options() -> LinkOptions {
+/// Time-outs that no answer reaches, however busy the machine is.
+pub fn patient() -> LinkOptions {
+    LinkOptions {
+        connect_timeout: Duration::from_secs(60),
+        answer_timeout: Duration::from_secs(60),
+        max_silence: Duration::from_secs(60),
+        ..LinkOptions::default()
+    }
+}
+
+/// Gives up a silent server soon.
+pub fn impatient() -> LinkOptions {
     LinkOptions {
         connect_timeout: Duration::from_secs(2),
-        answer_timeout: Duration::from_millis(700),
-        max_silence: Duration::from_secs(1),
+        answer_timeout: Duration::from_secs(2),
+        max_silence: Duration::from_secs(2),
         ..LinkOptions::default()
     }
 }
@@ -46,7 +57,7 @@ pub fn options() -> LinkOptions {
 pub fn welcome() -> Vec<u8> {
     Welcome {
         newest_policy: 0,
-        heartbeat_ms: 100,
+        heartbeat_ms: 20_000,
     }
     .encode()
 }
@@ -171,12 +182,28 @@ where
 }
 
 pub async fn connect(to: &ServerAddress) -> Result<(Link, Deliveries), LinkError> {
+    connect_with(&patient(), to).await
+}
+
+pub async fn connect_with(
+    options: &LinkOptions,
+    to: &ServerAddress,
+) -> Result<(Link, Deliveries), LinkError> {
     let orderer = orderer().public();
-    Link::connect(to, VOLUME, &orderer, Some(&device()), &options()).await
+    Link::connect(to, VOLUME, &orderer, Some(&device()), options).await
 }
 
 /// A link to a server that runs `behave` after its welcome.
 pub async fn linked<F, B>(behave: B) -> (Link, Deliveries)
+where
+    F: Future<Output = ()> + Send + 'static,
+    B: Fn(Peer) -> F + Send + Sync + Clone + 'static,
+{
+    linked_with(&patient(), behave).await
+}
+
+/// As [`linked`], and the link has these options.
+pub async fn linked_with<F, B>(options: &LinkOptions, behave: B) -> (Link, Deliveries)
 where
     F: Future<Output = ()> + Send + 'static,
     B: Fn(Peer) -> F + Send + Sync + Clone + 'static,
@@ -188,5 +215,6 @@ where
             behave(peer).await;
         }
     };
-    connect(&server(behave).await).await.unwrap()
+    let to = server(behave).await;
+    connect_with(options, &to).await.unwrap()
 }
