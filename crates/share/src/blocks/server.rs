@@ -86,6 +86,12 @@ impl Server {
         self.wake();
     }
 
+    /// Takes batches of the orderer's records ([`Storage::submit_entries`]).
+    pub fn submit_entries(&self, session: Session, batches: Vec<(Vec<log::Record>, Done)>) {
+        self.shared.storage.submit_entries(session, batches);
+        self.wake();
+    }
+
     /// PSTORE: takes a block that goes straight to the segments.
     pub fn submit_permanent(&self, session: Session, record: Record, done: Done) {
         self.shared.storage.pstore(session, record, done);

@@ -18,7 +18,7 @@ use super::record::{Records, StoredLeaf};
 use super::session::Bell;
 use super::{Core, HostError, State};
 use crate::blocks::storage::lock;
-use crate::blocks::{self, Batch, Receipt};
+use crate::blocks::{self, Done, Receipt};
 use crate::roster::Product;
 use crate::scheme::Leaf;
 
@@ -211,20 +211,17 @@ impl Core {
             commit.again = None;
             left
         };
-        for (number, entries) in batches {
-            let batch = Batch {
-                session: self.own,
-                blocks: Vec::new(),
-                entries,
-            };
+        let batches = batches.into_iter().map(|(number, entries)| {
             let core = Arc::downgrade(self);
-            let done = Box::new(move |answer| {
+            let done: Done = Box::new(move |answer| {
                 if let Some(core) = core.upgrade() {
                     core.take_answer(number, answer);
                 }
             });
-            self.blocks.submit(batch, done);
-        }
+            (entries, done)
+        });
+        // Together: a start finds the leaves in the order in which the batches became durable.
+        self.blocks.submit_entries(self.own, batches.collect());
     }
 
     /// Takes the temporary log's answer to a batch of the commit.

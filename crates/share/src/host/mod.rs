@@ -289,6 +289,14 @@ impl Blocks {
         }
     }
 
+    fn submit_entries(&self, session: blocks::Session, batches: Vec<(Vec<log::Record>, Done)>) {
+        match self {
+            Blocks::Threads(server) => server.submit_entries(session, batches),
+            #[cfg(test)]
+            Blocks::Steps(storage) => storage.submit_entries(session, batches),
+        }
+    }
+
     fn submit_permanent(&self, session: blocks::Session, block: Record, done: Done) {
         match self {
             Blocks::Threads(server) => server.submit_permanent(session, block, done),
