@@ -38,7 +38,7 @@ mod shared_distance;
 mod shared_forks;
 mod shared_lab;
 mod shared_machines;
-
+mod shared_server;
 mod signals;
 mod status;
 mod support;

@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::support::{Home, Ran};
@@ -50,12 +49,6 @@ fn serving(command: &mut Command) -> Child {
     child
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// The machine of a server, and its process if it runs.
 pub struct Orderer {
     pub home: Home,
@@ -81,7 +74,7 @@ impl Orderer {
         let orderer = Orderer {
             home,
             host: host.to_owned(),
-            port: free_port(),
+            port: sim::port::own(),
             process: None,
         };
         (orderer, key)

@@ -79,7 +79,7 @@ impl Places {
 
     /// Programs that were told to end may have files open for a moment.
     pub fn unmount(&self) -> Result<(), String> {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             match sh("umount $1", &self.files()) {
                 Err(told) if told.contains("busy") && Instant::now() < until => {

@@ -221,7 +221,11 @@ async fn reader_of_a_device_that_never_pauses_does_not_wait_for_its_next_sync() 
         });
     }
     let mut quick = 0;
-    for number in 0..20 {
+    // On a busy machine some are slow for other reasons.
+    for number in 0..60 {
+        if quick == 3 {
+            break;
+        }
         let name = format!("0-{number}");
         while look(&reader, &name).await == Answer::Refused(Refused::NotFound) {}
         let began = Instant::now();
@@ -236,7 +240,6 @@ async fn reader_of_a_device_that_never_pauses_does_not_wait_for_its_next_sync() 
         assert!(matches!(listed, Answer::Listed { .. }), "{listed:?}");
         quick += u32::from(began.elapsed() < state::journal::SYNC_WITHIN / 2);
     }
-    // All of them would wait for a sync. On a busy machine some are slow for other reasons.
-    assert!(quick >= 3, "{quick} of 20");
+    assert_eq!(quick, 3, "all wait for a sync");
     writers.abort_all();
 }

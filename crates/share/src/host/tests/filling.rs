@@ -88,7 +88,6 @@ fn commit_that_finds_no_space_goes_on_when_there_is_some() {
         .refuse_waiting(&crate::blocks::Error::Full {
             cause: "for a test".into(),
         });
-    core.take_answers(core.signals.answers());
     assert!(matches!(
         core.status().failure,
         Some(HostError::Blocks(crate::blocks::Error::Full { .. }))

@@ -24,7 +24,7 @@ fn begun(world: &World) -> (std::sync::Arc<super::super::Core>, Device) {
 }
 
 /// Admits a device: the decision, and the next entry of its author.
-fn admitted(core: &super::super::Core, by: &mut Device, number: u8) {
+fn admitted(core: &std::sync::Arc<super::super::Core>, by: &mut Device, number: u8) {
     for ops in [vec![admit(number)], vec![lock(1)]] {
         let entry = by.entry(ops);
         by.session.receive(&entry).unwrap();
