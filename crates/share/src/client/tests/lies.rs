@@ -177,6 +177,28 @@ async fn server_that_orders_an_entry_twice_is_convicted_by_a_file() {
     convicts(&answer.unwrap_err());
 }
 
+/// The device signed the entry for the other branch of a fork, where its prefix has another root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_orders_an_entry_of_another_log_is_convicted_by_a_file() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        let volume = *VOLUME.get().unwrap();
+        for leaf in &mut reply.leaves {
+            if let Leaf::Entry(entry) = leaf {
+                let mut elsewhere = entry.signed().entry().clone();
+                elsewhere.seen.root = [4; 32];
+                let signed = elsewhere.sign(volume, &key(1)).unwrap();
+                *leaf = Leaf::Entry(Entry::new(signed));
+            }
+        }
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let other: Vec<_> = old.iter().copied().chain(new).collect();
+        reply.note = note(&other);
+    })
+    .await;
+    convicts(&answer.unwrap_err());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unsigned_nonsense_ends_the_connection_and_honest_answers_end_the_trouble() {
     let lab = Lab::new();
