@@ -13,6 +13,8 @@ pub enum Rule {
     Form(Fault),
     /// An entry is signed by its author.
     Signature,
+    /// Whether its author signed it is known before an entry is used.
+    VerifyBeforeUse,
     /// An Attest counts only on the chain that it names.
     AttestOnChain,
     /// An Attest counts only for entries of the device that signed it.

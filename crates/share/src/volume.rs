@@ -21,6 +21,11 @@ pub trait Roll<S: Scheme>: Clone {
     fn lacks(&self, _: &S::Entry) -> Option<&'static str> {
         None
     }
+    /// Whether its signature is verified before any later entry is judged: it says who is a member, or what others need
+    /// not replay any more.
+    fn is_weighty(&self, _: &S::Entry) -> bool {
+        false
+    }
     /// Adds an entry of right form at a position.
     fn extend(&mut self, at: u64, entry: &S::Entry);
 }

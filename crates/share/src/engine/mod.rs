@@ -9,6 +9,7 @@
 //! | `mod` | what is called from outside |
 //! | `effect` | messages, effects, the journal |
 //! | `take` | whether a reply is right, and what its leaves mean for this device |
+//! | `verify`, `unverified` | signatures of entries, before anything rests on them |
 //! | `send` | which entries and marks are sent |
 //! | `waiting` | the read rule, Attests, answers, locks of other devices |
 //! | `resume` | beginning a new incarnation |
@@ -19,6 +20,8 @@ mod effect;
 mod resume;
 mod send;
 mod take;
+mod unverified;
+mod verify;
 mod waiting;
 
 use std::fmt;
@@ -26,6 +29,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub use alarm::{Alarm, Delays};
+pub(crate) use unverified::Unverified;
+
 pub use effect::{Durable, Effect, Evidence, Record, Reply, Request, Sent, Stopped};
 
 use crate::ledger::Ledger;
@@ -61,7 +66,8 @@ pub struct Engine<S: Signer, V: Volume<S>, T> {
     scheme: S,
     setup: Setup,
     ledger: Arc<Ledger<S, V>>,
-    /// Verified leaves that are not in the journal yet.
+    unverified: Unverified<S>,
+    /// Leaves that were checked and are not in the journal yet.
     news: Vec<Leaf<S>>,
     /// The journal has records that are not synced.
     unsynced: bool,
@@ -151,6 +157,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             // What a killed process wrote can be read, and is perhaps not on the disk.
             kept: 0,
             ledger: durable.ledger,
+            unverified: durable.unverified,
             scheme,
             setup,
             news: Vec::new(),
@@ -229,6 +236,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// connection syncs the journal that the start has read.
     pub fn connected(&mut self) -> Effects<S, V, T> {
         let mut out = Vec::new();
+        if !self.is_verified(&mut out) {
+            return out;
+        }
         if self.kept == 0 {
             self.sync(&mut out);
         }
@@ -327,6 +337,12 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         attempts.max().unwrap_or(0)
     }
 
+    /// Whether calls ask what became of operations at earlier positions, and wait for what is missing.
+    pub fn asks_about_the_past(&self) -> bool {
+        let asks = |running: &Running<S, V, T>| matches!(running.stage, Stage::Ordered { .. });
+        self.running.iter().any(asks)
+    }
+
     /// The log that it has verified. What it has stays readable here after it has stopped.
     pub fn ledger(&self) -> &Arc<Ledger<S, V>> {
         &self.ledger
@@ -362,6 +378,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             scheme: self.scheme.clone(),
             setup: self.setup,
             ledger: Arc::clone(&self.ledger),
+            unverified: self.unverified.clone(),
             news: self.news.clone(),
             unsynced: self.unsynced,
             kept: self.kept,
@@ -419,6 +436,9 @@ impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
         self.owes.hash(state);
+        for (author, _) in self.unverified.iter() {
+            author.hash(state);
+        }
         (self.watched, self.lapsed, self.flight.len()).hash(state);
         for entry in &self.flight {
             S::id(entry).hash(state);

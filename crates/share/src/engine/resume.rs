@@ -36,7 +36,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     }
 
     pub(super) fn resume(&mut self, out: &mut Effects<S, V, T>) {
-        if !self.must_resume() {
+        if !self.must_resume() || !self.is_verified(out) {
             return;
         }
         if matches!(self.status, Status::Resuming { sent: Some(_) }) {

@@ -16,6 +16,7 @@
 //! | `outcome` | what became of an op, and whether that answers its call |
 //! | `room` | how many ops an entry has room for |
 //! | `shelf` | what was fetched, in bounded memory |
+//! | `tidy` | which principals should be folded; forgetting what is folded |
 //!
 //! A copy of `Files` shares the outlines until one of the two grows. The engine's own is the only one while it runs,
 //! unless somebody keeps a clone of the ledger's `Arc`: then the next leaf copies everything. So nobody keeps one.
@@ -30,7 +31,8 @@ use trust::shared::device::DeviceKey;
 use trust::shared::effect::{Missing, Replay, Stop, Volume as Terms};
 use trust::shared::genesis::Policies;
 use trust::shared::members::Members;
-use trust::shared::ops::{Body, Op};
+use trust::shared::ops::Op;
+use trust::shared::outline::Outline;
 use trust::shared::principal::Device;
 
 use crate::roster::{END, Product, Roster, lacks_decision, outline_of};
@@ -39,6 +41,7 @@ use crate::volume::{self, Attempt, Build, Outcome, Volume};
 use plan::{Plan, Try};
 use shelf::Question;
 use sight::{Halt, Sight};
+use tidy::Unfolded;
 
 mod answer;
 mod build;
@@ -52,6 +55,7 @@ mod reading;
 mod room;
 mod shelf;
 mod sight;
+mod tidy;
 
 pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
 pub use call::{
@@ -92,6 +96,7 @@ pub struct Files {
     attests: HashMap<Device, u64>,
     /// A prefix in which every entry is attested or accepted. Once that is so for a log, it stays so.
     attested: AtomicU64,
+    unfolded: Unfolded,
     /// Why no question has an answer any more.
     mute: Option<Refused>,
 }
@@ -105,6 +110,7 @@ impl Clone for Files {
             shelf: Arc::clone(&self.shelf),
             attests: self.attests.clone(),
             attested: AtomicU64::new(self.attested.load(Ordering::Relaxed)),
+            unfolded: self.unfolded.clone(),
             mute: self.mute.clone(),
         }
     }
@@ -127,6 +133,7 @@ impl Files {
             shelf,
             attests: HashMap::new(),
             attested: AtomicU64::new(0),
+            unfolded: Unfolded::default(),
             mute: None,
         })
     }
@@ -261,6 +268,12 @@ impl volume::Roll<Product> for Files {
         lacks_decision(entry).then_some("an entry that decides about members came without its body")
     }
 
+    fn is_weighty(&self, entry: &Entry) -> bool {
+        let weighty = |outline: Outline| outline.decides() || outline.folds();
+        // An outline that cannot be read has no effect, or silences this device.
+        outline_of(entry).is_ok_and(weighty)
+    }
+
     fn extend(&mut self, at: u64, entry: &Entry) {
         let Some(written) = self.roster.written(at, entry) else {
             return;
@@ -278,13 +291,13 @@ impl volume::Roll<Product> for Files {
         }
         self.attests.insert(written.device, written.attests());
         let members = Arc::clone(self.members());
+        self.unfolded.count(&written, &outline, &members);
         let replay = Arc::make_mut(&mut self.known).get_mut();
         if let Err(Stop::Full) = replay.push(&written, &outline, &members) {
             self.mute = Some(Refused::Full);
         }
         if let Some(body) = entry.body() {
-            let body = Body::decode(body).map(Arc::new);
-            self.shelf.keep_body(written.position, body);
+            self.shelf.keep_unread(written.position, body.clone());
         }
     }
 }

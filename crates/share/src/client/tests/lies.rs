@@ -144,10 +144,7 @@ async fn server_that_orders_a_forged_entry_is_convicted_by_a_file() {
     let (_client, answer) = lied_to(&lab, |reply, old| {
         for leaf in &mut reply.leaves {
             if let Leaf::Entry(entry) = leaf {
-                let mut bytes = entry.signed().bytes().to_vec();
-                let last = bytes.len() - 1;
-                bytes[last] ^= 1;
-                *leaf = Leaf::Entry(Entry::new(SignedEntry::decode(bytes.into()).unwrap()));
+                *leaf = forged(entry);
             }
         }
         let new = reply.leaves.iter().map(Product::leaf_hash);
@@ -156,6 +153,78 @@ async fn server_that_orders_a_forged_entry_is_convicted_by_a_file() {
     })
     .await;
     convicts(&answer.unwrap_err());
+}
+
+/// An entry with another signature.
+fn forged(entry: &Entry) -> Leaf<Product> {
+    let mut bytes = entry.signed().bytes().to_vec();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    Leaf::Entry(Entry::new(SignedEntry::decode(bytes.into()).unwrap()))
+}
+
+/// Once `ready`, shows the next entry of device 2 with another signature, in a page after which more would come, and
+/// then nothing new.
+fn forger(ready: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+    let two = DeviceKey::from(&key(2).public());
+    let (mut shown, mut end) = (Vec::new(), None);
+    Box::new(move |reply| {
+        if let Some((size, note)) = end {
+            (reply.from, reply.note) = (size, note);
+            reply.leaves.clear();
+            reply.attests.clear();
+            (reply.more, reply.asked) = (true, false);
+            return;
+        }
+        let ready = ready.load(std::sync::atomic::Ordering::SeqCst);
+        for leaf in &mut reply.leaves {
+            if let Leaf::Entry(entry) = leaf
+                && ready
+                && entry.signed().entry().device == two
+            {
+                *leaf = forged(entry);
+                reply.more = true;
+            }
+        }
+        shown.truncate(reply.from as usize);
+        shown.extend(reply.leaves.iter().map(Product::leaf_hash));
+        if ready && reply.more {
+            reply.note = note(&shown);
+            reply.asked = false;
+            end = Some((shown.len() as u64, reply.note));
+        }
+    })
+}
+
+/// The device has written the page down before it looks at the signature. The floor is what proves it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_entry_in_a_page_is_proved_from_the_floor() {
+    let lab = Lab::new();
+    VOLUME.get_or_init(|| lab.volume);
+    let wire: Arc<hosted::Wire> = Arc::default();
+    let ready = Arc::<std::sync::atomic::AtomicBool>::default();
+    *wire.lie.lock().unwrap() = Some(forger(Arc::clone(&ready)));
+    let one = lab.client_through(1, &wire);
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    let two = lab.client(2);
+    two.running(soon()).await.unwrap();
+    done(one.call(create(&one, "true", "x"), soon()).await);
+    let before = one.view().size;
+    ready.store(true, std::sync::atomic::Ordering::SeqCst);
+    done(two.call(create(&two, "next", "y"), soon()).await);
+    one.wait(soon(), |view| view.size > before).await.unwrap();
+    let answer = one.call(create(&one, "later", "z"), soon()).await;
+    convicts(&answer.unwrap_err());
+    // The page is in what the device has: nothing is read from it, after a restart neither.
+    let lookup = |client: &Client| Call::Lookup {
+        place: place(client, "next"),
+        follow: true,
+    };
+    convicts(&one.look(lookup(&one), soon()).await.unwrap_err());
+    one.close(soon()).await.unwrap();
+    let one = lab.client(1);
+    convicts(&one.look(lookup(&one), soon()).await.unwrap_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
