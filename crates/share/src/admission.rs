@@ -501,6 +501,6 @@ mod tests {
             _ => Ok(Vec::new()),
         };
         let (taken, _) = policies(&invitation, fetch).await.unwrap();
-        assert_eq!(taken, [genesis.clone()]);
+        assert_eq!(taken, std::slice::from_ref(&genesis));
     }
 }

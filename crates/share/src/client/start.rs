@@ -108,12 +108,11 @@ impl Parts {
         Ok(Core::new(
             self.scheme,
             self.setup,
-            self.delays,
+            (self.delays, self.folding),
             opened,
             self.shelf,
             self.court,
             begins,
-            self.folding,
         ))
     }
 }

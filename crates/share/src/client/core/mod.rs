@@ -130,12 +130,11 @@ impl Core {
     pub(super) fn new(
         scheme: Product,
         setup: Setup,
-        delays: Delays,
+        (delays, folding): (Delays, Folding),
         (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
         shelf: Arc<Shelf>,
         court: Court,
         begins: Option<LogPoint>,
-        folding: Folding,
     ) -> Core {
         let size = durable.ledger.size();
         let convicted = court.convicted();
