@@ -202,6 +202,11 @@ impl Replay {
         self.size = self.size.max(size);
     }
 
+    /// Questions about positions from here on have answers. Those before were forgotten.
+    pub fn begins(&self) -> u64 {
+        self.from
+    }
+
     /// Size of the prefix whose outlines were added.
     pub fn size(&self) -> u64 {
         self.size
