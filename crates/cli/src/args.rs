@@ -116,7 +116,7 @@ pub enum Command {
     Put(Put),
     /// Make directories in a shared volume
     Mkdir(Mkdir),
-    /// Move or rename a file or directory of a shared volume
+    /// Move or rename files and directories of a shared volume
     Mv(Mv),
     /// Remove files of a shared volume
     Rm(Rm),
@@ -134,9 +134,9 @@ pub enum Command {
     Extract(Extract),
     /// Read and verify every block of a volume
     Verify(Verify),
-    /// List the versions of a volume
+    /// List the versions of a volume, or what was done in a shared volume
     Log(Log),
-    /// Show the differences between two versions of a volume
+    /// Show the differences between two versions of a volume, or two states of a shared volume
     Diff(Diff),
     /// Show the settings
     #[command(subcommand)]

@@ -44,7 +44,7 @@ kinds! {
     /// The syntax of SOURCE or LOCATION is wrong.
     BadSource => Usage, "write VOLUMEID@LOCATION: copy the whole volume id from the publisher, and write LOCATION as a directory, bulla://host[:port] or http(s)://host/path";
     /// SOURCE has no volume id.
-    NoVolumeId => Usage, "get the volume id from the publisher over a channel that you trust, and write VOLUMEID@LOCATION";
+    NoVolumeId => Usage, "get the volume id from the publisher over a channel that you trust, and write VOLUMEID@LOCATION. This machine has no shared volume of this name either (`bulla share join` makes it a device of one)";
     /// A pattern of `--exclude` is not valid.
     BadPattern => Usage, "patterns are written as in .gitignore: `*.o`, `build/`, `/docs/*.html`";
     /// A passphrase is needed, but cannot be asked for.
@@ -247,6 +247,12 @@ kinds! {
     NoShared => NotFound, "name a shared volume by its name on this machine or by its id; `bulla share init` begins one, `bulla share join LINE` joins one";
     /// A path that no file of a volume can have.
     BadPath => Usage, "paths begin at the root directory of the volume; a name has at most 255 bytes, and `..` is not used";
+    /// The log has no such entry, or this device has forgotten the volume at that time.
+    NoEntry => NotFound, "`bulla log VOLUME` shows the numbers of entries; a device that has joined later, or has folded what is old, does not know the volume as it was before";
+    /// The server of a shared volume does not answer.
+    NoServer => Unavailable, "check that `bulla serve` runs there and that this machine reaches it, and run the command again. A command that changes something may still have its effect: look before you repeat it";
+    /// Something of a device would be lost.
+    Unsent => Failed, "`bulla share forget VOLUME --discard` gives up what this device alone has";
     /// No user, group or device has the name.
     NoMember => NotFound, "`bulla share user list VOLUME`, `share group list` and `share device list` show who is there";
     /// Another device was faster, again and again.

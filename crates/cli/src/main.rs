@@ -10,6 +10,7 @@
 //! | [`report`], [`sockets`], [`metrics`] | the status report and metrics of a mount, and the sockets that serve them |
 //! | [`address`] | addresses to listen on |
 //! | [`activation`], [`notify`] | sockets from a service manager, and readiness notification |
+//! | [`changes`] | how two states of a volume differ, one path a line |
 //! | [`caching`] | the caches of reading commands, in memory and on disk |
 //! | [`output`] | stdout, stderr and JSON records |
 //! | [`failure`], [`exit`], [`errors`] | `error:`, `cause:`, `hint:` and the exit code of each failure |
@@ -30,6 +31,7 @@ mod activation;
 mod address;
 mod args;
 mod caching;
+mod changes;
 mod commands;
 mod config;
 mod control;

@@ -162,7 +162,7 @@ impl Session {
         if Home::find(&self.state_dir, text)?.is_some() {
             let error =
                 format!("`{text}` is a shared volume, and this command reads published ones");
-            let hint = "`bulla ls`, `cat`, `stat`, `extract` and `verify` read shared volumes, `put` writes them";
+            let hint = "`bulla ls`, `cat`, `stat`, `extract`, `verify`, `log` and `diff` read shared volumes, `put` writes them, and `share export` makes a published volume of one";
             return Err(Failure::new(Kind::BadSource, error).with_hint(hint));
         }
         if VolumeId::from_str(text).is_ok() {

@@ -48,6 +48,17 @@ pub fn parse_version(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("`{text}` is not a version number (1 or more)"))
 }
 
+/// Parses the number of an entry of a shared volume.
+pub fn parse_position(text: &str) -> Result<u64, String> {
+    // `parse` alone would accept a sign.
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| digits && *number < u64::MAX);
+    number.ok_or_else(|| format!("`{text}` is not a number"))
+}
+
 /// Parses a count of at least one.
 pub fn parse_count<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| *number >= T::from(1));

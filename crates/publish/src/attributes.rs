@@ -27,7 +27,7 @@ pub(crate) const WITH_OWNER: [&[u8]; 3] = [
 ];
 
 /// Name and value, sorted by name.
-pub(crate) type XattrList = Vec<(Bytes, Bytes)>;
+pub type XattrList = Vec<(Bytes, Bytes)>;
 
 /// Size, times and identity of a file: if all are equal, it is still the file that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,15 +88,18 @@ pub(crate) fn place_xattrs(list: XattrList) -> Result<Xattrs, Vec<u8>> {
 }
 
 /// Reads extended attributes; keeps its buffers from file to file.
-#[derive(Default)]
-pub(crate) struct XattrReader {
+#[derive(Debug, Default)]
+pub struct XattrReader {
     names: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl XattrReader {
     /// The attributes of an open file that are to be published.
-    pub(crate) fn read(&mut self, fd: &OwnedFd, with_owner: bool) -> Result<XattrList, Unreadable> {
+    ///
+    /// # Errors
+    /// [`Unreadable`]: they cannot be read, are too many, or have a reserved name.
+    pub fn read(&mut self, fd: &OwnedFd, with_owner: bool) -> Result<XattrList, Unreadable> {
         self.names.clear();
         self.names.reserve(MAX_XATTR_VALUE_BYTES);
         match flistxattr(fd, spare_capacity(&mut self.names)) {

@@ -11,7 +11,7 @@
 //! | [`publish_error`] | what can go wrong in publishing |
 //! | `work` | what the threads send to one another |
 //! | `gather`, `walk`, [`exclude`] | the tree in its one order |
-//! | `reading`, `attributes` | a file as it was at one moment |
+//! | `reading`, [`attributes`] | a file as it was at one moment |
 //! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
 //! | `tar` | the same from an archive |
 //! | `assemble` | directories from the bottom up |
@@ -23,7 +23,7 @@
 //! | `closure` | whether a repository has all of a version |
 
 mod assemble;
-mod attributes;
+pub mod attributes;
 mod beginning;
 mod blocks_out;
 mod changes;

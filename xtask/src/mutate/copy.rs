@@ -83,6 +83,7 @@ impl Copy {
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
         match target {
             "lib" => command.arg("--lib"),
+            "bin" => command.arg("--bins"),
             name => command.args(["--test", name]),
         };
         let out = command

@@ -8,7 +8,8 @@ use clap::Args;
 use trust::judge::Freshness;
 
 use crate::caching::Caching;
-use crate::units::{parse_count, parse_duration, parse_freshness, parse_version};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::units::{parse_count, parse_duration, parse_freshness, parse_position};
 
 /// Where a volume is read from.
 #[derive(Debug, Args)]
@@ -102,6 +103,27 @@ pub struct Doctor {
     pub fix: bool,
 }
 
+/// A time in the past of a shared volume.
+#[derive(Debug, Args)]
+pub struct Past {
+    /// Of a shared volume: read it as it was after entry N; `bulla log VOLUME` shows the numbers
+    #[arg(long, value_name = "N", value_parser = parse_position)]
+    pub at: Option<u64>,
+}
+
+impl Past {
+    /// Refuses the flag for a published volume.
+    pub fn refuse(&self) -> Outcome<()> {
+        if self.at.is_none() {
+            return Ok(());
+        }
+        let error = "--at is for shared volumes, and this is a published one";
+        let hint =
+            "`--freshness pinned=VERSION:RECORD` reads an earlier version of a published volume";
+        Err(Failure::new(Kind::Usage, error).with_hint(hint))
+    }
+}
+
 /// `bulla ls`.
 #[derive(Debug, Args)]
 pub struct Ls {
@@ -117,6 +139,9 @@ pub struct Ls {
     /// List subdirectories recursively
     #[arg(short = 'R', long)]
     pub recursive: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub past: Past,
 }
 
 /// `bulla cat`.
@@ -127,6 +152,9 @@ pub struct Cat {
     pub reading: Reading,
     /// The path inside the volume
     pub path: std::ffi::OsString,
+    /// The flags.
+    #[command(flatten)]
+    pub past: Past,
 }
 
 /// `bulla stat`.
@@ -138,6 +166,9 @@ pub struct Stat {
     /// The path inside the volume [default: the root directory]
     #[arg(default_value = "")]
     pub path: std::ffi::OsString,
+    /// The flags.
+    #[command(flatten)]
+    pub past: Past,
 }
 
 /// `bulla extract`.
@@ -154,6 +185,9 @@ pub struct Extract {
     /// Leave out device files and other special files that cannot be created, and end with exit code 3
     #[arg(long)]
     pub skip_special: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub past: Past,
 }
 
 /// `bulla verify`.
@@ -165,6 +199,9 @@ pub struct Verify {
     /// Verify only this path and what is below it
     #[arg(default_value = "")]
     pub path: std::ffi::OsString,
+    /// The flags.
+    #[command(flatten)]
+    pub past: Past,
 }
 
 /// `bulla log`.
@@ -173,9 +210,38 @@ pub struct Log {
     /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
+    /// Of a shared volume: list only what was done at this path and below it
+    #[arg(default_value = "")]
+    pub path: std::ffi::OsString,
     /// How many of the newest entries to list
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_count::<usize>)]
     pub max: usize,
+    /// Of a shared volume: list only entries with smaller numbers than N
+    #[arg(long, value_name = "N", value_parser = parse_position)]
+    pub before: Option<u64>,
+    /// Of a shared volume: list only entries of the last D, for example 2h or 7d
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub since: Option<Duration>,
+}
+
+impl Log {
+    /// Refuses what is for shared volumes.
+    pub fn refuse_shared(&self) -> Outcome<()> {
+        let given = [
+            (!self.path.is_empty(), "PATH"),
+            (self.before.is_some(), "--before"),
+            (self.since.is_some(), "--since"),
+        ];
+        match given.iter().find(|(is_given, _)| *is_given) {
+            None => Ok(()),
+            Some((_, word)) => {
+                let error = format!("{word} is for shared volumes, and this is a published one");
+                let hint =
+                    "`bulla diff SOURCE OLD NEW` shows which paths differ between two versions";
+                Err(Failure::new(Kind::Usage, error).with_hint(hint))
+            }
+        }
+    }
 }
 
 /// `bulla diff`.
@@ -184,11 +250,12 @@ pub struct Diff {
     /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
-    /// The older version [default: the one before the newest]
-    #[arg(value_parser = parse_version)]
+    /// The older version [default: the one before the newest]; of a shared volume the number of an entry, as `bulla log`
+    /// shows it: the volume as it was after it
+    #[arg(value_parser = parse_position)]
     pub old: Option<u64>,
-    /// The newer version [default: the newest]
-    #[arg(value_parser = parse_version)]
+    /// The newer version, or entry [default: the newest]
+    #[arg(value_parser = parse_position)]
     pub new: Option<u64>,
 }
 

@@ -12,6 +12,7 @@ use trust::statement::VolumeId;
 use wire::shared::ServerAddress;
 
 use super::publishing::{KeyNew, Passphrase, parse_key};
+use super::reading::Past;
 use crate::units::parse_duration;
 
 /// `bulla orderer`.
@@ -51,6 +52,10 @@ pub enum ShareCommand {
     Check(ShareCheck),
     /// Accept what a silent device wrote, as far as this device has seen it
     Accept(ShareDevice),
+    /// Publish the files of a shared volume as the next version of a published volume
+    Export(ShareExport),
+    /// Remove this device's key and memory of a shared volume from this machine
+    Forget(ShareForget),
 }
 
 impl ShareCommand {
@@ -74,6 +79,8 @@ impl ShareCommand {
             ShareCommand::Compare(_) => "share compare",
             ShareCommand::Check(_) => "share check",
             ShareCommand::Accept(_) => "share accept",
+            ShareCommand::Export(_) => "share export",
+            ShareCommand::Forget(_) => "share forget",
         }
     }
 }
@@ -99,15 +106,16 @@ pub struct Waiting {
 /// `bulla share init`.
 #[derive(Debug, Args)]
 pub struct ShareInit {
-    /// A name for the volume, also that on this machine
+    /// The name of the volume, on this machine and for those who join
     pub name: String,
     /// The public key of the server, which `bulla orderer new` printed there
     #[arg(long, value_name = "KEY", value_parser = parse_key)]
     pub orderer: PublicKey,
-    /// Where the server is: bulla://host[:port]
+    /// Where devices find the server: bulla://host[:port]
     #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
     pub server: ServerAddress,
-    /// The owner's key file. It signs the rules of the volume, now and when they change; keep it apart from devices
+    /// The owner's key file (`bulla key new --out FILE` makes one). It signs the rules of the volume, now and when they
+    /// change; keep it apart from devices
     #[arg(long, value_name = "FILE")]
     pub owner_key: PathBuf,
     /// The name of the first user, whose device this machine is
@@ -132,7 +140,7 @@ pub struct ShareInit {
 pub struct ShareInvite {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
-    /// The user whose device it becomes; at a terminal, the command then asks for the words and admits it
+    /// The user whose device it becomes. With it, at a terminal, the command asks for the words and admits the device
     #[arg(long, value_name = "NAME", value_parser = parse_label)]
     pub user: Option<Label>,
     /// How long to wait for the device that is invited [default: 10m]
@@ -304,6 +312,49 @@ pub struct ShareCompare {
     pub waiting: Waiting,
 }
 
+/// `bulla share export`.
+#[derive(Debug, Args)]
+pub struct ShareExport {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The repository of the published volume; created if it does not exist
+    pub repo: PathBuf,
+    /// The directory to export [default: the root directory]
+    #[arg(default_value = "")]
+    pub path: OsString,
+    /// The publisher's key file (setting `key`)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Where the key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// How long the version is valid [default: 7d, setting `valid`]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub valid: Option<Duration>,
+    /// The display name of a new published volume [default: the name of the shared one]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The flags.
+    #[command(flatten)]
+    pub past: Past,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share forget`.
+#[derive(Debug, Args)]
+pub struct ShareForget {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// Also give up what this device has not sent to its end, and evidence that it keeps
+    #[arg(long)]
+    pub discard: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
 /// `bulla share check`.
 #[derive(Debug, Args)]
 pub struct ShareCheck {
@@ -317,8 +368,8 @@ pub struct ShareCheck {
 /// `bulla put`.
 #[derive(Debug, Args)]
 pub struct Put {
-    /// FILE... VOLUME [PATH]: the files, the shared volume (its name on this machine, or its id), and the path in it
-    /// [default: its root directory]
+    /// FILE... VOLUME [PATH]: the files, or `-` for stdin; the shared volume (its name on this machine, or its id); and
+    /// the path in it [default: its root directory]
     #[arg(value_name = "FILE... VOLUME [PATH]", required = true, num_args = 2..)]
     pub words: Vec<OsString>,
     /// Also put directories, with all that is in them
@@ -353,10 +404,10 @@ pub struct Mkdir {
 pub struct Mv {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
-    /// The file or directory
-    pub from: OsString,
-    /// Its new path; if a directory is there, it goes into it. A file that is there is replaced
-    pub to: OsString,
+    /// FROM... TO: the files or directories, and the new path. If a directory is there, they go into it; a file that is
+    /// there is replaced
+    #[arg(value_name = "FROM... TO", required = true, num_args = 2..)]
+    pub path: Vec<OsString>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,

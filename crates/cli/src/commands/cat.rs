@@ -24,6 +24,7 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
         return shared(args, home, config, output);
     }
+    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;
@@ -42,7 +43,7 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Writes a file of a shared volume out.
 fn shared(args: &Cat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
     let bytes = shared.run(async {
         let place = shared.place(&args.path)?;
         let file = shared.find(&place, true).await?;

@@ -23,6 +23,7 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     if let Some(home) = sharing::named(config, &args.reading)? {
         return files::extract::run(args, home, config, output);
     }
+    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
     let options = ExtractOptions {

@@ -1,10 +1,7 @@
 //! `bulla log SOURCE` lists the versions of a volume; `bulla diff SOURCE [OLD [NEW]]` compares two of them.
 
-use std::os::unix::ffi::OsStrExt;
-
 use reader::Fetch;
 use serde_json::{Map, Value, json};
-use trust::change::{Change, Difference};
 use trust::earlier::Leaf;
 use trust::text::{Noun, write};
 use volume::Snapshot;
@@ -13,15 +10,20 @@ use volume::difference::difference;
 use volume::history::{Entry, Kept, Standing};
 
 use crate::args::{Diff, Log};
+use crate::commands::files;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::session::Session;
-use crate::{text, units};
+use crate::{changes, sharing, units};
 
 /// Lists the versions, newest first.
 pub fn log(args: &Log, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(home) = sharing::named(config, &args.reading)? {
+        return files::log::run(args, home, config, output);
+    }
+    args.refuse_shared()?;
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
     let entries = session.run(async {
@@ -189,13 +191,19 @@ fn print(entry: &Entry, record: &Map<String, Value>, output: &mut Output) -> Out
 
 /// Prints the differences between two versions.
 pub fn diff(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if let Some(home) = sharing::named(config, &args.reading)? {
+        return files::diff::run(args, home, config, output);
+    }
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
     let (old, new) = session.run(async { versions(args, &volume).await })?;
     let mut counts = [0_u64; 3];
     session.run(async {
         let how = || Fetch::Until(volume.deadline());
-        difference(&old, &new, how, |change| tell(&change, &mut counts, output)).await
+        difference(&old, &new, how, |change| {
+            changes::tell(&change, &mut counts, output)
+        })
+        .await
     })?;
     let [added, changed, removed] = counts;
     let record = |snapshot: &Snapshot| write(Noun::Record, snapshot.record_hash());
@@ -250,26 +258,4 @@ async fn versions(args: &Diff, volume: &Volume) -> Outcome<(Snapshot, Snapshot)>
             "only one of two versions was opened",
         )),
     }
-}
-
-/// Prints a change and counts it: added, changed, removed.
-pub fn tell(change: &Change, counts: &mut [u64; 3], output: &mut Output) -> Outcome<()> {
-    let [added, changed, removed] = counts;
-    let (word, count) = match change.difference {
-        Difference::Added => ("added", added),
-        Difference::Changed => ("changed", changed),
-        Difference::Removed => ("removed", removed),
-    };
-    *count += 1;
-    let name = change.path.as_os_str().as_bytes();
-    if output.json() {
-        let mut one = Map::new();
-        text::put_name(&mut one, "path", name);
-        one.insert("difference".to_owned(), word.into());
-        one.insert("directory".to_owned(), change.is_directory.into());
-        return output.record("change", one);
-    }
-    output.raw(format!("{word:<8} ").as_bytes())?;
-    output.name(name)?;
-    output.raw(if change.is_directory { b"/\n" } else { b"\n" })
 }

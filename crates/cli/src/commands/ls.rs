@@ -31,6 +31,7 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
         return shared(args, home, config, output);
     }
+    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;
@@ -58,7 +59,7 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Lists a directory of a shared volume.
 fn shared(args: &Ls, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
     let mut lines = Lines {
         args,
         output,

@@ -14,14 +14,14 @@ use trust::change::Change;
 use trust::request::Request;
 use trust::text::{Noun, write};
 
-use super::{key, log, sign};
+use super::{key, sign};
 use crate::args::{Global, Publish};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::{session, text, units};
+use crate::{changes, session, text, units};
 
 /// Publishes.
 pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -115,7 +115,11 @@ fn tell(
     args: &Publish,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let mut record = result_fields(published, args);
+    let how = How {
+        dry_run: args.dry_run,
+        unsigned: args.unsigned,
+    };
+    let mut record = result_fields(published, how);
     if args.dry_run {
         record.extend(compare(&published.changes, output)?);
     }
@@ -124,7 +128,7 @@ fn tell(
         output.warn("--name was not used: a volume keeps the name of its first version");
     }
     if !output.json() {
-        print(published, args, output)?;
+        print(published, how, output)?;
     }
     if let (Some(request), Some(out)) = (request, &args.out) {
         sign::requested(request, published, out, &mut record, output)?;
@@ -140,8 +144,17 @@ fn tell(
     })
 }
 
+/// How a version was published.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct How {
+    /// Nothing was written.
+    pub dry_run: bool,
+    /// It is signed later, on another machine.
+    pub unsigned: bool,
+}
+
 /// The fields of the result record.
-fn result_fields(published: &Published, args: &Publish) -> Map<String, Value> {
+pub fn result_fields(published: &Published, how: How) -> Map<String, Value> {
     let mut record = fields(json!({
         "volume": published.volume.to_string(),
         "new_volume": published.new_volume,
@@ -155,7 +168,7 @@ fn result_fields(published: &Published, args: &Publish) -> Map<String, Value> {
         "bytes": published.totals.bytes,
         "new_bytes": published.new_bytes,
         "skipped": published.skipped_count,
-        "dry_run": args.dry_run,
+        "dry_run": how.dry_run,
     }));
     if let Some(hash) = &published.record_hash {
         record.insert("record".to_owned(), write(Noun::Record, hash).into());
@@ -183,7 +196,7 @@ fn tell_skipped(skipped: &[Skipped], output: &mut Output) -> Outcome<()> {
 fn compare(changes: &[Change], output: &mut Output) -> Outcome<Map<String, Value>> {
     let mut counts = [0; 3];
     for change in changes {
-        log::tell(change, &mut counts, output)?;
+        changes::tell(change, &mut counts, output)?;
     }
     let [added, changed, removed] = counts;
     Ok(fields(
@@ -191,9 +204,10 @@ fn compare(changes: &[Change], output: &mut Output) -> Outcome<Map<String, Value
     ))
 }
 
-fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<()> {
+/// Prints what was published.
+pub fn print(published: &Published, how: How, output: &mut Output) -> Outcome<()> {
     output.line(&format!("volume   {}", published.volume))?;
-    let word = if args.dry_run {
+    let word = if how.dry_run {
         " (nothing was written)"
     } else {
         ""
@@ -203,7 +217,7 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
         output.line(&format!("record   {}", write(Noun::Record, hash)))?;
     }
     output.line(&format!("valid to {}", units::time(published.valid_until)))?;
-    if let Some(until) = shortened(published, args) {
+    if let Some(until) = shortened(published, how) {
         output.note(&format!(
             "The previous version was valid for longer, to {}. Set the validity with --valid or the setting \
              `valid`.",
@@ -212,7 +226,7 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
     }
     output.line(&format!("tree     {}", units::totals(&published.totals)))?;
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
-    if published.new_volume && !args.dry_run && !args.unsigned {
+    if published.new_volume && !how.dry_run && !how.unsigned {
         output.note(
             "This is a new volume. Give its id to the readers over a channel that they trust: the id is all \
              that they need to verify the volume.",
@@ -223,8 +237,8 @@ fn print(published: &Published, args: &Publish, output: &mut Output) -> Outcome<
 
 /// The end of the previous validity, if it is later than the new one. For an unsigned version the signer sets
 /// the validity.
-fn shortened(published: &Published, args: &Publish) -> Option<u64> {
-    let until = published.previous_until.filter(|_| !args.unsigned)?;
+fn shortened(published: &Published, how: How) -> Option<u64> {
+    let until = published.previous_until.filter(|_| !how.unsigned)?;
     (until > published.valid_until).then_some(until)
 }
 

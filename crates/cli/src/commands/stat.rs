@@ -23,6 +23,7 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
         return shared(args, home, config, output);
     }
+    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;
@@ -50,7 +51,7 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Shows a file of a shared volume: whose it is, instead of the statement that proves it.
 fn shared(args: &Stat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
     let found = shared.run(async {
         let place = shared.place(&args.path)?;
         let file = shared.find(&place, false).await?;

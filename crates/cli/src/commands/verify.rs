@@ -22,6 +22,7 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
     if let Some(home) = sharing::named(config, &args.reading)? {
         return files::verify::run(args, home, config, output);
     }
+    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let volume = session.open_toward(config, &args.reading, &path, output)?;

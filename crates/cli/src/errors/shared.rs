@@ -65,9 +65,9 @@ fn stopped_kind(stopped: &Stopped) -> Kind {
 
 fn connection_kind(connection: &Connection) -> Kind {
     match connection {
-        Connection::Connecting | Connection::Online => Kind::Unavailable,
+        Connection::Connecting | Connection::Online => Kind::NoServer,
         Connection::Offline(lost) => match lost.trouble {
-            Trouble::Unreachable | Trouble::Refused => Kind::Unavailable,
+            Trouble::Unreachable | Trouble::Refused => Kind::NoServer,
             Trouble::OtherServer => Kind::OtherServer,
             Trouble::NoVolume => Kind::NoVolume,
             Trouble::NotMember => Kind::NotMember,

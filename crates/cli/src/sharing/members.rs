@@ -38,6 +38,19 @@ impl Membership {
         label.map_or("?", Label::as_str).to_owned()
     }
 
+    /// The name of the user whose device wrote an entry, also when it is no member any more.
+    pub fn author(&self, device: Device) -> String {
+        let user = self.0.members.user(device);
+        user.map_or_else(|| "?".to_owned(), |user| self.name(user))
+    }
+
+    /// Whether this device's user may read the files of a user or group.
+    pub fn may_read(&self, key: &PublicKey, owner: Principal) -> bool {
+        let members = &self.0.members;
+        let device = members.number(key);
+        device.is_some_and(|device| members.may_read(device, owner, self.0.at))
+    }
+
     /// The users, by name.
     pub fn users(&self) -> Vec<(Principal, String)> {
         self.named(false)

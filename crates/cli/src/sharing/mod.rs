@@ -5,7 +5,9 @@
 //! |---|---|
 //! | here | names, random numbers, keys of devices |
 //! | `session` | a volume that a command has opened |
+//! | `archive` | members of a tar stream |
 //! | `members` | users, groups and devices by the names that people use |
+//! | `past` | a volume as it was, and its log |
 //! | `places` | paths |
 //! | `upload` | content of files on its way into a volume |
 //! | `walk` | what is below a directory |
@@ -20,7 +22,9 @@ use crate::args::Reading;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 
+pub mod archive;
 pub mod members;
+pub mod past;
 pub mod places;
 pub mod session;
 pub mod upload;

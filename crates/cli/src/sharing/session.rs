@@ -36,6 +36,8 @@ pub struct Shared {
     home: Home,
     client: Client,
     deadline: Duration,
+    /// Size of the prefix of the log whose files are read. None: the newest.
+    pub(super) past: Option<u64>,
     /// An answer rests on what a silent device wrote.
     is_marked: AtomicBool,
     /// Something was changed.
@@ -74,6 +76,7 @@ impl Shared {
             home,
             client,
             deadline,
+            past: None,
             is_marked: AtomicBool::new(false),
             has_written: AtomicBool::new(false),
         })
@@ -164,7 +167,8 @@ impl Shared {
     }
 
     /// Makes a call. What was verified before the server was convicted stays readable.
-    async fn call(&self, call: Call) -> Outcome<Answer> {
+    pub(super) async fn call(&self, call: Call) -> Outcome<Answer> {
+        let call = self.in_time(call);
         let answered = match self.convicted() {
             Some(_) if call.only_reads() => self.client.look(call, self.until()).await?,
             _ => self.client.call(call, self.until()).await?,
@@ -343,7 +347,7 @@ pub fn now() -> Mtime {
 }
 
 /// The failure for a call that had no effect on what `about` names.
-fn refused(why: &Refused, about: &str) -> Failure {
+pub(super) fn refused(why: &Refused, about: &str) -> Failure {
     let kind = match why {
         Refused::NotFound => Kind::NotFound,
         Refused::NotPermitted => Kind::NoPermission,
@@ -359,6 +363,7 @@ fn refused(why: &Refused, about: &str) -> Failure {
         Refused::Locked | Refused::NotLocked => Kind::FileLocked,
         Refused::TooLarge | Refused::TooMany | Refused::Full => Kind::TooMuch,
         Refused::NeedsPath => Kind::Defect,
+        Refused::Beyond | Refused::Forgotten(_) => Kind::NoEntry,
         Refused::Damaged(_) => Kind::Malformed,
         Refused::Unsupported(_) => Kind::Newer,
     };
@@ -366,7 +371,7 @@ fn refused(why: &Refused, about: &str) -> Failure {
 }
 
 /// The client answers another question than it was asked.
-fn defect() -> Failure {
+pub fn defect() -> Failure {
     Failure::new(
         Kind::Defect,
         "a shared volume gave an answer of another kind",

@@ -17,6 +17,7 @@ pub struct Walk<'a> {
     shared: &'a Shared,
     is_recursive: bool,
     levels: Vec<Level>,
+    hidden: u64,
 }
 
 /// A directory that is being walked through.
@@ -34,9 +35,15 @@ impl<'a> Walk<'a> {
             shared,
             is_recursive,
             levels: Vec::new(),
+            hidden: 0,
         };
         walk.enter(top);
         walk
+    }
+
+    /// How many names were left out so far.
+    pub fn hidden(&self) -> u64 {
+        self.hidden
     }
 
     fn enter(&mut self, place: Place) {
@@ -65,6 +72,7 @@ impl<'a> Walk<'a> {
             };
             let place = below(&level.place, &listed.name);
             let Some(file) = listed.file else {
+                self.hidden = self.hidden.saturating_add(1);
                 continue;
             };
             if self.is_recursive && file.inode.kind() == FileKind::Directory {

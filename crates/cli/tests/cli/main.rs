@@ -36,6 +36,8 @@ mod shared;
 mod shared_adversity;
 mod shared_distance;
 mod shared_forks;
+mod shared_history;
+mod shared_homes;
 mod shared_lab;
 mod shared_machines;
 mod shared_server;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use trust::shared::device::DeviceKey;
 
-use super::connection::Connection;
+use super::connection::{Connection, Trouble};
 use crate::disk::DiskError;
 use crate::home::HomeError;
 
@@ -18,7 +18,7 @@ pub enum ClientError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// There was no answer before the deadline. A call that changes something may still have effect.
-    #[error("no answer before the deadline: {connection}")]
+    #[error("{}", unanswered(connection))]
     Deadline {
         /// What the connection to the server was like then.
         connection: Connection,
@@ -35,6 +35,21 @@ pub enum ClientError {
     /// A later bulla is needed for this volume.
     #[error("a newer bulla is needed: {0}")]
     Unsupported(String),
+}
+
+/// Why a call was not answered in time, as a person reads it.
+fn unanswered(connection: &Connection) -> String {
+    match connection {
+        Connection::Connecting => "the server has not answered in time".to_owned(),
+        Connection::Online => {
+            "the server is connected, and has not answered this call in time".to_owned()
+        }
+        Connection::Offline(lost) => match lost.trouble {
+            Trouble::Unreachable => format!("the server cannot be reached: {lost}"),
+            Trouble::Refused => format!("the server refuses to work: {lost}"),
+            _ => lost.to_string(),
+        },
+    }
 }
 
 impl From<HomeError> for ClientError {

@@ -22,7 +22,7 @@ use super::{Client, ClientError, Inner, Options};
 use crate::disk::Disk;
 use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
-use crate::home::Home;
+use crate::home::{Home, Timekeeper};
 use crate::ledger::Ledger;
 use crate::prefixes::Recent;
 use crate::roster::Product;
@@ -111,7 +111,7 @@ impl Parts {
             (self.delays, self.folding),
             opened,
             self.shelf,
-            self.court,
+            (self.court, Timekeeper::open(home.directory())),
             begins,
         ))
     }

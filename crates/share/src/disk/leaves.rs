@@ -206,7 +206,7 @@ impl Leaves {
         Ok(found)
     }
 
-    /// Gives the leaves from a multiple of `STRIDE` on to `each`.
+    /// Gives the leaves of a range, and those before it from a multiple of `STRIDE` on, to `each`.
     pub(super) fn each_from<C: Codec>(
         &self,
         from: u64,
@@ -214,6 +214,7 @@ impl Leaves {
         mut each: impl FnMut(u64, Leaf<Signed<C>>),
     ) -> Result<(), DiskError> {
         let place = usize::try_from(from / STRIDE).unwrap_or(usize::MAX);
+        let from = from - from % STRIDE;
         let Some(offset) = self.index.get(place) else {
             return Ok(());
         };

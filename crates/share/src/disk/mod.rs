@@ -16,9 +16,11 @@
 //!
 //! | file | what lives there |
 //! |---|---|
+//! | `closed` | the files of a device that no engine has open |
 //! | `item` | what the journal's records say |
 //! | `leaves` | the file of leaves |
 
+mod closed;
 mod item;
 mod leaves;
 #[cfg(test)]
@@ -37,6 +39,7 @@ use crate::ledger::Ledger;
 use crate::scheme::Leaf;
 use crate::signed::{Codec, Signed};
 use crate::volume::Volume;
+pub use closed::Closed;
 use item::{Base, Item, Join};
 use leaves::Leaves;
 
@@ -121,6 +124,9 @@ pub fn create(directory: &Path) -> Result<(), DiskError> {
     }
     Ok(journal.sync_blocking(deadline)?)
 }
+
+/// A leaf, and its position.
+pub type Placed<C> = (u64, Leaf<Signed<C>>);
 
 /// The open files, and what they have.
 pub type Opened<C, V> = (Disk<C>, Durable<Signed<C>, V>);
@@ -419,6 +425,28 @@ impl<C: Codec> Disk<C> {
         let start = before.iter().map(|length| *length as usize).sum::<usize>();
         let bytes = self.tail.get(start..start.saturating_add(*length as usize));
         leaves::read(bytes.unwrap_or_default(), at, &self.path).map(Some)
+    }
+
+    /// The leaves from one position on and before another, those that the floor has, ascending.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`].
+    pub fn range(&self, from: u64, to: u64) -> Result<Vec<Placed<C>>, DiskError> {
+        let mut found = Vec::new();
+        self.leaves.each_from(from, to, |at, leaf| {
+            if at >= from {
+                found.push((at, leaf));
+            }
+        })?;
+        let mut rest = self.tail.as_slice();
+        for (at, length) in (self.leaves.len()..to).zip(&self.lengths) {
+            let (leaf, more) = rest.split_at_checked(*length as usize).unwrap_or_default();
+            if at >= from {
+                found.push((at, leaves::read(leaf, at, &self.path)?));
+            }
+            rest = more;
+        }
+        Ok(found)
     }
 
     /// The leaves at some positions, by position.

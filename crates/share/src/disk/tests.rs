@@ -219,6 +219,9 @@ fn killed_process_finds_every_record_again() {
         for (record, state) in story.records.iter().zip(&story.states[1..]) {
             disk.write(record).unwrap();
             let copied = copy(home.path());
+            let closed = Closed::open(copied.path(), soon()).unwrap();
+            assert_eq!(closed.unsettled(), state.sent.len());
+            drop(closed);
             let (again, found) = open(copied.path(), compact).unwrap();
             assert_eq!(seen(&found), seen(state), "{compact}");
             assert_eq!(again.len(), state.ledger.size());
@@ -389,6 +392,24 @@ fn leaves_and_their_hashes_are_found_in_the_file_and_in_the_journal() {
         }
     }
     assert!(disk.leaf(hashes.len() as u64).unwrap().is_none());
+    let end = hashes.len() as u64;
+    for (from, to) in [
+        (0, end),
+        (0, 3),
+        (5, 9),
+        (end - 1, end + 9),
+        (7, 7),
+        (end, end + 3),
+    ] {
+        let found: Vec<(u64, [u8; 32])> = disk
+            .range(from, to)
+            .unwrap()
+            .iter()
+            .map(|(at, leaf)| (*at, Product::leaf_hash(leaf)))
+            .collect();
+        let wanted = (from..to.min(end)).map(|at| (at, hashes[at as usize]));
+        assert_eq!(found, wanted.collect::<Vec<_>>(), "{from} to {to}");
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ use trust::shared::outcome::NoEffect;
 use trust::shared::principal::{FileId, Name, Target};
 use trust::tree::inode::Inode;
 
+use super::logged::History;
+
 /// A file as it is after a prefix of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -74,6 +76,10 @@ pub enum Answer {
     },
     /// To `Members`.
     Members(Roll),
+    /// To `History`.
+    History(History),
+    /// To `Root`. None: the log is shorter, or this device does not have its beginning.
+    Root(Option<[u8; 32]>),
     /// The call had effect on this file: a new one for `Create`, the one that was changed, moved or locked.
     Done(FileId),
     /// A decision is made, or a fold.
@@ -140,6 +146,14 @@ pub enum Refused {
     /// EINVAL: a directory is moved to another parent, and the call's places do not begin at the root directory.
     #[error("the way from the root directory must be given")]
     NeedsPath,
+    /// The volume is asked for as it was at a position that this device has forgotten.
+    #[error(
+        "this device knows the volume as it was after entry {0} and later, and not as it was before"
+    )]
+    Forgotten(u64),
+    /// The volume is asked for as it was at a position that the log does not have.
+    #[error("the log ends before that entry")]
+    Beyond,
     /// EIO: something that a member signed breaks a rule.
     #[error("a member signed something malformed: {0}")]
     Damaged(String),

@@ -101,6 +101,9 @@ impl Sight<'_> {
                 at: self.at,
                 members: Arc::clone(self.members),
             }))),
+            Call::At { size, call } => self.earlier(*size, call),
+            // The client answers it from its leaves.
+            Call::History { .. } | Call::Root { .. } => Err(Refused::NotFound.into()),
             Call::Create { .. } => self.create(call),
             Call::SetContent { .. } | Call::SetAttributes { .. } => self.set(call),
             Call::Unlink { place } => self.unlink(place),
@@ -128,6 +131,22 @@ impl Sight<'_> {
         };
         let inode = self.inode(&id)?.ok_or(gone)?;
         Ok(Plan::Says(Answer::Found(File { id, inode })))
+    }
+
+    /// A question about an earlier prefix.
+    fn earlier(&mut self, size: u64, call: &Call) -> Planned {
+        let begins = self.replay.begins();
+        if size > self.at {
+            return Err(Refused::Beyond.into());
+        }
+        if size < begins {
+            return Err(Refused::Forgotten(begins.saturating_sub(1)).into());
+        }
+        self.at = size;
+        match call {
+            Call::Lookup { .. } | Call::List { .. } => self.made(call, Try::default()),
+            _ => Err(Refused::NotFound.into()),
+        }
     }
 
     fn create(&mut self, call: &Call) -> Planned {

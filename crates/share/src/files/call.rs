@@ -83,6 +83,26 @@ pub enum Call {
     },
     /// Who is a member, and may do what.
     Members,
+    /// What [`Call::Lookup`] or [`Call::List`] says at the end of an earlier prefix of the log. This device's user needs
+    /// the permission that it has now.
+    At {
+        /// Size of the prefix.
+        size: u64,
+        /// The call.
+        call: Box<Call>,
+    },
+    /// Entries of the log, newest first. Only [`Client::look`](crate::client::Client::look) answers it.
+    History {
+        /// Those before this position. None: the newest.
+        before: Option<u64>,
+        /// At most so many. [`MAX_LOGGED`](super::MAX_LOGGED) bounds it.
+        most: u32,
+    },
+    /// The root of a prefix of the log. Only [`Client::look`](crate::client::Client::look) answers it.
+    Root {
+        /// Size of the prefix.
+        size: u64,
+    },
     /// A new file of any kind.
     Create {
         /// Its name.
@@ -165,7 +185,12 @@ impl Call {
     pub fn only_reads(&self) -> bool {
         matches!(
             self,
-            Call::Lookup { .. } | Call::List { .. } | Call::Members
+            Call::Lookup { .. }
+                | Call::List { .. }
+                | Call::Members
+                | Call::At { .. }
+                | Call::History { .. }
+                | Call::Root { .. }
         )
     }
 }

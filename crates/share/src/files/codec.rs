@@ -58,6 +58,9 @@ impl Call {
             Call::Fold(_) => 12,
             Call::Lock { .. } => 13,
             Call::Unlock { .. } => 14,
+            Call::At { .. } => 15,
+            Call::History { .. } => 16,
+            Call::Root { .. } => 17,
         }
     }
 
@@ -137,6 +140,19 @@ impl Call {
                 flag(e, *wait);
             }
             Call::Unlock { file } => file.encode(e),
+            Call::At { size, call } => {
+                e.varint(*size).u8(call.kind());
+                call.fields(e);
+            }
+            Call::Root { size } => {
+                e.varint(*size);
+            }
+            Call::History { before, most } => {
+                option(e, before.as_ref(), |e, before| {
+                    e.varint(*before);
+                });
+                e.varint(u64::from(*most));
+            }
         }
     }
 
@@ -164,6 +180,19 @@ impl Call {
             14 => Call::Unlock {
                 file: Which::decode(&mut d)?,
             },
+            15 => {
+                let (size, kind) = (d.varint()?, d.u8()?);
+                if !matches!(kind, 1 | 2) {
+                    return Err(d.bad("a call that cannot be about an earlier prefix"));
+                }
+                let call = Box::new(decode_reading(kind, &mut d)?);
+                Call::At { size, call }
+            }
+            16 => Call::History {
+                before: read_option(&mut d, |d| d.varint())?,
+                most: d.bounded(u64::from(u32::MAX), "a number over 32 bits")? as u32,
+            },
+            17 => Call::Root { size: d.varint()? },
             _ => return Err(d.bad("an unknown kind")),
         };
         d.finish()?;

@@ -12,6 +12,7 @@
 //! | `place` | paths, symbolic links |
 //! | `plan`, `build` | what a call comes to: an answer or an op |
 //! | `reading` | listings; attributes |
+//! | `history`, `logged` | entries of the log, for people |
 //! | `fold` | folds, decisions about members |
 //! | `outcome` | what became of an op, and whether that answers its call |
 //! | `room` | how many ops an entry has room for |
@@ -48,6 +49,8 @@ mod build;
 mod call;
 mod codec;
 mod fold;
+mod history;
+mod logged;
 mod outcome;
 mod place;
 mod plan;
@@ -62,6 +65,7 @@ pub use call::{
     Attributes, Call, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place,
     Which,
 };
+pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};
 pub use plan::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
 
@@ -228,7 +232,7 @@ impl Files {
                 Err(Halt::Refused(why)) => Plan::Says(Answer::Refused(why)),
                 plan => plan?,
             };
-            let about = std::mem::take(&mut sight.about);
+            let (about, at) = (std::mem::take(&mut sight.about), sight.at);
             let basis = match plan {
                 Plan::Says(_) => replay.rests_on(at, about, since, &*self.shelf)?,
                 _ => Vec::new(),

@@ -8,17 +8,24 @@
 //!     journal        what the engine must not forget (`share::disk`)
 //!     leaves         the log up to the journal's beginning
 //!     invitations/   invitations that this device has given (`client::admission`)
+//!     times          when the log had which size, for people (`times`)
 //!     evidence/      files that convict the server, or a device
 //!     socket         where a running engine answers other programs of this user
 //! ```
+//!
+//! Beside it may lie `<volume id>.joining`, a device that has asked for admission (`joining`), and `<volume id>.gone`,
+//! what is left of a home that was forgotten (`forgetting`).
 //!
 //! A home is state, not a cache: who loses it loses the device. Its files are protected against other users by their
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
+mod forgetting;
+mod joining;
 mod policies;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod times;
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -35,7 +42,11 @@ use trust::volume_id::VolumeId;
 
 use crate::disk::{self, DiskError};
 use about::About;
+pub use forgetting::Idle;
+pub use joining::Begun;
 use policies::{decode, encode, verify};
+pub(crate) use times::Timekeeper;
+pub use times::{Times, When};
 
 const SHARED: &str = "shared";
 const ABOUT: &str = "about";
@@ -262,6 +273,11 @@ impl Home {
             ));
         }
         Ok(key)
+    }
+
+    /// What this device knows of the times of entries.
+    pub fn times(&self) -> Times {
+        Times::read(&self.directory)
     }
 
     /// The signed policies, from the genesis on.

@@ -16,19 +16,42 @@ fn key(number: u8) -> SecretKey {
 fn policy(number: u8) -> (VolumeId, Signed) {
     let owner = Roles::single(key(100).public());
     let terms = Genesis::new("v", [number; 32], [2; 32], owner).unwrap();
-    let roles = SharedRoles {
+    let signed = genesis(&terms, &roles()).sign(&[&key(100)]);
+    (VolumeId::from_bytes(signed.hash()), signed)
+}
+
+fn founder() -> Founder {
+    Founder {
+        user: [7; 32],
+        name: "ada".to_owned(),
+        device: key(1).public(),
+    }
+}
+
+fn roles() -> SharedRoles {
+    SharedRoles {
         orderer: key(101).public(),
         checkpointers: Threshold::none(),
         silence: Silence::Strict,
         patience_ms: 5000,
+        founder: Some(founder()),
+    }
+}
+
+/// The policies of a volume whose first device has this key.
+pub(crate) fn policies_of(device: PublicKey) -> (VolumeId, Policies) {
+    let owner = Roles::single(key(100).public());
+    let terms = Genesis::new("v", [1; 32], [2; 32], owner).unwrap();
+    let roles = SharedRoles {
         founder: Some(Founder {
-            user: [7; 32],
-            name: "ada".to_owned(),
-            device: key(1).public(),
+            device,
+            ..founder()
         }),
+        ..roles()
     };
     let signed = genesis(&terms, &roles).sign(&[&key(100)]);
-    (VolumeId::from_bytes(signed.hash()), signed)
+    let volume = VolumeId::from_bytes(signed.hash());
+    (volume, verify(volume, &[signed]).unwrap())
 }
 
 fn make(at: &TempDir, number: u8, name: &str) -> Result<Home, HomeError> {

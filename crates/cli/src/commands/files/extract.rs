@@ -12,6 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::share::files::File;
 use ::share::home::Home;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 use serde_json::{Map, json};
 use trust::inode::{Content, Inode, Mtime};
 use trust::shared::principal::Name;
@@ -53,7 +55,7 @@ struct Extracting<'a> {
 /// Extracts.
 pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
     make_empty(&args.dir)?;
-    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
     let mut extracting = Extracting {
         shared: &shared,
         bar: Progress::start(output, "extracting"),
@@ -130,6 +132,7 @@ impl Extracting<'_> {
         match &inode.content {
             Content::Directory { .. } => {
                 make(&path).map_err(|e| failed(&path, &e))?;
+                self.xattrs(&path, inode).await?;
                 self.directories += 1;
                 self.open.push(Open {
                     path,
@@ -148,7 +151,7 @@ impl Extracting<'_> {
                 let made = symlink(OsStr::from_bytes(target), &path);
                 made.map_err(|e| failed(&path, &e))
             }
-            _ => self.skip(&path),
+            _ => self.skip(&path, "a device file, pipe or socket"),
         }
     }
 
@@ -178,13 +181,37 @@ impl Extracting<'_> {
         to.set_len(len).map_err(|e| failed(path, &e))?;
         self.bytes = self.bytes.saturating_add(len);
         drop(to);
+        self.xattrs(path, inode).await?;
         set(path, inode.mode, inode.mtime)
     }
 
-    fn skip(&mut self, path: &Path) -> Outcome<()> {
+    /// Sets extended attributes. Those of other names than `user.*` give rights, and no command puts them.
+    async fn xattrs(&mut self, path: &Path, inode: &Inode) -> Outcome<()> {
+        let tree = self.shared.contents();
+        let xattrs = tree.xattrs(inode, self.shared.how()).await?;
+        if xattrs.is_empty() {
+            return Ok(());
+        }
+        let file = fs::File::open(path).map_err(|e| failed(path, &e))?;
+        for (name, value) in xattrs {
+            if !name.starts_with(b"user.") {
+                self.skip(path, "an extended attribute that is not user.*")?;
+                continue;
+            }
+            match rustix::fs::fsetxattr(&file, &*name, &value, XattrFlags::empty()) {
+                Ok(()) => {}
+                Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSPC) => {
+                    self.skip(path, "an extended attribute that the file system refuses")?;
+                }
+                Err(errno) => return Err(failed(path, &errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &Path, why: &str) -> Outcome<()> {
         self.skipped += 1;
         let name = path.as_os_str().as_bytes();
-        let why = "a device file, pipe or socket";
         if !self.output.json() {
             let name = text::printable(name);
             self.output.warn(&format!("left out: {name}: {why}"));

@@ -6,11 +6,16 @@
 //! | `words` | FILE... VOLUME [PATH] |
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
-//! | `extract`, `verify` | the same commands as for published volumes |
+//! | `extract`, `verify`, `log`, `diff` | the same commands as for published volumes |
+//! | `acts`, `ways` | what an op of the log does, in words; the paths of its files |
 
+mod acts;
+pub mod diff;
 pub mod extract;
+pub mod log;
 pub mod names;
 pub mod put;
 pub mod remove;
 pub mod verify;
+mod ways;
 mod words;

@@ -1,4 +1,6 @@
-//! `bulla mkdir VOLUME PATH...` and `bulla mv VOLUME FROM TO`.
+//! `bulla mkdir VOLUME PATH...` and `bulla mv VOLUME FROM... TO`.
+
+use std::os::unix::ffi::OsStrExt;
 
 use ::share::files::{Call, File, Over, Place};
 use serde_json::json;
@@ -42,7 +44,8 @@ async fn make(
     parents: bool,
 ) -> Outcome<u64> {
     if !parents {
-        create(shared, place, DIRECTORY_MODE, owner).await?;
+        let inode = directory(DIRECTORY_MODE);
+        shared.create(place, inode, owner, false).await?;
         return Ok(1);
     }
     let mut made = 0;
@@ -52,7 +55,8 @@ async fn make(
             path: place.path.iter().take(depth).cloned().collect(),
         };
         let there = shared.look(&above, true).await?;
-        made += u64::from(ensure(shared, &above, there, (DIRECTORY_MODE, owner)).await?);
+        let inode = directory(DIRECTORY_MODE);
+        made += u64::from(ensure(shared, &above, there, inode, owner).await?);
     }
     Ok(made)
 }
@@ -62,7 +66,8 @@ pub async fn ensure(
     shared: &Shared,
     place: &Place,
     there: Option<File>,
-    (mode, owner): (u16, Option<Principal>),
+    inode: Inode,
+    owner: Option<Principal>,
 ) -> Outcome<bool> {
     match there {
         Some(file) if file.inode.kind() == FileKind::Directory => Ok(false),
@@ -70,52 +75,65 @@ pub async fn ensure(
             let error = format!("{}: it is not a directory", shown(place));
             Err(Failure::new(Kind::Misfit, error))
         }
-        None => create(shared, place, mode, owner).await.map(|()| true),
+        None => {
+            let made = shared.create(place, inode, owner, false).await;
+            made.map(|()| true)
+        }
     }
 }
 
-async fn create(
-    shared: &Shared,
-    place: &Place,
-    mode: u16,
-    owner: Option<Principal>,
-) -> Outcome<()> {
+/// A new directory with these permissions.
+pub fn directory(mode: u16) -> Inode {
     let content = Content::Directory {
         map: None,
         opaque: false,
     };
-    let inode = Inode::new(mode, now(), content);
-    shared.create(place, inode, owner, false).await
+    Inode::new(mode, now(), content)
 }
 
-/// Moves a file or directory.
+/// Moves files and directories.
 pub fn mv(args: &Mv, config: &Config, output: &mut Output) -> Outcome<Done> {
     let shared = Shared::open(config, &args.volume, &args.waiting)?;
     let moved = shared.run(async {
-        let from = shared.place(&args.from)?;
-        let to = target(&shared, &from, shared.place(&args.to)?).await?;
-        let call = Call::Rename {
-            from: from.clone(),
-            to,
-            over: Over::Replace,
+        let Some((last, files)) = args.path.split_last() else {
+            return Ok(());
         };
-        shared.change(call, &|| shown(&from)).await
+        let to = shared.place(last)?;
+        let needs_directory = files.len() > 1 || last.as_bytes().ends_with(b"/");
+        for file in files {
+            let from = shared.place(file)?;
+            let to = target(&shared, &from, &to, needs_directory).await?;
+            let call = Call::Rename {
+                from: from.clone(),
+                to,
+                over: Over::Replace,
+            };
+            shared.change(call, &|| shown(&from)).await?;
+        }
+        Ok(())
     });
     shared.close(moved, output)?;
     Ok(Done::ok(fields(json!({}))))
 }
 
 /// Where a file goes: into a directory that is there, or to the place itself.
-async fn target(shared: &Shared, from: &Place, to: Place) -> Outcome<Place> {
+async fn target(
+    shared: &Shared,
+    from: &Place,
+    to: &Place,
+    needs_directory: bool,
+) -> Outcome<Place> {
     let is_directory = |file: &File| file.inode.kind() == FileKind::Directory;
-    let into = shared
-        .look(&to, true)
-        .await?
-        .as_ref()
-        .is_some_and(is_directory);
+    let there = shared.look(to, true).await?;
+    let into = there.as_ref().is_some_and(is_directory);
     match from.path.last() {
-        Some(name) if into => Ok(below(&to, name)),
-        Some(_) => Ok(to),
+        Some(name) if into => Ok(below(to, name)),
+        Some(_) if needs_directory => {
+            let error = format!("there is no directory {} in the volume", shown(to));
+            let hint = "make it with `bulla mkdir VOLUME PATH`";
+            Err(Failure::new(Kind::NotFound, error).with_hint(hint))
+        }
+        Some(_) => Ok(to.clone()),
         None => {
             let error = "the root directory cannot be moved";
             Err(Failure::new(Kind::Misfit, error))

@@ -1,8 +1,11 @@
 //! `bulla put FILE... VOLUME [PATH]`: files of this machine into a shared volume. A file that is there already is
-//! replaced in one step: other devices see the old content or the new one.
+//! replaced in one step: other devices see the old content or the new one. Modes, modification times and `user.*`
+//! attributes are put, as `publish` publishes them.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,12 +13,17 @@ use std::path::{Path, PathBuf};
 use ::share::files::Place;
 use ::share::home::Home;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use publish::attributes::XattrReader;
+use publish::publish_error::PublishError;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Map, json};
-use trust::inode::{Content, FileContent, FileKind, Inode, MAX_TARGET_BYTES, Mtime};
+use trust::inode::{
+    Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Mtime, Xattrs,
+    encode_xattrs,
+};
 use trust::shared::principal::Name;
 
-use super::names::ensure;
+use super::names::{directory, ensure};
 use super::words::Words;
 use crate::args::Put;
 use crate::config::Config;
@@ -24,11 +32,15 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::places::{below, shown};
-use crate::sharing::session::Shared;
+use crate::sharing::session::{Shared, defect, now};
 use crate::{sharing, text};
 
 /// Files of a directory tree that are put at a time. Each takes some MiB of memory.
 const AT_ONCE: usize = 16;
+/// Stands for the standard input.
+const STDIN: &str = "-";
+/// Permissions of a file that comes from there.
+const STDIN_MODE: u16 = 0o644;
 /// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
 
@@ -113,6 +125,10 @@ impl Putting<'_, '_> {
             let hint = "make it with `bulla mkdir VOLUME PATH`";
             return Err(Failure::new(Kind::NotFound, error).with_hint(hint));
         }
+        let from_stdin = |path: &PathBuf| path.as_path() == Path::new(STDIN);
+        if files.iter().any(from_stdin) {
+            return self.stdin(files.len(), place, is_directory).await;
+        }
         for path in files {
             // A symbolic link that is named itself is followed.
             let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
@@ -128,6 +144,19 @@ impl Putting<'_, '_> {
             self.tree(path, &metadata, to).await?;
         }
         Ok(())
+    }
+
+    /// Puts what comes from the standard input.
+    async fn stdin(&self, count: usize, to: Place, is_directory: bool) -> Outcome<()> {
+        if count > 1 || is_directory {
+            let error = "what comes from stdin needs a name";
+            let hint = "write `bulla put - VOLUME PATH`; a file of the name `-` is ./-";
+            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        }
+        let stdin = Path::new("stdin");
+        let content = Content::Regular(self.content(stdin, std::io::stdin().lock()).await?);
+        let inode = Inode::new(STDIN_MODE, now(), content);
+        self.shared.create(&to, inode, None, true).await
     }
 
     /// Puts a file, or a directory with all that is in it.
@@ -149,7 +178,10 @@ impl Putting<'_, '_> {
             let mode = (metadata.mode() & 0o7777) as u16;
             // A link that a member left in this place would lead the files elsewhere.
             let there = self.shared.look(&to, false).await?;
-            ensure(self.shared, &to, there, (mode, None)).await?;
+            let mut inode = directory(mode);
+            let opened = File::open(&path).map_err(|e| unreadable(&path, &e))?;
+            inode.xattrs = self.xattrs(&path, &opened.into()).await?;
+            ensure(self.shared, &to, there, inode, None).await?;
             self.totals.borrow_mut().directories += 1;
             for name in names(&path)? {
                 let inside = path.join(&name);
@@ -175,9 +207,12 @@ impl Putting<'_, '_> {
     /// Puts a file that is no directory. `how`: flags to open it.
     async fn one(&self, path: PathBuf, metadata: Metadata, to: Place, how: OFlags) -> Outcome<()> {
         let path = path.as_path();
+        let mut xattrs = Xattrs::None;
         let content = if metadata.is_file() {
             let file = open(path, how).map_err(|e| unreadable(path, &e))?;
-            Content::Regular(self.content(path, file).await?)
+            let opened = OwnedFd::from(file);
+            xattrs = self.xattrs(path, &opened).await?;
+            Content::Regular(self.content(path, File::from(opened)).await?)
         } else if metadata.is_symlink() {
             let target = std::fs::read_link(path).map_err(|e| unreadable(path, &e))?;
             let target = target.into_os_string().into_encoded_bytes();
@@ -194,12 +229,38 @@ impl Putting<'_, '_> {
             nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
         };
         let mode = (metadata.mode() & 0o7777) as u16;
-        let inode = Inode::new(mode, mtime, content);
+        let mut inode = Inode::new(mode, mtime, content);
+        inode.xattrs = xattrs;
         self.shared.create(&to, inode, None, true).await
     }
 
+    /// The extended attributes of a file; a long list is stored.
+    async fn xattrs(&self, path: &Path, file: &OwnedFd) -> Outcome<Xattrs> {
+        let list = XattrReader::default().read(file, false);
+        let list = list.map_err(|why| PublishError::Unreadable {
+            path: path.to_owned(),
+            why,
+        })?;
+        if list.is_empty() {
+            return Ok(Xattrs::None);
+        }
+        let encoded = encode_xattrs(&list);
+        if encoded.len() <= MAX_INLINE_XATTR_BYTES {
+            return Ok(Xattrs::Inline(list));
+        }
+        let sink = self.shared.sink();
+        let hasher = self.shared.client().hasher();
+        let mut upload = sharing::upload::Upload::new(hasher, &sink);
+        let stored = upload.content(&*encoded, |e| unreadable(path, e), |_| {});
+        match stored.await? {
+            FileContent::Array(root) => Ok(Xattrs::Stored(root)),
+            // Content that is longer than an inode holds is an array.
+            _ => Err(defect()),
+        }
+    }
+
     /// Stores the content of a file.
-    async fn content(&self, path: &Path, file: File) -> Outcome<FileContent> {
+    async fn content(&self, path: &Path, file: impl Read) -> Outcome<FileContent> {
         let mut known = 0;
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();

@@ -34,7 +34,7 @@ struct Tally {
 
 /// Verifies.
 pub fn run(args: &Verify, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?;
+    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
     let bar = Progress::start(output, "verifying");
     let mut tally = Tally::default();
     let verified = shared.run(async {

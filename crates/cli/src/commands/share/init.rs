@@ -14,6 +14,7 @@ use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
 use trust::shared::genesis::{self, Founder, MAX_PATIENCE_MS, SharedRoles, Silence};
 use trust::statement::{Signed, VolumeId};
+use wire::shared::ServerAddress;
 
 use crate::args::{Global, ShareInit};
 use crate::commands::key;
@@ -63,8 +64,12 @@ fn tell(args: &ShareInit, home: &Home, output: &mut Output) -> Outcome<Done> {
         output.line(&format!("server    {}", home.server()))?;
         output.line(&format!("device    {}", home.device()))?;
         output.note(&format!(
-            "Take {out} to the server and run there: bulla serve REPO --accept {out} --orderer-key FILE. It holds no \
-             secret. Keep the owner's key: it changes the rules of the volume, and settles forks."
+            "Next: take {out} to the server (it holds no secret), and run there: bulla serve REPO --accept {out} \
+             --orderer-key FILE --shared {}. Then `bulla put FILE {}` works here, and `bulla share invite {}` lets \
+             another device in. Keep the owner's key: it changes the rules of the volume, and settles forks.",
+            listening(&args.server),
+            home.name(),
+            home.name(),
         ));
     }
     Ok(Done::ok(fields(json!({
@@ -75,6 +80,13 @@ fn tell(args: &ShareInit, home: &Home, output: &mut Output) -> Outcome<Done> {
         "user": args.user.as_str(),
         "genesis": out.to_string(),
     }))))
+}
+
+/// The address on which the server listens for a location: on all of its networks, unless it is this machine's own.
+fn listening(server: &ServerAddress) -> String {
+    let is_here = matches!(server.host.as_str(), "localhost" | "127.0.0.1" | "::1");
+    let host = if is_here { "127.0.0.1" } else { "0.0.0.0" };
+    format!("{host}:{}", server.port)
 }
 
 /// Creates the file for the server; it must not exist.
@@ -175,6 +187,13 @@ mod tests {
         assert_eq!(owners, [key(1).public()]);
         let (other, _) = terms().sign(&key(1), key(3).public()).unwrap();
         assert_ne!(volume, other, "the same terms make another volume");
+    }
+
+    #[test]
+    fn server_listens_where_others_reach_it() {
+        let listening = |text: &str| listening(&text.parse().unwrap());
+        assert_eq!(listening("bulla://files.example.org"), "0.0.0.0:28553");
+        assert_eq!(listening("bulla://localhost:7"), "127.0.0.1:7");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use ::share::admission::Joining;
-use ::share::home::{Home, HomeError, NewHome};
+use ::share::home::{Begun, Home, HomeError, NewHome};
 use serde_json::json;
 use tokio::time::Instant;
 use trust::shared::invitation::Invitation;
@@ -24,55 +24,78 @@ use crate::sharing::{self, random};
 /// Longest line that is read.
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// Joins.
+/// Joins. A command that was killed goes on where it was: its device asks with the same key.
 pub fn run(args: &ShareJoin, config: &Config, output: &mut Output) -> Outcome<Done> {
     let state = config.path("state-dir").unwrap_or_default();
-    let invitation = read(&args.line)?;
-    if let Some(home) = Home::find(&state, &invitation.volume.to_string())? {
+    let line = read(&args.line)?;
+    let invitation = parse(&line)?;
+    let volume = invitation.volume;
+    if let Some(home) = Home::find(&state, &volume.to_string())? {
+        Begun::end(&state, volume)?;
         let name = home.name().to_owned();
         return Err(HomeError::Exists { name }.into());
     }
     if let Some(name) = &args.name {
         sharing::name_is_free(&state, name)?;
     }
-    let (device, number) = (sharing::new_device()?, random()?);
+    let mut begun = match Begun::find(&state, volume, &line)? {
+        Some(begun) => begun,
+        None => Begun::begin(&state, volume, &line, sharing::new_device()?, random()?)?,
+    };
     let until = Instant::now() + args.wait.unwrap_or(WAIT);
     let runtime = session::runtime()?;
     let begins = invitation.prefix.in_epoch(invitation.epoch);
     let joining = session::run(&runtime, async {
         let options = LinkOptions::default();
-        let (invitation, key) = (invitation.clone(), device.public());
-        Ok(Joining::begin(invitation, &key, number, options).await?)
+        let (invitation, key) = (invitation.clone(), begun.key().public());
+        Ok(Joining::begin(invitation, &key, begun.random(), options).await?)
     })?;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => joining.name().to_owned(),
     };
     sharing::name_is_free(&state, &name)?;
-    session::run(&runtime, async {
-        let words = joining.ask(until).await?;
-        match output.json() {
-            true => output.record("words", fields(json!({"words": words.to_string()})))?,
-            false => output.line(&words.to_string())?,
-        }
-        output.flush()?;
-        output.note(
-            "Read these words to the one who has invited you, over a channel where you know each other. Waiting for the \
-             admission.",
-        );
-        Ok(joining.admitted(&device, until).await?)
-    })?;
+    session::run(&runtime, admission(&joining, &mut begun, until, output))?;
     let home = NewHome {
-        volume: invitation.volume,
+        volume,
         name: &name,
         server: &invitation.server,
-        key: &device,
+        key: begun.key(),
         policies: joining.policies(),
         begins: Some(begins),
     };
     let home = Home::create(&state, &home)?;
+    Begun::end(&state, volume)?;
     drop(runtime);
     enter(home, config, args.waiting.deadline, output)
+}
+
+/// Shows the words, and waits until an administrator has admitted the device.
+async fn admission(
+    joining: &Joining,
+    begun: &mut Begun,
+    until: Instant,
+    output: &mut Output,
+) -> Outcome<()> {
+    let words = match begun.words() {
+        Some(words) => words.to_owned(),
+        None => {
+            output.note("Waiting for the inviter's `bulla share invite`.");
+            let words = joining.ask(until).await?.to_string();
+            begun.show(&words)?;
+            words
+        }
+    };
+    match output.json() {
+        true => output.record("words", fields(json!({"words": words})))?,
+        false => output.line(&words)?,
+    }
+    output.flush()?;
+    output.note(
+        "Read these words to the one who has invited you, over a channel where you know each other. Waiting for the \
+         admission. If this command ends before, run it again with the same line.",
+    );
+    Ok(joining.admitted(begun.key(), until).await?)
 }
 
 /// Reads the log as far as this device's own admission.
@@ -106,21 +129,20 @@ fn enter(
     }))))
 }
 
-/// The invitation of a line, or of the line on stdin.
-fn read(line: &str) -> Outcome<Invitation> {
-    let typed;
-    let line = match line {
-        "-" => {
-            let mut text = String::new();
-            let read = std::io::stdin()
-                .take(MAX_LINE_BYTES)
-                .read_to_string(&mut text);
-            read.map_err(|e| Failure::io("cannot read the line from stdin", &e))?;
-            typed = text;
-            typed.trim()
-        }
-        line => line.trim(),
-    };
+/// The line, or the one on stdin.
+fn read(line: &str) -> Outcome<String> {
+    if line != "-" {
+        return Ok(line.trim().to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin()
+        .take(MAX_LINE_BYTES)
+        .read_to_string(&mut text);
+    read.map_err(|e| Failure::io("cannot read the line from stdin", &e))?;
+    Ok(text.trim().to_owned())
+}
+
+fn parse(line: &str) -> Outcome<Invitation> {
     Invitation::from_line(line)
         .map_err(|why| Failure::of(Kind::BadInvitation, "the line is no invitation", &why))
 }

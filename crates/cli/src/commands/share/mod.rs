@@ -9,6 +9,8 @@
 //! | `status` | `share status` |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
+//! | `forget` | `share forget`: a machine gives its device up |
+//! | `export` | `share export`: a snapshot as a published volume |
 
 use crate::args::{Global, ShareCommand, ShareDeviceCommand, ShareGroupCommand, ShareUserCommand};
 use crate::config::Config;
@@ -18,9 +20,11 @@ use crate::output::{Done, Output};
 mod admit;
 mod check;
 mod compare;
+mod export;
+mod forget;
 mod init;
 mod join;
-mod members;
+pub mod members;
 mod status;
 
 /// Runs a command.
@@ -51,6 +55,8 @@ pub fn run(
         ShareCommand::Grant(args) => members::grant(args, config, output),
         ShareCommand::Revoke(args) => members::revoke(args, config, output),
         ShareCommand::Accept(args) => members::accept(args, config, output),
+        ShareCommand::Export(args) => export::run(args, global, config, output),
+        ShareCommand::Forget(args) => forget::run(args, global, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),
         ShareCommand::Compare(args) => compare::run(args, config, output),
         ShareCommand::Check(args) => check::run(args, output),

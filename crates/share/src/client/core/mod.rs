@@ -5,6 +5,7 @@
 //! too: it happens after all writes of the step. When a write fails, nothing of it goes out, and the device stops.
 
 mod compare;
+mod history;
 mod look;
 mod tidy;
 
@@ -25,9 +26,11 @@ use super::error::{Differing, Stopped};
 use super::evidence::Court;
 use crate::disk::{Disk, Keep};
 use crate::engine::{
-    Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Stopped as Why,
+    Alarm, Delays, Durable, Effect, Engine, Record as EngineRecord, Reply, Request, Setup,
+    Stopped as Why,
 };
 use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
+use crate::home::Timekeeper;
 use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Log, Scheme};
 
@@ -112,6 +115,7 @@ pub(super) struct Core {
     disk: Disk<OpsCodec>,
     shelf: Arc<Shelf>,
     court: Court,
+    times: Timekeeper,
     /// The prefix that the invitation names, as long as the log is shorter.
     begins: Option<LogPoint>,
     /// Time zero of the timers.
@@ -133,7 +137,7 @@ impl Core {
         (delays, folding): (Delays, Folding),
         (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
         shelf: Arc<Shelf>,
-        court: Court,
+        (court, times): (Court, Timekeeper),
         begins: Option<LogPoint>,
     ) -> Core {
         let size = durable.ledger.size();
@@ -144,6 +148,7 @@ impl Core {
             disk,
             shelf,
             court,
+            times,
             // What the floor has was checked before it was written.
             begins: begins.filter(|begins| begins.size > size),
             began: Instant::now(),
@@ -324,7 +329,12 @@ impl Core {
         outs: &mut Vec<Out>,
     ) -> Result<bool, Stopped> {
         match effect {
-            Effect::Journal(record) => self.disk.write(&record)?,
+            Effect::Journal(record) => {
+                self.disk.write(&record)?;
+                if let EngineRecord::Floor { note, .. } = &record {
+                    self.times.met(note.note());
+                }
+            }
             Effect::Sync => self.disk.sync()?,
             Effect::Send(request) => outs.push(Out::Send(request)),
             Effect::Store(blocks) => outs.push(Out::Store(pack(blocks)?)),

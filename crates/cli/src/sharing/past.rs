@@ -1,0 +1,121 @@
+//! A shared volume as it was, and its log.
+
+use ::share::files::{
+    Answer, Call, History, Listed, MAX_LISTED, MAX_LISTED_INODES, MAX_LOGGED, Place, Which,
+};
+use trust::shared::principal::Name;
+
+use super::places;
+use super::session::{Page, Shared, defect, refused};
+use crate::failure::Outcome;
+
+/// The size of the prefix of the log that ends with an entry.
+pub fn prefix(entry: u64) -> u64 {
+    entry.saturating_add(1)
+}
+
+impl Shared {
+    /// From now on files are those after this entry, for the commands that read.
+    pub fn at(mut self, entry: Option<u64>) -> Shared {
+        self.past = entry.map(prefix);
+        self
+    }
+
+    /// The call about the state that the command asks for.
+    pub(super) fn in_time(&self, call: Call) -> Call {
+        match (self.past, &call) {
+            (Some(size), Call::Lookup { .. } | Call::List { .. }) => Call::At {
+                size,
+                call: Box::new(call),
+            },
+            _ => call,
+        }
+    }
+
+    /// A page of the log: the newest entries, or those before an earlier page.
+    pub async fn history(&self, before: Option<u64>) -> Outcome<History> {
+        let call = Call::History {
+            before,
+            most: MAX_LOGGED,
+        };
+        match self.client().look(call, self.until()).await?.answer {
+            Answer::History(page) => Ok(page),
+            Answer::Refused(why) => Err(refused(&why, "the log")),
+            _ => Err(defect()),
+        }
+    }
+
+    /// A page of a directory after a prefix of the log of this size. None: the end of the log.
+    pub async fn list_at(
+        &self,
+        size: Option<u64>,
+        place: &Place,
+        after: Option<Name>,
+        inodes: bool,
+    ) -> Outcome<Page> {
+        let list = Call::List {
+            directory: Which::Place(place.clone()),
+            after,
+            most: match inodes {
+                true => MAX_LISTED_INODES,
+                false => MAX_LISTED,
+            },
+            inodes,
+        };
+        let call = match size {
+            Some(size) => Call::At {
+                size,
+                call: Box::new(list),
+            },
+            None => list,
+        };
+        match self.call(call).await? {
+            Answer::Listed { names, more, .. } => Ok(Page { names, more }),
+            Answer::Refused(why) => Err(refused(&why, &places::shown(place))),
+            _ => Err(defect()),
+        }
+    }
+}
+
+/// The names of a directory after a prefix of the log, one after the other. Keeps one page of them in memory.
+pub struct Names<'a> {
+    shared: &'a Shared,
+    size: Option<u64>,
+    place: Place,
+    after: Option<Name>,
+    page: std::iter::Peekable<std::vec::IntoIter<Listed>>,
+    more: bool,
+}
+
+impl<'a> Names<'a> {
+    /// The names of the directory at a place.
+    pub fn of(shared: &'a Shared, size: Option<u64>, place: Place) -> Names<'a> {
+        Names {
+            shared,
+            size,
+            place,
+            after: None,
+            page: Vec::new().into_iter().peekable(),
+            more: true,
+        }
+    }
+
+    /// The next name. It stays the next one.
+    pub async fn peek(&mut self) -> Outcome<Option<&Listed>> {
+        while self.page.peek().is_none() && self.more {
+            let page = self
+                .shared
+                .list_at(self.size, &self.place, self.after.take(), true);
+            let page = page.await?;
+            self.more = page.more;
+            self.after = page.names.last().map(|listed| listed.name.clone());
+            self.page = page.names.into_iter().peekable();
+        }
+        Ok(self.page.peek())
+    }
+
+    /// Takes the name that was looked at.
+    pub fn take(&mut self) -> Option<Listed> {
+        self.page.next()
+    }
+}

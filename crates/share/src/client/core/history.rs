@@ -1,0 +1,112 @@
+//! Pages of the log, for people: from the leaves of the floor, newest first. Roots of its prefixes.
+
+use trust::shared::effect::Missing;
+use trust::shared::principal::Device;
+
+use super::{Core, Out};
+use crate::client::evidence::Proofs;
+use crate::disk::DiskError;
+use crate::engine::Engine;
+use crate::files::{Answer, Files, History, Logged, MAX_LOGGED};
+use crate::roster::Product;
+use crate::scheme::{Leaf, Log, Scheme};
+use crate::signed::Entry;
+
+/// Leaves that are read from disk at a time.
+const CHUNK: u64 = 256;
+/// Most leaves that one page looks at. A page of a log that has marks only is short.
+const MOST_LEAVES: u64 = 16 * CHUNK;
+
+impl Core {
+    /// A page of the log. None: something must be fetched first, or the floor cannot be read.
+    pub(super) fn history(
+        &mut self,
+        before: Option<u64>,
+        most: u32,
+        outs: &mut Vec<Out>,
+    ) -> Option<Answer> {
+        loop {
+            let mut missing = Missing::default();
+            match self.page(before, most.clamp(1, MAX_LOGGED), &mut missing) {
+                Ok(page) if missing == Missing::default() => return Some(Answer::History(page)),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the log cannot be read");
+                    return None;
+                }
+            }
+            if !self.look(&missing, outs).unwrap_or(false) {
+                return None;
+            }
+        }
+    }
+
+    /// The root of a prefix of the log.
+    pub(super) fn root_of(&self, size: u64) -> Option<[u8; 32]> {
+        let log = self.engine.ledger().log();
+        if size > Log::<Product>::size(log) {
+            return None;
+        }
+        Log::<Product>::root_at(log, size).or_else(|| {
+            let hashes = self.disk.hashes().ok()?;
+            Proofs::new(hashes).root_at(size)
+        })
+    }
+
+    fn page(
+        &self,
+        before: Option<u64>,
+        most: u32,
+        missing: &mut Missing,
+    ) -> Result<History, DiskError> {
+        let size = self.disk.len().min(self.engine.ledger().size());
+        let mut at = before.unwrap_or(size).min(size);
+        let end = at.saturating_sub(MOST_LEAVES);
+        let mut page = History::default();
+        while at > end && page.entries.len() < most as usize {
+            let leaves = self.disk.range(at.saturating_sub(CHUNK).max(end), at)?;
+            if leaves.is_empty() {
+                // A device that began with a checkpoint does not have what lies before.
+                return Ok(page);
+            }
+            for (position, leaf) in leaves.into_iter().rev() {
+                if page.entries.len() >= most as usize {
+                    break;
+                }
+                at = position;
+                let Leaf::Entry(entry) = leaf else { continue };
+                if entry.signed().entry().is_resume() {
+                    continue;
+                }
+                match logged(&self.engine, position, &entry) {
+                    Ok(logged) => page.entries.push(logged),
+                    Err(more) => missing.add(more),
+                }
+            }
+        }
+        page.next = Some(at).filter(|at| *at > 0);
+        Ok(page)
+    }
+}
+
+/// An entry, once its signature is verified.
+fn logged(
+    engine: &Engine<Product, Files, super::Ticket>,
+    at: u64,
+    entry: &Entry,
+) -> Result<Logged, Missing> {
+    let files = engine.ledger().volume();
+    let author = Product::author(entry);
+    if !engine.scheme().entry_is_signed(entry) {
+        return Ok(Logged {
+            at,
+            device: files.roster().number(author).unwrap_or(Device(u32::MAX)),
+            attested: false,
+            ops: Vec::new(),
+            damaged: Some("the device that it names did not sign it".to_owned()),
+        });
+    }
+    let mut logged = files.logged(at, entry)?;
+    logged.attested = engine.is_supported(author, at);
+    Ok(logged)
+}
