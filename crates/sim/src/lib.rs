@@ -5,7 +5,9 @@
 //! | [`block`] | a block device in memory, for tests of front ends |
 //! | [`device`] | devices that crash, lie and are put back |
 //! | [`altered`] | a replica of which a test alters single answers |
+//! | [`clock`] | processes whose wall clock is wrong |
 //! | [`disk`] | a disk that crashes, and one that fills up |
+//! | `forking` | a server that shows the devices of a shared volume two logs (feature `forking`) |
 //! | [`fsx`] | random operations on a file, compared with a model |
 //! | [`guarded`] | a temporary directory of which nothing is left behind |
 //! | [`holder`] | a process that holds a lock and is stopped |
@@ -22,8 +24,11 @@
 
 pub mod altered;
 pub mod block;
+pub mod clock;
 pub mod device;
 pub mod disk;
+#[cfg(feature = "forking")]
+pub mod forking;
 pub mod fsx;
 pub mod guarded;
 pub mod holder;

@@ -1,5 +1,5 @@
 //! Promises and their tests: a document names a test as `crate/target::module::name`, and it must exist. Each promise
-//! of the threat model names at least one.
+//! of the threat model names at least one, and so does each row of its table of what bad input gets.
 //!
 //! The target is `lib` or `bin` for unit tests, or the name of an integration test. The test is looked for in the file of its module, with
 //! an attribute that makes it a test.
@@ -17,6 +17,8 @@ const HEADINGS: [&str; 4] = [
     "## Promises of a protected device",
     "## Promises to the members of a shared volume",
 ];
+/// Each row of the tables below this heading names a test.
+const BAD_INPUT: &str = "### What bad input to a shared volume gets";
 /// The paragraph with the tests of a promise begins so.
 const TESTS: &str = "Tests:";
 /// Lines above a function in which its attributes are looked for.
@@ -35,6 +37,7 @@ pub fn check(root: &Path, name: &str, text: &str) -> Vec<Finding> {
     }
     if name == FILE {
         findings.extend(check_promises(text));
+        findings.extend(check_rows(text));
     }
     findings
 }
@@ -55,6 +58,35 @@ fn check_promises(text: &str) -> Vec<Finding> {
                 findings.push(Finding::new(format!("{FILE}:{line}"), rule));
             }
         }
+    }
+    findings
+}
+
+/// Rows of the tables of bad input without a test.
+fn check_rows(text: &str) -> Vec<Finding> {
+    let below = text.lines().skip_while(|line| *line != BAD_INPUT);
+    let skipped = text.lines().count() - below.clone().count();
+    let section: Vec<&str> = below.collect();
+    let mut rows = 0;
+    let mut findings = Vec::new();
+    for (at, line) in section.iter().enumerate().skip(1) {
+        if line.starts_with('#') {
+            break;
+        }
+        let rule = |line: &&str| line.starts_with("|---");
+        let is_head = rule(line) || section.get(at + 1).is_some_and(rule);
+        if !line.starts_with('|') || is_head {
+            continue;
+        }
+        rows += 1;
+        if named(line).next().is_none() {
+            let place = format!("{FILE}:{}", skipped + at + 1);
+            findings.push(Finding::new(place, "a row names no test"));
+        }
+    }
+    if rows == 0 {
+        let rule = format!("`{BAD_INPUT}` has no table");
+        findings.push(Finding::new(FILE, rule));
     }
     findings
 }
@@ -177,8 +209,8 @@ mod tests {
             "# Model\n\n## Promises to a reader\n\nThese hold.\n\n1. **One.** Words,\n   and more.\n   Tests: `{REAL}`\n\
              2. {promise}\n\nNot a promise.\n\n## Promises to signers\n\n1. Three. Tests: `{REAL}`\n\n\
              ## Promises of a protected device\n\n1. Four. Tests: `{REAL}`\n\n\
-             ## Promises to the members of a shared volume\n\n1. Five. Tests: `{REAL}`\n\n## Other\n\n\
-             1. No promise.\n"
+             ## Promises to the members of a shared volume\n\n1. Five. Tests: `{REAL}`\n\n{BAD_INPUT}\n\n\
+             | what | tests |\n|---|---|\n| a lie | `{REAL}` |\n\n## Other\n\n1. No promise.\n"
         )
     }
 
@@ -227,5 +259,18 @@ mod tests {
         }
         let moved = kept.replace("## Promises to signers", "## Signers");
         assert_eq!(check(&root, FILE, &moved).len(), 1);
+    }
+
+    #[test]
+    fn row_of_bad_input_without_a_test_fires() {
+        let root = crate::workspace_root();
+        let whole = model(&format!("Two. Tests: `{REAL}`"));
+        let row = format!("| a lie | `{REAL}` |");
+        let without = whole.replace(&row, "| a lie | nothing |");
+        let findings = check(&root, FILE, &without);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].place, format!("{FILE}:30"));
+        let empty = whole.replace(&row, "");
+        assert_eq!(check(&root, FILE, &empty).len(), 1);
     }
 }

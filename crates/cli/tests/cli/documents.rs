@@ -4,13 +4,14 @@
 //! A block opens with three backticks and `sh run`. `fails=N` expects this exit code of its last command.
 //! `mount` marks a block that needs /dev/fuse, `loops` one that needs root and loop devices, `nginx` one that needs
 //! nginx, `needs=PROGRAM,PROGRAM` one that needs other programs. `$VOLUME` is the volume id that `publish` printed last. A block of any language with
-//! `file=NAME` is written into that file.
+//! `file=NAME` is written into that file. `forking-server` is the tool of `sim`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lab::has_loops;
+use crate::shared_lab::forking_server_function;
 use crate::support::{Home, skipped};
 
 struct Block {
@@ -142,7 +143,7 @@ fn run(name: &str, least_blocks: usize) {
         "the document has fewer marked blocks than expected"
     );
     let can_mount = Path::new("/dev/fuse").exists();
-    let mut script = script(&blocks, can_mount);
+    let mut script = forking_server_function() + &script(&blocks, can_mount);
     for port in PORTS.map(|port| port.to_string()) {
         if script.contains(&port) {
             script = script.replace(&port, &sim::port::own().to_string());

@@ -41,7 +41,7 @@ fn fill(home: &Home) {
 }
 
 /// N hosts; `None`, with a message, if this machine allows none.
-fn hosts<const N: usize>(network: &mut Network) -> Option<[Host; N]> {
+pub fn hosts<const N: usize>(network: &mut Network) -> Option<[Host; N]> {
     let hosts: Result<Vec<Host>, _> = (0..N).map(|_| network.host()).collect();
     match hosts {
         Ok(hosts) => hosts.try_into().ok(),

@@ -14,14 +14,14 @@ use crate::support::{Home, Mounted, Ran, skipped, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A service that is killed on drop.
-struct Service(Child);
+pub struct Service(pub Child);
 
 impl Service {
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    fn ends(&mut self) -> Option<i32> {
+    pub fn ends(&mut self) -> Option<i32> {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {
@@ -41,7 +41,7 @@ impl Drop for Service {
 }
 
 /// The binary, started by a shell that passes three sockets. Its output goes into the files `out` and `err`.
-fn activated(home: &Home, sockets: [OwnedFd; 3], names: &str, args: &[&str]) -> Command {
+pub fn activated(home: &Home, sockets: [OwnedFd; 3], names: &str, args: &[&str]) -> Command {
     let [a, b, c] = sockets;
     let script = "exec 3<&0 4>&1 5>&2 </dev/null >out 2>err\n\
         LISTEN_PID=$$ LISTEN_FDS=3 exec \"$0\" \"$@\"";
@@ -63,7 +63,7 @@ fn activated(home: &Home, sockets: [OwnedFd; 3], names: &str, args: &[&str]) -> 
     command
 }
 
-fn listener() -> (TcpListener, SocketAddr) {
+pub fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)

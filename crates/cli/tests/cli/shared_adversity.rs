@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sim::random::Random;
 
-use crate::shared_lab::{Orderer, founded, joined};
+use crate::shared_lab::{Orderer, Talk, founded, joined};
 use crate::support::{Home, copy, wait_until};
 
 fn write(home: &Home, name: &str, content: &str) {
@@ -283,4 +283,28 @@ fn commands_of_one_device_take_turns() {
         assert!(child.wait().unwrap().success());
     }
     assert_eq!(ada.run(&["ls", "notes"]).ends(0).out, "a\nb\nc\nd\n");
+}
+
+#[test]
+fn invitation_waits_while_other_commands_run_and_the_server_starts_again() {
+    let (mut orderer, ada) = founded(&[]);
+    let invite = ["--json", "share", "invite", "notes", "--wait", "100s"];
+    let mut inviting = Talk::begin(&mut ada.command(&invite));
+    let line = inviting.record("invitation", "line");
+    for name in ["a", "b"] {
+        write(&ada, name, name);
+        ada.run(&["put", name, "notes"]).ends(0);
+    }
+    orderer.kill();
+    orderer.start();
+    ada.run(&["ls", "notes"]).ends(0);
+    let laptop = Home::new();
+    let join = ["--json", "share", "join", &line, "--wait", "100s"];
+    let mut joining = Talk::begin(&mut laptop.command(&join));
+    let words = joining.record("words", "words");
+    inviting.end().ends(0);
+    ada.run(&["share", "device", "add", "notes", &words, "--user", "ada"])
+        .ends(0);
+    joining.end().ends(0);
+    assert_eq!(read(&laptop, "a"), "a");
 }

@@ -125,8 +125,12 @@ enum Stage<S: Signer, V: Volume<S>> {
         at: u64,
         op: usize,
     },
-    /// In the log, and not yet in effect.
-    Late(V::Answer),
+    /// It is an operation of the entry at this position, and not yet in effect.
+    Late {
+        at: u64,
+        op: usize,
+        answer: V::Answer,
+    },
     /// Its place in the log decides the answer.
     Taken {
         at: u64,
@@ -395,7 +399,11 @@ impl<S: Signer, V: Volume<S>> Clone for Stage<S, V> {
             Stage::Ordered { at, op } => Stage::Ordered { at: *at, op: *op },
             Stage::Sent { n, op } => Stage::Sent { n: *n, op: *op },
             Stage::Marked(mark) => Stage::Marked(*mark),
-            Stage::Late(answer) => Stage::Late(answer.clone()),
+            Stage::Late { at, op, answer } => Stage::Late {
+                at: *at,
+                op: *op,
+                answer: answer.clone(),
+            },
             Stage::Taken { at, answer, basis } => Stage::Taken {
                 at: *at,
                 answer: answer.clone(),
@@ -438,7 +446,7 @@ impl<S: Signer, V: Volume<S>> Hash for Stage<S, V> {
             Stage::Ordered { at, op } => (7u8, at, op).hash(state),
             Stage::Sent { n, op } => (1u8, n, op).hash(state),
             Stage::Marked(mark) => (2u8, mark).hash(state),
-            Stage::Late(answer) => (3u8, answer).hash(state),
+            Stage::Late { at, op, answer } => (3u8, at, op, answer).hash(state),
             Stage::Taken { at, answer, basis } => (4u8, at, answer, basis).hash(state),
         }
     }

@@ -69,8 +69,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 self.n = 0;
                 self.flight.clear();
                 self.queue_sent();
-                let late = |running: &Running<S, V, T>| matches!(running.stage, Stage::Late(_));
-                self.confirm = self.running.iter().any(late);
+                let mut stages = self.running.iter().map(|running| &running.stage);
+                self.confirm = stages.any(|stage| matches!(stage, Stage::Late { .. }));
                 self.unsynced = true;
                 after.push(Effect::Journal(Record::Settled));
             }

@@ -33,6 +33,10 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         if new.is_empty() {
             return Ok(());
         }
+        // Asked before any leaf is taken: of a reply that proves nothing, nothing may stay behind.
+        if let Some(what) = self.lacks(new) {
+            return Err(Wrong::Unfit(what));
+        }
         let mut after = Vec::new();
         for leaf in new {
             self.take_leaf(leaf, &reply.note, &mut after)?;
@@ -77,6 +81,15 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         Ok(new)
     }
 
+    /// What must come with these leaves, and did not.
+    fn lacks(&self, new: &[Leaf<S>]) -> Option<&'static str> {
+        let volume = self.ledger.volume();
+        new.iter().find_map(|leaf| match leaf {
+            Leaf::Entry(entry) => volume.lacks(entry),
+            Leaf::Marks(_) => None,
+        })
+    }
+
     /// The reply's note names no continuation and no prefix of this log.
     fn two_logs(&self, reply: &Reply<S>) -> Wrong<S> {
         match self.ledger.note() {
@@ -113,9 +126,6 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
 
     /// What a client checks of an entry at its place, whoever wrote it.
     fn examine(&self, entry: &S::Entry, note: &S::Note) -> Result<(), Wrong<S>> {
-        if let Some(what) = self.ledger.volume().lacks(entry) {
-            return Err(Wrong::Unfit(what));
-        }
         let rules = self.scheme.rules();
         let forged = rules.has(Rule::Signature) && !self.scheme.entry_is_signed(entry);
         let malformed = match self.ledger.volume().malformed(entry) {
@@ -189,10 +199,10 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
         let here = self.ledger.size();
         for running in &mut self.running {
-            if let Stage::Late(answer) = &running.stage {
+            if let Stage::Late { at, op, answer } = &running.stage {
                 running.stage = Stage::Taken {
                     at: here,
-                    answer: answer.clone(),
+                    answer: self.ledger.volume().settled(*at, *op, answer.clone()),
                     basis: V::Basis::default(),
                 };
             }
@@ -217,7 +227,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         match self.ledger.volume().outcome(at, op, &running.call) {
             Outcome::Late(answer) => {
                 self.confirm = true;
-                running.stage = Stage::Late(answer);
+                running.stage = Stage::Late { at, op, answer };
             }
             Outcome::Done(answer, basis) => {
                 running.stage = Stage::Taken {

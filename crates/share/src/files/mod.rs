@@ -55,7 +55,8 @@ mod sight;
 
 pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
 pub use call::{
-    Attributes, Call, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place, Which,
+    Attributes, Call, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place,
+    Which,
 };
 pub use plan::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
@@ -313,6 +314,12 @@ impl Volume<Product> for Files {
 
     fn outcome(&self, at: u64, op: usize, call: &Call) -> Outcome<Product, Self> {
         self.became(at, op, call)
+    }
+
+    /// Another decision may have come between this one and the entry that made it count.
+    fn settled(&self, at: u64, op: usize, answer: Answer) -> Answer {
+        let why = self.roster.lapsed(at, op);
+        why.map_or(answer, |why| Answer::Refused(why.into()))
     }
 
     fn has_room(&self, ops: &[Op], next: &Op) -> bool {

@@ -9,6 +9,7 @@ use trust::shared::guard::Guard;
 use trust::shared::itable::Fold;
 use trust::shared::ops::Op;
 use trust::shared::outcome::{NoEffect, Outcome};
+use trust::shared::principal::Principal;
 
 use crate::world::*;
 
@@ -100,6 +101,29 @@ fn op_between_a_folds_position_and_its_entry_is_judged_before_it_is_forgotten() 
         found.map(|inode| inode.content.clone()),
         Some(content("two"))
     );
+}
+
+#[test]
+fn op_without_permission_keeps_nothing_from_being_forgotten() {
+    let mut world = World::new();
+    let x = world.mkdir(0, &root(), "x", 1);
+    // A principal that nobody can fold.
+    let file = file(Principal::from_bytes([99; 32]), 3, 1);
+    let op = Op::new(Vec::new(), vec![Change::Remove { file }]);
+    assert_eq!(world.put(3, op), Outcome::None(NoEffect::NotPermitted));
+    let fold = world.folded(EVERYBODY);
+    let op = calls::fold(EVERYBODY, None, fold);
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        let outline = entry.body.outline();
+        replay
+            .push(&entry.written, &outline, &world.members)
+            .unwrap();
+    }
+    replay.forget_before(fold.upto, world.sources()).unwrap();
+    let found = replay.inode(world.end(), &x.id, world.sources()).unwrap();
+    assert!(found.is_some());
 }
 
 #[test]

@@ -51,19 +51,20 @@ async fn make(
             start: place.start,
             path: place.path.iter().take(depth).cloned().collect(),
         };
-        made += u64::from(ensure(shared, &above, DIRECTORY_MODE, owner).await?);
+        let there = shared.look(&above, true).await?;
+        made += u64::from(ensure(shared, &above, there, (DIRECTORY_MODE, owner)).await?);
     }
     Ok(made)
 }
 
-/// Makes a directory unless there is one. Returns whether it was made.
+/// Makes a directory unless `there` is one. Returns whether it was made.
 pub async fn ensure(
     shared: &Shared,
     place: &Place,
-    mode: u16,
-    owner: Option<Principal>,
+    there: Option<File>,
+    (mode, owner): (u16, Option<Principal>),
 ) -> Outcome<bool> {
-    match shared.look(place, true).await? {
+    match there {
         Some(file) if file.inode.kind() == FileKind::Directory => Ok(false),
         Some(_) => {
             let error = format!("{}: it is not a directory", shown(place));

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ::share::files::Place;
 use ::share::home::Home;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use rustix::fs::{Mode, OFlags};
 use serde_json::{Map, json};
 use trust::inode::{Content, FileContent, FileKind, Inode, MAX_TARGET_BYTES, Mtime};
 use trust::shared::principal::Name;
@@ -132,7 +133,10 @@ impl Putting<'_, '_> {
     /// Puts a file, or a directory with all that is in it.
     async fn tree(&self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
         if !metadata.is_dir() {
-            return self.one(path.to_owned(), metadata.clone(), to).await;
+            let follow = OFlags::empty();
+            return self
+                .one(path.to_owned(), metadata.clone(), to, follow)
+                .await;
         }
         let mut under_way = FuturesUnordered::new();
         let mut pending = vec![(path.to_owned(), to)];
@@ -143,7 +147,9 @@ impl Putting<'_, '_> {
             }
             let metadata = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
             let mode = (metadata.mode() & 0o7777) as u16;
-            ensure(self.shared, &to, mode, None).await?;
+            // A link that a member left in this place would lead the files elsewhere.
+            let there = self.shared.look(&to, false).await?;
+            ensure(self.shared, &to, there, (mode, None)).await?;
             self.totals.borrow_mut().directories += 1;
             for name in names(&path)? {
                 let inside = path.join(&name);
@@ -157,7 +163,7 @@ impl Putting<'_, '_> {
                 if under_way.len() >= AT_ONCE {
                     under_way.next().await.unwrap_or(Ok(()))?;
                 }
-                under_way.push(self.one(inside, metadata, to));
+                under_way.push(self.one(inside, metadata, to, OFlags::NOFOLLOW));
             }
         }
         while let Some(done) = under_way.next().await {
@@ -166,11 +172,12 @@ impl Putting<'_, '_> {
         Ok(())
     }
 
-    /// Puts a file that is no directory.
-    async fn one(&self, path: PathBuf, metadata: Metadata, to: Place) -> Outcome<()> {
+    /// Puts a file that is no directory. `how`: flags to open it.
+    async fn one(&self, path: PathBuf, metadata: Metadata, to: Place, how: OFlags) -> Outcome<()> {
         let path = path.as_path();
         let content = if metadata.is_file() {
-            Content::Regular(self.content(path).await?)
+            let file = open(path, how).map_err(|e| unreadable(path, &e))?;
+            Content::Regular(self.content(path, file).await?)
         } else if metadata.is_symlink() {
             let target = std::fs::read_link(path).map_err(|e| unreadable(path, &e))?;
             let target = target.into_os_string().into_encoded_bytes();
@@ -192,8 +199,7 @@ impl Putting<'_, '_> {
     }
 
     /// Stores the content of a file.
-    async fn content(&self, path: &Path) -> Outcome<FileContent> {
-        let file = File::open(path).map_err(|e| unreadable(path, &e))?;
+    async fn content(&self, path: &Path, file: File) -> Outcome<FileContent> {
         let mut known = 0;
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
@@ -225,6 +231,16 @@ impl Putting<'_, '_> {
     }
 }
 
+/// Opens a regular file. What it was a moment ago, somebody else may have replaced: a pipe is not waited for.
+fn open(path: &Path, how: OFlags) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | how;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("it is no regular file any more")),
+    }
+}
+
 /// The names of a directory, sorted.
 fn names(path: &Path) -> Outcome<Vec<std::ffi::OsString>> {
     let entries = std::fs::read_dir(path).map_err(|e| unreadable(path, &e))?;
@@ -251,4 +267,30 @@ fn base_name(path: &Path) -> Outcome<Name> {
 fn valid(name: &[u8], path: &Path) -> Outcome<Name> {
     let shown = path.display();
     Name::new(name).map_err(|why| Failure::of(Kind::BadPath, format!("{shown}"), &why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_became_a_link_or_a_pipe_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, pipe) = (
+            dir.path().join("file"),
+            dir.path().join("link"),
+            dir.path().join("pipe"),
+        );
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let (mode, kind) = (Mode::RUSR | Mode::WUSR, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        assert!(open(&file, OFlags::NOFOLLOW).is_ok());
+        assert!(open(&link, OFlags::NOFOLLOW).is_err());
+        // One that the user names is followed.
+        assert!(open(&link, OFlags::empty()).is_ok());
+        for how in [OFlags::empty(), OFlags::NOFOLLOW] {
+            assert!(open(&pipe, how).is_err());
+        }
+    }
 }

@@ -116,11 +116,13 @@ fn answer(home: &Home, invitation: &Invitation, wait: Duration) -> Outcome<Answe
     let (key, number) = (home.key()?, random()?);
     let runtime = session::runtime()?;
     session::run(&runtime, async {
-        let options = LinkOptions::default();
-        let linked = Link::connect(&to, home.volume(), &orderer, Some(&key), &options);
-        let (link, _deliveries) = linked.await?;
+        let (volume, options) = (home.volume(), LinkOptions::default());
+        let connect = async || {
+            let linked = Link::connect(&to, volume, &orderer, Some(&key), &options);
+            Ok(linked.await?.0)
+        };
         let until = Instant::now() + wait;
-        Ok(admission::answer(&link, invitation, number, until).await?)
+        Ok(admission::answer(connect, invitation, number, until).await?)
     })
 }
 

@@ -1,16 +1,19 @@
 //! `share::admission` over real sockets: an inviter and a joiner, and servers that are not those of the invitation.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serve::shared::{Server, limits};
 use share::admission::{self, AdmissionError, Answered, Joining};
 use share::host::Host;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use trust::history::Frontier;
 use trust::shared::device::DeviceKey;
 use trust::shared::entry::Prefix;
 use trust::shared::invitation::{Invitation, Secret};
+use wire::refusal::ErrorCode;
 use wire::shared::{LinkError, ServerAddress};
 
 use super::device::{connect, link_options};
@@ -40,6 +43,16 @@ async fn begin(invitation: &Invitation) -> Result<Joining, AdmissionError> {
     Joining::begin(invitation.clone(), &device, [6; 32], link_options()).await
 }
 
+/// The founder's device answers.
+async fn answer(
+    to: &ServerAddress,
+    invitation: &Invitation,
+    until: Instant,
+) -> Result<Answered, AdmissionError> {
+    let connect = async || Ok(connect(to, Some(&founder())).await?.0);
+    admission::answer(connect, invitation, [7; 32], until).await
+}
+
 #[tokio::test]
 async fn inviter_and_joiner_agree_on_a_device_by_its_words() {
     let (_dir, server) = serve();
@@ -50,8 +63,7 @@ async fn inviter_and_joiner_agree_on_a_device_by_its_words() {
     let asking = joining.ask(soon());
     let answering = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let (link, _pushes) = connect(&server.address, Some(&founder())).await.unwrap();
-        admission::answer(&link, &invitation, [7; 32], soon()).await
+        answer(&server.address, &invitation, soon()).await
     };
     let (words, answered) = tokio::join!(asking, answering);
     let (words, answered) = (words.unwrap(), answered.unwrap());
@@ -63,6 +75,35 @@ async fn inviter_and_joiner_agree_on_a_device_by_its_words() {
     let late = Instant::now() + Duration::from_millis(100);
     let refused = joining.admitted(&key(9), late).await.unwrap_err();
     assert!(matches!(refused, AdmissionError::Late(_)), "{refused}");
+    server.stop().await;
+}
+
+/// Another program of the inviter's device ends its connection; the server has one for each device.
+#[tokio::test]
+async fn inviter_goes_on_when_another_program_of_its_device_connects() {
+    let (_dir, server) = serve();
+    let (to, invitation) = (&server.address, invitation(&server.address));
+    let until = Instant::now() + Duration::from_secs(60);
+    let (connections, connected) = (Cell::new(0), Notify::new());
+    let again = async || {
+        let (link, _) = connect(to, Some(&founder())).await?;
+        connections.set(connections.get() + 1);
+        connected.notify_one();
+        Ok(link)
+    };
+    let answering = admission::answer(again, &invitation, [7; 32], until);
+    let others = async {
+        connected.notified().await;
+        let (other, _pushes) = connect(to, Some(&founder())).await.unwrap();
+        other.ping().await.unwrap();
+        let joining = begin(&invitation).await.unwrap();
+        joining.ask(until).await
+    };
+    let (answered, words) = tokio::join!(answering, others);
+    let device = DeviceKey::from(&key(9).public());
+    let answered = answered.unwrap();
+    assert_eq!(answered.device(&words.unwrap()), Ok(Some(device)));
+    assert!(connections.get() > 1, "the inviter kept its connection");
     server.stop().await;
 }
 
@@ -83,7 +124,7 @@ async fn invitation_of_another_policy_is_not_taken() {
 async fn server_without_the_orderers_key_is_not_taken() {
     let dir = directory();
     let host = Host::open(dir.path(), orderer(), options()).unwrap();
-    let mut server = Server::new(host, &key(8), limits()).unwrap();
+    let mut server = Server::new([host], &key(8), limits()).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let port = server.listen(any).unwrap().port();
     let serving = tokio::spawn(server.run(std::future::pending()));
@@ -97,13 +138,38 @@ async fn server_without_the_orderers_key_is_not_taken() {
     serving.abort();
 }
 
+/// Strangers cannot take all connections: devices still enter, and a guest that goes makes room for the next one.
+#[tokio::test]
+async fn guests_beyond_their_bound_are_told_so() {
+    let (_dir, server) = serve();
+    let mut guests = Vec::new();
+    let refused = loop {
+        match connect(&server.address, None).await {
+            Ok(guest) => guests.push(guest),
+            Err(refused) => break refused,
+        }
+        assert!(guests.len() < 1000, "guests have no bound");
+    };
+    let LinkError::Refused { refusal, .. } = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(refusal.code, ErrorCode::BUSY);
+    connect(&server.address, Some(&founder())).await.unwrap();
+    guests.pop();
+    let until = Instant::now() + Duration::from_secs(60);
+    while connect(&server.address, None).await.is_err() {
+        assert!(Instant::now() < until, "a guest that has gone still counts");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn inviter_waits_no_longer_than_said() {
     let (_dir, server) = serve();
-    let (link, _pushes) = connect(&server.address, Some(&founder())).await.unwrap();
     let invitation = invitation(&server.address);
     let until = Instant::now() + Duration::from_millis(300);
-    let late = admission::answer(&link, &invitation, [7; 32], until).await;
+    let late = answer(&server.address, &invitation, until).await;
     assert!(matches!(late, Err(AdmissionError::Late(_))), "{late:?}");
     server.stop().await;
 }

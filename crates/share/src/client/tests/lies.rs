@@ -11,7 +11,7 @@ use super::*;
 use crate::client::{Compared, Phase, Stopped, Trouble};
 use crate::engine::Reply;
 use crate::prefixes::Rfc6962;
-use crate::roster::Product;
+use crate::roster::{Product, lacks_decision};
 use crate::scheme::Leaf;
 use crate::signed::{Entry, Marks};
 use trust::shared::entry::SignedEntry;
@@ -177,6 +177,28 @@ async fn server_that_orders_an_entry_twice_is_convicted_by_a_file() {
     convicts(&answer.unwrap_err());
 }
 
+/// The device signed the entry for the other branch of a fork, where its prefix has another root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_orders_an_entry_of_another_log_is_convicted_by_a_file() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        let volume = *VOLUME.get().unwrap();
+        for leaf in &mut reply.leaves {
+            if let Leaf::Entry(entry) = leaf {
+                let mut elsewhere = entry.signed().entry().clone();
+                elsewhere.seen.root = [4; 32];
+                let signed = elsewhere.sign(volume, &key(1)).unwrap();
+                *leaf = Leaf::Entry(Entry::new(signed));
+            }
+        }
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let other: Vec<_> = old.iter().copied().chain(new).collect();
+        reply.note = note(&other);
+    })
+    .await;
+    convicts(&answer.unwrap_err());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unsigned_nonsense_ends_the_connection_and_honest_answers_end_the_trouble() {
     let lab = Lab::new();
@@ -201,6 +223,44 @@ async fn unsigned_nonsense_ends_the_connection_and_honest_answers_end_the_troubl
     *wire.lie.lock().unwrap() = None;
     done(client.call(create(&client, "b", "y"), soon()).await);
     assert_eq!(read(&client, "b").await, "y");
+}
+
+/// Once, the last decision about members comes without its body, after leaves that are right.
+fn without_a_body(told: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+    use std::sync::atomic::Ordering::SeqCst;
+    Box::new(move |reply| {
+        let unread = |leaf: &Leaf<Product>| match leaf {
+            Leaf::Entry(entry) => Some(Entry::new(entry.signed().clone())).filter(lacks_decision),
+            Leaf::Marks(_) => None,
+        };
+        let mut leaves = reply.leaves.iter_mut().rev();
+        if told.load(SeqCst) {
+            return;
+        }
+        if let Some((leaf, entry)) = leaves.find_map(|leaf| unread(leaf).map(|one| (leaf, one))) {
+            *leaf = Leaf::Entry(entry);
+            told.store(true, SeqCst);
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn device_starts_again_after_a_reply_that_lacked_a_body() {
+    let lab = Lab::new();
+    let one = lab.client(1);
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    lab.admit(&one, 3).await;
+    let (wire, told): (Arc<hosted::Wire>, _) = Default::default();
+    *wire.lie.lock().unwrap() = Some(without_a_body(Arc::clone(&told)));
+    let two = lab.client_through(2, &wire);
+    two.running(soon()).await.unwrap();
+    assert!(told.load(std::sync::atomic::Ordering::SeqCst));
+    done(two.call(create(&two, "a", "x"), soon()).await);
+    two.close(soon()).await.unwrap();
+    let two = lab.client(2);
+    two.running(soon()).await.unwrap();
+    assert_eq!(read(&two, "a").await, "x");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
