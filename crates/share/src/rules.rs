@@ -31,6 +31,9 @@ pub enum Rule {
     ResumeAlone,
     /// Journaled entries run again only after the Resume's receipt shows that they were not ordered.
     RerunAfterReceipt,
+    /// Journaled calls do not run again after a power cut, if the log has an entry of the device that its journal has
+    /// forgotten.
+    ForgottenRunOnce,
     /// The floor is journaled before the answer.
     FloorBeforeAnswer,
     /// A read waits for a mark that is sent after the read began.

@@ -326,7 +326,9 @@ async fn end_waits_for_requests_that_have_arrived() {
     s.finish(PATIENCE).await.unwrap();
     assert!(begin.elapsed() >= Duration::from_millis(150));
     release.join().unwrap();
-    let writes = block.calls().len() as u64;
+    // A process that another test starts closes its copies of these files, and so flushes.
+    let calls = block.calls();
+    let writes = calls.iter().filter(|call| **call != Call::Flush).count() as u64;
     // All that had arrived are done, the others are refused.
     let written = writers
         .into_iter()

@@ -200,7 +200,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let flown = self.flight.len();
         self.flight.retain(|mine| S::id(mine) != S::id(entry));
         if self.flight.len() == flown {
-            return;
+            return self.forgotten();
         }
         let here = self.ledger.size();
         for running in &mut self.running {
