@@ -34,7 +34,7 @@ pub fn start_at(field: &Field, dir: &Path, port: u16) -> Result<Daemon> {
 /// What the process does: it serves until it is ended.
 pub fn run(dir: &Path, port: u16) -> Result<()> {
     let host = Host::open(dir, orderer(), HostOptions::default())?;
-    let mut server = Server::new(host, &orderer(), limits())?;
+    let mut server = Server::new([host], &orderer(), limits())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;

@@ -17,6 +17,7 @@ enum Role {
     Bulla,
     Http,
     Metrics,
+    Shared,
 }
 
 /// The sockets that were passed to this process, by role.
@@ -28,6 +29,8 @@ pub struct Passed {
     pub http: Vec<TcpListener>,
     /// For metrics.
     pub metrics: Vec<TcpListener>,
+    /// For the devices of shared volumes.
+    pub shared: Vec<TcpListener>,
 }
 
 impl Passed {
@@ -67,6 +70,7 @@ impl Passed {
                 Role::Bulla => passed.bulla.push(socket),
                 Role::Http => passed.http.push(socket),
                 Role::Metrics => passed.metrics.push(socket),
+                Role::Shared => passed.shared.push(socket),
             }
         }
         Ok(passed)
@@ -115,12 +119,13 @@ fn role(name: &str) -> Outcome<Role> {
     match name {
         "http" => Ok(Role::Http),
         "metrics" => Ok(Role::Metrics),
+        "shared" => Ok(Role::Shared),
         // Names of sockets without a name of their own: empty, `unknown`, or the name of the unit.
         "bulla" | "unknown" | "" => Ok(Role::Bulla),
         unit if unit.ends_with(".socket") => Ok(Role::Bulla),
         other => {
             let what = format!("a socket has the name `{other}`, which bulla does not know");
-            let hint = "write FileDescriptorName=bulla, http or metrics in the socket unit";
+            let hint = "write FileDescriptorName=bulla, http, metrics or shared in the socket unit";
             Err(Failure::new(Kind::Config, what).with_hint(hint))
         }
     }
@@ -136,9 +141,10 @@ mod tests {
 
     #[test]
     fn names_of_sockets_give_their_roles() {
-        use Role::{Bulla, Http, Metrics};
+        use Role::{Bulla, Http, Metrics, Shared};
         let three = roles("3", "7", "http:bulla-serve.socket:metrics");
         assert_eq!(three, Some(vec![Http, Bulla, Metrics]));
+        assert_eq!(roles("1", "7", "shared"), Some(vec![Shared]));
         assert_eq!(roles("2", "7", ""), Some(vec![Bulla, Bulla]));
         assert_eq!(roles("2", "7", "unknown:bulla"), Some(vec![Bulla, Bulla]));
     }

@@ -288,8 +288,8 @@ impl Joining {
             .map_err(|e| AdmissionError::Server(format!("{e}")))?;
         let volume = invitation.volume;
         let (link, key) = Link::connect_as_guest(&to, volume, &options).await?;
-        let policies = policies(&link).await?;
-        let verified = verify(&invitation, &policies).map_err(AdmissionError::Policies)?;
+        let fetch = async |from| link.policies(from).await;
+        let (policies, verified) = policies(&invitation, fetch).await?;
         let orderer = verified.newest_epoch().orderer;
         if orderer != key {
             return Err(LinkError::OtherServer {
@@ -380,33 +380,127 @@ impl Joining {
     }
 }
 
-/// All policies that the server has.
-async fn policies(link: &Link) -> Result<Vec<Signed>, AdmissionError> {
-    let mut policies = Vec::new();
+/// The policies that the server has, if they are those of the invitation. Each is verified before more are asked for: a
+/// server without the owners' keys keeps a joiner neither waiting nor holding what it sends.
+async fn policies(
+    invitation: &Invitation,
+    fetch: impl AsyncFn(u64) -> Result<Vec<Bytes>, LinkError>,
+) -> Result<(Vec<Signed>, Policies), AdmissionError> {
+    let mut signatures = Signatures::default();
+    let (mut policies, mut verified) = (Vec::new(), None);
     loop {
-        let more = link.policies(policies.len() as u64).await?;
+        let more = fetch(policies.len() as u64).await?;
         if more.is_empty() {
-            return Ok(policies);
+            break;
         }
         for bytes in more {
-            let signed = Signed::from_bytes_of(Job::Shared, &bytes);
-            policies.push(signed.map_err(AdmissionError::Policies)?);
+            let added = add(invitation, verified.take(), &bytes, &mut signatures);
+            let (signed, chain) = added.map_err(AdmissionError::Policies)?;
+            verified = Some(chain);
+            policies.push(signed);
         }
         if policies.len() > MAX_POLICIES {
-            let (what, why) = ("policies", "too many");
-            return Err(AdmissionError::Policies(Reject::Malformed { what, why }));
+            return Err(AdmissionError::Policies(bad("too many")));
         }
     }
+    let policies_of = |chain: Policies| known_to(invitation, chain);
+    let verified = verified.ok_or(bad("none")).and_then(policies_of);
+    Ok((policies, verified.map_err(AdmissionError::Policies)?))
 }
 
-/// The policies, if they are those of the invitation.
-fn verify(invitation: &Invitation, policies: &[Signed]) -> Result<Policies, Reject> {
-    let mut signatures = Signatures::default();
-    let policies = Policies::verify(invitation.volume, policies, &mut signatures)?;
+fn bad(why: &'static str) -> Reject {
+    let what = "policies";
+    Reject::Malformed { what, why }
+}
+
+/// The next policy, and the chain with it.
+fn add(
+    invitation: &Invitation,
+    before: Option<Policies>,
+    bytes: &[u8],
+    signatures: &mut Signatures,
+) -> Result<(Signed, Policies), Reject> {
+    let signed = Signed::from_bytes_of(Job::Shared, bytes)?;
+    let chain = match before {
+        None => Policies::begin(invitation.volume, &signed, signatures)?,
+        Some(mut chain) => {
+            chain.extend(&signed, signatures)?;
+            chain
+        }
+    };
+    Ok((signed, chain))
+}
+
+/// The policies, if they have the one that the inviter knows.
+fn known_to(invitation: &Invitation, policies: Policies) -> Result<Policies, Reject> {
     if policies.chain().find(&invitation.policy).is_none() {
         return Err(Reject::NotSigned(
             "the policy that the inviter knows is not among them",
         ));
     }
     Ok(policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use trust::policy::Genesis;
+    use trust::roles::{Roles, Threshold};
+    use trust::shared::entry::Prefix;
+    use trust::shared::genesis::{Founder, SharedRoles, Silence, genesis};
+    use trust::shared::invitation::Secret;
+    use trust::volume_id::VolumeId;
+
+    use super::*;
+
+    fn founded() -> (Invitation, Signed) {
+        let key = |number| SecretKey::from_seed(&[number; 32]);
+        let owner = Roles::single(key(1).public());
+        let terms = Genesis::new("lab", [1; 32], [2; 32], owner).unwrap();
+        let roles = SharedRoles {
+            orderer: key(2).public(),
+            checkpointers: Threshold::none(),
+            silence: Silence::Strict,
+            patience_ms: 1000,
+            founder: Some(Founder {
+                user: [7; 32],
+                name: "ada".to_owned(),
+                device: key(3).public(),
+            }),
+        };
+        let signed = genesis(&terms, &roles).sign(&[&key(1)]);
+        let invitation = Invitation {
+            volume: VolumeId::from_bytes(signed.hash()),
+            policy: signed.hash(),
+            epoch: 0,
+            prefix: Prefix {
+                size: 0,
+                root: [0; 32],
+            },
+            server: "bulla://localhost".to_owned(),
+            secret: Secret::from_bytes([5; 16]),
+        };
+        (invitation, signed)
+    }
+
+    #[tokio::test]
+    async fn server_that_sends_policies_without_end_is_asked_no_more() {
+        let (invitation, genesis) = founded();
+        let asked = AtomicU64::new(0);
+        let fetch = async |from| {
+            let last = asked.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(last, from, "each time once");
+            Ok(vec![Bytes::from(genesis.to_bytes())])
+        };
+        let refused = policies(&invitation, fetch).await.unwrap_err();
+        assert!(matches!(refused, AdmissionError::Policies(_)), "{refused}");
+        assert_eq!(asked.into_inner(), 2);
+        let fetch = async |from| match from {
+            0 => Ok(vec![Bytes::from(genesis.to_bytes())]),
+            _ => Ok(Vec::new()),
+        };
+        let (taken, _) = policies(&invitation, fetch).await.unwrap();
+        assert_eq!(taken, std::slice::from_ref(&genesis));
+    }
 }

@@ -135,6 +135,8 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
                 at,
             );
             self.authors.insert(device, row);
+            // Entries of one round name the same prefix.
+            self.log.remember(S::heading(entry).seen);
             self.volume.extend(at, entry);
         }
         self.log.push(leaf);

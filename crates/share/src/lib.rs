@@ -19,6 +19,7 @@
 //! | [`files`] | the files of a volume: calls of programs, and their answers |
 //! | [`rules`] | the rules that tests leave out |
 //! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
+//! | [`keys`] | keys of devices, ready to verify |
 //! | [`ledger`] | a verified prefix of the log, and what it says |
 //! | [`engine`] | the client of one device |
 //! | [`orderer`] | the server, as a machine |
@@ -33,6 +34,7 @@ pub mod engine;
 pub mod files;
 pub mod home;
 pub mod host;
+pub mod keys;
 pub mod ledger;
 pub mod orderer;
 pub mod prefixes;

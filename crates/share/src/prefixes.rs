@@ -133,9 +133,12 @@ impl<S: Rfc6962> Log<S> for Recent {
     }
 
     fn remember(&mut self, point: Point<[u8; 32]>) {
-        let last = self.remembered.back().map_or(0, |(size, _)| *size);
-        if point.size > last {
-            self.remembered.push_back((point.size, point.root));
+        let place = self
+            .remembered
+            .partition_point(|(size, _)| *size < point.size);
+        let known = self.remembered.get(place);
+        if known.is_none_or(|(size, _)| *size != point.size) {
+            self.remembered.insert(place, (point.size, point.root));
         }
         if self.remembered.len() > REMEMBERED {
             self.remembered.pop_front();
@@ -215,7 +218,7 @@ mod tests {
             let root = root(0, size);
             Log::<Product>::remember(&mut log, Point { size, root });
         }
-        assert_eq!(log.remembered.len(), 3);
+        assert_eq!(log.remembered.len(), 4);
         for size in [10, 11, 200, 300, 600, 700] {
             assert_eq!(Log::<Product>::root_at(&log, size), Some(root(0, size)));
         }

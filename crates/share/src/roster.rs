@@ -3,7 +3,7 @@
 //! The orderer uses a [`Roster`] as it is: it judges who may write, and refuses entries that cannot be read. Clients
 //! use it as a part of [`Files`](crate::files::Files). Relies on [`trust::shared::members`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::genesis::Founder;
 use trust::shared::members::{FirstMembers, MAX_LATE, Members};
 use trust::shared::ops::{Body, Op};
-use trust::shared::outcome::Written;
+use trust::shared::outcome::{NoEffect, Written};
 use trust::shared::outline::Outline;
 use trust::shared::principal::Device;
 use trust::volume_id::VolumeId;
@@ -50,6 +50,8 @@ pub struct Roster {
     numbers: Arc<HashMap<DeviceKey, Device>>,
     /// Entries whose decisions may wait for their author's next entry: the author, and the position.
     proposed: Vec<(Device, u64)>,
+    /// The last decisions that came to nothing when they were to count: position and number of the op, and why.
+    lapsed: VecDeque<(u64, usize, NoEffect)>,
     /// Position of an entry that decides and came without its body.
     lost: Option<u64>,
 }
@@ -66,6 +68,7 @@ impl Roster {
             members: Arc::new(Members::new(first)),
             numbers: Arc::new(HashMap::from([(device, Device(0))])),
             proposed: Vec::new(),
+            lapsed: VecDeque::new(),
             lost: None,
         })
     }
@@ -84,6 +87,12 @@ impl Roster {
     /// a stored log must have the bodies of all entries that [`Roster::concerns`] says yes to.
     pub fn lost(&self) -> Option<u64> {
         self.lost
+    }
+
+    /// Why a decision that was to count does not, if it is one of the last ones.
+    pub(crate) fn lapsed(&self, at: u64, op: usize) -> Option<NoEffect> {
+        let found = self.lapsed.iter().find(|row| (row.0, row.1) == (at, op));
+        found.map(|(.., why)| *why)
     }
 
     /// Whether the entry, as the next one, changes the roster or may do so. A copy that was given only such entries
@@ -147,11 +156,18 @@ impl Roster {
         }
         self.proposed.retain(|proposed| !due(proposed));
         for decided in Arc::make_mut(&mut self.members).take_effect(written) {
-            if let (Ok(()), Decision::AdmitDevice { device, key, .. }) =
-                (decided.result, &decided.decision)
-            {
-                let numbers = Arc::make_mut(&mut self.numbers);
-                numbers.insert(DeviceKey::from(key), *device);
+            match (decided.result, &decided.decision) {
+                (Ok(()), Decision::AdmitDevice { device, key, .. }) => {
+                    let numbers = Arc::make_mut(&mut self.numbers);
+                    numbers.insert(DeviceKey::from(key), *device);
+                }
+                (Ok(()), _) => {}
+                (Err(why), _) => {
+                    self.lapsed.push_back((decided.position, decided.op, why));
+                    if self.lapsed.len() > MAX_LATE {
+                        self.lapsed.pop_front();
+                    }
+                }
             }
         }
     }

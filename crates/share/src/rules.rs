@@ -13,6 +13,8 @@ pub enum Rule {
     Form(Fault),
     /// An entry is signed by its author.
     Signature,
+    /// Whether its author signed it is known before an entry is used.
+    VerifyBeforeUse,
     /// An Attest counts only on the chain that it names.
     AttestOnChain,
     /// An Attest counts only for entries of the device that signed it.
@@ -29,6 +31,9 @@ pub enum Rule {
     ResumeAlone,
     /// Journaled entries run again only after the Resume's receipt shows that they were not ordered.
     RerunAfterReceipt,
+    /// Journaled calls do not run again after a power cut, if the log has an entry of the device that its journal has
+    /// forgotten.
+    ForgottenRunOnce,
     /// The floor is journaled before the answer.
     FloorBeforeAnswer,
     /// A read waits for a mark that is sent after the read began.

@@ -12,12 +12,13 @@ use trust::error::Reject;
 use trust::history::{LogPoint, leaf_hash};
 use trust::key::{PublicKey, SecretKey};
 use trust::shared::attest::{Attest, SignedAttest};
-use trust::shared::device::{DeviceKey, Incarnation};
+use trust::shared::device::{DeviceKey, Incarnation, KnownDevice};
 use trust::shared::entry::{self, Content, Heading, Ops, Prefix, SignedEntry, body_hash};
 use trust::shared::mark::{self, MarkProof, MarkTree, Nonce};
 use trust::shared::note::{Note, SignedNote};
 use trust::volume_id::VolumeId;
 
+use crate::keys::Keys;
 use crate::prefixes::{Recent, Rfc6962};
 use crate::rules::All;
 use crate::scheme::{Leaf, Notary, Scheme, Signer};
@@ -73,12 +74,12 @@ impl Entry {
         })
     }
 
-    /// The same entry, whose signature for this volume need not be verified again.
+    /// The same entry, whose signature for this volume need not be verified again. `by`: who must have signed it.
     ///
     /// # Errors
     /// [`Reject::NotSigned`].
-    pub fn verified(&self, volume: VolumeId) -> Result<Entry, Reject> {
-        self.signed.verify(volume)?;
+    pub fn verified(&self, volume: VolumeId, by: &KnownDevice) -> Result<Entry, Reject> {
+        self.signed.verify_by(volume, by)?;
         Ok(Entry {
             verified: Some(volume),
             ..self.clone()
@@ -139,6 +140,7 @@ pub struct Signed<C> {
     key: SecretKey,
     source: Arc<dyn Source>,
     now_ms: u64,
+    keys: Arc<Keys>,
     codec: PhantomData<C>,
 }
 
@@ -152,6 +154,7 @@ impl<C> Clone for Signed<C> {
             key: self.key.clone(),
             source: Arc::clone(&self.source),
             now_ms: self.now_ms,
+            keys: Arc::clone(&self.keys),
             codec: PhantomData,
         }
     }
@@ -180,6 +183,7 @@ impl<C> Signed<C> {
             key,
             source,
             now_ms: 0,
+            keys: Arc::default(),
             codec: PhantomData,
         }
     }
@@ -187,6 +191,21 @@ impl<C> Signed<C> {
     /// What notes say of the time from now on, unix milliseconds.
     pub fn set_time(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+    }
+}
+
+impl<C> Signed<C> {
+    /// Signs a note of this prefix. `time_ms`: unix milliseconds.
+    pub fn note_at(&self, point: Prefix, time_ms: u64) -> SignedNote {
+        let note = Note {
+            log: LogPoint {
+                epoch: self.epoch,
+                size: point.size,
+                root: point.root,
+            },
+            time_ms,
+        };
+        note.sign(self.volume, &self.key)
     }
 }
 
@@ -235,12 +254,20 @@ impl<C: Codec> Scheme for Signed<C> {
     fn entry_is_signed(&self, entry: &Entry) -> bool {
         let here = entry.signed.entry().epoch == self.epoch;
         let verified = entry.verified == Some(self.volume);
-        here && (verified || entry.signed.verify(self.volume).is_ok())
+        let verify = || {
+            let by = self.keys.of(Self::author(entry))?;
+            entry.signed.verify_by(self.volume, &by)
+        };
+        here && (verified || verify().is_ok())
     }
 
     fn attest_is_signed(&self, attest: &SignedAttest) -> bool {
         let here = attest.attest().epoch == self.epoch;
-        here && attest.verify(self.volume).is_ok()
+        let verify = || {
+            let by = self.keys.of(attest.attest().device)?;
+            attest.verify_by(self.volume, &by)
+        };
+        here && verify().is_ok()
     }
 
     fn note_is_signed(&self, note: &SignedNote) -> bool {
@@ -321,15 +348,7 @@ impl<C: Codec> Signer for Signed<C> {
 
 impl<C: Codec> Notary for Signed<C> {
     fn note(&mut self, point: Prefix) -> SignedNote {
-        let note = Note {
-            log: LogPoint {
-                epoch: self.epoch,
-                size: point.size,
-                root: point.root,
-            },
-            time_ms: self.now_ms,
-        };
-        note.sign(self.volume, &self.key)
+        self.note_at(point, self.now_ms)
     }
 
     fn marks(&self, marks: &[Nonce]) -> Option<Marks> {

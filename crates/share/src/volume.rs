@@ -16,9 +16,15 @@ pub trait Roll<S: Scheme>: Clone {
     fn admitted(&self, device: S::Device) -> u64;
     /// Why no orderer may put an entry with this content into the log, whatever the state of files: limits, encoding.
     fn malformed(&self, entry: &S::Entry) -> Option<&'static str>;
-    /// What must come with an entry before it can be judged, and did not. The log is not at fault, but who sent it.
+    /// What must come with an entry before it can be judged, and did not. The log is not at fault, but who sent it. The
+    /// answer depends on the entry alone, because it is asked before the entries before this one are taken.
     fn lacks(&self, _: &S::Entry) -> Option<&'static str> {
         None
+    }
+    /// Whether its signature is verified before any later entry is judged: it says who is a member, or what others need
+    /// not replay any more.
+    fn is_weighty(&self, _: &S::Entry) -> bool {
+        false
     }
     /// Adds an entry of right form at a position.
     fn extend(&mut self, at: u64, entry: &S::Entry);
@@ -44,6 +50,11 @@ pub trait Volume<S: Signer>: Roll<S> {
     /// What became of an operation of this device's entry at a position. Asked directly after [`Roll::extend`], and
     /// again when what was missing has been fetched.
     fn outcome(&self, at: u64, op: usize, call: &Self::Call) -> Outcome<S, Self>;
+    /// What a program is told whose operation, that with this number in the entry at this position, was to have effect
+    /// late. Asked when it has had it, or when another decision came between. `answer`: that of [`Outcome::Late`].
+    fn settled(&self, _at: u64, _op: usize, answer: Self::Answer) -> Self::Answer {
+        answer
+    }
     /// Whether an entry with these operations has room for one more.
     fn has_room(&self, ops: &[S::Op], next: &S::Op) -> bool;
     /// What a program is told when nobody speaks in time for these entries, which its answer rests on.

@@ -150,7 +150,7 @@ impl Branch {
         let host = host.with_context(|| format!("opening {}", path.display()))?;
         Ok(Branch {
             path: path.to_owned(),
-            service: SharedService::new(host),
+            service: SharedService::new([host]),
         })
     }
 }

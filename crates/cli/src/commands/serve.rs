@@ -1,5 +1,5 @@
-//! `bulla serve REPO...`: serves repositories over the network. A server has no key; readers verify what it
-//! sends.
+//! `bulla serve REPO...`: serves repositories over the network. A server of published volumes has no key; readers verify
+//! what it sends. That of shared volumes has one, with which it signs the order of writes.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -28,7 +28,7 @@ use shared::{Listening, Ordering};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(args: &Serve, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let places = Places::find(args, config)?;
+    let mut places = Places::find(args, config)?;
     let shared = Ordering::open(args, global)?;
     let mut repositories = Vec::new();
     let mut volumes = Vec::new();
@@ -40,27 +40,35 @@ pub fn run(args: &Serve, global: &Global, config: &Config, output: &mut Output) 
     }
     let runtime = session::runtime()?;
     runtime.block_on(async {
-        let (server, metrics) = match repositories.is_empty() {
-            true => (None, places.unused(args)?),
-            false => {
-                let (server, metrics) = places.open(repositories, limits(args), options(args))?;
-                (Some(server), metrics)
-            }
+        let server = match repositories.is_empty() {
+            true => places.refuse_unused(args).map(|()| None)?,
+            false => Some(places.open(repositories, limits(args), options(args))?),
+        };
+        let shared = match shared {
+            Some(shared) => Some(shared.listen(args, std::mem::take(&mut places.shared))?),
+            None => places.refuse_shared().map(|()| None)?,
         };
         let mut answering = Vec::new();
+        for listening in places.metrics {
+            announce_metrics(output, listening.local)?;
+            let mirror = server.as_ref().map(Server::counters);
+            let shared = shared.as_ref().map(Listening::watched);
+            answering.push(listening.answer(move |page: &mut Page| {
+                if let Some(counters) = &mirror {
+                    ::serve::mirror::metrics::write(page, counters);
+                }
+                if let Some((counters, hosts)) = &shared {
+                    ::serve::shared::metrics::write(page, counters, hosts);
+                }
+            })?);
+        }
         if let Some(server) = &server {
-            for listening in metrics {
-                announce_metrics(output, listening.local)?;
-                let counters = server.counters();
-                let fill = move |page: &mut Page| ::serve::mirror::metrics::write(page, &counters);
-                answering.push(listening.answer(fill)?);
-            }
             announce(output, server, &volumes)?;
         }
-        let count = volumes.len() + usize::from(shared.is_some());
-        let shared = shared
-            .map(|shared| shared.listen(args, output))
-            .transpose()?;
+        let mut count = volumes.len();
+        if let Some(shared) = &shared {
+            count += shared.announce(output)?;
+        }
         output.flush()?;
         serve(server, shared, count).await?;
         drop(answering);
@@ -71,7 +79,7 @@ pub fn run(args: &Serve, global: &Global, config: &Config, output: &mut Output) 
 }
 
 fn is_shared(shared: &Option<Ordering>, path: &Path) -> bool {
-    shared.as_ref().is_some_and(|shared| shared.path() == path)
+    shared.as_ref().is_some_and(|shared| shared.has(path))
 }
 
 fn limits(args: &Serve) -> Limits {
@@ -98,6 +106,7 @@ struct Places {
     bulla: Vec<Listen>,
     http: Vec<Listen>,
     metrics: Vec<MetricsAddress>,
+    shared: Vec<Listen>,
 }
 
 impl Places {
@@ -117,6 +126,9 @@ impl Places {
         let bulla = choose(passed.bulla, args.listen.as_deref(), "--listen", text)?;
         let text = config.text("http");
         let http = choose(passed.http, args.http.as_deref(), "--http", text)?;
+        if !passed.shared.is_empty() {
+            refuse_both(args.shared.shared.as_deref(), "--shared")?;
+        }
         let metrics = if passed.metrics.is_empty() {
             let flag = args
                 .metrics
@@ -133,19 +145,29 @@ impl Places {
             bulla,
             http,
             metrics,
+            shared: passed.shared.into_iter().map(Listen::On).collect(),
         })
     }
 
+    /// Refuses a socket for shared volumes, where there is none.
+    fn refuse_shared(&self) -> Outcome<()> {
+        if self.shared.is_empty() {
+            return Ok(());
+        }
+        let error = "the service manager passed a socket `shared`, and no REPO is a shared volume";
+        let hint = "name the directory of a shared volume, or remove the socket unit";
+        Err(Failure::new(Kind::Usage, error).with_hint(hint))
+    }
+
     /// Refuses flags that only published volumes have use for, where there is none.
-    fn unused(&self, args: &Serve) -> Outcome<Vec<MetricsAddress>> {
+    fn refuse_unused(&self, args: &Serve) -> Outcome<()> {
         let flags = [
             (args.listen.is_some(), "--listen"),
             (args.http.is_some(), "--http"),
-            (args.metrics.is_some(), "--metrics"),
             (args.memory.is_some(), "--memory"),
         ];
         match flags.iter().find(|(is_given, _)| *is_given) {
-            None => Ok(Vec::new()),
+            None => Ok(()),
             Some((_, flag)) => {
                 let error = format!("{flag} is for published volumes, and REPO is a shared volume");
                 let hint = "give the address for its devices with --shared ADDR";
@@ -156,12 +178,12 @@ impl Places {
 
     /// Starts the server on all addresses.
     fn open(
-        self,
+        &mut self,
         repositories: Vec<Repository>,
         limits: Limits,
         options: Options,
-    ) -> Outcome<(Server, Vec<MetricsAddress>)> {
-        let mut bulla = self.bulla.into_iter();
+    ) -> Outcome<Server> {
+        let mut bulla = std::mem::take(&mut self.bulla).into_iter();
         let first = bulla.next().ok_or_else(|| {
             let hint = "give it one with --listen, or remove the setting";
             Failure::new(Kind::Usage, "the address to listen on is empty").with_hint(hint)
@@ -170,10 +192,10 @@ impl Places {
         for place in bulla {
             server = server.also(place)?;
         }
-        for place in self.http {
+        for place in std::mem::take(&mut self.http) {
             server = server.also_http(place)?;
         }
-        Ok((server, self.metrics))
+        Ok(server)
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use trust::inode::{Inode, Mtime};
 use trust::shared::decision::Decision;
 use trust::shared::device::DeviceKey;
-use trust::shared::principal::{Name, Principal};
+use trust::shared::principal::{FileId, Name, Principal};
 
 use super::members::Membership;
 use super::places;
@@ -241,8 +241,25 @@ impl Shared {
 
     /// A page of a directory's names, those after `after`.
     pub async fn list(&self, place: &Place, after: Option<Name>, inodes: bool) -> Outcome<Page> {
+        let directory = Which::Place(place.clone());
+        self.page(directory, place, after, inodes).await
+    }
+
+    /// The first page of the names of this directory, whatever its own names lead to. `about` names it, for failures.
+    pub async fn names_in(&self, directory: FileId, about: &Place) -> Outcome<Page> {
+        let directory = Which::File(directory);
+        self.page(directory, about, None, false).await
+    }
+
+    async fn page(
+        &self,
+        directory: Which,
+        about: &Place,
+        after: Option<Name>,
+        inodes: bool,
+    ) -> Outcome<Page> {
         let call = Call::List {
-            directory: Which::Place(place.clone()),
+            directory,
             after,
             most: match inodes {
                 true => MAX_LISTED_INODES,
@@ -252,7 +269,7 @@ impl Shared {
         };
         match self.call(call).await? {
             Answer::Listed { names, more, .. } => Ok(Page { names, more }),
-            Answer::Refused(why) => Err(refused(&why, &places::shown(place))),
+            Answer::Refused(why) => Err(refused(&why, &places::shown(about))),
             _ => Err(defect()),
         }
     }

@@ -72,17 +72,22 @@ fn is_installed(program: &str) -> bool {
 /// Ports in documents; each is replaced by one that is free on this machine.
 const PORTS: std::ops::Range<u16> = 28550..28600;
 
-/// Lines of a script that wait until the server that `line` starts listens on its ports.
-fn wait_for_ports(line: &str) -> String {
-    let ports = line.split("127.0.0.1:").skip(1);
-    let ports: Vec<&str> = ports.filter_map(|rest| rest.split(' ').next()).collect();
-    if ports.is_empty() {
-        // The ports are in a configuration file.
-        return "sleep 1\n".to_owned();
+/// Lines of a script that wait, for at most a minute, until the program that `line` starts listens on its ports, which
+/// are in the line or in a file that it names, or has written to its file.
+fn wait_for(line: &str, blocks: &[Block]) -> String {
+    if let Some((_, file)) = line.trim_end_matches(" &").split_once(" > ") {
+        return format!("for _ in $(seq 1200); do [ -s {file} ] && break; sleep 0.05; done\n");
     }
+    let names = |block: &&Block| block.file.as_ref().is_some_and(|file| line.contains(file));
+    let named = blocks.iter().filter(names).flat_map(|block| &block.lines);
+    let lines = named.map(String::as_str).chain([line]);
+    let places = lines.flat_map(|line| line.split("127.0.0.1:").skip(1));
+    let digits = |rest: &str| -> String { rest.chars().take_while(char::is_ascii_digit).collect() };
+    let ports: Vec<String> = places.map(digits).collect();
+    assert!(!ports.is_empty(), "{line:?} has no ports and no file");
     let connects = "(exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break";
     let ports = ports.join(" ");
-    format!("for port in {ports}; do for _ in $(seq 400); do {connects}; sleep 0.05; done; done\n")
+    format!("for port in {ports}; do for _ in $(seq 1200); do {connects}; sleep 0.05; done; done\n")
 }
 
 /// The script of a document. It checks the exit code of each command and ends the servers.
@@ -111,11 +116,13 @@ fn script(blocks: &[Block], can_mount: bool) -> String {
             // A reader of the document would copy the volume id from this output.
             let tells = line.starts_with("bulla publish") || line.starts_with("bulla sign");
             let end = if tells { TELLS } else { "" };
-            script.push_str(&format!("{line}{end}\n"));
+            // What a person waits for takes longer on a busy machine.
+            let slower = if line == "sleep 2" { "sleep 8" } else { line };
+            script.push_str(&format!("{slower}{end}\n"));
             let last = block.lines.last() == Some(line);
             let wanted = if last { block.fails } else { 0 };
             if line.ends_with('&') {
-                script.push_str(&wait_for_ports(line));
+                script.push_str(&wait_for(line, blocks));
             } else {
                 let complaint = format!("{line:?} ended with another code than {wanted}");
                 script.push_str(&format!(
@@ -137,15 +144,11 @@ fn run(name: &str, least_blocks: usize) {
     );
     let can_mount = Path::new("/dev/fuse").exists();
     let mut script = forking_server_function() + &script(&blocks, can_mount);
-    let mut taken = Vec::new();
     for port in PORTS.map(|port| port.to_string()) {
         if script.contains(&port) {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            script = script.replace(&port, &free.local_addr().unwrap().port().to_string());
-            taken.push(free);
+            script = script.replace(&port, &sim::port::own().to_string());
         }
     }
-    drop(taken);
     let home = Home::new();
     // A web server that root starts reads as another user.
     let everybody = std::fs::Permissions::from_mode(0o755);

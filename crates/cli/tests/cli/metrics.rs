@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::shared_lab::{self, Orderer};
 use crate::support::{Home, Mounted, skipped};
 use serde_json::Value;
 
@@ -101,7 +102,7 @@ fn read(page: &str) -> (Metrics, BTreeMap<String, f64>) {
 pub fn get(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -164,6 +165,19 @@ fn device(home: &Home) -> (Daemon, String) {
     (daemon, told[0]["metrics"].as_str().unwrap().to_owned())
 }
 
+/// The server of a shared volume, and where its metrics are.
+fn shared_server() -> ((Orderer, Daemon), String) {
+    let (mut orderer, _ada) = shared_lab::founded(&[]);
+    orderer.kill();
+    let serve = ["--json", "serve", "repo", "--orderer-key", "key"];
+    let any = ["--shared", "127.0.0.1:0"];
+    let args = [&serve[..], &any, &ANY_PORT].concat();
+    let (daemon, told) = start(&orderer.home, &args, 2);
+    assert_eq!(told[0]["type"], "metrics");
+    let at = told[0]["address"].as_str().unwrap().to_owned();
+    ((orderer, daemon), at)
+}
+
 #[test]
 fn document_and_daemons_have_the_same_metrics() {
     if !Path::new("/dev/fuse").exists() {
@@ -208,10 +222,13 @@ fn document_and_daemons_have_the_same_metrics() {
     fs::read(home.path("mnt/sub/deep/big")).unwrap();
 
     let (_device, of_device) = device(&home);
+    let (_shared, of_shared) = shared_server();
     let (mut metrics, served) = read(&get(of_server));
+    let (of_shared, _) = read(&get(&of_shared));
     let (of_mount, mounted) = read(&get(of_mount));
     let (of_device, _) = read(&get(&of_device));
-    for (name, metric) in of_mount.into_iter().chain(of_device) {
+    let others = of_mount.into_iter().chain(of_device).chain(of_shared);
+    for (name, metric) in others {
         if name != "bulla_build_info" {
             assert!(
                 metrics.insert(name.clone(), metric).is_none(),

@@ -187,7 +187,7 @@ fn device_whose_server_hangs_keeps_no_other_command_waiting() {
         ];
         done.send(codes.map(|ran| ran.code)).unwrap();
     });
-    let codes = told.recv_timeout(Duration::from_secs(20));
+    let codes = told.recv_timeout(Duration::from_secs(60));
     sh(&format!("kill -CONT {pid}")).unwrap();
     commands.join().unwrap();
     hanging.detach().ends(0);

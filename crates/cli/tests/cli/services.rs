@@ -14,20 +14,20 @@ use crate::support::{Home, Mounted, Ran, skipped, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A service that is killed on drop.
-struct Service(Child);
+pub struct Service(pub Child);
 
 impl Service {
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    fn ends(&mut self) -> Option<i32> {
+    pub fn ends(&mut self) -> Option<i32> {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(begin.elapsed() < Duration::from_secs(20), "it does not end");
+            assert!(begin.elapsed() < Duration::from_secs(60), "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -41,7 +41,7 @@ impl Drop for Service {
 }
 
 /// The binary, started by a shell that passes three sockets. Its output goes into the files `out` and `err`.
-fn activated(home: &Home, sockets: [OwnedFd; 3], names: &str, args: &[&str]) -> Command {
+pub fn activated(home: &Home, sockets: [OwnedFd; 3], names: &str, args: &[&str]) -> Command {
     let [a, b, c] = sockets;
     let script = "exec 3<&0 4>&1 5>&2 </dev/null >out 2>err\n\
         LISTEN_PID=$$ LISTEN_FDS=3 exec \"$0\" \"$@\"";
@@ -63,10 +63,15 @@ fn activated(home: &Home, sockets: [OwnedFd; 3], names: &str, args: &[&str]) -> 
     command
 }
 
-fn listener() -> (TcpListener, SocketAddr) {
+pub fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
+}
+
+/// An address where nobody listens yet.
+fn free() -> SocketAddr {
+    ([127, 0, 0, 1], sim::port::own()).into()
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn sockets_are_served_by_their_names_and_outlive_the_service() {
     let by_http = format!("{volume}@http://{http_at}/{volume}");
     // Two services in a row on the same sockets, each with a request before it starts.
     for _ in 0..2 {
-        let mut early = home.command(&["cat", &by_bulla, "a"]);
+        let mut early = home.command(&["cat", &by_bulla, "a", "--deadline", "60s"]);
         let early = early.stdout(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(50));
         let mut service = start();
@@ -149,7 +154,7 @@ fn systemd_socket_activate_starts_the_server() {
     }
     let home = Home::new();
     let volume = home.published();
-    let [(_, bulla), (_, http)] = [listener(), listener()];
+    let [bulla, http] = [free(), free()];
     let mut command = home.command::<&str>(&[]);
     let mut command = {
         let mut it = Command::new(program);
@@ -191,7 +196,7 @@ fn told(socket: &UnixDatagram) -> String {
 
 fn manager(home: &Home) -> UnixDatagram {
     let socket = UnixDatagram::bind(home.path("notify")).unwrap();
-    let patience = Some(Duration::from_secs(20));
+    let patience = Some(Duration::from_secs(60));
     socket.set_read_timeout(patience).unwrap();
     socket
 }
@@ -201,7 +206,7 @@ fn a_server_says_when_it_is_ready_and_when_it_ends() {
     let home = Home::new();
     let volume = home.published();
     let manager = manager(&home);
-    let (_, at) = listener();
+    let at = free();
     let mut command = home.command(&["-q", "serve", "repo", "--listen", &at.to_string()]);
     command.env("NOTIFY_SOCKET", home.path("notify"));
     let mut service = Service(command.stdout(Stdio::null()).spawn().unwrap());

@@ -63,6 +63,50 @@ fn first_device_puts_and_reads_files() {
 }
 
 #[test]
+fn hole_of_a_file_takes_no_space_where_it_is_extracted() {
+    use std::os::unix::fs::MetadataExt;
+    let (_orderer, ada) = founded(&[]);
+    let len = 40 << 20;
+    let sparse = std::fs::File::create(ada.path("sparse")).unwrap();
+    std::io::Write::write_all(&mut &sparse, b"begins").unwrap();
+    sparse.set_len(len).unwrap();
+    ada.run(&["put", "sparse", "notes"]).ends(0);
+    let whole = ada.run(&["--json", "verify", "notes"]).ends(0);
+    assert_eq!(whole.field("bytes"), len);
+    ada.run(&["extract", "notes", "copy"]).ends(0);
+    let copy = ada.path("copy/sparse");
+    let taken = copy.metadata().unwrap().blocks() * 512;
+    assert!(taken < len / 4, "{taken} bytes");
+    let same = std::process::Command::new("cmp")
+        .args([ada.path("sparse"), copy])
+        .status();
+    assert!(same.unwrap().success());
+}
+
+#[test]
+fn link_in_the_volume_does_not_lead_put_and_rm_elsewhere() {
+    let (_orderer, ada) = founded(&[]);
+    ada.run(&["mkdir", "notes", "private"]).ends(0);
+    assert_eq!(put(&ada, "mine", "mine\n"), 0);
+    ada.run(&["mv", "notes", "mine", "private"]).ends(0);
+    std::fs::create_dir(ada.path("tree")).unwrap();
+    std::fs::write(ada.path("tree/mine"), b"another\n").unwrap();
+    std::fs::create_dir(ada.path("shared")).unwrap();
+    std::os::unix::fs::symlink("../private", ada.path("shared/tree")).unwrap();
+    ada.run(&["put", "-r", "shared", "notes"]).ends(0);
+    let led = ada.run(&["put", "-r", "tree", "notes", "shared"]).ends(1);
+    assert!(led.err.contains("shared/tree"), "{}", led.err);
+    let kept = ada.run(&["cat", "notes", "private/mine"]).ends(0);
+    assert_eq!(kept.out, "mine\n");
+    // A link on the way, which the user names, is followed.
+    ada.run(&["rm", "-r", "notes", "shared"]).ends(0);
+    assert_eq!(
+        ada.run(&["ls", "-R", "notes"]).ends(0).out,
+        "private\nprivate/mine\n"
+    );
+}
+
+#[test]
 fn second_device_is_admitted_by_words_and_writes() {
     let (_orderer, ada) = founded(&[]);
     std::fs::write(ada.path("a"), b"from the first\n").unwrap();

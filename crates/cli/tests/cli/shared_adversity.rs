@@ -7,7 +7,7 @@ use std::time::Duration;
 use sim::random::Random;
 
 use crate::shared_lab::{Orderer, Talk, founded, joined};
-use crate::support::{Home, copy};
+use crate::support::{Home, copy, wait_until};
 
 fn write(home: &Home, name: &str, content: &str) {
     std::fs::write(home.path(name), content).unwrap();
@@ -56,7 +56,7 @@ fn killed_server_loses_nothing_that_was_acknowledged() {
             (&laptop, &ada)
         };
         write(home, &name, &content(round));
-        let mut put = home.command(&["put", &name, "notes", "--deadline", "20s"]);
+        let mut put = home.command(&["put", &name, "notes", "--deadline", "60s"]);
         let put = put
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -200,7 +200,7 @@ fn devices_that_have_seen_one_log_compare_as_the_same() {
 
 #[test]
 fn silent_device_is_named_until_it_is_accepted() {
-    let (mut orderer, ada) = founded(&["--patience", "300ms"]);
+    let (mut orderer, ada) = founded(&["--patience", "2s"]);
     let laptop = joined(&ada, "ada");
     write(&laptop, "b", "from the other\n");
     laptop.run(&["put", "b", "notes"]).ends(0);
@@ -218,7 +218,7 @@ fn silent_device_is_named_until_it_is_accepted() {
 
 #[test]
 fn relaxed_volume_uses_what_a_silent_device_wrote_and_says_so() {
-    let (mut orderer, ada) = founded(&["--relaxed", "--patience", "300ms"]);
+    let (mut orderer, ada) = founded(&["--relaxed", "--patience", "2s"]);
     let laptop = joined(&ada, "ada");
     write(&laptop, "b", "from the other\n");
     let told = laptop.run(&["--json", "put", "b", "notes"]).ends(0);
@@ -240,12 +240,17 @@ fn relaxed_volume_uses_what_a_silent_device_wrote_and_says_so() {
 
 #[test]
 fn server_that_was_killed_still_has_confirmations_of_devices_that_are_gone() {
-    let (mut orderer, ada) = founded(&["--patience", "300ms"]);
+    let (mut orderer, ada) = founded(&["--patience", "60s"]);
     let laptop = joined(&ada, "ada");
     write(&laptop, "b", "from the other\n");
     laptop.run(&["put", "b", "notes"]).ends(0);
     // The server keeps them a second late at most.
-    std::thread::sleep(Duration::from_millis(2500));
+    let kept = orderer.home.path("repo/confirmed");
+    wait_until("the server has kept the confirmations", || {
+        let written = std::fs::metadata(&kept).and_then(|file| file.modified());
+        let since = written.ok().and_then(|at| at.elapsed().ok());
+        since.is_some_and(|since| since > Duration::from_secs(3))
+    });
     orderer.kill();
     orderer.start();
     assert_eq!(read(&ada, "b"), "from the other\n");

@@ -174,7 +174,7 @@ fn author_whose_confirmations_the_server_drops_is_named() {
 }
 
 #[test]
-fn calls_whose_messages_the_server_drops_end_at_their_deadline_and_happen_once() {
+fn calls_whose_messages_the_server_drops_end_at_their_deadline() {
     let (mut orderer, ada) = founded(&[]);
     put(&ada, "a", "one\n");
     orderer.turn_into_liar(&["repo", "--drop", "mark"]);

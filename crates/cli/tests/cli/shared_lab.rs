@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::support::{Home, Ran};
@@ -50,12 +49,6 @@ fn serving(command: &mut Command) -> Child {
     child
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// The machine of a server, and its process if it runs.
 pub struct Orderer {
     pub home: Home,
@@ -81,7 +74,7 @@ impl Orderer {
         let orderer = Orderer {
             home,
             host: host.to_owned(),
-            port: free_port(),
+            port: sim::port::own(),
             process: None,
         };
         (orderer, key)
@@ -166,6 +159,12 @@ pub fn founded(flags: &[&str]) -> (Orderer, Home) {
 /// The same, with the server's host.
 pub fn founded_at(host: &str, flags: &[&str]) -> (Orderer, Home) {
     let (mut orderer, key) = Orderer::new(host);
+    let ada = found(&mut orderer, &key, flags, &[]);
+    (orderer, ada)
+}
+
+/// The same, on the machine of a server that has this key. Returns the first device.
+pub fn found(orderer: &mut Orderer, key: &str, flags: &[&str], serve_flags: &[&str]) -> Home {
     let ada = Home::new();
     ada.run(&["key", "new", "--out", "owner", "--no-passphrase"])
         .ends(0);
@@ -175,7 +174,7 @@ pub fn founded_at(host: &str, flags: &[&str]) -> (Orderer, Home) {
         "init",
         "notes",
         "--orderer",
-        &key,
+        key,
         "--server",
         &location,
         "--owner-key",
@@ -187,8 +186,9 @@ pub fn founded_at(host: &str, flags: &[&str]) -> (Orderer, Home) {
     ];
     ada.run(&[&args, flags].concat()).ends(0);
     let genesis = ada.path("genesis");
-    orderer.start_with(&["--accept", genesis.to_str().unwrap()]);
-    (orderer, ada)
+    let accept = ["--accept", genesis.to_str().unwrap()];
+    orderer.start_with(&[&accept, serve_flags].concat());
+    ada
 }
 
 /// A command that goes on, and what it prints.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use sim::clock::ShiftedClock;
 
-use crate::shared_lab::{founded, join, joined};
+use crate::shared_lab::{Orderer, found, founded, join, joined};
 use crate::support::{Home, Ran, Tmpfs, copy, noise, skipped, wait_until};
 
 const STATE: &str = ".local/state/bulla";
@@ -237,6 +237,54 @@ fn full_disk_of_a_device_is_an_error_and_loses_nothing_that_was_acknowledged() {
         assert_eq!(read(&ada, name), *name);
     }
     assert_eq!(names(&laptop), listed);
+}
+
+#[test]
+fn full_disk_of_the_server_is_an_error_and_loses_nothing_that_was_acknowledged() {
+    let (mut orderer, key) = Orderer::new("127.0.0.1");
+    let Some(disk) = Tmpfs::of(&orderer.home, "repo", 64 << 20) else {
+        return skipped("full disks of servers", "no tmpfs can be mounted");
+    };
+    let ada = found(&mut orderer, &key, &[], &["--ring", "8MiB"]);
+    let laptop = joined(&ada, "ada");
+    disk.leave_free(12 << 20);
+    let content = |n: u64| noise(n, 700_000);
+    let puts = |n: u64| {
+        let name = format!("file{n}");
+        std::fs::write(ada.path(&name), content(n)).unwrap();
+        ada.run(&["put", &name, "notes", "--deadline", "15s"])
+    };
+    let full = (0..60).find(|n| {
+        let ran = puts(*n);
+        let told = ran.code == 0 || ran.err.contains("hint: ");
+        assert!(
+            told && matches!(ran.code, 0 | 1 | 30),
+            "{n}: {}\n{}",
+            ran.code,
+            ran.err
+        );
+        ran.code != 0
+    });
+    let full = full.expect("the disk was never full");
+    // What is there can be read meanwhile. When there is space again, everything goes on, also after a kill.
+    let same = |home: &Home, n: u64| {
+        let read = home
+            .command(&["cat", "notes", &format!("file{n}")])
+            .output();
+        let read = read.unwrap();
+        let told = String::from_utf8_lossy(&read.stderr);
+        assert!(
+            read.status.success() && read.stdout == content(n),
+            "{n}: {told}"
+        );
+    };
+    same(&ada, full / 2);
+    disk.free();
+    orderer.kill();
+    orderer.start();
+    puts(full).ends(0);
+    (0..=full).for_each(|n| same(&laptop, n));
+    orderer.kill();
 }
 
 #[test]

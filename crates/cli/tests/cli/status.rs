@@ -200,7 +200,7 @@ fn endless_or_silent_daemons_are_mute() {
     let sockets = home.path("run/bulla").display().to_string();
     let ours = mute.filter(|mute| mute["place"].as_str().unwrap().starts_with(&sockets));
     assert_eq!(ours.count(), 2);
-    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(begin.elapsed() < Duration::from_secs(60));
     talk.join().unwrap();
     drop(silent);
 }

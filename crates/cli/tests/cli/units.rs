@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::shared_lab;
 use crate::support::{Home, Ran, copy, skipped};
 
 /// The highest exposure of a service by `systemd-analyze security`, in tenths. systemd calls less than 2.0
@@ -235,6 +236,39 @@ fn what_the_units_start_runs() {
     service.kill().unwrap();
     service.wait().unwrap();
     assert_eq!(read.ends(0).out, "hello\n");
+}
+
+/// The unit of the server of shared volumes, with the socket that its `Requires=` names.
+#[test]
+fn unit_of_an_orderer_serves_its_volumes() {
+    let (mut orderer, ada) = shared_lab::founded(&[]);
+    orderer.kill();
+    let home = &orderer.home;
+    let _units = units(home);
+    fs::create_dir_all(home.path("etc/keys")).unwrap();
+    copy(&home.path("key"), &home.path("etc/keys/orderer.key"));
+    fs::write(home.path("config.toml"), "").unwrap();
+    let variables = HashMap::from([
+        ("ORDERER_OPTIONS", "--max-connections 100".to_owned()),
+        ("REPOSITORIES", home.path("repo").display().to_string()),
+    ]);
+    let unit = home.path("units/bulla-orderer.service");
+    let serve = command_of(&unit, home, &variables);
+    let socket = TcpListener::bind(orderer.address()).unwrap();
+    let passed = "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=shared";
+    let script = format!("exec 3<&0 </dev/null; {passed} exec \"$0\" \"$@\"");
+    let mut parent = Command::new("sh");
+    parent.args(["-c", &script]).arg(serve.get_program());
+    parent.args(serve.get_args()).current_dir(home.path(""));
+    parent
+        .env("HOME", home.path(""))
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(socket)));
+    let mut service = parent.stdout(Stdio::null()).spawn().unwrap();
+    fs::write(ada.path("list"), "milk\n").unwrap();
+    let put = ada.run(&["put", "list", "notes"]);
+    service.kill().unwrap();
+    service.wait().unwrap();
+    put.ends(0);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::process::Command;
 use log::{Buffer, Device, FileDevice, conformance};
 use sim::device::Machine;
 use sim::guarded::GuardedDir;
+use sim::time::wait_until;
 
 fn new_file(directory: &Path, bytes: u64) -> PathBuf {
     let path = directory.join("device");
@@ -65,6 +66,21 @@ fn looped(file: &Path, sector_bytes: u32) -> Option<PathBuf> {
     Some(PathBuf::from(path.trim()))
 }
 
+/// Opens a device that was just closed: a process that another test starts has a copy of the descriptor until it runs its
+/// program.
+fn opened(device: &Path) -> FileDevice {
+    let mut open = FileDevice::open(device);
+    wait_until("nobody else has the device", || {
+        let is_busy = |error: &std::io::Error| error.kind() == ErrorKind::ResourceBusy;
+        let waits = open.as_ref().err().is_some_and(is_busy);
+        if waits {
+            open = FileDevice::open(device);
+        }
+        !waits
+    });
+    open.unwrap()
+}
+
 #[test]
 fn block_device_conforms_and_is_exclusive() {
     for sector_bytes in [512, 4096] {
@@ -74,7 +90,7 @@ fn block_device_conforms_and_is_exclusive() {
             return;
         };
         conforms(&device);
-        let open = FileDevice::open(&device).unwrap();
+        let open = opened(&device);
         assert_eq!(open.bytes(), 2 << 20);
         let second = FileDevice::open(&device).unwrap_err();
         assert_eq!(second.kind(), ErrorKind::ResourceBusy, "{second}");
@@ -90,7 +106,7 @@ fn block_device_whose_length_is_no_multiple_of_a_block_conforms() {
         return;
     };
     conforms(&device);
-    assert_eq!(FileDevice::open(&device).unwrap().bytes(), (2 << 20) + 1536);
+    assert_eq!(opened(&device).bytes(), (2 << 20) + 1536);
 }
 
 /// O_DIRECT takes whole sectors of 4096 bytes only, and the file ends within one.

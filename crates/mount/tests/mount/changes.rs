@@ -143,7 +143,7 @@ async fn cached_files_are_served_while_every_replica_stalls() {
         assert_eq!(read_some(&mut dir, 2 * MANY), MANY + 2, "cached parts");
     }
     let served = begin.elapsed();
-    assert!(served < Duration::from_millis(700), "{served:?}");
+    assert!(served < Duration::from_secs(4), "{served:?}");
     for refused in [
         errno(fs::metadata(m.path("unknown/u03999"))),
         errno(other.read_at(&mut [0; 10], 0)),
@@ -151,9 +151,9 @@ async fn cached_files_are_served_while_every_replica_stalls() {
     ] {
         assert_eq!(refused, libc::EIO);
     }
-    // Each waited until its deadline (800 ms here) and no longer.
+    // Each waited until its deadline (5 s here) and no longer.
     let waited = begin.elapsed() - served;
-    assert!(waited < Duration::from_millis(4500), "{waited:?}");
+    assert!(waited < Duration::from_secs(60), "{waited:?}");
     liar.tell(Lie::None);
     assert_eq!(m.read("other"), noise(53, 200_000), "nothing is remembered");
 }

@@ -52,7 +52,7 @@ async fn unmounting_from_outside_ends_the_mount_and_a_second_time_is_an_error() 
     let directory = m.path("");
     mount::unmount(&directory).unwrap();
     let mut mounted = m.mounted.take().unwrap();
-    tokio::time::timeout(Duration::from_secs(5), mounted.ended())
+    tokio::time::timeout(Duration::from_secs(60), mounted.ended())
         .await
         .unwrap()
         .unwrap();

@@ -79,7 +79,7 @@ impl Places {
 
     /// Programs that were told to end may have files open for a moment.
     pub fn unmount(&self) -> Result<(), String> {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             match sh("umount $1", &self.files()) {
                 Err(told) if told.contains("busy") && Instant::now() < until => {
@@ -119,7 +119,16 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        match self.attached.detach() {
+        let mut detached = self.attached.detach();
+        // A process that another test starts has a copy of the descriptor until it runs its program.
+        for _ in 0..200 {
+            if !matches!(&detached, Err(LoopError::Busy { .. })) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            detached = self.attached.detach();
+        }
+        match detached {
             // The test has cleared it, and another test uses the same number.
             Ok(()) | Err(LoopError::Vanished { .. }) => {}
             Err(error) if std::thread::panicking() => eprintln!("{error}"),
@@ -150,6 +159,22 @@ pub struct Kind {
     pub name: &'static str,
     pub make: &'static str,
     pub check: &'static str,
+}
+
+impl Kind {
+    /// Makes it on a device.
+    pub fn make_on(&self, device: &str) -> Result<String, String> {
+        let mut made = sh(self.make, device);
+        // mkfs.btrfs looks at all loop devices, and servers of other tests end meanwhile.
+        for _ in 0..20 {
+            if !matches!(&made, Err(why) if why.contains("cannot check mount status")) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            made = sh(self.make, device);
+        }
+        made
+    }
 }
 
 pub const EXT4: Kind = Kind {

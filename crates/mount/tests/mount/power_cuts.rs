@@ -247,7 +247,7 @@ async fn crashes(kind: Kind, rounds: u64, lie: Option<Lie>) -> Result<(), String
     tokio::task::spawn_blocking(move || {
         world.attach()?;
         let told = |error| format!("{error}; the server: {}", world.told());
-        sh(kind.make, &world.path()).map_err(told)?;
+        kind.make_on(&world.path()).map_err(told)?;
         world.mount().map_err(told)?;
         prepare(&world)?;
         let durable = Arc::new(Mutex::new(Durable::default()));

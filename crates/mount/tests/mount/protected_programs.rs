@@ -42,7 +42,7 @@ async fn programs(kind: Kind) {
     let mut world = World::new().await;
     let worked = tokio::task::spawn_blocking(move || {
         world.attach()?;
-        sh(kind.make, &world.path())?;
+        kind.make_on(&world.path())?;
         world.mount()?;
         let worked = work(&world);
         world.unmount()?;

@@ -135,7 +135,7 @@ async fn a_signal_interrupts_a_blocking_lock_and_kill_ends_it() {
     b.signal(Signal::KILL);
     b.child.wait().unwrap();
     let took = begin.elapsed();
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
     assert_eq!(m.fs.locks(), (1, 0));
     assert_eq!(a.run("set w 3 3"), "ok", "the holder notices nothing");
 }

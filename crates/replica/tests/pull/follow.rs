@@ -108,8 +108,9 @@ async fn an_update_costs_its_new_bytes_and_few_waves() {
 async fn prefetched_segments_on_a_slow_network_are_not_fetched_twice() {
     let publisher = Publisher::new(21);
     let mut follower = Follower::new();
-    follower.options.bytes_per_second = Some(300_000);
-    let deadline = follower.options.deadline;
+    follower.options.bytes_per_second = Some(100_000);
+    let deadline = Duration::from_secs(2);
+    follower.options.deadline = deadline;
     let began = Instant::now();
     let pulled = follower.pull(&publisher, &[publisher.source()]).await;
     let pulled = pulled.unwrap();
@@ -125,7 +126,9 @@ async fn prefetched_segments_on_a_slow_network_are_not_fetched_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_pull_resumes() {
     let publisher = Publisher::new(30);
-    let follower = Follower::new();
+    let mut follower = Follower::new();
+    // The source is asked again until then.
+    follower.options.deadline = Duration::from_secs(3);
     let source: Arc<dyn Replica> = Arc::new(Breaking::after(&publisher, 3));
     let error = follower
         .pull(&publisher, std::slice::from_ref(&source))

@@ -188,7 +188,7 @@ pub fn rotated_often(seed: u64, count: usize) -> Publisher {
 /// A replica that has time to verify hundreds of policies in a debug build.
 fn patient() -> Follower {
     let mut follower = Follower::new();
-    follower.options.deadline = std::time::Duration::from_secs(20);
+    follower.options.deadline = std::time::Duration::from_secs(60);
     follower
 }
 

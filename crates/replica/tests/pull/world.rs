@@ -173,7 +173,7 @@ impl Follower {
             disk,
             options: PullOptions {
                 state_directory: state.path().to_owned(),
-                deadline: Duration::from_millis(700),
+                deadline: Duration::from_secs(60),
                 ..PullOptions::default()
             },
             state,

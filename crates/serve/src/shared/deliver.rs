@@ -66,7 +66,7 @@ async fn deliver_all(
         let Some(messages) = drawn? else {
             return Ok(true);
         };
-        member.spend();
+        member.spend(messages.iter().map(|(_, body)| body.len()).sum());
         if !pusher.send(0, messages).await {
             return Ok(false);
         }

@@ -1,7 +1,7 @@
 //! A device that has entered: messages of its session, and how many deliveries it may be sent.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use share::engine;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use trust::Reject;
 use trust::shared::device::DeviceKey;
-use wire::shared::WINDOW;
+use wire::shared::Window;
 use wire::shared::request::Request;
 
 use crate::net::{Completion, Responder};
@@ -33,8 +33,8 @@ pub(crate) struct Member {
     opened: AtomicBool,
     /// The session was refused something: it is over.
     over: AtomicBool,
-    /// Deliveries that the device may be sent.
-    credit: AtomicU32,
+    /// Deliveries that the device has not taken.
+    window: Mutex<Window>,
 }
 
 impl Member {
@@ -47,7 +47,7 @@ impl Member {
             bell,
             opened: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            credit: AtomicU32::new(WINDOW),
+            window: Mutex::default(),
         })
     }
 
@@ -63,17 +63,21 @@ impl Member {
 
     /// Whether the device may be sent a delivery.
     pub(crate) fn has_credit(&self) -> bool {
-        self.credit.load(Ordering::Acquire) > 0
+        self.window().has_room()
     }
 
-    /// A delivery is sent.
-    pub(crate) fn spend(&self) {
-        self.credit.fetch_sub(1, Ordering::AcqRel);
+    /// A delivery of this length is sent.
+    pub(crate) fn spend(&self, bytes: usize) {
+        self.window().sent(bytes);
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// NEXT: the device has taken a delivery.
     pub(crate) fn next(&self) -> Result<(), Reject> {
-        if self.credit.fetch_add(1, Ordering::AcqRel) >= WINDOW {
+        if !self.window().taken() {
             return Err(malformed("NEXT without a delivery"));
         }
         self.bell.notify_one();

@@ -1,4 +1,4 @@
-//! The server of a shared volume on a network: [`share::host::Host`] as a service of [`crate::net`]
+//! The server of shared volumes on a network: [`share::host::Host`]s as a service of [`crate::net`]
 //! (`docs/formats/shared-protocol.md`, decision 0046).
 //!
 //! This module decides which device a client is and which requests it may send; the host carries them out. Nothing
@@ -15,12 +15,14 @@
 //! | `reads` | what waits for a disk: RETRIEVE, CSTORE, DECREF, LEAVES, BODIES |
 //! | `mailbox` | POST and TAKE |
 //! | `refuse` | what a client is told when the host refuses |
+//! | [`metrics`] | what is told to a monitoring system |
 //! | `server` | [`Server`] |
 
 mod blocks;
 mod deliver;
 mod mailbox;
 mod member;
+pub mod metrics;
 mod reads;
 mod refuse;
 mod server;

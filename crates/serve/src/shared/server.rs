@@ -1,4 +1,4 @@
-//! The server of a shared volume on its addresses, inside TLS with the orderer's key.
+//! The server of shared volumes on its addresses, inside TLS with the orderer's key. All volumes have the same orderer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,12 +36,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of this host without addresses. `orderer`: the key that the host orders with.
+    /// A server of these hosts without addresses. `orderer`: the key that all of them order with.
     ///
     /// # Errors
     /// [`TlsError`].
-    pub fn new(host: Arc<Host>, orderer: &SecretKey, limits: Limits) -> Result<Server, TlsError> {
-        let service = SharedService::new(host);
+    pub fn new(
+        hosts: impl IntoIterator<Item = Arc<Host>>,
+        orderer: &SecretKey,
+        limits: Limits,
+    ) -> Result<Server, TlsError> {
+        let service = SharedService::new(hosts);
         Ok(Server {
             net: net::Server::new(service, Resources::new(limits)),
             tls: tls::server(orderer).map_err(TlsError)?,

@@ -1,12 +1,15 @@
 //! What a client may send, and when: ENTER first, then what a guest or a device may ask for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use share::host::Host;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use trust::Reject;
+use trust::volume_id::VolumeId;
+use wire::refusal::ErrorCode;
 use wire::shared::answer::encode_policies;
 use wire::shared::enter::{Enter, Exporter, MAX_ENTER_BYTES, Welcome};
 use wire::shared::request::{Request, max_body_bytes};
@@ -22,12 +25,16 @@ const MAX_READS: usize = 16;
 /// Deliveries that are made at a time.
 const MAX_DRAWS: usize = 8;
 
-/// A host as a service. [`crate::shared::Server`] puts it on addresses; another service may stand in front of it.
+/// Guests at a time. Strangers must leave connections and threads to devices.
+const MAX_GUESTS: usize = 256;
+
+/// Hosts as one service: a client's first message names its volume. [`crate::shared::Server`] puts it on addresses;
+/// another service may stand in front of it.
 pub struct SharedService {
-    host: Arc<Host>,
-    heartbeat_ms: u32,
+    hosts: HashMap<VolumeId, Arc<Host>>,
     reads: Arc<Semaphore>,
     draws: Arc<Semaphore>,
+    guests: Arc<Semaphore>,
 }
 
 /// One connection. Its tasks end with it. It belongs to no host before ENTER.
@@ -42,19 +49,26 @@ pub struct Session {
 enum Client {
     /// It has not said.
     Unknown,
-    Guest,
-    Device(Arc<Member>),
+    Guest(Guest),
+    Device(Arc<Host>, Arc<Member>),
     /// It was told that it may not go on.
     Refused,
 }
 
+/// Somebody who is no device of the volume, or not yet.
+struct Guest {
+    host: Arc<Host>,
+    /// Counts the guest.
+    _permit: OwnedSemaphorePermit,
+}
+
 impl SharedService {
-    /// The service of this host.
-    pub fn new(host: Arc<Host>) -> SharedService {
-        let heartbeat = host.heartbeat().as_millis();
+    /// The service of these hosts.
+    pub fn new(hosts: impl IntoIterator<Item = Arc<Host>>) -> SharedService {
+        let hosts = hosts.into_iter();
         SharedService {
-            heartbeat_ms: u32::try_from(heartbeat).unwrap_or(u32::MAX).max(1),
-            host,
+            hosts: hosts.map(|host| (host.volume(), host)).collect(),
+            guests: Arc::new(Semaphore::new(MAX_GUESTS)),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             draws: Arc::new(Semaphore::new(MAX_DRAWS)),
         }
@@ -71,19 +85,17 @@ impl SharedService {
         }
         let enter = Enter::decode(request.body)?;
         session.client = Client::Refused;
-        if enter.volume != self.host.volume() {
+        let Some(host) = self.hosts.get(&enter.volume) else {
             responder.refuse(NO_VOLUME, "this server does not have that volume");
             return Ok(());
-        }
-        let (Some(claim), Some(exporter)) = (enter.device, session.exporter) else {
+        };
+        let Some(claim) = enter.device else {
+            self.enter_as_guest(session, host, responder);
+            return Ok(());
+        };
+        let Some(exporter) = session.exporter else {
             // Without TLS nobody can prove a key.
-            let guest = enter.device.is_none();
-            if guest {
-                session.client = Client::Guest;
-                self.welcome(&mut responder);
-            } else {
-                responder.refuse(FORGED, "no device can enter without TLS");
-            }
+            responder.refuse(FORGED, "no device can enter without TLS");
             return Ok(());
         };
         let device = match claim.verify(enter.volume, &exporter) {
@@ -93,11 +105,11 @@ impl SharedService {
                 return Ok(());
             }
         };
-        match Member::enter(&self.host, device) {
+        match Member::enter(host, device) {
             Ok(member) => {
                 let member = Arc::new(member);
-                session.client = Client::Device(Arc::clone(&member));
-                self.welcome(&mut responder);
+                session.client = Client::Device(Arc::clone(host), Arc::clone(&member));
+                welcome(host, &mut responder);
                 let account = Arc::clone(responder.account());
                 let (pusher, draws) = (session.pusher.clone(), Arc::clone(&self.draws));
                 session
@@ -112,36 +124,40 @@ impl SharedService {
         Ok(())
     }
 
-    fn welcome(&self, responder: &mut Responder<'_>) {
-        let policies = self.host.policies().len() as u64;
-        let welcome = Welcome {
-            newest_policy: policies.saturating_sub(1),
-            heartbeat_ms: self.heartbeat_ms,
+    fn enter_as_guest(
+        &self,
+        session: &mut Session,
+        host: &Arc<Host>,
+        mut responder: Responder<'_>,
+    ) {
+        let Ok(permit) = Arc::clone(&self.guests).try_acquire_owned() else {
+            responder.refuse(ErrorCode::BUSY, "too many guests; try again later");
+            return;
         };
-        responder.message(kind::WELCOME, welcome.encode().into());
+        session.client = Client::Guest(Guest {
+            host: Arc::clone(host),
+            _permit: permit,
+        });
+        welcome(host, &mut responder);
     }
 
     /// Answers what guests may ask for, too. Gives anything else back.
     fn common<'a>(
-        &self,
-        session: &Session,
+        host: &Host,
+        member: Option<&Member>,
         request: Request,
         mut responder: Responder<'a>,
     ) -> Option<(Request, Responder<'a>)> {
-        let member = match &session.client {
-            Client::Device(member) => Some(&**member),
-            _ => None,
-        };
         match request {
             Request::Policies(from) => {
                 let from = usize::try_from(from).unwrap_or(usize::MAX);
-                let policies = self.host.policies().get(from..).unwrap_or_default();
+                let policies = host.policies().get(from..).unwrap_or_default();
                 let body = encode_policies(policies.iter().map(|policy| &policy[..]));
                 responder.message(kind::POLICIES_PART, body);
             }
-            Request::Post { slot, letter } => mailbox::post(&self.host, slot, letter, responder),
+            Request::Post { slot, letter } => mailbox::post(host, slot, letter, responder),
             Request::Take { slot, wait_ms } => {
-                mailbox::take(&self.host, member, slot, wait_ms, responder);
+                mailbox::take(host, member, slot, wait_ms, responder);
             }
             Request::Ping => responder.message(kind::DONE, Bytes::new()),
             other => return Some((other, responder)),
@@ -182,6 +198,17 @@ impl SharedService {
     }
 }
 
+/// Answers ENTER.
+fn welcome(host: &Host, responder: &mut Responder<'_>) {
+    let policies = host.policies().len() as u64;
+    let heartbeat = host.heartbeat().as_millis();
+    let welcome = Welcome {
+        newest_policy: policies.saturating_sub(1),
+        heartbeat_ms: u32::try_from(heartbeat).unwrap_or(u32::MAX).max(1),
+    };
+    responder.message(kind::WELCOME, welcome.encode().into());
+}
+
 impl Service for SharedService {
     const PROTOCOL: u8 = PROTOCOL;
     type Session = Session;
@@ -200,7 +227,7 @@ impl Service for SharedService {
             kind::ENTER => Some(MAX_ENTER_BYTES),
             kind => max_body_bytes(kind),
         };
-        let stranger = !matches!(session.client, Client::Device(_));
+        let stranger = !matches!(session.client, Client::Device(..));
         // Who has not proved a device sends nothing long.
         let long = most.is_some_and(|most| most > wire::frame::MAX_REQUEST_BYTES);
         if stranger && long { Some(0) } else { most }
@@ -213,27 +240,29 @@ impl Service for SharedService {
         responder: Responder<'_>,
     ) -> Result<(), Reject> {
         while session.tasks.try_join_next().is_some() {}
-        match (&session.client, request.kind) {
+        let (host, member) = match (&session.client, request.kind) {
             (Client::Unknown, kind::ENTER) => return self.enter(session, request, responder),
             (Client::Unknown, _) => return Err(malformed("before ENTER")),
             (_, kind::ENTER) => return Err(malformed("ENTER a second time")),
             (Client::Refused, _) => return Err(malformed("after a refusal")),
-            _ => {}
-        }
+            (Client::Guest(guest), _) => (&guest.host, None),
+            (Client::Device(host, member), _) => (host, Some(member)),
+        };
         let of_session = (kind::OPEN..=kind::NEXT).contains(&request.kind);
         if of_session != (request.id == SESSION_ID) {
             return Err(malformed("the request id of another kind of message"));
         }
         let decoded = Request::decode(request.kind, request.body)?;
-        let Some((decoded, responder)) = self.common(session, decoded, responder) else {
+        let by = member.map(|member| &**member);
+        let Some((decoded, responder)) = SharedService::common(host, by, decoded, responder) else {
             return Ok(());
         };
-        match &session.client {
-            Client::Device(member) => {
+        match member {
+            Some(member) => {
                 let member = Arc::clone(member);
                 self.of_member(&member, &mut session.tasks, decoded, responder)
             }
-            _ => {
+            None => {
                 responder.refuse(GUEST, "only a device of the volume may ask for this");
                 Ok(())
             }

@@ -29,6 +29,9 @@ fn serve_for_ever() {
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
         let limits = Limits {
             max_per_client: 16_384,
+            // All are connected one after the other, which takes a busy machine minutes.
+            idle_timeout: Duration::from_secs(3600),
+            request_timeout: Duration::from_secs(3600),
             ..Limits::default()
         };
         let readers = vec![(VOLUME, reader)];

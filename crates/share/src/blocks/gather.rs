@@ -83,6 +83,18 @@ impl Size {
 }
 
 impl Job {
+    /// A batch without blocks.
+    pub fn new(session: Session, entries: Vec<log::Record>, done: Done) -> Job {
+        Job {
+            session,
+            blocks: Vec::new(),
+            entries,
+            stored: Vec::new(),
+            numbers: Vec::new(),
+            done,
+        }
+    }
+
     /// Bytes that it takes in a frame at most.
     pub fn size(&self) -> Size {
         let mut size = Size::default();

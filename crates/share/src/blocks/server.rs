@@ -25,7 +25,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// See the head of this file. Dropping it ends the threads; what was acknowledged stays in the log.
 pub struct Server {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -56,17 +56,22 @@ impl Server {
             to_log: Condvar::new(),
             to_segments: Condvar::new(),
         });
-        let mut server = Server {
+        let server = Server {
             shared: Arc::clone(&shared),
-            threads: Vec::new(),
+            threads: Mutex::default(),
         };
         let spawn = |name: &str, work: fn(&Shared)| {
             let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name(name.to_owned());
             thread.spawn(move || work(&shared))
         };
-        server.threads.push(spawn("blocks commit", Shared::commit)?);
-        server.threads.push(spawn("blocks move", Shared::advance)?);
+        for (name, work) in [
+            ("blocks commit", Shared::commit as fn(&Shared)),
+            ("blocks move", Shared::advance),
+        ] {
+            let thread = spawn(name, work)?;
+            lock(&server.threads).push(thread);
+        }
         Ok(server)
     }
 
@@ -78,13 +83,47 @@ impl Server {
     /// STORE: takes a batch; `done` is told when it is durable.
     pub fn submit(&self, batch: Batch, done: Done) {
         self.shared.storage.submit(batch, done);
-        self.shared.wake();
+        self.wake();
+    }
+
+    /// Takes batches of the orderer's records ([`Storage::submit_entries`]).
+    pub fn submit_entries(&self, session: Session, batches: Vec<(Vec<log::Record>, Done)>) {
+        self.shared.storage.submit_entries(session, batches);
+        self.wake();
     }
 
     /// PSTORE: takes a block that goes straight to the segments.
     pub fn submit_permanent(&self, session: Session, record: Record, done: Done) {
         self.shared.storage.pstore(session, record, done);
-        self.shared.wake();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let stopped = lock(&self.shared.signals).stop;
+        match stopped {
+            false => self.shared.wake(),
+            true => self.refuse_waiting(),
+        }
+    }
+
+    /// Ends the threads. What waits, and what is submitted later, is told so; what was acknowledged stays in the log.
+    pub fn stop(&self) {
+        lock(&self.shared.signals).stop = true;
+        self.shared.to_log.notify_all();
+        self.shared.to_segments.notify_all();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            // An answer that one of them gives may drop the last reference to this.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join(); // a panic was reported by its thread
+            }
+        }
+        self.refuse_waiting();
+    }
+
+    fn refuse_waiting(&self) {
+        self.shared.storage.refuse_waiting(&Error::Stopped);
+        self.shared.storage.refuse_direct(&Error::Stopped);
     }
 
     /// STORE, waiting for the answer.
@@ -132,14 +171,7 @@ fn answer(submit: impl FnOnce(Done)) -> Result<Receipt, Error> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        lock(&self.shared.signals).stop = true;
-        self.shared.to_log.notify_all();
-        self.shared.to_segments.notify_all();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a panic was reported by its thread
-        }
-        self.shared.storage.refuse_waiting(&Error::Stopped);
-        self.shared.storage.refuse_direct(&Error::Stopped);
+        self.stop();
     }
 }
 

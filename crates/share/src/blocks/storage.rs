@@ -24,8 +24,6 @@ use super::{Device, Session};
 
 /// The shortest ring of a temporary log: the longest block fits into an eighth of its window.
 pub const MIN_RING_BYTES: u64 = 4 << 20;
-/// At most so many bytes wait for the log, and so many for the segments.
-const WAITING_BYTES: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(100);
 const DAY: Duration = Duration::from_hours(24);
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
@@ -40,6 +38,8 @@ pub struct Options {
     pub window: Duration,
     /// What each device may store.
     pub quota: Quota,
+    /// At most so many bytes of blocks wait for the log, and so many for the segments.
+    pub waiting_bytes: u64,
 }
 
 impl Default for Options {
@@ -47,6 +47,7 @@ impl Default for Options {
         Options {
             window: Duration::from_mins(1),
             quota: Quota::NONE,
+            waiting_bytes: 64 << 20,
         }
     }
 }
@@ -71,6 +72,7 @@ pub struct Storage {
     pub(super) repository: Repository,
     pub(super) window: Mutex<Window>,
     start: u32,
+    waiting_bytes: u64,
     pub(super) queue: Mutex<Waiting<Job>>,
     pub(super) entries: Mutex<Entries>,
     /// Held during a commit: batches become durable in the order in which they came.
@@ -151,6 +153,7 @@ impl Storage {
         Ok(Storage {
             log: recovery.finish(&[])?,
             start: window.start(),
+            waiting_bytes: options.waiting_bytes,
             window: Mutex::new(window),
             hasher,
             clock,
@@ -200,6 +203,24 @@ impl Storage {
         }
     }
 
+    /// Takes batches of the orderer's records, which become durable in this order: a later one never without those
+    /// before it. All of them wait, or none. However many blocks wait, they do: the orderer bounds what it gives.
+    pub fn submit_entries(&self, session: Session, batches: Vec<(Vec<log::Record>, Done)>) {
+        let most = self.log.max_frame_bytes();
+        let jobs = batches.into_iter();
+        let jobs: Vec<Job> = jobs
+            .map(|(entries, done)| Job::new(session, entries, done))
+            .collect();
+        if let Some(long) = jobs.iter().find(|job| !job.size().fits(most)) {
+            let (bytes, most) = (long.size().bytes(), Size::most_bytes(most));
+            let refuse = |job: Job| job.finish(Err(Error::TooLarge { bytes, most }));
+            return jobs.into_iter().for_each(refuse);
+        }
+        let mut queue = lock(&self.queue);
+        queue.bytes += jobs.iter().map(|job| job.size().bytes()).sum::<u64>();
+        queue.items.extend(jobs);
+    }
+
     /// PSTORE: like a batch of one block that goes straight to the segments, however short it is.
     pub fn pstore(&self, session: Session, record: Record, done: Done) {
         let batch = Batch {
@@ -215,14 +236,7 @@ impl Storage {
     /// `longest`: frames of more bytes go straight to the segments.
     fn take(&self, batch: Batch, done: Done, longest: usize) -> Result<(), (Error, Done)> {
         let mut long = Vec::new();
-        let mut job = Job {
-            session: batch.session,
-            blocks: Vec::new(),
-            entries: batch.entries,
-            stored: Vec::new(),
-            numbers: Vec::new(),
-            done,
-        };
+        let mut job = Job::new(batch.session, batch.entries, done);
         for (number, record) in batch.blocks.into_iter().enumerate() {
             if let Err(why) = verify(&self.hasher, &record) {
                 let handle = record.handle;
@@ -258,7 +272,7 @@ impl Storage {
     pub(super) fn wait_for_log(&self, job: Job) -> Result<(), (Error, Done)> {
         let mut queue = lock(&self.queue);
         let bytes = job.size().bytes();
-        if queue.bytes + bytes > WAITING_BYTES {
+        if queue.bytes + bytes > self.waiting_bytes {
             return Err((too_busy(), job.done));
         }
         queue.bytes += bytes;
@@ -269,7 +283,7 @@ impl Storage {
     fn wait_for_segments(&self, job: Job, long: Vec<Long>) -> Result<(), (Error, Done)> {
         let bytes = long.iter().map(|long| long.record.len() as u64).sum();
         let mut direct = lock(&self.direct);
-        if direct.bytes + bytes > WAITING_BYTES && !direct.items.is_empty() {
+        if direct.bytes + bytes > self.waiting_bytes && !direct.items.is_empty() {
             return Err((too_busy(), job.done));
         }
         let charged = lock(&self.window).charge_direct(job.session, bytes, self.day());

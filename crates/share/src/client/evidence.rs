@@ -207,8 +207,12 @@ impl Court {
         disk: &Disk<OpsCodec>,
     ) -> Stopped {
         let words = words(evidence);
-        let offences = reply.map(|reply| offences(evidence, reply, disk));
-        let offences = offences.unwrap_or_default();
+        let offences = match (reply, evidence) {
+            (Some(reply), _) => offences(evidence, reply, disk),
+            // What the floor has needs no reply.
+            (None, Evidence::Form { note, .. }) => offences(evidence, &nothing(note, disk), disk),
+            (None, Evidence::Notes { .. }) => Vec::new(),
+        };
         let found = offences
             .into_iter()
             .find_map(|offence| self.keep(offence).ok());
@@ -288,6 +292,19 @@ fn words(evidence: &Evidence<Product>) -> String {
             Some(why) => format!("it put an entry into the log that no server may take: {why}"),
             None => format!("it put an entry where it may not stand: {faults:?}"),
         },
+    }
+}
+
+/// A reply without anything new.
+fn nothing(note: &SignedNote, disk: &Disk<OpsCodec>) -> Reply<Product> {
+    Reply {
+        from: disk.len(),
+        leaves: Vec::new(),
+        note: *note,
+        more: false,
+        attests: Vec::new(),
+        asked: false,
+        refused: None,
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `core` | one step: engine, timers, disk; what is read without the server; comparing logs |
+//! | `core` | one step: engine, timers, disk; what is read without the server; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `outbox` | an entry goes after the blocks that it names |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
@@ -48,7 +48,7 @@ use trust::shared::principal::FileId;
 use trust::volume_id::VolumeId;
 use wire::shared::LinkOptions;
 
-pub use self::core::Compared;
+pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
@@ -72,6 +72,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Verified blocks on disk.
     pub cache: Option<Arc<DiskCache>>,
+    /// When the device folds unasked.
+    pub folding: Folding,
     /// Idle time until the device attests.
     pub attest_after: Duration,
     /// Deadlines and bounds of a connection.
@@ -85,6 +87,7 @@ impl Default for Options {
             shelf_bytes: crate::files::DEFAULT_SHELF_BYTES,
             cache_bytes: 64 << 20,
             cache: None,
+            folding: Folding::default(),
             attest_after: Duration::from_millis(Delays::default().attest_ms),
             link: LinkOptions::default(),
         }

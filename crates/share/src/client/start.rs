@@ -12,7 +12,7 @@ use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
 use super::connection::{Connection, Dial};
-use super::core::Core;
+use super::core::{Core, Folding};
 use super::driver::{Driver, Shown};
 use super::evidence::Court;
 use super::link::Server;
@@ -52,6 +52,7 @@ pub(super) struct Parts {
     court: Court,
     setup: Setup,
     delays: Delays,
+    folding: Folding,
 }
 
 impl Parts {
@@ -83,8 +84,9 @@ impl Parts {
             setup: Setup {
                 silence: roles.silence,
                 // Calls whose programs are gone stay until their entry has its place.
-                calls: options.calls.max(1).saturating_mul(2),
+                calls: options.calls.max(1).saturating_mul(2).saturating_add(1),
             },
+            folding: options.folding,
             delays: Delays {
                 attest_ms: u64::try_from(options.attest_after.as_millis()).unwrap_or(u64::MAX),
                 silence_ms: roles.patience_ms.into(),
@@ -106,7 +108,7 @@ impl Parts {
         Ok(Core::new(
             self.scheme,
             self.setup,
-            self.delays,
+            (self.delays, self.folding),
             opened,
             self.shelf,
             (self.court, Timekeeper::open(home.directory())),

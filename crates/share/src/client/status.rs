@@ -83,6 +83,8 @@ pub struct Status {
     pub note: Option<SignedNote>,
     /// Size of the floor that a power cut leaves.
     pub kept: u64,
+    /// Ops whose outlines are in memory: those that are not folded and forgotten.
+    pub outlines: u64,
     /// Devices that have written.
     pub devices: Vec<DeviceStatus>,
     /// Devices for which answers wait.
@@ -111,6 +113,7 @@ impl Status {
             log: ledger.point(),
             note: ledger.note().copied(),
             kept: engine.kept(),
+            outlines: ledger.volume().kept_ops(),
             devices: devices.collect(),
             awaited: engine.awaited(),
             differing,

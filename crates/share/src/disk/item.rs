@@ -21,16 +21,19 @@ use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
 use trust::shared::leaf::Leaf as Bare;
 use trust::shared::note::SignedNote;
 
+use crate::files;
 use crate::prefixes::PAGE;
 use crate::scheme::Leaf;
 use crate::signed::{Codec, Entry, Marks, Signed};
 
-/// Longest item, bytes.
-pub(super) const MAX_ITEM_BYTES: usize = 16 << 20;
+/// Longest item, bytes: an entry, and the 512 calls that a client has at a time.
+pub(super) const MAX_ITEM_BYTES: usize = 33 << 20;
 /// Most calls of an entry: one for each operation.
 const MAX_CALLS: u64 = 1 << 12;
 /// Longest call, bytes.
 const MAX_CALL_BYTES: usize = 256 << 10;
+// What is sent can be read again.
+const _: () = assert!(files::MAX_CALL_BYTES <= MAX_CALL_BYTES);
 
 const WHAT: &str = "journal of a shared volume";
 const BASE: u8 = 1;

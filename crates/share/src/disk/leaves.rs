@@ -29,7 +29,7 @@ const HEAD_BYTES: usize = 12;
 const MAX_LEAF_BYTES: usize = MAX_ENTRY_BYTES + MAX_OPS_BYTES + 16;
 const CHECK: &str = "bulla 2026-11 leaves of a shared volume: check";
 /// The offset of each so many leaves is kept in memory.
-const STRIDE: u64 = 256;
+const STRIDE: u64 = 16;
 const WHAT: &str = "file of leaves";
 
 /// Appends a leaf as it lies in the file.

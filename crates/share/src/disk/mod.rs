@@ -46,7 +46,7 @@ use leaves::Leaves;
 const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
 /// Length of a journal that is replaced by a short one.
-const COMPACT_BYTES: u64 = 8 << 20;
+const COMPACT_BYTES: u64 = 4 << 20;
 /// How long the disk may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -180,7 +180,7 @@ impl<C: Codec> Disk<C> {
     fn open_with<V>(
         directory: &Path,
         deadline: Instant,
-        mut ledger: Ledger<Signed<C>, V>,
+        ledger: Ledger<Signed<C>, V>,
         compact_bytes: u64,
     ) -> Result<Opened<C, V>, DiskError>
     where
@@ -207,14 +207,18 @@ impl<C: Codec> Disk<C> {
             root: ledger.point().root,
             note: None,
         });
-        let extend = |leaf: Leaf<Signed<C>>| ledger.extend(&leaf);
+        if base.leaves > 0 && base.note.is_none() {
+            return Err(damaged(&path, "no note names its leaves"));
+        }
+        let mut durable = Durable::new(ledger);
+        let extend = |leaf: Leaf<Signed<C>>| durable.extend(&leaf);
         let leaves = Leaves::open(&directory.join(LEAVES), base.leaves, base.bytes, extend)?;
-        if ledger.point().root != base.root {
+        if durable.ledger.point().root != base.root {
             let why = "its leaves do not lead to the root that the journal names";
             return Err(damaged(&directory.join(LEAVES), why));
         }
         if let Some(note) = &base.note {
-            ledger.met(note);
+            durable.met(note);
         }
         let compact_at = compact_bytes.max(journal.len_bytes());
         let mut disk = Disk {
@@ -231,7 +235,6 @@ impl<C: Codec> Disk<C> {
             broken: None,
             codec: std::marker::PhantomData,
         };
-        let mut durable = Durable::new(ledger);
         for item in read.items {
             disk.replay(item, &mut durable)?;
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use super::unverified::Unverified;
 use crate::ledger::Ledger;
 use crate::scheme::{Leaf, Scheme, Signer};
 use crate::volume::Volume;
@@ -176,6 +177,8 @@ pub struct Durable<S: Signer, V: Volume<S>> {
     pub ledger: Arc<Ledger<S, V>>,
     /// Entries that were sent and are not in the floor.
     pub sent: Vec<Sent<S, V>>,
+    /// The last entry of each author. The floor does not say whether it was verified.
+    pub(crate) unverified: Unverified<S>,
 }
 
 impl<S: Signer, V: Volume<S>> Clone for Durable<S, V> {
@@ -183,6 +186,7 @@ impl<S: Signer, V: Volume<S>> Clone for Durable<S, V> {
         Durable {
             ledger: Arc::clone(&self.ledger),
             sent: self.sent.clone(),
+            unverified: self.unverified.clone(),
         }
     }
 }
@@ -209,22 +213,36 @@ impl<S: Signer, V: Volume<S>> Durable<S, V> {
         Durable {
             ledger: Arc::new(ledger),
             sent: Vec::new(),
+            unverified: Unverified::default(),
         }
+    }
+
+    /// Takes the next leaf of the floor, which was checked before it was written.
+    pub fn extend(&mut self, leaf: &Leaf<S>) {
+        let ledger = Arc::make_mut(&mut self.ledger);
+        if let Leaf::Entry(entry) = leaf {
+            self.unverified.insert(ledger.size(), entry);
+        }
+        ledger.extend(leaf);
+    }
+
+    /// The floor has met this note, which names its end or more.
+    pub(crate) fn met(&mut self, note: &S::Note) {
+        Arc::make_mut(&mut self.ledger).met(note);
     }
 
     /// Takes the next record. The engine verified it before it was written.
     pub fn apply(&mut self, record: &Record<S, V>) {
         match record {
             Record::Floor { leaves, note } => {
-                let ledger = Arc::make_mut(&mut self.ledger);
                 for leaf in leaves {
-                    ledger.extend(leaf);
+                    self.extend(leaf);
                     if let Leaf::Entry(entry) = leaf {
                         let id = S::id(entry);
                         self.sent.retain(|sent| S::id(&sent.entry) != id);
                     }
                 }
-                ledger.met(note);
+                self.met(note);
             }
             Record::Sent(sent) => self.sent.push(sent.clone()),
             Record::Settled => self.sent.clear(),

@@ -9,6 +9,7 @@
 //! | `mod` | what is called from outside |
 //! | `effect` | messages, effects, the journal |
 //! | `take` | whether a reply is right, and what its leaves mean for this device |
+//! | `verify`, `unverified` | signatures of entries, before anything rests on them |
 //! | `send` | which entries and marks are sent |
 //! | `waiting` | the read rule, Attests, answers, locks of other devices |
 //! | `resume` | beginning a new incarnation |
@@ -19,6 +20,8 @@ mod effect;
 mod resume;
 mod send;
 mod take;
+mod unverified;
+mod verify;
 mod waiting;
 
 use std::fmt;
@@ -26,6 +29,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub use alarm::{Alarm, Delays};
+pub(crate) use unverified::Unverified;
+
 pub use effect::{Durable, Effect, Evidence, Record, Reply, Request, Sent, Stopped};
 
 use crate::ledger::Ledger;
@@ -61,7 +66,8 @@ pub struct Engine<S: Signer, V: Volume<S>, T> {
     scheme: S,
     setup: Setup,
     ledger: Arc<Ledger<S, V>>,
-    /// Verified leaves that are not in the journal yet.
+    unverified: Unverified<S>,
+    /// Leaves that were checked and are not in the journal yet.
     news: Vec<Leaf<S>>,
     /// The journal has records that are not synced.
     unsynced: bool,
@@ -125,8 +131,12 @@ enum Stage<S: Signer, V: Volume<S>> {
         at: u64,
         op: usize,
     },
-    /// In the log, and not yet in effect.
-    Late(V::Answer),
+    /// It is an operation of the entry at this position, and not yet in effect.
+    Late {
+        at: u64,
+        op: usize,
+        answer: V::Answer,
+    },
     /// Its place in the log decides the answer.
     Taken {
         at: u64,
@@ -147,6 +157,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             // What a killed process wrote can be read, and is perhaps not on the disk.
             kept: 0,
             ledger: durable.ledger,
+            unverified: durable.unverified,
             scheme,
             setup,
             news: Vec::new(),
@@ -225,6 +236,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// connection syncs the journal that the start has read.
     pub fn connected(&mut self) -> Effects<S, V, T> {
         let mut out = Vec::new();
+        if !self.is_verified(&mut out) {
+            return out;
+        }
         if self.kept == 0 {
             self.sync(&mut out);
         }
@@ -323,6 +337,12 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         attempts.max().unwrap_or(0)
     }
 
+    /// Whether calls ask what became of operations at earlier positions, and wait for what is missing.
+    pub fn asks_about_the_past(&self) -> bool {
+        let asks = |running: &Running<S, V, T>| matches!(running.stage, Stage::Ordered { .. });
+        self.running.iter().any(asks)
+    }
+
     /// The log that it has verified. What it has stays readable here after it has stopped.
     pub fn ledger(&self) -> &Arc<Ledger<S, V>> {
         &self.ledger
@@ -358,6 +378,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             scheme: self.scheme.clone(),
             setup: self.setup,
             ledger: Arc::clone(&self.ledger),
+            unverified: self.unverified.clone(),
             news: self.news.clone(),
             unsynced: self.unsynced,
             kept: self.kept,
@@ -395,7 +416,11 @@ impl<S: Signer, V: Volume<S>> Clone for Stage<S, V> {
             Stage::Ordered { at, op } => Stage::Ordered { at: *at, op: *op },
             Stage::Sent { n, op } => Stage::Sent { n: *n, op: *op },
             Stage::Marked(mark) => Stage::Marked(*mark),
-            Stage::Late(answer) => Stage::Late(answer.clone()),
+            Stage::Late { at, op, answer } => Stage::Late {
+                at: *at,
+                op: *op,
+                answer: answer.clone(),
+            },
             Stage::Taken { at, answer, basis } => Stage::Taken {
                 at: *at,
                 answer: answer.clone(),
@@ -411,6 +436,9 @@ impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
         self.owes.hash(state);
+        for (author, _) in self.unverified.iter() {
+            author.hash(state);
+        }
         (self.watched, self.lapsed, self.flight.len()).hash(state);
         for entry in &self.flight {
             S::id(entry).hash(state);
@@ -438,7 +466,7 @@ impl<S: Signer, V: Volume<S>> Hash for Stage<S, V> {
             Stage::Ordered { at, op } => (7u8, at, op).hash(state),
             Stage::Sent { n, op } => (1u8, n, op).hash(state),
             Stage::Marked(mark) => (2u8, mark).hash(state),
-            Stage::Late(answer) => (3u8, answer).hash(state),
+            Stage::Late { at, op, answer } => (3u8, at, op, answer).hash(state),
             Stage::Taken { at, answer, basis } => (4u8, at, answer, basis).hash(state),
         }
     }

@@ -1,7 +1,8 @@
 //! A new incarnation: at every start, at admission, and when an entry that was sent will never be ordered.
 //!
 //! Entries of the incarnation before may still be ordered until the Resume is in the log. So their calls wait for its
-//! receipt. Those that had no effect by then run again.
+//! receipt. Those that had no effect by then run again, unless a later entry that a power cut took from the journal may
+//! have been for them.
 
 use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, Stopped};
 use crate::rules::{Rule, Rules};
@@ -36,7 +37,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     }
 
     pub(super) fn resume(&mut self, out: &mut Effects<S, V, T>) {
-        if !self.must_resume() {
+        if !self.must_resume() || !self.is_verified(out) {
             return;
         }
         if matches!(self.status, Status::Resuming { sent: Some(_) }) {
@@ -68,8 +69,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 self.n = 0;
                 self.flight.clear();
                 self.queue_sent();
-                let late = |running: &Running<S, V, T>| matches!(running.stage, Stage::Late(_));
-                self.confirm = self.running.iter().any(late);
+                let mut stages = self.running.iter().map(|running| &running.stage);
+                self.confirm = stages.any(|stage| matches!(stage, Stage::Late { .. }));
                 self.unsynced = true;
                 after.push(Effect::Journal(Record::Settled));
             }
@@ -79,6 +80,19 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             }
             _ => {}
         }
+    }
+
+    /// An entry of this device is in the log, and the journal has forgotten it: the power was cut after it was sent. It
+    /// may be another try of calls whose entries the journal has, because those had no effect, or were not ordered
+    /// before a Resume that is forgotten too. So these calls do not run again. Their programs are gone.
+    pub(super) fn forgotten(&mut self) {
+        if !self.scheme.rules().has(Rule::ForgottenRunOnce) {
+            return;
+        }
+        self.running.retain(|running| {
+            // What waits for the next entry is in the log for good.
+            running.ticket.is_some() || matches!(running.stage, Stage::Late(_))
+        });
     }
 
     /// What was sent runs again.

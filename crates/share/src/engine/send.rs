@@ -46,7 +46,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
 
     /// Makes an entry and a mark of what is queued.
     pub(super) fn pump(&mut self, out: &mut Effects<S, V, T>) {
-        if !matches!(self.status, Status::Running) {
+        if !matches!(self.status, Status::Running) || !self.is_verified(out) {
             return;
         }
         let rules = self.scheme.rules();

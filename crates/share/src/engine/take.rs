@@ -1,23 +1,17 @@
 //! Replies: whether one is right, and what its leaves mean for this device.
 //!
-//! The order is that of the design: the note, the frontier, whose root must be the note's, then each entry's signature,
-//! form and limits, then what it does. A reply that does not fit proves nothing, because replies are not signed. Once
-//! its leaves lead to the note's root, the orderer has signed them, and a bad entry convicts it.
+//! The order is that of the design: the note, the frontier, whose root must be the note's, then each entry's form and
+//! limits, then what it does. Signatures are verified before anything rests on them ([`super::verify`]). A reply that
+//! does not fit proves nothing, because replies are not signed. Once its leaves lead to the note's root, the orderer
+//! has signed them, and a bad entry convicts it.
 
 use std::sync::Arc;
 
+use super::verify::{FORGED, Wrong};
 use super::{Effect, Effects, Engine, Evidence, Record, Reply, Stage, Status, Stopped};
 use crate::rules::{Rule, Rules};
 use crate::scheme::{Leaf, Log, Signer};
 use crate::volume::{Outcome, Volume};
-
-/// What is wrong with a reply.
-pub(super) enum Wrong<S: Signer> {
-    /// It proves nothing.
-    Unfit(&'static str),
-    /// The orderer has signed it.
-    Evidence(Box<Evidence<S>>),
-}
 
 impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Extends the verified log by a reply.
@@ -30,12 +24,19 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             return Err(Wrong::Unfit("the note is not the orderer's"));
         }
         let new = self.news_of(reply)?;
-        if new.is_empty() {
-            return Ok(());
+        // Asked before any leaf is taken: of a reply that proves nothing, nothing may stay behind.
+        if let Some(what) = self.lacks(new) {
+            return Err(Wrong::Unfit(what));
         }
         let mut after = Vec::new();
         for leaf in new {
-            self.take_leaf(leaf, &reply.note, &mut after)?;
+            self.take_leaf(leaf, reply, &mut after)?;
+        }
+        if !reply.more {
+            self.verify_all(&reply.note)?;
+        }
+        if new.is_empty() {
+            return Ok(());
         }
         Arc::make_mut(&mut self.ledger).met(&reply.note);
         self.news.extend_from_slice(new);
@@ -77,6 +78,15 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         Ok(new)
     }
 
+    /// What must come with these leaves, and did not.
+    fn lacks(&self, new: &[Leaf<S>]) -> Option<&'static str> {
+        let volume = self.ledger.volume();
+        new.iter().find_map(|leaf| match leaf {
+            Leaf::Entry(entry) => volume.lacks(entry),
+            Leaf::Marks(_) => None,
+        })
+    }
+
     /// The reply's note names no continuation and no prefix of this log.
     fn two_logs(&self, reply: &Reply<S>) -> Wrong<S> {
         match self.ledger.note() {
@@ -94,11 +104,12 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     fn take_leaf(
         &mut self,
         leaf: &Leaf<S>,
-        note: &S::Note,
+        reply: &Reply<S>,
         after: &mut Effects<S, V, T>,
     ) -> Result<(), Wrong<S>> {
         if let Leaf::Entry(entry) = leaf {
-            self.examine(entry, note)?;
+            let verified = self.examine(entry, reply)?;
+            self.note_verified(self.ledger.size(), entry, verified);
         }
         Arc::make_mut(&mut self.ledger).extend(leaf);
         match leaf {
@@ -111,21 +122,25 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         Ok(())
     }
 
-    /// What a client checks of an entry at its place, whoever wrote it.
-    fn examine(&self, entry: &S::Entry, note: &S::Note) -> Result<(), Wrong<S>> {
-        if let Some(what) = self.ledger.volume().lacks(entry) {
-            return Err(Wrong::Unfit(what));
+    /// What a client checks of an entry at its place, whoever wrote it. Gives whether its signature is verified.
+    fn examine(&mut self, entry: &S::Entry, reply: &Reply<S>) -> Result<bool, Wrong<S>> {
+        let note = &reply.note;
+        if S::heading(entry).resume {
+            // It names no entry before it, so it vouches for none.
+            self.verify_last_of(S::author(entry), note)?;
         }
         let rules = self.scheme.rules();
-        let forged = rules.has(Rule::Signature) && !self.scheme.entry_is_signed(entry);
+        let urgent = !reply.more || self.is_urgent(entry);
         let malformed = match self.ledger.volume().malformed(entry) {
-            _ if forged => Some("the signature is not the author's"),
+            _ if urgent && self.is_forged(entry) => Some(FORGED),
             malformed => malformed,
         };
         let faults = self.ledger.faults(rules, entry);
         if faults.is_empty() && malformed.is_none() {
-            return Ok(());
+            return Ok(urgent);
         }
+        // It may have none but for a forged entry before it.
+        self.verify_all(note)?;
         Err(Wrong::Evidence(Box::new(Evidence::Form {
             note: note.clone(),
             at: self.ledger.size(),
@@ -185,14 +200,14 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let flown = self.flight.len();
         self.flight.retain(|mine| S::id(mine) != S::id(entry));
         if self.flight.len() == flown {
-            return;
+            return self.forgotten();
         }
         let here = self.ledger.size();
         for running in &mut self.running {
-            if let Stage::Late(answer) = &running.stage {
+            if let Stage::Late { at, op, answer } = &running.stage {
                 running.stage = Stage::Taken {
                     at: here,
-                    answer: answer.clone(),
+                    answer: self.ledger.volume().settled(*at, *op, answer.clone()),
                     basis: V::Basis::default(),
                 };
             }
@@ -217,7 +232,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         match self.ledger.volume().outcome(at, op, &running.call) {
             Outcome::Late(answer) => {
                 self.confirm = true;
-                running.stage = Stage::Late(answer);
+                running.stage = Stage::Late { at, op, answer };
             }
             Outcome::Done(answer, basis) => {
                 running.stage = Stage::Taken {

@@ -19,8 +19,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             let all = self.attested.iter().map(|(_, size)| *size);
             all.max().unwrap_or(0)
         };
-        let by_entries = self.ledger.author(author).map_or(0, |row| row.attested);
-        if by_messages.max(by_entries) > at {
+        if by_messages.max(self.attested_by_entries(author)) > at {
             Support::Attested
         } else if self.ledger.volume().accepted(author) > at {
             Support::Accepted
@@ -32,8 +31,16 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Size of the prefix that a device attests, by messages or by its entries.
     pub fn attested(&self, device: S::Device) -> u64 {
         let by_messages = self.attested.get(device).copied().unwrap_or(0);
-        let by_entries = self.ledger.author(device).map_or(0, |row| row.attested);
-        by_messages.max(by_entries)
+        by_messages.max(self.attested_by_entries(device))
+    }
+
+    /// What an entry says that nobody has verified counts for nothing.
+    fn attested_by_entries(&self, author: S::Device) -> u64 {
+        let rule = self.scheme.rules().has(Rule::VerifyBeforeUse);
+        match rule && self.unverified.has(author) {
+            true => 0,
+            false => self.ledger.author(author).map_or(0, |row| row.attested),
+        }
     }
 
     /// Whether something speaks for an entry of `author` at a position: then it may be used.
@@ -87,7 +94,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Answers what can be answered. `waited`: calls whose wait for silent authors is over.
     pub(super) fn settle(&mut self, waited: impl Fn(T) -> bool, out: &mut Effects<S, V, T>) {
         let taken = |stage: &Stage<S, V>| matches!(stage, Stage::Taken { .. });
-        if !self.running.iter().any(|running| taken(&running.stage)) {
+        if !self.running.iter().any(|running| taken(&running.stage)) || !self.is_verified(out) {
             return;
         }
         let mut left = Vec::new();
@@ -209,6 +216,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     }
 
     pub(super) fn attest(&mut self, out: &mut Effects<S, V, T>) {
+        if !self.is_verified(out) {
+            return;
+        }
         if self.scheme.rules().has(Rule::AttestAfterSync) {
             self.sync(out);
         }
@@ -221,6 +231,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Somebody wants an Attest: a new one, or the last one again, which may have been lost. While an entry is in flight
     /// there is no new one; the entry after it, or an Attest, follows as soon as it is in the log.
     pub(super) fn asked(&mut self, out: &mut Effects<S, V, T>) {
+        if !self.is_verified(out) {
+            return;
+        }
         if self.unattested() {
             return self.attest(out);
         }

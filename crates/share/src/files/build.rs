@@ -12,7 +12,7 @@ use trust::shared::principal::{FileId, INumber, Target};
 use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::answer::{Answer, File, Refused, Roll};
-use super::call::{Call, Over, Place, Which};
+use super::call::{Call, MAX_CALL_BYTES, Over, Place, Which};
 use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
 
@@ -60,6 +60,9 @@ impl Sight<'_> {
             _ => self.insisting(op),
         };
         if Body::new(vec![op.clone()]).is_err() {
+            return Err(Refused::TooLarge.into());
+        }
+        if call.encode().len() > MAX_CALL_BYTES {
             return Err(Refused::TooLarge.into());
         }
         Ok(Plan::Op(op, blocks))

@@ -10,6 +10,9 @@ use trust::tree::inode::{Content, Inode, Mtime, Owner};
 
 /// Most names of a place.
 pub const MAX_PLACE_NAMES: usize = 4096;
+/// Longest call that changes something, bytes: the journal keeps it with its entry. A path of 1,100 names can be
+/// longer, and it is others who choose names.
+pub const MAX_CALL_BYTES: usize = 64 << 10;
 /// Most names that one call lists.
 pub const MAX_LISTED: u32 = 1024;
 /// Most names that one call lists with their inodes.

@@ -13,14 +13,22 @@ use super::answer::{Answer, Refused};
 use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
 
+/// Ops that one fold looks at. A longer log takes several folds, so that none holds up the calls of programs.
+const MAX_FOLDED_OPS: u32 = 8192;
+
 impl Sight<'_> {
     /// Puts what has changed since a principal's last fold into its i-table, as far as every entry is attested.
     pub(super) fn fold(&mut self, principal: Principal, attempt: Try) -> Result<Plan, Halt> {
         let before = self.last_fold(principal)?;
         let upto = attempt.foldable.min(self.at);
-        if upto <= before.map_or(0, |fold| fold.upto) {
+        let folded = before.map_or(0, |fold| fold.upto);
+        // What is forgotten was folded.
+        if upto <= folded || upto < self.replay.begins() {
             return Ok(Plan::Says(Answer::Settled));
         }
+        let begin = folded.max(self.replay.begins());
+        let most = self.replay.position_after(begin, MAX_FOLDED_OPS);
+        let upto = most.map_or(upto, |most| upto.min(most));
         let changes = self.changes(upto, principal)?;
         let mut blocks = Vec::new();
         let table = before.and_then(|fold| fold.root);

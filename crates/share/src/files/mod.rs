@@ -17,6 +17,7 @@
 //! | `outcome` | what became of an op, and whether that answers its call |
 //! | `room` | how many ops an entry has room for |
 //! | `shelf` | what was fetched, in bounded memory |
+//! | `tidy` | which principals should be folded; forgetting what is folded |
 //!
 //! A copy of `Files` shares the outlines until one of the two grows. The engine's own is the only one while it runs,
 //! unless somebody keeps a clone of the ledger's `Arc`: then the next leaf copies everything. So nobody keeps one.
@@ -31,7 +32,8 @@ use trust::shared::device::DeviceKey;
 use trust::shared::effect::{Missing, Replay, Stop, Volume as Terms};
 use trust::shared::genesis::Policies;
 use trust::shared::members::Members;
-use trust::shared::ops::{Body, Op};
+use trust::shared::ops::Op;
+use trust::shared::outline::Outline;
 use trust::shared::principal::Device;
 
 use crate::roster::{END, Product, Roster, lacks_decision, outline_of};
@@ -40,6 +42,7 @@ use crate::volume::{self, Attempt, Build, Outcome, Volume};
 use plan::{Plan, Try};
 use shelf::Question;
 use sight::{Halt, Sight};
+use tidy::Unfolded;
 
 mod answer;
 mod build;
@@ -55,10 +58,12 @@ mod reading;
 mod room;
 mod shelf;
 mod sight;
+mod tidy;
 
 pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
 pub use call::{
-    Attributes, Call, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place, Which,
+    Attributes, Call, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place,
+    Which,
 };
 pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};
 pub use plan::Made;
@@ -95,6 +100,7 @@ pub struct Files {
     attests: HashMap<Device, u64>,
     /// A prefix in which every entry is attested or accepted. Once that is so for a log, it stays so.
     attested: AtomicU64,
+    unfolded: Unfolded,
     /// Why no question has an answer any more.
     mute: Option<Refused>,
 }
@@ -108,6 +114,7 @@ impl Clone for Files {
             shelf: Arc::clone(&self.shelf),
             attests: self.attests.clone(),
             attested: AtomicU64::new(self.attested.load(Ordering::Relaxed)),
+            unfolded: self.unfolded.clone(),
             mute: self.mute.clone(),
         }
     }
@@ -130,6 +137,7 @@ impl Files {
             shelf,
             attests: HashMap::new(),
             attested: AtomicU64::new(0),
+            unfolded: Unfolded::default(),
             mute: None,
         })
     }
@@ -264,6 +272,12 @@ impl volume::Roll<Product> for Files {
         lacks_decision(entry).then_some("an entry that decides about members came without its body")
     }
 
+    fn is_weighty(&self, entry: &Entry) -> bool {
+        let weighty = |outline: Outline| outline.decides() || outline.folds();
+        // An outline that cannot be read has no effect, or silences this device.
+        outline_of(entry).is_ok_and(weighty)
+    }
+
     fn extend(&mut self, at: u64, entry: &Entry) {
         let Some(written) = self.roster.written(at, entry) else {
             return;
@@ -281,13 +295,13 @@ impl volume::Roll<Product> for Files {
         }
         self.attests.insert(written.device, written.attests());
         let members = Arc::clone(self.members());
+        self.unfolded.count(&written, &outline, &members);
         let replay = Arc::make_mut(&mut self.known).get_mut();
         if let Err(Stop::Full) = replay.push(&written, &outline, &members) {
             self.mute = Some(Refused::Full);
         }
         if let Some(body) = entry.body() {
-            let body = Body::decode(body).map(Arc::new);
-            self.shelf.keep_body(written.position, body);
+            self.shelf.keep_unread(written.position, body.clone());
         }
     }
 }
@@ -317,6 +331,12 @@ impl Volume<Product> for Files {
 
     fn outcome(&self, at: u64, op: usize, call: &Call) -> Outcome<Product, Self> {
         self.became(at, op, call)
+    }
+
+    /// Another decision may have come between this one and the entry that made it count.
+    fn settled(&self, at: u64, op: usize, answer: Answer) -> Answer {
+        let why = self.roster.lapsed(at, op);
+        why.map_or(answer, |why| Answer::Refused(why.into()))
     }
 
     fn has_room(&self, ops: &[Op], next: &Op) -> bool {

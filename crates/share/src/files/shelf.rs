@@ -8,6 +8,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use trust::error::Reject;
 use trust::handle::Handle;
 use trust::kind::Kind;
@@ -16,7 +17,10 @@ use trust::shared::effect::{Blocks, Bodies, Missing};
 use trust::shared::ops::Body;
 
 /// Memory that a shelf takes unless somebody says otherwise, bytes.
-pub const DEFAULT_SHELF_BYTES: usize = 64 << 20;
+pub const DEFAULT_SHELF_BYTES: usize = 8 << 20;
+
+/// Bodies that came unasked and that nobody has read, at most.
+const MAX_UNREAD: usize = 1 << 12;
 
 /// Supplies after which a question that nobody asks again is forgotten: its program is gone.
 const PATIENCE: u64 = 32;
@@ -32,6 +36,8 @@ enum Key {
 
 #[derive(Clone, Debug)]
 enum Thing {
+    /// A body that nobody has read yet: most are never read.
+    Unread(Bytes),
     Body(Result<Arc<Body>, Reject>),
     Block(Result<Found, Reject>),
 }
@@ -65,6 +71,8 @@ struct Things {
     /// Something was supplied since the last question.
     supplied: bool,
     open: VecDeque<Open>,
+    /// Positions of bodies that nobody may have read.
+    unread: VecDeque<u64>,
     /// What the question that is being asked has used.
     asking: Option<HashSet<Key>>,
 }
@@ -101,13 +109,16 @@ impl Shelf {
         self.keep_body(position, body);
     }
 
-    /// As [`Shelf::put_body`], for a body that came without being asked for.
-    pub(crate) fn keep_body(&self, position: u64, body: Result<Arc<Body>, Reject>) {
-        let weight = match &body {
-            Ok(body) => body.ops().len() * OP_BYTES + size_of::<Body>(),
-            Err(_) => 0,
-        };
+    fn keep_body(&self, position: u64, body: Result<Arc<Body>, Reject>) {
+        let weight = weight_of(&body);
         self.put(Key::Body(position), Thing::Body(body), weight);
+    }
+
+    /// A body that came without being asked for. Its hash is that of the entry.
+    pub(crate) fn keep_unread(&self, position: u64, body: Bytes) {
+        let weight = body.len();
+        self.put(Key::Body(position), Thing::Unread(body), weight);
+        self.things().unread(position);
     }
 
     /// Puts a block here that has the wanted handle, or the rule that it breaks.
@@ -157,12 +168,37 @@ impl Shelf {
     }
 }
 
+fn weight_of(body: &Result<Arc<Body>, Reject>) -> usize {
+    match body {
+        Ok(body) => body.ops().len() * OP_BYTES + size_of::<Body>(),
+        Err(_) => 0,
+    }
+}
+
 /// Roughly the memory of an op with its guards and changes.
 const OP_BYTES: usize = 1024;
 /// Roughly the memory of an entry of the tables.
 const PLACE_BYTES: usize = 200;
 
 impl Things {
+    /// Drops the oldest of many bodies that nobody has read. Who misses one finds it where the entry is.
+    fn unread(&mut self, position: u64) {
+        self.unread.push_back(position);
+        if self.unread.len() <= MAX_UNREAD {
+            return;
+        }
+        let Some(oldest) = self.unread.pop_front().map(Key::Body) else {
+            return;
+        };
+        let unread = |place: &Place| matches!(place.thing, Thing::Unread(_));
+        if self.places.get(&oldest).is_some_and(unread)
+            && let Some(place) = self.places.remove(&oldest)
+        {
+            self.order.remove(&place.used);
+            self.weight -= place.weight;
+        }
+    }
+
     fn insert(&mut self, key: Key, thing: Thing, weight: usize) {
         self.clock += 1;
         let place = Place {
@@ -246,8 +282,16 @@ impl Things {
 
 impl Bodies for Shelf {
     fn body(&self, position: u64) -> Result<Option<Arc<Body>>, Reject> {
-        match self.things().get(Key::Body(position)) {
+        let mut things = self.things();
+        let key = Key::Body(position);
+        match things.get(key) {
             Some(Thing::Body(body)) => body.map(Some),
+            Some(Thing::Unread(bytes)) => {
+                let body = Body::decode(&bytes).map(Arc::new);
+                let weight = weight_of(&body) + PLACE_BYTES;
+                things.insert(key, Thing::Body(body.clone()), weight);
+                body.map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -343,6 +387,32 @@ mod tests {
         }
         shelf.put_body(100, body());
         assert!(!has(&shelf, 0));
+    }
+
+    #[test]
+    fn body_that_came_unasked_is_read_when_it_is_used() {
+        let shelf = shelf(2);
+        let bytes = Bytes::from(Body::default().encode());
+        let unread = PLACE_BYTES + bytes.len();
+        shelf.keep_unread(3, bytes);
+        shelf.keep_unread(4, Bytes::from_static(&[0]));
+        assert_eq!(shelf.weight_bytes(), unread + PLACE_BYTES + 1);
+        assert_eq!(shelf.body(3), body().map(Some));
+        assert!(shelf.body(4).is_err());
+        // Read once.
+        assert_eq!(shelf.weight_bytes(), WEIGHT + PLACE_BYTES);
+    }
+
+    #[test]
+    fn few_bodies_are_kept_that_nobody_reads() {
+        let shelf = Shelf::new(usize::MAX);
+        let bytes = Bytes::from(Body::default().encode());
+        shelf.keep_unread(0, bytes.clone());
+        assert!(has(&shelf, 0));
+        (1..=MAX_UNREAD as u64 + 2).for_each(|at| shelf.keep_unread(at, bytes.clone()));
+        assert!(has(&shelf, 0) && !has(&shelf, 1) && !has(&shelf, 2));
+        assert!(has(&shelf, 3));
+        assert!(shelf.weight_bytes() <= WEIGHT * (MAX_UNREAD + 2));
     }
 
     #[test]

@@ -2,6 +2,10 @@
 //!
 //! One commit is under way at a time; what comes meanwhile is the next. A commit that the temporary log has no room for
 //! is given to it again: its leaves stand in the ledger, so nothing else may take their place.
+//!
+//! The note is signed while the leaves become durable, by the thread that began the commit or by the one that waits for
+//! such work. Nobody sees it before they are durable. The thread of the temporary log that has made them durable goes
+//! on at once: it wakes the sessions, and begins the next commit.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,7 +18,7 @@ use super::record::{Records, StoredLeaf};
 use super::session::Bell;
 use super::{Core, HostError, State};
 use crate::blocks::storage::lock;
-use crate::blocks::{self, Batch, Receipt};
+use crate::blocks::{self, Done, Receipt};
 use crate::roster::Product;
 use crate::scheme::Leaf;
 
@@ -33,6 +37,10 @@ pub(super) struct Commit {
     durable: Lsn,
     /// When what failed is given to the log again.
     again: Option<Instant>,
+    began: Instant,
+    /// Somebody signs the note.
+    signing: bool,
+    note: Option<SignedNote>,
 }
 
 /// What the threads of a server wait for.
@@ -45,30 +53,32 @@ pub(super) struct Signals {
 
 #[derive(Default)]
 struct Waiting {
-    answers: Vec<(usize, Result<Receipt, blocks::Error>)>,
-    mailbox: bool,
+    deadlines: bool,
+    note: bool,
     moving: bool,
     stop: bool,
 }
 
 /// What a thread was woken for.
 pub(super) enum Woken {
-    /// The temporary log's answers, maybe none.
-    Answers(Vec<(usize, Result<Receipt, blocks::Error>)>),
+    /// A note is to be signed.
+    Sign,
+    /// A deadline has come, or the deadlines have changed.
+    Look,
     /// The server stops.
     Stop,
 }
 
 impl Signals {
-    /// The temporary log's answer to a batch of the commit that is under way.
-    fn answer(&self, batch: usize, answer: Result<Receipt, blocks::Error>) {
-        lock(&self.waiting).answers.push((batch, answer));
+    /// A commit has begun whose note nobody signs.
+    fn sign(&self) {
+        lock(&self.waiting).note = true;
         self.to_commit.notify_one();
     }
 
-    /// The time of the mailbox's next deadline has changed.
-    pub fn look_at_mailbox(&self) {
-        lock(&self.waiting).mailbox = true;
+    /// The time of the next deadline has changed.
+    pub fn look_at_deadlines(&self) {
+        lock(&self.waiting).deadlines = true;
         self.to_commit.notify_one();
     }
 
@@ -84,23 +94,19 @@ impl Signals {
         self.to_move.notify_all();
     }
 
-    /// Answers that have come.
-    #[cfg(test)]
-    pub fn answers(&self) -> Vec<(usize, Result<Receipt, blocks::Error>)> {
-        std::mem::take(&mut lock(&self.waiting).answers)
-    }
-
-    /// Waits for answers, for the mailbox, or until `until`.
+    /// Waits until there is something to do, or until `until`.
     pub fn wait_to_commit(&self, until: Instant) -> Woken {
         let mut waiting = lock(&self.waiting);
         loop {
             if waiting.stop {
                 return Woken::Stop;
             }
+            if std::mem::take(&mut waiting.note) {
+                return Woken::Sign;
+            }
             let left = until.saturating_duration_since(Instant::now());
-            let is_time = std::mem::take(&mut waiting.mailbox) || left.is_zero();
-            if is_time || !waiting.answers.is_empty() {
-                return Woken::Answers(std::mem::take(&mut waiting.answers));
+            if std::mem::take(&mut waiting.deadlines) || left.is_zero() {
+                return Woken::Look;
             }
             let woken = self.to_commit.wait_timeout(waiting, left);
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
@@ -138,20 +144,27 @@ impl Signals {
 }
 
 impl Core {
-    /// Gives what waits to the temporary log, unless a commit is under way.
-    pub(super) fn begin_commit(&self) {
+    /// Gives what waits to the temporary log, unless a commit is under way or is to wait for more. Whether it did: then
+    /// the caller sees to it that the note is signed.
+    pub(super) fn begin_commit(self: &Arc<Self>) -> bool {
         let (from, leaves) = {
             let mut state = lock(&self.state);
             if state.stopped.is_some() {
-                return;
+                return false;
+            }
+            if state.gathers(Instant::now()).is_some() {
+                if state.gather.is_new_wait() {
+                    self.signals.look_at_deadlines();
+                }
+                return false;
             }
             let Some(taken) = state.orderer.commit() else {
-                return;
+                return false;
             };
             state.waiting_bytes = 0;
             taken
         };
-        // No other commit begins before `committed`.
+        // No other commit begins before this one has its note.
         let mut records = Records::from(from);
         let mut proofs = Vec::new();
         let leaves: Vec<(Leaf<Product>, StoredLeaf)> = (from..)
@@ -175,12 +188,16 @@ impl Core {
             unanswered: 0,
             durable: Lsn(0),
             again: None,
+            began: Instant::now(),
+            signing: false,
+            note: None,
         });
         self.submit_commit();
+        true
     }
 
     /// Gives the batches of the commit that are not durable to the temporary log.
-    fn submit_commit(&self) {
+    fn submit_commit(self: &Arc<Self>) {
         let batches: Vec<(usize, Vec<log::Record>)> = {
             let mut state = lock(&self.state);
             let Some(commit) = &mut state.commit else {
@@ -194,55 +211,100 @@ impl Core {
             commit.again = None;
             left
         };
-        for (number, entries) in batches {
-            let batch = Batch {
-                session: self.own,
-                blocks: Vec::new(),
-                entries,
-            };
-            let signals = Arc::clone(&self.signals);
-            let done = Box::new(move |answer| signals.answer(number, answer));
-            self.blocks.submit(batch, done);
-        }
+        let batches = batches.into_iter().map(|(number, entries)| {
+            let core = Arc::downgrade(self);
+            let done: Done = Box::new(move |answer| {
+                if let Some(core) = core.upgrade() {
+                    core.take_answer(number, answer);
+                }
+            });
+            (entries, done)
+        });
+        // Together: a start finds the leaves in the order in which the batches became durable.
+        self.blocks.submit_entries(self.own, batches.collect());
     }
 
-    /// Takes the temporary log's answers. When all of a commit is durable, it gets its note, and the next one begins.
-    /// Returns whether sessions have something to draw.
-    pub(super) fn take_answers(
-        &self,
-        answers: Vec<(usize, Result<Receipt, blocks::Error>)>,
-    ) -> bool {
-        let mut failed = None;
-        let finished = {
+    /// Takes the temporary log's answer to a batch of the commit.
+    fn take_answer(self: &Arc<Self>, batch: usize, answer: Result<Receipt, blocks::Error>) {
+        let failed = {
             let mut state = lock(&self.state);
-            for (batch, answer) in answers {
-                if let Some(commit) = &mut state.commit {
-                    failed = failed.or(commit.answered(batch, answer));
-                }
-            }
-            state.commit.take_if(|commit| commit.is_durable())
+            let commit = state.commit.as_mut();
+            commit.and_then(|commit| commit.answered(batch, answer))
         };
         if let Some(error) = failed {
             self.commit_failed(error);
         }
-        let Some(commit) = finished else {
-            return false;
+        self.go_on();
+    }
+
+    /// Signs the note of the commit that is under way, unless somebody has begun to.
+    pub(super) fn sign_note(self: &Arc<Self>) {
+        let end = {
+            let mut state = lock(&self.state);
+            let end = state.orderer.committing();
+            let commit = state.commit.as_mut().filter(|commit| !commit.signing);
+            let (Some(commit), Some(end)) = (commit, end) else {
+                return;
+            };
+            commit.signing = true;
+            end
+        };
+        let note = self.notary.note_at(end, now_ms());
+        if let Some(commit) = &mut lock(&self.state).commit {
+            commit.note = Some(note);
+        }
+        self.go_on();
+    }
+
+    /// When all of a commit is durable and it has its note, the sessions are woken, and the next commit begins.
+    fn go_on(self: &Arc<Self>) {
+        let finished = {
+            let mut state = lock(&self.state);
+            let whole = |commit: &mut Commit| commit.is_durable() && commit.note.is_some();
+            state.commit.take_if(whole)
+        };
+        let Some((commit, note)) = finished.and_then(|mut commit| {
+            let note = commit.note.take()?;
+            Some((commit, note))
+        }) else {
+            return;
         };
         *lock(&self.failure) = None;
+        let entries = commit.entries();
+        let (marks, time) = (commit.proofs.len() as u64, commit.began.elapsed());
         lock(&self.tail).extend(commit.leaves, commit.durable);
-        lock(&self.state).committed(commit.proofs);
-        self.begin_commit();
-        true
+        let bells = {
+            let mut state = lock(&self.state);
+            state.counts.committed(entries, marks, time);
+            state.committed(note, commit.proofs);
+            state.bells(|state, device| state.orderer.has_news(device))
+        };
+        bells.iter().for_each(|bell| bell.ring());
+        if self.begin_commit() {
+            self.signals.sign();
+        }
+        if self.must_move() {
+            self.signals.look_at_tail();
+        }
     }
 
     /// Gives a commit that failed to the temporary log again, if it is time. Returns when it will be.
-    pub(super) fn try_again(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn try_again(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let again = lock(&self.state).commit.as_ref()?.again?;
         if again > now {
             return Some(again);
         }
         self.submit_commit();
         None
+    }
+
+    /// Begins the commit that waits for more entries, if it is time. Returns when it will be.
+    pub(super) fn gathered(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let until = lock(&self.state).gathers(now);
+        if until.is_none() && self.begin_commit() {
+            self.sign_note();
+        }
+        until
     }
 
     fn commit_failed(&self, error: blocks::Error) {
@@ -252,6 +314,7 @@ impl Core {
                 tracing::warn!(%error, "the log cannot grow");
                 *lock(&self.failure) = Some(error.into());
                 self.signals.look_at_tail();
+                self.signals.look_at_deadlines();
             }
             _ => self.stop(error.into()),
         }
@@ -316,6 +379,12 @@ impl Commit {
         failed
     }
 
+    fn entries(&self) -> u64 {
+        let entries = self.leaves.iter();
+        let entries = entries.filter(|(leaf, _)| matches!(leaf, Leaf::Entry(_)));
+        entries.count() as u64
+    }
+
     fn is_durable(&self) -> bool {
         self.unanswered == 0 && self.batches.iter().all(Option::is_none)
     }
@@ -323,9 +392,10 @@ impl Commit {
 
 impl State {
     /// The commit is durable: it gets its note, and its marks their proofs.
-    fn committed(&mut self, proofs: Vec<(u64, Nonce, MarkProof)>) {
-        self.orderer.scheme_mut().set_time(now_ms());
-        self.orderer.committed();
+    fn committed(&mut self, note: SignedNote, proofs: Vec<(u64, Nonce, MarkProof)>) {
+        self.orderer.scheme_mut().set_time(note.note().time_ms);
+        self.orderer.noted(note);
+        self.gather.done(Instant::now());
         for (at, nonce, proof) in proofs {
             let owner = self.owners.remove(&nonce);
             let slot = owner.and_then(|owner| self.slots.get_mut(&owner));
@@ -333,6 +403,13 @@ impl State {
                 slot.proofs.push((at, nonce, proof));
             }
         }
+    }
+
+    /// Until when what waits is to wait for more entries.
+    fn gathers(&mut self, now: Instant) -> Option<Instant> {
+        let waiting = self.orderer.waiting();
+        let idle = waiting > 0 && self.commit.is_none();
+        idle.then(|| self.gather.until(waiting, now)).flatten()
     }
 
     fn bells(

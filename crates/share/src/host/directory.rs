@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ impl Place {
         let volume = founded(genesis, orderer)?;
         let disk = Local::new(dir);
         let fail = |name: &'static str| move |error| io_error(&Local::new(dir), name, error);
-        disk.make_dir("").map_err(fail(""))?;
+        make_private(dir).map_err(fail(""))?;
         let lock = take_lock(&disk)?;
         let names = disk.list("").map_err(fail(""))?;
         if let Some(strange) = names.iter().find(|name| !is_unfinished(name)) {
@@ -218,6 +219,19 @@ pub fn found(
     disk.sync_dir("").map_err(|e| io_error(disk, "", e))?;
     write(names::FORMAT_FILE, "", format::SHARED_TEXT.as_bytes())?;
     Ok(())
+}
+
+/// Makes a directory that other users of this machine cannot enter: its files have what members may read. One that is
+/// there keeps its mode.
+fn make_private(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|it| !it.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent)?;
+    std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+    File::open(parent)?.sync_all()
 }
 
 /// Whether a name is one that an interrupted `create` leaves.

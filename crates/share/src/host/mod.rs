@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `session` | [`Session`]: one connection of a device |
 //! | `commit` | what waits becomes durable, and gets its note |
+//! | `gather` | when a commit waits for more entries |
 //! | `moving` | leaves go from the temporary log to files |
 //! | `worker` | the two threads that call these |
 //! | `start` | reading the directory |
@@ -25,19 +26,24 @@
 //! | [`record`] | stored leaves as bytes |
 //! | [`mailbox`] | messages between an inviter and a joiner |
 //! | [`rate`] | how much each device may send |
+//! | `counts` | [`Counts`]: what the server has done |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
+//! | `sealed` | what these two files have in common |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod commit;
 mod confirmed;
+mod counts;
 mod directory;
 mod error;
+mod gather;
 pub mod leaves;
 pub mod mailbox;
 mod moving;
 mod options;
 pub mod rate;
 pub mod record;
+mod sealed;
 mod session;
 mod start;
 mod tail;
@@ -70,6 +76,7 @@ use crate::blocks::{self, Batch, Done, Server, Storage};
 use crate::orderer::Orderer;
 use crate::roster::{Product, Roster};
 
+pub use counts::Counts;
 pub use error::HostError;
 pub use options::HostOptions;
 pub use record::StoredLeaf;
@@ -90,6 +97,10 @@ pub struct Status {
     pub sessions: usize,
     /// Leaves that are in the temporary log only.
     pub waiting_to_move: u64,
+    /// Bytes that are free in the temporary log, and its length.
+    pub log_bytes: (u64, u64),
+    /// What was done since the start.
+    pub counts: Counts,
     /// Why the server does not order entries any more. It must be opened anew, if that helps.
     pub stopped: Option<HostError>,
     /// Why leaves or blocks did not move out of the temporary log when they were to last.
@@ -189,7 +200,7 @@ impl Host {
         let times = (Instant::now(), deadline);
         let calls = lock(&self.core.mailbox).take(member, id, slot, times, taken)?;
         mailbox::call(calls);
-        self.core.signals.look_at_mailbox();
+        self.core.signals.look_at_deadlines();
         Ok(())
     }
 
@@ -204,6 +215,8 @@ pub(crate) struct Core {
     volume: VolumeId,
     epoch: u64,
     orderer: PublicKey,
+    /// Signs notes.
+    notary: Product,
     policies: Vec<Bytes>,
     options: HostOptions,
     place: Place,
@@ -232,6 +245,8 @@ struct State {
     waiting_bytes: u64,
     /// The commit that is under way.
     commit: Option<Commit>,
+    gather: gather::Gather,
+    counts: Counts,
     stopped: Option<HostError>,
 }
 
@@ -274,11 +289,28 @@ impl Blocks {
         }
     }
 
+    fn submit_entries(&self, session: blocks::Session, batches: Vec<(Vec<log::Record>, Done)>) {
+        match self {
+            Blocks::Threads(server) => server.submit_entries(session, batches),
+            #[cfg(test)]
+            Blocks::Steps(storage) => storage.submit_entries(session, batches),
+        }
+    }
+
     fn submit_permanent(&self, session: blocks::Session, block: Record, done: Done) {
         match self {
             Blocks::Threads(server) => server.submit_permanent(session, block, done),
             #[cfg(test)]
             Blocks::Steps(storage) => storage.pstore(session, block, done),
+        }
+    }
+
+    /// Ends the threads of the block server: nothing holds the server after that but its sessions.
+    fn stop(&self) {
+        match self {
+            Blocks::Threads(server) => server.stop(),
+            #[cfg(test)]
+            Blocks::Steps(_) => {}
         }
     }
 
@@ -305,10 +337,13 @@ impl Core {
         let state = lock(&self.state);
         let published = state.orderer.published();
         let failure = lock(&self.failure).clone();
+        let log = self.blocks.storage().log();
         Status {
             leaves: published,
             sessions: state.slots.len(),
             waiting_to_move: published.saturating_sub(self.leaves.end()),
+            log_bytes: (log.free(), log.ring_bytes()),
+            counts: state.counts,
             stopped: state.stopped.clone(),
             failure: failure.or_else(|| self.blocks.failure().map(HostError::Blocks)),
         }

@@ -22,6 +22,8 @@ pub struct HostOptions {
     pub mailbox: Bounds,
     /// How often a device that has everything is sent the newest note.
     pub heartbeat: Duration,
+    /// How long a commit waits for more entries at most, when many devices write.
+    pub gather: Duration,
     /// Bytes of leaves that wait in the temporary log before they move to a file of leaves.
     pub move_bytes: u64,
     /// How long leaves wait there at most.
@@ -43,6 +45,7 @@ impl Default for HostOptions {
             blocks: blocks::Options::default(),
             mailbox: Bounds::default(),
             heartbeat: Duration::from_secs(10),
+            gather: Duration::from_millis(1),
             move_bytes: 8 << 20,
             move_after: Duration::from_mins(10),
         }

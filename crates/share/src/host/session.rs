@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use trust::shared::attest::SignedAttest;
-use trust::shared::device::DeviceKey;
+use trust::shared::device::{DeviceKey, KnownDevice};
 use trust::shared::mark::{MarkProof, Nonce};
 use trust::shared::note::SignedNote;
 use trust::{Handle, Record};
@@ -75,6 +76,7 @@ pub struct Delivery {
 pub struct Session {
     core: Arc<Core>,
     device: DeviceKey,
+    known: KnownDevice,
     number: u64,
     bell: Arc<Bell>,
     blocks: blocks::Session,
@@ -90,6 +92,7 @@ impl Session {
             wake,
             rung: AtomicBool::new(false),
         });
+        let known = KnownDevice::new(device).map_err(|_| Turned::Forged)?;
         let mut state = lock(&core.state);
         state.is_running()?;
         state.is_member(device)?;
@@ -115,6 +118,7 @@ impl Session {
         Ok(Session {
             core: Arc::clone(core),
             device,
+            known,
             number,
             bell,
             blocks,
@@ -132,11 +136,19 @@ impl Session {
     /// [`HostError::Turned`], [`HostError::NoMember`], [`HostError::Superseded`]; [`HostError::Restored`],
     /// [`HostError::Blocks`] or [`HostError::Stopped`] when the orderer has stopped.
     pub fn receive(&self, request: &Request<Product>) -> Result<(), HostError> {
+        let taken = self.take(request);
+        if let Err(HostError::Turned(why)) = &taken {
+            lock(&self.core.state).counts.turned(*why);
+        }
+        taken
+    }
+
+    fn take(&self, request: &Request<Product>) -> Result<(), HostError> {
         self.judge(&mut lock(&self.core.state), request)?;
         // Most of the work, so not under the lock.
         let verified = match request {
             Request::Entry(entry) => {
-                let verified = entry.verified(self.core.volume);
+                let verified = entry.verified(self.core.volume, &self.known);
                 Some(Request::Entry(verified.map_err(|_| Turned::Forged)?))
             }
             _ => None,
@@ -164,7 +176,12 @@ impl Session {
         for bell in bells {
             bell.ring();
         }
-        self.core.begin_commit();
+        if let Request::Attest(_) = request {
+            self.core.signals.look_at_tail();
+        }
+        if self.core.begin_commit() {
+            self.core.sign_note();
+        }
         Ok(())
     }
 
@@ -387,8 +404,12 @@ impl State {
 
     /// A message was taken. Gives the bells of those who have something to draw by it.
     fn after(&mut self, from: DeviceKey, request: &Request<Product>) -> Vec<Arc<Bell>> {
+        self.counts.taken(request);
         match request {
-            Request::Entry(entry) => self.waiting_bytes += entry_bytes(entry),
+            Request::Entry(entry) => {
+                self.waiting_bytes += entry_bytes(entry);
+                self.gather.entry(from, Instant::now());
+            }
             Request::Mark(mark) => drop(self.owners.insert(*mark, from)),
             _ => {}
         }

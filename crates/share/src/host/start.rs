@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use bytes::Bytes;
 use log::Lsn;
@@ -15,6 +16,7 @@ use trust::shared::genesis::Policies;
 use super::commit::Signals;
 use super::confirmed;
 use super::directory::{LEAVES, Place, is_orderer, ring_key};
+use super::gather::Gather;
 use super::leaves::{Found, Leaves};
 use super::mailbox::Mailbox;
 use super::moving::Released;
@@ -22,7 +24,7 @@ use super::rate::Rates;
 use super::record::{LEAVES as KIND, StoredLeaf, read_record};
 use super::tail::Tail;
 use super::trail::{Snapshot, Trail};
-use super::{Blocks, Core, HostError, HostOptions, State};
+use super::{Blocks, Core, Counts, HostError, HostOptions, State};
 use crate::blocks::{self, Clock, Device, Storage};
 use crate::ledger::Ledger;
 use crate::orderer::Orderer;
@@ -75,6 +77,7 @@ pub(super) fn start(
     let (ledger, tail) = reading.tail(ledger, found)?;
     let scheme = Signed::new(volume, epoch, orderer, key, Arc::new(NoSource));
     let rates = Rates::new(options.rate);
+    let notary = scheme.clone();
     let mut ordering = Orderer::start(scheme, options.limits, rates, ledger);
     for attest in confirmed::read(&*place.disk, volume, epoch) {
         ordering.remember(&attest);
@@ -84,6 +87,7 @@ pub(super) fn start(
         volume,
         epoch,
         orderer,
+        notary,
         policies: signed,
         options,
         own,
@@ -96,6 +100,8 @@ pub(super) fn start(
             owners: HashMap::new(),
             waiting_bytes: 0,
             commit: None,
+            gather: Gather::new(options.gather, Instant::now()),
+            counts: Counts::default(),
             stopped: None,
         }),
         tail: Mutex::new(tail),

@@ -8,24 +8,25 @@ use store::StoreError;
 use store::disk::{Disk, read_file, replace_file};
 use store::names::TEMPORARY;
 use trust::Reject;
-use trust::encode::{Decoder, Encoder};
 use trust::history::Frontier;
 use trust::shared::device::{DeviceKey, Incarnation};
 use trust::shared::entry::Author;
 use trust::volume_id::VolumeId;
 
 use super::directory::SNAPSHOT;
+use super::sealed::Form;
 use crate::prefixes::{PAGE, Rfc6962};
 use crate::roster::{Product, Roster};
 use crate::rows::Rows;
 use crate::scheme::{Leaf, Scheme};
 use crate::volume::Roll;
 
-const MAGIC: &[u8; 8] = b"bullasn\n";
-const FORMAT: u32 = 0;
+const FORM: Form = Form {
+    what: "snapshot",
+    magic: *b"bullasn\n",
+};
 /// The longest file. A longer one is not written, and a restart reads more leaves.
 const MAX_BYTES: usize = 64 << 20;
-const WHAT: &str = "snapshot";
 
 /// See the head of this file.
 #[derive(Clone)]
@@ -96,9 +97,7 @@ impl Trail {
     }
 
     pub(super) fn encode(&self, volume: VolumeId, epoch: u64) -> Vec<u8> {
-        let mut out = Encoder::new();
-        out.raw(MAGIC).u32(FORMAT).u32(0);
-        out.raw(volume.as_bytes()).varint(epoch);
+        let mut out = FORM.begin(volume, epoch);
         self.frontier.encode(&mut out);
         out.varint(self.authors.len() as u64);
         for (device, row) in self.authors.iter() {
@@ -113,10 +112,7 @@ impl Trail {
             out.varint(at - before);
             before = *at;
         }
-        let mut bytes = out.finish();
-        let checksum = blake3::hash(&bytes);
-        bytes.extend_from_slice(checksum.as_bytes());
-        bytes
+        Form::end(out)
     }
 }
 
@@ -144,24 +140,15 @@ impl Snapshot {
     /// # Errors
     /// [`Reject`] for anything but a snapshot of this log.
     pub fn decode(bytes: &[u8], volume: VolumeId, epoch: u64) -> Result<Snapshot, Reject> {
-        let bad = |why| Reject::Malformed { what: WHAT, why };
-        let Some((summed, checksum)) = bytes.split_last_chunk::<32>() else {
-            return Err(bad("cut short"));
+        let mut d = FORM.open(bytes, volume, epoch)?;
+        let beyond = || Reject::Malformed {
+            what: FORM.what,
+            why: "beyond the log",
         };
-        if blake3::hash(summed).as_bytes() != checksum {
-            return Err(bad("its checksum is wrong"));
-        }
-        let mut d = Decoder::new(summed, WHAT);
-        if d.array()? != *MAGIC || (d.u32()?, d.u32()?) != (FORMAT, 0) {
-            return Err(bad("not a snapshot of this format"));
-        }
-        if VolumeId::from_bytes(d.array()?) != volume || d.varint()? != epoch {
-            return Err(bad("of another log"));
-        }
         let frontier = Frontier::decode(&mut d)?;
         let size = frontier.size();
         let mut authors = Rows::default();
-        for _ in 0..d.bounded(summed.len() as u64, "too many authors")? {
+        for _ in 0..d.bounded(bytes.len() as u64, "too many authors")? {
             let device = DeviceKey::from_bytes(d.array()?);
             let row = Author {
                 incarnation: Incarnation::from_bytes(d.array()?),
@@ -175,9 +162,9 @@ impl Snapshot {
         }
         let mut deciding = Vec::new();
         let mut before = 0u64;
-        for _ in 0..d.bounded(summed.len() as u64, "too many entries")? {
+        for _ in 0..d.bounded(bytes.len() as u64, "too many entries")? {
             let at = before.checked_add(d.varint()?);
-            before = at.filter(|at| *at < size).ok_or(bad("beyond the log"))?;
+            before = at.filter(|at| *at < size).ok_or_else(beyond)?;
             deciding.push(before);
         }
         d.finish()?;

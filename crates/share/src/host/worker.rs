@@ -1,5 +1,4 @@
-//! The two threads of a server: one takes commits to their end, wakes sessions and keeps deadlines; the other moves
-//! leaves to files.
+//! The two threads of a server: one signs notes and keeps deadlines; the other moves leaves to files.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,8 +7,12 @@ use super::commit::Woken;
 use super::{Core, Host, HostError, mailbox};
 use crate::blocks::storage::lock;
 
-/// How often the tail is looked at, and the devices' Attests are kept.
+/// How often the tail is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the devices' Attests rest at least before they are kept again, and how many times as long as that took: all
+/// of them are written each time.
+const ATTESTS_REST: Duration = Duration::from_millis(100);
+const ATTESTS_OF_TIME: u32 = 9;
 /// After a move leaves rest this many times as long as it took: each writes up to 16 MiB again, and a full temporary
 /// log could ask for one at every commit.
 const MOVES_OF_TIME: u32 = 5;
@@ -22,7 +25,7 @@ impl Host {
             threads: Vec::new(),
         };
         for (name, work) in [
-            ("host commit", commit as fn(&Core)),
+            ("host commit", commit as fn(&Arc<Core>)),
             ("host move", move_leaves),
         ] {
             let core = Arc::clone(&host.core);
@@ -39,6 +42,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.core.stop(HostError::Stopped);
         self.core.signals.stop();
+        self.core.blocks.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic was reported by its thread
         }
@@ -47,7 +51,7 @@ impl Drop for Host {
     }
 }
 
-fn commit(core: &Core) {
+fn commit(core: &Arc<Core>) {
     let mut next_beat = Instant::now() + core.options.heartbeat;
     loop {
         let now = Instant::now();
@@ -59,22 +63,21 @@ fn commit(core: &Core) {
             until = next_beat;
         }
         let again = core.try_again(now);
+        let gathered = core.gathered(now);
         let (calls, deadline) = {
             let mut mailbox = lock(&core.mailbox);
             (mailbox.expire(now), mailbox.next())
         };
         mailbox::call(calls);
-        let until = [again, deadline]
+        let until = [again, gathered, deadline]
             .into_iter()
             .flatten()
             .fold(until, Instant::min);
-        let Woken::Answers(answers) = core.signals.wait_to_commit(until) else {
-            return;
-        };
-        if !answers.is_empty() && core.take_answers(answers) {
-            wake(core);
-            if core.must_move() {
-                core.signals.look_at_tail();
+        loop {
+            match core.signals.wait_to_commit(until) {
+                Woken::Sign => core.sign_note(),
+                Woken::Look => break,
+                Woken::Stop => return,
             }
         }
     }
@@ -86,16 +89,15 @@ fn wake(core: &Core) {
     }
 }
 
-fn move_leaves(core: &Core) {
+fn move_leaves(core: &Arc<Core>) {
     let mut rests_until = Instant::now();
     let mut kept = 0;
     while core.signals.wait_to_move(LOOK_EVERY) {
-        kept = core.keep_attests(kept);
-        let rest = rests_until.saturating_duration_since(Instant::now());
-        if !core.signals.rest(rest) {
+        let Some(now_kept) = keep_attests(core, kept) else {
             break;
-        }
-        if !core.must_move() {
+        };
+        kept = now_kept;
+        if Instant::now() < rests_until || !core.must_move() {
             continue;
         }
         let began = Instant::now();
@@ -107,4 +109,14 @@ fn move_leaves(core: &Core) {
         *lock(&core.failure) = failure;
     }
     core.keep_attests(kept);
+}
+
+/// Keeps the devices' Attests if there are newer ones than those of number `kept`. Returns the number of the newest;
+/// nothing when the server stops.
+fn keep_attests(core: &Core, kept: u64) -> Option<u64> {
+    let began = Instant::now();
+    let newest = core.keep_attests(kept);
+    let rest = ATTESTS_REST.max(ATTESTS_OF_TIME * began.elapsed());
+    let goes_on = newest == kept || core.signals.rest(rest.min(LOOK_EVERY));
+    goes_on.then_some(newest)
 }

@@ -195,8 +195,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if self.sessions.get(from).is_none() {
             return Err(Turned::NoSession);
         }
-        let waiting = self.waiting.len().saturating_add(self.marks.len());
-        if waiting >= self.limits.waiting {
+        if self.waiting() >= self.limits.waiting {
             return Err(Turned::Busy);
         }
         if !self.quotas.allows(from, 1) {
@@ -283,6 +282,11 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         !self.waiting.is_empty() || !self.marks.is_empty()
     }
 
+    /// How many entries and marks wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len().saturating_add(self.marks.len())
+    }
+
     /// What waits, as one commit: the position of its first leaf, and its leaves. None: nothing waits, or a commit is
     /// under way.
     pub fn commit(&mut self) -> Option<(u64, Vec<Leaf<S>>)> {
@@ -304,14 +308,28 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         Some((end.size.saturating_sub(leaves.len() as u64), leaves))
     }
 
+    /// The end of the commit that is under way: its note names this prefix.
+    pub fn committing(&self) -> Option<Point<S::Hash>> {
+        self.committing
+    }
+
     /// The commit is durable: it gets its note.
     pub fn committed(&mut self) {
+        if let Some(end) = self.committing {
+            let note = self.scheme.note(end);
+            self.noted(note);
+        }
+    }
+
+    /// The commit is durable, and this is its note, which was signed while it became durable.
+    pub fn noted(&mut self, note: S::Note) {
         let Some(end) = self.committing.take() else {
             return;
         };
+        debug_assert!(S::noted(&note) == end, "a note of another prefix");
         // The entries that come now name it.
         self.ledger.remember(end);
-        self.note = self.scheme.note(end);
+        self.note = note;
         self.published = end.size;
     }
 }

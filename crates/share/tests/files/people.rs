@@ -90,6 +90,34 @@ fn decision_counts_when_its_call_is_answered() {
 }
 
 #[test]
+fn decision_that_another_one_overtakes_is_not_reported_as_made() {
+    let mut net = Net::new(2, 25);
+    let (group, role) = (net.root().principal, Role::Admin);
+    let second = user(1);
+    net.decide(
+        0,
+        Decision::Grant {
+            group,
+            user: second,
+            role,
+        },
+    );
+    net.rest();
+    // Two administrators give one number to two devices.
+    let admit = |number| {
+        Call::Decide(Decision::AdmitDevice {
+            device: Device(7),
+            key: key(number).public(),
+            user: second,
+        })
+    };
+    let tickets = [net.issue(0, admit(30)), net.issue(1, admit(31))];
+    let answers = [net.wait(0, tickets[0]), net.wait(1, tickets[1])];
+    assert!(answers.contains(&Answer::Settled), "{answers:?}");
+    assert!(answers.contains(&refused(Refused::Exists)), "{answers:?}");
+}
+
+#[test]
 fn removed_device_reads_and_writes_no_more() {
     let mut net = Net::new(3, 23);
     let make = net.create("f", regular("text"), false);

@@ -66,6 +66,18 @@ fn crashes_of_devices_break_nothing() {
     );
 }
 
+/// A device takes pages without a look at signatures. Whatever it does next, it looks first.
+#[test]
+fn entry_that_its_author_did_not_sign_is_never_used() {
+    let once = Scope::new(&[(FILE, 1), (FILE, 1)]).forging();
+    holds("forger", &once.clone().kills(1).world());
+    if long() {
+        holds("forger, power", &once.powers(1).world());
+        let more = Scope::new(&[(FILE, 2), (FILE, 1)]).forging();
+        holds("forger, 2+1", &more.impatient().world());
+    }
+}
+
 /// What a killed process wrote may not be on the disk. It is there when the next one reads it, and gone after a power
 /// cut.
 #[test]

@@ -18,6 +18,8 @@ use trust::shared::note::SignedNote;
 use crate::real::{DEVICES, Real, device, forged, forged_attest, marks, nonce, real};
 use crate::tally::{Add, Call, Tally};
 
+mod pages;
+
 type Effects = Vec<Effect<Real, Tally, u64>>;
 type Client = Engine<Real, Tally, u64>;
 

@@ -62,6 +62,11 @@ fn client_without_a_check_is_deceived() {
             Check::Support,
         ),
         (
+            &[Rule::Client(Client::VerifyBeforeUse)],
+            short(files(2, 1)),
+            Check::Support,
+        ),
+        (
             &[Rule::Client(Client::AttestOnChain)],
             files(2, 1),
             Check::Support,

@@ -44,6 +44,15 @@ impl Scope {
             leaves: 60,
             members: (1 << menus.len()) - 1,
             reduced: true,
+            forging: false,
+        }
+    }
+
+    /// The server forges entries.
+    pub fn forging(self) -> Scope {
+        Scope {
+            forging: true,
+            ..self
         }
     }
 

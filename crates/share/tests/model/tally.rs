@@ -116,6 +116,13 @@ impl Roll<Real> for Tally {
         (ops(entry).len() > 8).then_some("too many operations")
     }
 
+    /// Eight additions to one counter, which no honest device makes, need something else beside them.
+    fn lacks(&self, entry: &Entry) -> Option<&'static str> {
+        let ops = ops(entry);
+        let same = ops.iter().all(|op| op.counter == ops[0].counter);
+        (ops.len() == 8 && same).then_some("eight additions came without their body")
+    }
+
     fn extend(&mut self, at: u64, entry: &Entry) {
         let mut sums = Vec::new();
         for op in ops(entry) {

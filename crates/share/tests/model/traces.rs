@@ -1,8 +1,10 @@
-//! Traces that were found by thinking, because a search meets them too late: three devices and a power cut.
+//! Traces that were found by thinking or by seed, because a search of all states meets them too late.
+
+use share::rules::Rule as Client;
 
 use crate::broken::{Broken, Check};
 use crate::explorer::System;
-use crate::protocol::Call::{Accept, Append, Read};
+use crate::protocol::Call::{Accept, Append, Put, Read};
 use crate::rules::Rule;
 use crate::world::Scope;
 
@@ -48,4 +50,57 @@ fn accept_that_its_administrator_may_forget_counts_for_nobody() {
     assert!(held.is_ok(), "{held:?}");
     let broken = follow(scope.without(&[Rule::AcceptKept]), &steps);
     assert_eq!(broken.map_err(|broken| broken.check), Err(Check::Support));
+}
+
+/// B's append has no effect, because A wrote before it. B tries again, and its power is cut: the disk has the first
+/// entry and not the second, and the server orders both. The append must not run a third time.
+#[test]
+fn call_whose_second_entry_a_power_cut_took_has_effect_once() {
+    let scope = Scope::new(&[(&[Put(0)], 1), (&[Append(0), Read(0)], 2)]).powers(1);
+    let before = [
+        "A calls Put(0)",
+        "B calls Append(0)",
+        "B is shown entry A0.1",
+        "B: Sync",
+        "B is shown entry B0.1",
+        "B: Power, and starts again",
+        "B is shown entry B0.1",
+        "B: Resume",
+        "B is shown entry B0.2",
+        "B is shown entry B8.0",
+    ];
+    let after = ["B calls Read(0)", "B is shown mark B0", "B: Timeout"];
+    let relaxed = scope.relaxed();
+    let held = follow(relaxed.clone(), &[&before[..], &after].concat());
+    assert!(held.is_ok(), "{held:?}");
+    let again = [&before[..], &["B is shown entry B8.1"], &after].concat();
+    let without = Rule::Client(Client::ForgottenRunOnce);
+    let broken = follow(relaxed.without(&[without]), &again);
+    assert_eq!(broken.map_err(|broken| broken.check), Err(Check::Twice));
+}
+
+/// The same with a Resume in between. A's append is journaled and not ordered. A is killed, resumes, and sends it again.
+/// Then its power is cut, and the disk has neither the Resume nor the second entry.
+#[test]
+fn call_that_ran_again_before_a_power_cut_has_effect_once() {
+    let scope = Scope::new(&[(&[Append(0), Read(0)], 2), (&[], 0)]);
+    let scope = scope.kills(1).powers(1);
+    let before = [
+        "A calls Append(0)",
+        "A: Kill, and starts again",
+        "A: Resume",
+        "A is shown entry A8.0",
+        "A: Power, and starts again",
+        "A is shown entry A8.0",
+        "A: Resume",
+        "A is shown entry A8.1",
+        "A is shown entry A16.0",
+    ];
+    let after = ["A calls Read(0)", "A is shown mark A0"];
+    let held = follow(scope.clone(), &[&before[..], &after].concat());
+    assert!(held.is_ok(), "{held:?}");
+    let again = [&before[..], &["A is shown entry A16.1"], &after].concat();
+    let without = Rule::Client(Client::ForgottenRunOnce);
+    let broken = follow(scope.without(&[without]), &again);
+    assert_eq!(broken.map_err(|broken| broken.check), Err(Check::Twice));
 }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::device::{self, DeviceKey};
+use super::device::{self, DeviceKey, KnownDevice};
 use super::entry::Prefix;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
@@ -86,6 +86,14 @@ impl SignedAttest {
     pub fn verify(&self, volume: VolumeId) -> Result<VerifiedAttest, Reject> {
         device::verify(SIGNING_DOMAIN, volume, &self.bytes, &self.attest.device)?;
         Ok(VerifiedAttest(self.clone()))
+    }
+
+    /// The same for a device whose key is at hand.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`], also when another device is said to have signed.
+    pub fn verify_by(&self, volume: VolumeId, by: &KnownDevice) -> Result<(), Reject> {
+        by.verify(SIGNING_DOMAIN, volume, &self.bytes, &self.attest.device)
     }
 }
 

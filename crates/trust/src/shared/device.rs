@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::encode::Decoder;
 use crate::error::Reject;
-use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey, Verifier};
 use crate::text::{Noun, write};
 use crate::volume_id::VolumeId;
 
@@ -82,15 +82,53 @@ pub(super) fn verify(
     bytes: &[u8],
     device: &DeviceKey,
 ) -> Result<(), Reject> {
-    let bad = Reject::NotSigned("the device's signature is bad");
-    let Some((signed, signature)) = bytes.split_last_chunk::<SIGNATURE_BYTES>() else {
-        return Err(bad);
-    };
-    let key = device.key().map_err(|_| bad.clone())?;
-    if !key.verify(&message(domain, volume, signed), signature) {
-        return Err(bad);
+    let known = KnownDevice::new(*device).map_err(|_| bad_signature())?;
+    known.verify(domain, volume, bytes, device)
+}
+
+/// A device whose key is ready to verify many signatures.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownDevice {
+    device: DeviceKey,
+    verifier: Verifier,
+}
+
+impl KnownDevice {
+    /// Reads the device's key.
+    ///
+    /// # Errors
+    /// As [`DeviceKey::key`].
+    pub fn new(device: DeviceKey) -> Result<Self, Reject> {
+        let verifier = Verifier::from_bytes(device.0)?;
+        Ok(KnownDevice { device, verifier })
     }
-    Ok(())
+
+    /// The device.
+    pub fn device(&self) -> DeviceKey {
+        self.device
+    }
+
+    /// Verifies the signature of `device`, which must be this one, at the end of `bytes`.
+    pub(super) fn verify(
+        &self,
+        domain: &[u8],
+        volume: VolumeId,
+        bytes: &[u8],
+        device: &DeviceKey,
+    ) -> Result<(), Reject> {
+        let Some((signed, signature)) = bytes.split_last_chunk::<SIGNATURE_BYTES>() else {
+            return Err(bad_signature());
+        };
+        let message = message(domain, volume, signed);
+        match self.device == *device && self.verifier.verify(&message, signature) {
+            true => Ok(()),
+            false => Err(bad_signature()),
+        }
+    }
+}
+
+fn bad_signature() -> Reject {
+    Reject::NotSigned("the device's signature is bad")
 }
 
 fn message(domain: &[u8], volume: VolumeId, bytes: &[u8]) -> Vec<u8> {

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::device::{self, DeviceKey, Incarnation};
+use super::device::{self, DeviceKey, Incarnation, KnownDevice};
 use super::form::{self, Point};
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
@@ -285,6 +285,14 @@ impl SignedEntry {
     pub fn verify(&self, volume: VolumeId) -> Result<VerifiedEntry, Reject> {
         device::verify(SIGNING_DOMAIN, volume, &self.bytes, &self.entry.device)?;
         Ok(VerifiedEntry(self.clone()))
+    }
+
+    /// The same for a device whose key is at hand.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`], also when another device is said to have signed.
+    pub fn verify_by(&self, volume: VolumeId, by: &KnownDevice) -> Result<(), Reject> {
+        by.verify(SIGNING_DOMAIN, volume, &self.bytes, &self.entry.device)
     }
 }
 

@@ -55,6 +55,12 @@ impl Outline {
         })
     }
 
+    /// Whether it names a fold.
+    pub fn folds(&self) -> bool {
+        let mut keys = self.ops.iter().flatten();
+        keys.any(|key| matches!(key, Key::Fold(_)))
+    }
+
     /// The canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
         let principals = self

@@ -415,6 +415,7 @@ fn forgotten_entries_are_taken_from_folds() {
         client.catch_up(&run.world);
         let mut kept = replay(&run.world);
         let from = run.world.sources();
+        assert_eq!(kept.forgettable(from), Ok(end));
         assert!(kept.forget_before(end + 20, from).is_err());
         kept.forget_before(end, from).unwrap();
         assert!(kept.inode(end, &run.world.volume.root, from).is_err());

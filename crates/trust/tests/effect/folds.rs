@@ -1,14 +1,20 @@
 //! Folds: what they must name, and that a wrong one is wrong for every reader alike.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use trust::error::Reject;
+use trust::reach::{Found, Wanted};
 use trust::shared::calls;
 use trust::shared::change::Change;
-use trust::shared::effect::{Replay, Stop};
+use trust::shared::effect::replay::Sources;
+use trust::shared::effect::{Blocks, Bodies, Replay, Stop};
 use trust::shared::guard::Guard;
 use trust::shared::itable::Fold;
-use trust::shared::ops::Op;
+use trust::shared::ops::{Body, Op};
 use trust::shared::outcome::{NoEffect, Outcome};
+use trust::shared::principal::Principal;
 
 use crate::world::*;
 
@@ -100,6 +106,170 @@ fn op_between_a_folds_position_and_its_entry_is_judged_before_it_is_forgotten() 
         found.map(|inode| inode.content.clone()),
         Some(content("two"))
     );
+}
+
+/// The bodies that were fetched last, and those that were used since.
+struct Few<'a> {
+    store: &'a Store,
+    here: RefCell<HashSet<u64>>,
+    used: RefCell<HashSet<u64>>,
+}
+
+impl<'a> Few<'a> {
+    fn new(store: &'a Store) -> Few<'a> {
+        Few {
+            store,
+            here: RefCell::default(),
+            used: RefCell::default(),
+        }
+    }
+
+    /// Bodies that were used in this round.
+    fn read(&self) -> usize {
+        self.used.borrow().len()
+    }
+
+    /// Keeps what was used in the last round, and these.
+    fn only(&self, bodies: Vec<u64>) {
+        let mut used = self.used.take();
+        used.extend(bodies);
+        self.here.replace(used);
+    }
+}
+
+impl Blocks for Few<'_> {
+    fn block(&self, wanted: &Wanted) -> Result<Option<Found>, Reject> {
+        self.store.block(wanted)
+    }
+}
+
+impl Bodies for Few<'_> {
+    fn body(&self, position: u64) -> Result<Option<Arc<Body>>, Reject> {
+        if !self.here.borrow().contains(&position) {
+            return Ok(None);
+        }
+        self.used.borrow_mut().insert(position);
+        self.store.body(position)
+    }
+}
+
+fn replay_of(world: &World) -> Replay {
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        let outline = entry.body.outline();
+        let pushed = replay.push(&entry.written, &outline, &world.members);
+        pushed.unwrap();
+    }
+    replay
+}
+
+#[test]
+fn value_is_looked_for_back_to_the_last_fold_and_no_further() {
+    let mut world = World::new();
+    let new = file(EVERYBODY, 0, 1);
+    let op = world.create(&root(), "f", new, regular("new"));
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let write = |world: &mut World, text: &str| {
+        let held = world.held(new);
+        let write = world
+            .calls()
+            .write(&held, content(text), Default::default());
+        assert_eq!(world.put(0, write), Outcome::Effect);
+    };
+    (0..100).for_each(|number| write(&mut world, &number.to_string()));
+    let op = calls::fold(EVERYBODY, None, world.folded(EVERYBODY));
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    write(&mut world, "last");
+    let mut replay = replay_of(&world);
+    let found = replay.inode(world.end(), &new, world.sources()).unwrap();
+    let found = found.map(|inode| inode.content.clone());
+    assert_eq!(found, Some(content("last")));
+    assert!(replay.steps() < 30, "{} steps", replay.steps());
+}
+
+#[test]
+fn bodies_of_a_long_row_of_versions_are_fetched_together_and_few_at_a_time() {
+    let mut world = World::new();
+    let new = file(EVERYBODY, 0, 1);
+    let op = world.create(&root(), "f", new, regular("new"));
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    for number in 0..1000 {
+        let held = world.held(new);
+        let text = content(&number.to_string());
+        let write = world.calls().write(&held, text, Default::default());
+        assert_eq!(world.put(0, write), Outcome::Effect);
+    }
+    let mut replay = replay_of(&world);
+    let (mut rounds, mut most) = (0, 0);
+    let few = Few::new(&world.store);
+    let found = loop {
+        let from = Sources {
+            members: &world.members,
+            stored: &few,
+        };
+        match replay.inode(world.end(), &new, from) {
+            Ok(found) => break found,
+            Err(Stop::Missing(missing)) => {
+                rounds += 1;
+                most = most.max(few.read());
+                few.only(missing.bodies);
+            }
+            Err(stop) => panic!("{stop}"),
+        }
+    };
+    let found = found.map(|inode| inode.content.clone());
+    assert_eq!(found, Some(content("999")));
+    assert!(rounds < 60, "{rounds} rounds");
+    assert!(most < 200, "{most} bodies at a time");
+}
+
+#[test]
+fn forgetting_waits_for_every_principal_but_not_for_ops_without_permission() {
+    let mut world = World::new();
+    let (shared, own) = (file(EVERYBODY, 0, 1), file(TEAM, 0, 2));
+    let op = world.create(&root(), "f", shared, regular(""));
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    // Device 3 may not write there.
+    let op = world.create(&root(), "g", file(EVERYBODY, 3, 1), regular(""));
+    assert_eq!(world.put(3, op), Outcome::None(NoEffect::NotPermitted));
+    let teams = world.end();
+    let op = world.create(&root(), "t", own, regular(""));
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    assert_eq!(replay_of(&world).forgettable(world.sources()), Ok(BEGIN));
+    let fold = world.folded(EVERYBODY);
+    let op = calls::fold(EVERYBODY, None, fold);
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    // The file of the team is not folded.
+    assert_eq!(replay_of(&world).forgettable(world.sources()), Ok(teams));
+    let op = calls::fold(TEAM, None, world.folded(TEAM));
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    assert_eq!(
+        replay_of(&world).forgettable(world.sources()),
+        Ok(fold.upto)
+    );
+}
+
+#[test]
+fn op_without_permission_keeps_nothing_from_being_forgotten() {
+    let mut world = World::new();
+    let x = world.mkdir(0, &root(), "x", 1);
+    // A principal that nobody can fold.
+    let file = file(Principal::from_bytes([99; 32]), 3, 1);
+    let op = Op::new(Vec::new(), vec![Change::Remove { file }]);
+    assert_eq!(world.put(3, op), Outcome::None(NoEffect::NotPermitted));
+    let fold = world.folded(EVERYBODY);
+    let op = calls::fold(EVERYBODY, None, fold);
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        let outline = entry.body.outline();
+        replay
+            .push(&entry.written, &outline, &world.members)
+            .unwrap();
+    }
+    replay.forget_before(fold.upto, world.sources()).unwrap();
+    let found = replay.inode(world.end(), &x.id, world.sources()).unwrap();
+    assert!(found.is_some());
 }
 
 #[test]

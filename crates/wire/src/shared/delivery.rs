@@ -261,6 +261,11 @@ impl Gather {
         body_bytes <= MAX_DELIVERY_BYTES.saturating_sub(self.bytes)
     }
 
+    /// Bytes of the parts that were taken.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes a part; gives the delivery when it was the last.
     ///
     /// # Errors

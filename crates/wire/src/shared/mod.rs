@@ -16,6 +16,7 @@
 //! | [`tls`] | TLS with the orderer's key |
 //! | [`address`] | where a server is, as users write it |
 //! | [`link`] | a client's connection |
+//! | [`window`] | how many deliveries may be under way |
 
 pub mod address;
 pub mod answer;
@@ -24,11 +25,13 @@ pub mod enter;
 pub mod link;
 pub mod request;
 pub mod tls;
+pub mod window;
 
 pub use address::ServerAddress;
 pub use delivery::{Delivery, SentLeaf};
 pub use link::{Deliveries, Link, LinkError, LinkOptions};
 pub use request::Request;
+pub use window::{WINDOW, Window};
 
 use crate::refusal::ErrorCode;
 
@@ -37,8 +40,6 @@ pub const PROTOCOL: u8 = 1;
 /// Port of `bulla://host` when none is given.
 pub const DEFAULT_PORT: u16 = 28553;
 
-/// Deliveries that a server may have sent and that the client has not taken yet.
-pub const WINDOW: u32 = 4;
 /// The request id of messages that belong to the session and have no answer.
 pub const SESSION_ID: u32 = 1;
 

@@ -10,10 +10,10 @@ use store::BlockStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use trust::Handle;
-use wire::RemoteStore;
 use wire::frame::HELLO;
 use wire::mirror::kind;
 use wire::refusal::{ErrorCode, put_error};
+use wire::{RemoteOptions, RemoteStore};
 
 use crate::hostile_servers::{
     VOLUME, get, greet, impatient, message, patient, request, server_for,
@@ -67,7 +67,11 @@ async fn socket_is_closed_while_requests_wait_to_be_sent() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let store = RemoteStore::new(&address, VOLUME, patient());
+    let options = RemoteOptions {
+        stall: Duration::from_secs(600),
+        ..patient()
+    };
+    let store = RemoteStore::new(&address, VOLUME, options);
     let want: Vec<Handle> = (0..64).map(|n| Handle::from_bytes([n; 32])).collect();
     let call = || store.get_many(&want, 0);
     let began = tokio::time::timeout(Duration::from_millis(1), call());

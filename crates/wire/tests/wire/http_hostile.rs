@@ -2,6 +2,7 @@
 //! loops: each call ends in time with the right kind of error, memory stays bounded, and no wrong record is
 //! accepted for one that the index names.
 
+mod objects;
 mod server;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use server::{Act, Asked, VOLUME, impatient_world, ok, status, world, world_of};
-use store::head::MAX_HEAD_BYTES;
-use store::{BlockStore, Objects, Replica, StoreError};
-use wire::ObjectName;
+use store::{BlockStore, Replica, StoreError};
 use wire::http::{HttpOptions, HttpStore, answer::MAX_UNRANGED_BYTES};
 
 /// The reaction of a lying server to a request.
@@ -214,18 +213,26 @@ async fn silence_and_trickles_end_in_time() {
 
 /// A client gives up segments that `lie` holds back, and does not ask again at once.
 async fn given_up(why: &str, lie: Lie) {
-    let world = impatient_world(segments(lie)).await;
-    let began = Instant::now();
-    let got = world.store.get_many(&[world.handle(7)], 0).await;
-    match got {
-        Err(StoreError::Unavailable { cause, .. }) => {
-            assert!(cause.contains(why) || cause.contains("silent"), "{cause}");
+    for _ in 0..20 {
+        let world = impatient_world(segments(lie)).await;
+        let began = Instant::now();
+        let got = world.store.get_many(&[world.handle(7)], 0).await;
+        let requests = world.requests("/segments/");
+        // A busy machine may be late with the honest head or index.
+        if requests == 0 {
+            continue;
         }
-        other => panic!("{other:?}"),
+        match got {
+            Err(StoreError::Unavailable { cause, .. }) => {
+                assert!(cause.contains(why) || cause.contains("silent"), "{cause}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(60), "{why}: {took:?}");
+        return assert_eq!(requests, 1, "{why}");
     }
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(60), "{why}: {took:?}");
-    assert_eq!(world.requests("/segments/"), 1, "{why}");
+    panic!("{why}: no segment was ever asked for");
 }
 
 #[tokio::test]
@@ -541,38 +548,6 @@ async fn not_modified_without_a_known_head_is_a_bad_answer() {
             Bytes::from_static(b"head")
         );
     }
-}
-
-#[tokio::test]
-async fn ranges_of_objects_equal_the_file() {
-    let world_ = world(|a| {
-        assert!(a.head.contains("accept-encoding: identity"));
-        assert!(!a.head.contains("referer"));
-        Act::Honest
-    })
-    .await;
-    let format = world_.store.range(ObjectName::Format, 0, 5).await.unwrap();
-    assert_eq!(format.unwrap(), "bulla");
-    let all = world_
-        .store
-        .range(ObjectName::Format, 6, 4096)
-        .await
-        .unwrap();
-    assert!(all.unwrap().starts_with(b"repository\n"));
-    let none = world_
-        .store
-        .range(ObjectName::Segment([9; 16]), 0, 10)
-        .await;
-    assert_eq!(none.unwrap(), None);
-    let head = world_.store.range(ObjectName::Head, 0, MAX_HEAD_BYTES);
-    let head = head.await.unwrap().unwrap();
-    let decoded = store::head::Head::decode(&head).unwrap();
-    assert_eq!(decoded.statements, "head");
-    let len = head.len() as u64;
-    let end = world_.store.range(ObjectName::Head, len - 3, 99).await;
-    assert_eq!(end.unwrap().unwrap(), head.slice(head.len() - 3..));
-    let past = world_.store.range(ObjectName::Head, u64::MAX, 99).await;
-    assert_eq!(past.unwrap().unwrap(), "");
 }
 
 #[tokio::test]

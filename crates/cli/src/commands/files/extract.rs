@@ -5,9 +5,8 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions, Permissions};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,7 +29,7 @@ use crate::sharing::walk::Walk;
 use crate::text;
 
 /// Content held in memory at a time, bytes.
-const WINDOW_BYTES: usize = 4 << 20;
+const WINDOW_BYTES: u64 = 4 << 20;
 
 /// A directory that is being filled. It gets its mode and time when that is done.
 struct Open {
@@ -132,7 +131,7 @@ impl Extracting<'_> {
         let inode = &file.inode;
         match &inode.content {
             Content::Directory { .. } => {
-                fs::create_dir(&path).map_err(|e| failed(&path, &e))?;
+                make(&path).map_err(|e| failed(&path, &e))?;
                 self.xattrs(&path, inode).await?;
                 self.directories += 1;
                 self.open.push(Open {
@@ -156,27 +155,31 @@ impl Extracting<'_> {
         }
     }
 
-    /// Writes a file.
+    /// Writes a file. Holes are left out: a member can make one longer than any disk.
     async fn content(&mut self, path: &Path, inode: &Inode) -> Outcome<()> {
         let mut options = OpenOptions::new();
         let made = options.write(true).create_new(true).mode(0o600).open(path);
-        let mut to = made.map_err(|e| failed(path, &e))?;
+        let to = made.map_err(|e| failed(path, &e))?;
         let tree = self.shared.contents();
+        let len = inode.content.size();
         let mut at = 0;
-        loop {
-            let how = self.shared.how();
-            let pieces = tree.read(inode, at, WINDOW_BYTES, how).await?;
-            let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-            if len == 0 {
-                break;
+        while at < len {
+            let (until, how) = (at.saturating_add(WINDOW_BYTES), self.shared.how());
+            let runs = tree.data_runs(inode, at, until, how).await?;
+            for run in runs.data {
+                let (mut next, bytes) = (run.start, (run.end - run.start) as usize);
+                let how = self.shared.how();
+                for piece in tree.read(inode, run.start, bytes, how).await? {
+                    to.write_all_at(&piece, next)
+                        .map_err(|e| failed(path, &e))?;
+                    next += piece.len() as u64;
+                }
             }
-            for piece in &pieces {
-                to.write_all(piece).map_err(|e| failed(path, &e))?;
-            }
-            at += len as u64;
+            at = runs.until;
             self.bar.at(self.bytes.saturating_add(at), self.files);
         }
-        self.bytes = self.bytes.saturating_add(at);
+        to.set_len(len).map_err(|e| failed(path, &e))?;
+        self.bytes = self.bytes.saturating_add(len);
         drop(to);
         self.xattrs(path, inode).await?;
         set(path, inode.mode, inode.mtime)
@@ -221,6 +224,12 @@ impl Extracting<'_> {
     }
 }
 
+/// Makes a directory that others cannot enter. It gets its own mode when it is filled: until then, and when the command
+/// is interrupted, its files are as private as they may have to be.
+fn make(path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
 /// Sets time and permissions. Bits that give a program the rights of its owner are left out.
 fn set(path: &Path, mode: u16, mtime: Mtime) -> Outcome<()> {
     let since = Duration::new(mtime.seconds.unsigned_abs(), mtime.nanos);
@@ -234,4 +243,18 @@ fn set(path: &Path, mode: u16, mtime: Mtime) -> Outcome<()> {
         file.set_permissions(Permissions::from_mode(u32::from(mode & 0o1777)))
     };
     write().map_err(|e| failed(path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_that_is_being_filled_is_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("private");
+        make(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 }

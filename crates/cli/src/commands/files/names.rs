@@ -54,20 +54,22 @@ async fn make(
             start: place.start,
             path: place.path.iter().take(depth).cloned().collect(),
         };
+        let there = shared.look(&above, true).await?;
         let inode = directory(DIRECTORY_MODE);
-        made += u64::from(ensure(shared, &above, inode, owner).await?);
+        made += u64::from(ensure(shared, &above, there, inode, owner).await?);
     }
     Ok(made)
 }
 
-/// Makes a directory unless there is one. Returns whether it was made.
+/// Makes a directory unless `there` is one. Returns whether it was made.
 pub async fn ensure(
     shared: &Shared,
     place: &Place,
+    there: Option<File>,
     inode: Inode,
     owner: Option<Principal>,
 ) -> Outcome<bool> {
-    match shared.look(place, true).await? {
+    match there {
         Some(file) if file.inode.kind() == FileKind::Directory => Ok(false),
         Some(_) => {
             let error = format!("{}: it is not a directory", shown(place));

@@ -15,6 +15,7 @@ use ::share::home::Home;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use publish::attributes::XattrReader;
 use publish::publish_error::PublishError;
+use rustix::fs::{Mode, OFlags};
 use serde_json::{Map, json};
 use trust::inode::{
     Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Mtime, Xattrs,
@@ -161,7 +162,10 @@ impl Putting<'_, '_> {
     /// Puts a file, or a directory with all that is in it.
     async fn tree(&self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
         if !metadata.is_dir() {
-            return self.one(path.to_owned(), metadata.clone(), to).await;
+            let follow = OFlags::empty();
+            return self
+                .one(path.to_owned(), metadata.clone(), to, follow)
+                .await;
         }
         let mut under_way = FuturesUnordered::new();
         let mut pending = vec![(path.to_owned(), to)];
@@ -172,10 +176,12 @@ impl Putting<'_, '_> {
             }
             let metadata = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
             let mode = (metadata.mode() & 0o7777) as u16;
+            // A link that a member left in this place would lead the files elsewhere.
+            let there = self.shared.look(&to, false).await?;
             let mut inode = directory(mode);
             let opened = File::open(&path).map_err(|e| unreadable(&path, &e))?;
             inode.xattrs = self.xattrs(&path, &opened.into()).await?;
-            ensure(self.shared, &to, inode, None).await?;
+            ensure(self.shared, &to, there, inode, None).await?;
             self.totals.borrow_mut().directories += 1;
             for name in names(&path)? {
                 let inside = path.join(&name);
@@ -189,7 +195,7 @@ impl Putting<'_, '_> {
                 if under_way.len() >= AT_ONCE {
                     under_way.next().await.unwrap_or(Ok(()))?;
                 }
-                under_way.push(self.one(inside, metadata, to));
+                under_way.push(self.one(inside, metadata, to, OFlags::NOFOLLOW));
             }
         }
         while let Some(done) = under_way.next().await {
@@ -198,12 +204,12 @@ impl Putting<'_, '_> {
         Ok(())
     }
 
-    /// Puts a file that is no directory.
-    async fn one(&self, path: PathBuf, metadata: Metadata, to: Place) -> Outcome<()> {
+    /// Puts a file that is no directory. `how`: flags to open it.
+    async fn one(&self, path: PathBuf, metadata: Metadata, to: Place, how: OFlags) -> Outcome<()> {
         let path = path.as_path();
         let mut xattrs = Xattrs::None;
         let content = if metadata.is_file() {
-            let file = File::open(path).map_err(|e| unreadable(path, &e))?;
+            let file = open(path, how).map_err(|e| unreadable(path, &e))?;
             let opened = OwnedFd::from(file);
             xattrs = self.xattrs(path, &opened).await?;
             Content::Regular(self.content(path, File::from(opened)).await?)
@@ -286,6 +292,16 @@ impl Putting<'_, '_> {
     }
 }
 
+/// Opens a regular file. What it was a moment ago, somebody else may have replaced: a pipe is not waited for.
+fn open(path: &Path, how: OFlags) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | how;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("it is no regular file any more")),
+    }
+}
+
 /// The names of a directory, sorted.
 fn names(path: &Path) -> Outcome<Vec<std::ffi::OsString>> {
     let entries = std::fs::read_dir(path).map_err(|e| unreadable(path, &e))?;
@@ -312,4 +328,30 @@ fn base_name(path: &Path) -> Outcome<Name> {
 fn valid(name: &[u8], path: &Path) -> Outcome<Name> {
     let shown = path.display();
     Name::new(name).map_err(|why| Failure::of(Kind::BadPath, format!("{shown}"), &why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_became_a_link_or_a_pipe_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, pipe) = (
+            dir.path().join("file"),
+            dir.path().join("link"),
+            dir.path().join("pipe"),
+        );
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let (mode, kind) = (Mode::RUSR | Mode::WUSR, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        assert!(open(&file, OFlags::NOFOLLOW).is_ok());
+        assert!(open(&link, OFlags::NOFOLLOW).is_err());
+        // One that the user names is followed.
+        assert!(open(&link, OFlags::empty()).is_ok());
+        for how in [OFlags::empty(), OFlags::NOFOLLOW] {
+            assert!(open(&pipe, how).is_err());
+        }
+    }
 }

@@ -1,8 +1,12 @@
 //! `bulla rm VOLUME PATH...`: removes files, and with `-r` directories with all that is in them.
+//!
+//! A directory that is being removed is known by its number, and not by its path. A member that makes its name a
+//! symbolic link meanwhile does not lead the command to other files.
 
 use ::share::files::{Call, Place};
 use serde_json::json;
 use trust::inode::FileKind;
+use trust::shared::principal::FileId;
 
 use crate::args::Rm;
 use crate::config::Config;
@@ -31,7 +35,12 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
             let file = shared.find(&place, false).await?;
             match file.inode.kind() {
                 FileKind::Directory if args.recursive => {
-                    directory(&shared, place, &mut removed).await?;
+                    let top = Doomed {
+                        id: file.id,
+                        name: place.clone(),
+                        path: place,
+                    };
+                    directory(&shared, top, &mut removed).await?;
                 }
                 FileKind::Directory => {
                     let error = format!("{}: it is a directory", shown(&place));
@@ -39,7 +48,7 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
                     return Err(Failure::new(Kind::Misfit, error).with_hint(hint));
                 }
                 _ => {
-                    unlink(&shared, place).await?;
+                    unlink(&shared, place.clone(), &place).await?;
                     removed.files += 1;
                 }
             }
@@ -53,34 +62,47 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
     )))
 }
 
-async fn unlink(shared: &Shared, place: Place) -> Outcome<()> {
-    let call = Call::Unlink {
-        place: place.clone(),
-    };
-    shared.change(call, &|| shown(&place)).await
+/// A directory that is being removed.
+#[derive(Clone)]
+struct Doomed {
+    id: FileId,
+    /// Its name in the directory above, which is known by its number too.
+    name: Place,
+    /// Where it was, for messages.
+    path: Place,
+}
+
+async fn unlink(shared: &Shared, name: Place, path: &Place) -> Outcome<()> {
+    let call = Call::Unlink { place: name };
+    shared.change(call, &|| shown(path)).await
 }
 
 /// Removes a directory from the bottom up.
-async fn directory(shared: &Shared, top: Place, removed: &mut Removed) -> Outcome<()> {
+async fn directory(shared: &Shared, top: Doomed, removed: &mut Removed) -> Outcome<()> {
     let mut stack = vec![top];
-    while let Some(place) = stack.last().cloned() {
-        let names = shared.list(&place, None, false).await?.names;
+    while let Some(Doomed { id, name, path }) = stack.last().cloned() {
+        let names = shared.names_in(id, &path).await?.names;
         if names.is_empty() {
-            let call = Call::Rmdir {
-                place: place.clone(),
-            };
-            shared.change(call, &|| shown(&place)).await?;
+            let call = Call::Rmdir { place: name };
+            shared.change(call, &|| shown(&path)).await?;
             removed.directories += 1;
             stack.pop();
             continue;
         }
         for listed in names {
-            let inside = below(&place, &listed.name);
+            let inside = Doomed {
+                id: listed.target.file,
+                path: below(&path, &listed.name),
+                name: Place {
+                    start: id,
+                    path: vec![listed.name],
+                },
+            };
             if listed.target.kind != FileKind::Directory {
-                unlink(shared, inside).await?;
+                unlink(shared, inside.name, &inside.path).await?;
                 removed.files += 1;
-            } else if inside.path.len() >= MAX_DEPTH {
-                let error = format!("{} is nested too deeply", shown(&inside));
+            } else if inside.path.path.len() >= MAX_DEPTH {
+                let error = format!("{} is nested too deeply", shown(&inside.path));
                 return Err(Failure::new(Kind::Malformed, error));
             } else {
                 stack.push(inside);

@@ -17,7 +17,7 @@ use crate::sharing::walk::Walk;
 use crate::{text, units};
 
 /// Content held in memory at a time, bytes.
-const WINDOW_BYTES: usize = 4 << 20;
+const WINDOW_BYTES: u64 = 4 << 20;
 /// Damages that are reported one by one.
 const MAX_DAMAGES: usize = 1000;
 
@@ -86,17 +86,21 @@ async fn content(
     if !matches!(file.inode.content, Content::Regular(_)) {
         return Ok(0);
     }
+    let len = file.inode.content.size();
     let mut at = 0;
-    loop {
-        let pieces = tree.read(&file.inode, at, WINDOW_BYTES, shared.how());
-        let pieces = pieces.await?;
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if len == 0 {
-            return Ok(at);
+    while at < len {
+        let until = at.saturating_add(WINDOW_BYTES);
+        // A hole has no blocks, and a member can make it as long as it likes.
+        let runs = tree.data_runs(&file.inode, at, until, shared.how()).await?;
+        for run in runs.data {
+            let bytes = (run.end - run.start) as usize;
+            tree.read(&file.inode, run.start, bytes, shared.how())
+                .await?;
         }
-        at += len as u64;
+        at = runs.until;
         told(at);
     }
+    Ok(len)
 }
 
 /// Where several codes apply, the first of these is the exit code.

@@ -1,5 +1,6 @@
-//! `bulla serve` for a shared volume: a directory becomes its server (`--accept`), and serves its devices inside TLS with
-//! the orderer's key. No device trusts this server; what it signs, it is held to.
+//! `bulla serve` for shared volumes: a directory becomes the server of one (`--accept`), and serves its devices inside TLS
+//! with the orderer's key. Several volumes of one orderer share an address. No device trusts this server; what it signs,
+//! it is held to.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::serve::net::{Counters, Listen};
 use ::serve::shared::{Server, limits};
 use ::share::host::{Host, HostOptions};
 use serde_json::json;
@@ -24,23 +26,30 @@ const ADDRESS: &str = "127.0.0.1:28553";
 /// Space for what has not moved to its place yet.
 const RING_BYTES: u64 = 256 << 20;
 
-/// A directory that is the server of a shared volume, open.
+/// Directories that are the servers of shared volumes, open.
 pub struct Ordering {
-    path: PathBuf,
-    host: Arc<Host>,
+    volumes: Vec<Opened>,
     key: SecretKey,
 }
 
-/// A server on its address.
+struct Opened {
+    path: PathBuf,
+    host: Arc<Host>,
+}
+
+/// A server on its addresses.
 pub struct Listening {
     server: Server,
+    volumes: Vec<Opened>,
+    at: Vec<SocketAddr>,
 }
 
 impl Ordering {
-    /// Opens the one shared volume among the repositories, if there is one; `--accept` makes it.
+    /// Opens the shared volumes among the repositories, if there are any; `--accept` makes one.
     pub fn open(args: &Serve, global: &Global) -> Outcome<Option<Ordering>> {
         let flags = &args.shared;
-        let Some(path) = which(args)? else {
+        let paths = which(args)?;
+        let Some(first) = paths.first() else {
             let unused = [
                 (flags.accept.is_some(), "--accept"),
                 (flags.orderer_key.is_some(), "--orderer-key"),
@@ -51,27 +60,43 @@ impl Ordering {
             };
         };
         let key = flags.orderer_key.as_ref().ok_or_else(|| {
-            let error = format!("{} is a shared volume, and no key is given", path.display());
+            let error = format!(
+                "{} is a shared volume, and no key is given",
+                first.display()
+            );
             let hint = "name the key file of this server with --orderer-key FILE";
             Failure::new(Kind::Usage, error).with_hint(hint)
         })?;
         let key = key::load(key, &flags.passphrase, global.no_input)?;
         if let Some(genesis) = &flags.accept {
-            accept(path, genesis, &key, flags)?;
+            accept(first, genesis, &key, flags)?;
         }
-        let host = Host::open(path, key.clone(), HostOptions::default())?;
-        let path = path.to_owned();
-        Ok(Some(Ordering { path, host, key }))
+        let volumes = paths.into_iter().map(|path| Opened::at(path, &key));
+        let volumes = volumes.collect::<Outcome<Vec<_>>>()?;
+        if let Some((one, other)) = Opened::twins(&volumes) {
+            let (one, other) = (one.display(), other.display());
+            let error = format!("{one} and {other} are servers of one volume");
+            let hint =
+                "name only the one that the devices use: two servers would order differently";
+            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        }
+        Ok(Some(Ordering { volumes, key }))
     }
 
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Whether this is one of the directories.
+    pub fn has(&self, path: &Path) -> bool {
+        self.volumes.iter().any(|volume| volume.path == path)
     }
 
-    /// Listens for the devices, and prints where.
-    pub fn listen(self, args: &Serve, output: &mut Output) -> Outcome<Listening> {
-        let at = listen_address(args.shared.shared.as_deref().unwrap_or(ADDRESS))?;
+    /// Listens for the devices: on `sockets`, if there are any.
+    pub fn listen(self, args: &Serve, sockets: Vec<Listen>) -> Outcome<Listening> {
+        let places = match sockets.is_empty() {
+            true => {
+                let at = args.shared.shared.as_deref().unwrap_or(ADDRESS);
+                vec![Listen::At(listen_address(at)?)]
+            }
+            false => sockets,
+        };
         let mut limits = limits();
         if let Some(connections) = args.max_connections {
             limits.max_connections = connections.max(1);
@@ -79,26 +104,65 @@ impl Ordering {
         if let Some(connections) = args.max_per_client {
             limits.max_per_client = connections.max(1);
         }
-        let volume = self.host.volume();
-        let mut server = Server::new(self.host, &self.key, limits)?;
-        let at = server.listen(at)?;
-        announce(output, &volume, &self.path, at)?;
-        Ok(Listening { server })
+        let hosts = self.volumes.iter().map(|volume| Arc::clone(&volume.host));
+        let mut server = Server::new(hosts, &self.key, limits)?;
+        let at = places.into_iter().map(|place| server.listen(place));
+        Ok(Listening {
+            at: at.collect::<Result<_, _>>()?,
+            server,
+            volumes: self.volumes,
+        })
+    }
+}
+
+impl Opened {
+    fn at(path: &Path, key: &SecretKey) -> Outcome<Opened> {
+        let host = Host::open(path, key.clone(), HostOptions::default())?;
+        let path = path.to_owned();
+        Ok(Opened { path, host })
+    }
+
+    /// Two directories of one volume.
+    fn twins(all: &[Opened]) -> Option<(&Path, &Path)> {
+        all.iter().enumerate().find_map(|(number, one)| {
+            let mut before = all.iter().take(number);
+            let other = before.find(|other| other.host.volume() == one.host.volume())?;
+            Some((&*other.path, &*one.path))
+        })
     }
 }
 
 impl Listening {
+    /// What its metrics are read from.
+    pub fn watched(&self) -> (Arc<Counters>, Vec<Arc<Host>>) {
+        let hosts = self.volumes.iter().map(|volume| Arc::clone(&volume.host));
+        (
+            Arc::clone(self.server.resources().counters()),
+            hosts.collect(),
+        )
+    }
+
+    /// Prints where the devices of each volume connect. Gives the number of volumes.
+    pub fn announce(&self, output: &mut Output) -> Outcome<usize> {
+        for volume in &self.volumes {
+            for at in &self.at {
+                announce(output, &volume.host.volume(), &volume.path, *at)?;
+            }
+        }
+        Ok(self.volumes.len())
+    }
+
     /// Serves until `stop` completes.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         self.server.run(stop).await;
     }
 }
 
-/// The repository that is a shared volume, or shall become one.
-fn which(args: &Serve) -> Outcome<Option<&PathBuf>> {
+/// The repositories that are shared volumes, or the one that shall become one.
+fn which(args: &Serve) -> Outcome<Vec<&Path>> {
     if args.shared.accept.is_some() {
         return match args.repo.as_slice() {
-            [path] => Ok(Some(path)),
+            [path] => Ok(vec![path.as_path()]),
             _ => {
                 let error = "--accept needs exactly one REPO";
                 let hint = "run it once with this REPO; later `bulla serve` takes several";
@@ -106,12 +170,10 @@ fn which(args: &Serve) -> Outcome<Option<&PathBuf>> {
             }
         };
     }
-    let mut found = None;
+    let mut found = Vec::new();
     for path in &args.repo {
-        if Host::is_at(path)? && found.replace(path).is_some() {
-            let error = "two of the repositories are shared volumes";
-            let hint = "serve each in a process of its own, with its own --shared ADDR";
-            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        if Host::is_at(path)? {
+            found.push(&**path);
         }
     }
     Ok(found)

@@ -13,6 +13,7 @@ use trust::history::Frontier;
 use trust::shared::device::DeviceKey;
 use trust::shared::entry::Prefix;
 use trust::shared::invitation::{Invitation, Secret};
+use wire::refusal::ErrorCode;
 use wire::shared::{LinkError, ServerAddress};
 
 use super::device::{connect, link_options};
@@ -123,7 +124,7 @@ async fn invitation_of_another_policy_is_not_taken() {
 async fn server_without_the_orderers_key_is_not_taken() {
     let dir = directory();
     let host = Host::open(dir.path(), orderer(), options()).unwrap();
-    let mut server = Server::new(host, &key(8), limits()).unwrap();
+    let mut server = Server::new([host], &key(8), limits()).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let port = server.listen(any).unwrap().port();
     let serving = tokio::spawn(server.run(std::future::pending()));
@@ -135,6 +136,32 @@ async fn server_without_the_orderers_key_is_not_taken() {
     let is_other = matches!(refused, AdmissionError::Link(LinkError::OtherServer { .. }));
     assert!(is_other, "{refused}");
     serving.abort();
+}
+
+/// Strangers cannot take all connections: devices still enter, and a guest that goes makes room for the next one.
+#[tokio::test]
+async fn guests_beyond_their_bound_are_told_so() {
+    let (_dir, server) = serve();
+    let mut guests = Vec::new();
+    let refused = loop {
+        match connect(&server.address, None).await {
+            Ok(guest) => guests.push(guest),
+            Err(refused) => break refused,
+        }
+        assert!(guests.len() < 1000, "guests have no bound");
+    };
+    let LinkError::Refused { refusal, .. } = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(refusal.code, ErrorCode::BUSY);
+    connect(&server.address, Some(&founder())).await.unwrap();
+    guests.pop();
+    let until = Instant::now() + Duration::from_secs(60);
+    while connect(&server.address, None).await.is_err() {
+        assert!(Instant::now() < until, "a guest that has gone still counts");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.stop().await;
 }
 
 #[tokio::test]

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use serve::shared::limits;
-use share::host::HostOptions;
+use share::host::{Host, HostOptions};
 use trust::shared::entry::Prefix;
 use trust::shared::note::Note;
-use wire::shared::link::LinkError;
+use wire::shared::link::{Link, LinkError};
 use wire::shared::{OTHER_LOG, REPLACED, RESTORED, SentLeaf};
 
-use super::device::{Device, connect, has, soon};
-use super::volume::{Running, directory, founder, key, options, orderer, policy, serve};
+use super::device::{Device, connect, has, link_options, soon};
+use super::volume::{
+    Running, directory, founder, key, options, orderer, policy, policy_named, serve,
+};
 
 #[tokio::test]
 async fn entry_is_delivered_to_its_author_and_to_the_others() {
@@ -34,6 +36,27 @@ async fn entry_is_delivered_to_its_author_and_to_the_others() {
     };
     assert_eq!(bodies(&own.leaves), body);
     assert_eq!(bodies(&theirs.leaves), body);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn volumes_at_one_address_have_logs_of_their_own() {
+    let (one, two) = (directory(), tempfile::tempdir().unwrap());
+    let (other, genesis) = policy_named("another");
+    Host::create(two.path(), &genesis, &orderer().public(), 16 << 20).unwrap();
+    let server = Running::start_all(&[one.path(), two.path()], options(), limits());
+    let mut ada = Device::start(&server.address, founder()).await;
+    ada.begin().await;
+    assert_eq!(ada.note.as_ref().unwrap().note().log.size, 1);
+    // The same device is the founder of the other volume, too.
+    let (me, key) = (founder(), orderer().public());
+    let options = link_options();
+    let connected = Link::connect(&server.address, other, &key, Some(&me), &options);
+    let (link, mut pushes) = connected.await.unwrap();
+    link.open(None).unwrap();
+    let delivery = soon(pushes.next()).await.unwrap();
+    delivery.note.verify(other, &key).unwrap();
+    assert_eq!(delivery.note.note().log.size, 0);
     server.stop().await;
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serve::net::{Limits, Resources};
 use serve::shared::{Server, limits};
-use share::host::{Host, HostOptions};
+use share::host::{Host, HostError, HostOptions};
+use sim::time::wait_until;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -38,8 +39,13 @@ pub fn founder() -> SecretKey {
 }
 
 pub fn policy() -> (VolumeId, Signed) {
+    policy_named("shared")
+}
+
+/// Another name is another volume.
+pub fn policy_named(name: &str) -> (VolumeId, Signed) {
     let roles = Roles::single(key(1).public());
-    let base = Genesis::new("shared", [1; 32], [2; 32], roles).unwrap();
+    let base = Genesis::new(name, [1; 32], [2; 32], roles).unwrap();
     let statement = genesis(
         &base,
         &SharedRoles {
@@ -80,6 +86,21 @@ pub fn options() -> HostOptions {
     }
 }
 
+/// Opens a directory once nobody else has its log: a process that another test starts has a copy of the descriptor, and
+/// its lock, until it runs its program.
+fn open(dir: &Path, options: HostOptions) -> Arc<Host> {
+    let mut opened = Host::open(dir, orderer(), options);
+    wait_until("nobody else has the log", || {
+        let locked = |error: &HostError| format!("{error:?}").contains("WouldBlock");
+        let waits = opened.as_ref().err().is_some_and(locked);
+        if waits {
+            opened = Host::open(dir, orderer(), options);
+        }
+        !waits
+    });
+    opened.unwrap()
+}
+
 /// A server that runs.
 pub struct Running {
     pub address: ServerAddress,
@@ -91,8 +112,13 @@ pub struct Running {
 impl Running {
     /// Opens the directory and serves it.
     pub fn start(dir: &Path, options: HostOptions, limits: Limits) -> Running {
-        let host = Host::open(dir, orderer(), options).unwrap();
-        let mut server = Server::new(host, &orderer(), limits).unwrap();
+        Running::start_all(&[dir], options, limits)
+    }
+
+    /// Opens the directories and serves them at one address.
+    pub fn start_all(dirs: &[&Path], options: HostOptions, limits: Limits) -> Running {
+        let hosts = dirs.iter().map(|dir| open(dir, options));
+        let mut server = Server::new(hosts, &orderer(), limits).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let local = server.listen(any).unwrap();
         let resources = Arc::clone(server.resources());

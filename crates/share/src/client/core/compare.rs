@@ -62,8 +62,10 @@ pub(super) fn compare(core: &Core, note: &SignedNote) -> Compared {
         Err(error) => return Compared::Unreadable(error.to_string()),
     };
     let mine = Proofs::new(hashes);
-    if mine.root_at(size) == Some(note.note().log.root) {
-        return Compared::Same { size };
+    match is_same(mine.root_at(size), note.note().log.root) {
+        Some(true) => return Compared::Same { size },
+        Some(false) => {}
+        None => return Compared::Unreadable("its files have less than it has seen".to_owned()),
     }
     let own = engine.ledger().note();
     // Of two logs the longer one proves it, and that is this device's.
@@ -72,5 +74,23 @@ pub(super) fn compare(core: &Core, note: &SignedNote) -> Compared {
     let kept = evidence.and_then(|offence| core.court().keep(offence));
     Compared::Fork {
         evidence: kept.map(|(_, path)| path),
+    }
+}
+
+/// Whether this device's root of a prefix is the one that a note names. None: its files do not have the prefix, because
+/// a write has failed. That convicts nobody.
+fn is_same(found: Option<[u8; 32]>, noted: [u8; 32]) -> Option<bool> {
+    found.map(|root| root == noted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_that_the_files_do_not_have_is_no_fork() {
+        assert_eq!(is_same(Some([1; 32]), [1; 32]), Some(true));
+        assert_eq!(is_same(Some([2; 32]), [1; 32]), Some(false));
+        assert_eq!(is_same(None, [1; 32]), None);
     }
 }

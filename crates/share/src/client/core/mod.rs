@@ -7,6 +7,7 @@
 mod compare;
 mod history;
 mod look;
+mod tidy;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,6 +36,8 @@ use crate::scheme::{Log, Scheme};
 
 pub use compare::Compared;
 use compare::compare;
+pub use tidy::Folding;
+use tidy::{Kind, Tidy, UNASKED};
 
 /// Names a call.
 pub(super) type Ticket = u64;
@@ -118,10 +121,11 @@ pub(super) struct Core {
     /// Time zero of the timers.
     began: Instant,
     stopped: bool,
-    /// Why the device writes nothing from its start on.
+    /// Why the device writes nothing more, or nothing from its start on.
     convicted: Option<Stopped>,
     /// Questions about the verified log that miss something.
     looking: Vec<(Ticket, Call)>,
+    tidy: Tidy,
 }
 
 type Effects = Vec<Effect<Product, Files, Ticket>>;
@@ -130,7 +134,7 @@ impl Core {
     pub(super) fn new(
         scheme: Product,
         setup: Setup,
-        delays: Delays,
+        (delays, folding): (Delays, Folding),
         (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
         shelf: Arc<Shelf>,
         (court, times): (Court, Timekeeper),
@@ -151,9 +155,27 @@ impl Core {
             stopped: convicted.is_some(),
             convicted,
             looking: Vec::new(),
+            tidy: Tidy::new(folding),
         };
+        core.verify_floor();
         core.alarm.set(0, &core.engine);
         core
+    }
+
+    /// The floor was checked before it was written, but for signatures of the last entries when the process ended in
+    /// the middle of catching up.
+    fn verify_floor(&mut self) {
+        let effects = self.engine.verify();
+        let mut outs = Vec::new();
+        if let Err(why) = self.perform(effects, None, &mut outs) {
+            self.stop(why, &mut outs);
+        }
+    }
+
+    fn stop(&mut self, why: Stopped, outs: &mut Vec<Out>) {
+        self.stopped = true;
+        self.convicted.get_or_insert(why.clone());
+        outs.push(Out::Stopped(why));
     }
 
     pub(super) fn engine(&self) -> &Engine<Product, Files, Ticket> {
@@ -199,10 +221,11 @@ impl Core {
             Input::Deliver(reply) => Some(reply.clone()),
             _ => None,
         };
+        let kind = Kind::of(&input);
         let effects = self.drive(input);
-        if let Err(stopped) = self.perform(effects, reply.as_ref(), &mut outs) {
-            self.stopped = true;
-            outs.push(Out::Stopped(stopped));
+        let performed = self.perform(effects, reply.as_ref(), &mut outs);
+        if let Err(why) = performed.and_then(|()| self.tidy(&kind, &mut outs)) {
+            self.stop(why, &mut outs);
         }
         let now = self.now_ms();
         self.alarm.set(now, &self.engine);
@@ -217,27 +240,40 @@ impl Core {
             Input::Compare(note, answer) => {
                 let compared = compare(self, &note);
                 if let Some(why) = compared.convicts().filter(|_| !self.stopped) {
-                    self.stopped = true;
-                    outs.push(Out::Stopped(why));
+                    self.stop(why, outs);
                 }
                 // Whoever asked may be gone.
                 drop(answer.send(compared));
             }
             Input::Look(ticket, call) => {
                 self.looking.push((ticket, call));
-                self.answer_looks(outs);
+                self.look_again(outs);
             }
             input => {
                 if let Input::Cancel(ticket) = &input {
                     self.looking.retain(|(looking, _)| looking != ticket);
                 }
                 if let Input::Supplied = &input {
-                    self.answer_looks(outs);
+                    self.look_again(outs);
                 }
                 return Some(input);
             }
         }
         None
+    }
+
+    /// Answers questions about the log, once the signatures are verified on which the answers rest. A log with an entry
+    /// that nobody signed answers nothing.
+    fn look_again(&mut self, outs: &mut Vec<Out>) {
+        let effects = self.engine.verify();
+        if let Err(why) = self.perform(effects, None, outs) {
+            self.stop(why, outs);
+        }
+        if !self.engine.is_unverified() {
+            return self.answer_looks(outs);
+        }
+        self.looking.clear();
+        outs.extend(self.convicted.clone().map(Out::Stopped));
     }
 
     fn drive(&mut self, input: Input) -> Effects {
@@ -303,6 +339,10 @@ impl Core {
             Effect::Send(request) => outs.push(Out::Send(request)),
             Effect::Store(blocks) => outs.push(Out::Store(pack(blocks)?)),
             Effect::Fetch(missing) => return Ok(self.look(&missing, outs)?),
+            Effect::Answer {
+                ticket: UNASKED, ..
+            }
+            | Effect::Busy(UNASKED) => self.tidy.folded(),
             Effect::Answer {
                 ticket,
                 answer,

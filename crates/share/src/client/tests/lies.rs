@@ -11,7 +11,7 @@ use super::*;
 use crate::client::{Compared, Phase, Stopped, Trouble};
 use crate::engine::Reply;
 use crate::prefixes::Rfc6962;
-use crate::roster::Product;
+use crate::roster::{Product, lacks_decision};
 use crate::scheme::Leaf;
 use crate::signed::{Entry, Marks};
 use trust::shared::entry::SignedEntry;
@@ -144,10 +144,7 @@ async fn server_that_orders_a_forged_entry_is_convicted_by_a_file() {
     let (_client, answer) = lied_to(&lab, |reply, old| {
         for leaf in &mut reply.leaves {
             if let Leaf::Entry(entry) = leaf {
-                let mut bytes = entry.signed().bytes().to_vec();
-                let last = bytes.len() - 1;
-                bytes[last] ^= 1;
-                *leaf = Leaf::Entry(Entry::new(SignedEntry::decode(bytes.into()).unwrap()));
+                *leaf = forged(entry);
             }
         }
         let new = reply.leaves.iter().map(Product::leaf_hash);
@@ -156,6 +153,78 @@ async fn server_that_orders_a_forged_entry_is_convicted_by_a_file() {
     })
     .await;
     convicts(&answer.unwrap_err());
+}
+
+/// An entry with another signature.
+fn forged(entry: &Entry) -> Leaf<Product> {
+    let mut bytes = entry.signed().bytes().to_vec();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    Leaf::Entry(Entry::new(SignedEntry::decode(bytes.into()).unwrap()))
+}
+
+/// Once `ready`, shows the next entry of device 2 with another signature, in a page after which more would come, and
+/// then nothing new.
+fn forger(ready: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+    let two = DeviceKey::from(&key(2).public());
+    let (mut shown, mut end) = (Vec::new(), None);
+    Box::new(move |reply| {
+        if let Some((size, note)) = end {
+            (reply.from, reply.note) = (size, note);
+            reply.leaves.clear();
+            reply.attests.clear();
+            (reply.more, reply.asked) = (true, false);
+            return;
+        }
+        let ready = ready.load(std::sync::atomic::Ordering::SeqCst);
+        for leaf in &mut reply.leaves {
+            if let Leaf::Entry(entry) = leaf
+                && ready
+                && entry.signed().entry().device == two
+            {
+                *leaf = forged(entry);
+                reply.more = true;
+            }
+        }
+        shown.truncate(reply.from as usize);
+        shown.extend(reply.leaves.iter().map(Product::leaf_hash));
+        if ready && reply.more {
+            reply.note = note(&shown);
+            reply.asked = false;
+            end = Some((shown.len() as u64, reply.note));
+        }
+    })
+}
+
+/// The device has written the page down before it looks at the signature. The floor is what proves it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_entry_in_a_page_is_proved_from_the_floor() {
+    let lab = Lab::new();
+    VOLUME.get_or_init(|| lab.volume);
+    let wire: Arc<hosted::Wire> = Arc::default();
+    let ready = Arc::<std::sync::atomic::AtomicBool>::default();
+    *wire.lie.lock().unwrap() = Some(forger(Arc::clone(&ready)));
+    let one = lab.client_through(1, &wire);
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    let two = lab.client(2);
+    two.running(soon()).await.unwrap();
+    done(one.call(create(&one, "true", "x"), soon()).await);
+    let before = one.view().size;
+    ready.store(true, std::sync::atomic::Ordering::SeqCst);
+    done(two.call(create(&two, "next", "y"), soon()).await);
+    one.wait(soon(), |view| view.size > before).await.unwrap();
+    let answer = one.call(create(&one, "later", "z"), soon()).await;
+    convicts(&answer.unwrap_err());
+    // The page is in what the device has: nothing is read from it, after a restart neither.
+    let lookup = |client: &Client| Call::Lookup {
+        place: place(client, "next"),
+        follow: true,
+    };
+    convicts(&one.look(lookup(&one), soon()).await.unwrap_err());
+    one.close(soon()).await.unwrap();
+    let one = lab.client(1);
+    convicts(&one.look(lookup(&one), soon()).await.unwrap_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,6 +237,28 @@ async fn server_that_orders_an_entry_twice_is_convicted_by_a_file() {
             .find(|leaf| matches!(leaf, Leaf::Entry(_)));
         if let Some(again) = again.cloned() {
             reply.leaves.push(again);
+        }
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let other: Vec<_> = old.iter().copied().chain(new).collect();
+        reply.note = note(&other);
+    })
+    .await;
+    convicts(&answer.unwrap_err());
+}
+
+/// The device signed the entry for the other branch of a fork, where its prefix has another root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_orders_an_entry_of_another_log_is_convicted_by_a_file() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        let volume = *VOLUME.get().unwrap();
+        for leaf in &mut reply.leaves {
+            if let Leaf::Entry(entry) = leaf {
+                let mut elsewhere = entry.signed().entry().clone();
+                elsewhere.seen.root = [4; 32];
+                let signed = elsewhere.sign(volume, &key(1)).unwrap();
+                *leaf = Leaf::Entry(Entry::new(signed));
+            }
         }
         let new = reply.leaves.iter().map(Product::leaf_hash);
         let other: Vec<_> = old.iter().copied().chain(new).collect();
@@ -201,6 +292,44 @@ async fn unsigned_nonsense_ends_the_connection_and_honest_answers_end_the_troubl
     *wire.lie.lock().unwrap() = None;
     done(client.call(create(&client, "b", "y"), soon()).await);
     assert_eq!(read(&client, "b").await, "y");
+}
+
+/// Once, the last decision about members comes without its body, after leaves that are right.
+fn without_a_body(told: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+    use std::sync::atomic::Ordering::SeqCst;
+    Box::new(move |reply| {
+        let unread = |leaf: &Leaf<Product>| match leaf {
+            Leaf::Entry(entry) => Some(Entry::new(entry.signed().clone())).filter(lacks_decision),
+            Leaf::Marks(_) => None,
+        };
+        let mut leaves = reply.leaves.iter_mut().rev();
+        if told.load(SeqCst) {
+            return;
+        }
+        if let Some((leaf, entry)) = leaves.find_map(|leaf| unread(leaf).map(|one| (leaf, one))) {
+            *leaf = Leaf::Entry(entry);
+            told.store(true, SeqCst);
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn device_starts_again_after_a_reply_that_lacked_a_body() {
+    let lab = Lab::new();
+    let one = lab.client(1);
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    lab.admit(&one, 3).await;
+    let (wire, told): (Arc<hosted::Wire>, _) = Default::default();
+    *wire.lie.lock().unwrap() = Some(without_a_body(Arc::clone(&told)));
+    let two = lab.client_through(2, &wire);
+    two.running(soon()).await.unwrap();
+    assert!(told.load(std::sync::atomic::Ordering::SeqCst));
+    done(two.call(create(&two, "a", "x"), soon()).await);
+    two.close(soon()).await.unwrap();
+    let two = lab.client(2);
+    two.running(soon()).await.unwrap();
+    assert_eq!(read(&two, "a").await, "x");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

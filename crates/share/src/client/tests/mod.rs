@@ -4,6 +4,7 @@
 mod calls;
 mod hosted;
 mod lies;
+mod tidy;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -126,9 +127,12 @@ impl Lab {
     }
 
     fn client_through(&self, machine: u8, wire: &Arc<hosted::Wire>) -> Client {
+        self.client_with(machine, wire, &Options::default())
+    }
+
+    fn client_with(&self, machine: u8, wire: &Arc<hosted::Wire>, options: &Options) -> Client {
         let home = self.home(machine);
-        let options = Options::default();
-        let parts = Parts::of(&home, &options).unwrap();
+        let parts = Parts::of(&home, options).unwrap();
         let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
         let core = parts.open(&home, soon()).unwrap();
         let dial = Arc::new(Hosted {
@@ -136,7 +140,7 @@ impl Lab {
             device: DeviceKey::from(&key(machine).public()),
             wire: Arc::clone(wire),
         });
-        Client::run(core, policies, shelf, dial, "lab", &options)
+        Client::run(core, policies, shelf, dial, "lab", options)
     }
 
     /// The client's process is killed: its files are what they are at that moment.

@@ -44,7 +44,7 @@ fn block(number: u64) -> Record {
 
 /// Sends a message, makes it durable, and notes what the device is told.
 fn send(
-    core: &Core,
+    core: &Arc<Core>,
     device: &mut Device,
     request: &Request<crate::roster::Product>,
     told: &mut Acknowledged,
@@ -58,7 +58,7 @@ fn send(
 }
 
 fn store(
-    core: &Core,
+    core: &Arc<Core>,
     device: &Device,
     block: &Record,
     told: &mut Acknowledged,

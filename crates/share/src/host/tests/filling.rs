@@ -1,12 +1,22 @@
 //! Full storage: nothing acknowledged is lost, what waits is told or goes on when there is space.
 
-use super::super::{Core, HostError};
-use super::devices::{Device, lock, nonce};
-use super::world::{RING_BYTES, World};
+use std::sync::Arc;
+
+use trust::frame::Packer;
+use trust::{Kind, Record};
+
+use super::super::{Core, HostError, HostOptions};
+use super::devices::{Device, admit, lock, nonce};
+use super::world::{RING_BYTES, World, genesis_policy};
+use crate::blocks;
 use crate::engine::Request;
 
-fn begun(world: &World) -> (std::sync::Arc<Core>, Device) {
-    let core = world.open().unwrap();
+fn begun(world: &World) -> (Arc<Core>, Device) {
+    begun_with(world, HostOptions::default())
+}
+
+fn begun_with(world: &World, options: HostOptions) -> (Arc<Core>, Device) {
+    let core = world.open_with(options).unwrap();
     let mut device = Device::connect(&core, 1).unwrap();
     device.draw().unwrap();
     let resume = device.resume(1);
@@ -88,7 +98,6 @@ fn commit_that_finds_no_space_goes_on_when_there_is_some() {
         .refuse_waiting(&crate::blocks::Error::Full {
             cause: "for a test".into(),
         });
-    core.take_answers(core.signals.answers());
     assert!(matches!(
         core.status().failure,
         Some(HostError::Blocks(crate::blocks::Error::Full { .. }))
@@ -101,4 +110,93 @@ fn commit_that_finds_no_space_goes_on_when_there_is_some() {
     device.draw().unwrap();
     assert_eq!(device.leaves.len(), sent);
     assert!(core.status().failure.is_none());
+}
+
+/// Blocks of 60,000 bytes.
+fn blocks_of(numbers: std::ops::Range<u64>) -> Vec<Record> {
+    let (volume, genesis) = genesis_policy();
+    let mut signatures = trust::signatures::Signatures::new(4);
+    let policies = trust::shared::genesis::Policies::begin(volume, &genesis, &mut signatures);
+    let hasher = policies.unwrap().chain().hasher();
+    let block = |number| {
+        let plain = sim::random::noise(number, 60_000);
+        Record {
+            handle: hasher.name(Kind::Data, &plain),
+            frame: Packer::new().pack(Kind::Data, &plain).unwrap(),
+        }
+    };
+    numbers.map(block).collect()
+}
+
+/// Stores a block. When it is durable, blocks of most of what may wait are stored: they wait before whatever is given to
+/// the temporary log after that.
+fn store_block_and_then_many(core: &Arc<Core>) {
+    let batch = |blocks| blocks::Batch {
+        session: core.own,
+        blocks,
+        entries: Vec::new(),
+    };
+    let later: Vec<_> = blocks_of(1..17)
+        .into_iter()
+        .map(|block| batch(vec![block]))
+        .collect();
+    let again = Arc::clone(core);
+    let done = move |stored: Result<_, blocks::Error>| {
+        drop(stored.unwrap());
+        for batch in later {
+            let done = |stored: Result<_, blocks::Error>| drop(stored.unwrap());
+            again.blocks.submit(batch, Box::new(done));
+        }
+    };
+    core.blocks.submit(batch(blocks_of(0..1)), Box::new(done));
+}
+
+#[test]
+fn leaves_of_a_long_commit_beside_many_blocks_are_found_by_a_start() {
+    let world = World::new();
+    let blocks = blocks::Options {
+        waiting_bytes: 1 << 20,
+        ..blocks::Options::default()
+    };
+    let options = HostOptions {
+        blocks,
+        ..HostOptions::default()
+    };
+    let (core, mut one) = begun_with(&world, options);
+    let ops = (2..15).map(admit).collect();
+    for ops in [ops, vec![lock(1)]] {
+        let entry = one.entry(ops);
+        one.session.receive(&entry).unwrap();
+        core.pump();
+        one.draw().unwrap();
+    }
+    let mut devices: Vec<Device> = (2..15)
+        .map(|number| Device::connect(&core, number).unwrap())
+        .collect();
+    for (device, number) in devices.iter_mut().zip(2..) {
+        device.draw().unwrap();
+        let resume = device.resume(number);
+        device.session.receive(&resume).unwrap();
+    }
+    core.pump();
+    // One entry is on its way, behind a block. The others make a commit of two batches, of 110 and 50 KB. Beside the blocks
+    // that wait then there is room for the second one only.
+    store_block_and_then_many(&core);
+    for device in &mut devices {
+        device.draw().unwrap();
+        let entry = device.entry((0..1000).map(lock).collect());
+        device.session.receive(&entry).unwrap();
+    }
+    core.pump();
+    let later = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    core.try_again(later);
+    core.pump();
+    one.draw().unwrap();
+    let leaves = one.leaves.clone();
+    assert_eq!(leaves.len() as u64, core.status().leaves);
+    drop((one, devices, core));
+    let core = world.open().unwrap();
+    let mut one = Device::connect(&core, 1).unwrap();
+    one.draw().unwrap();
+    assert!(one.leaves.starts_with(&leaves));
 }

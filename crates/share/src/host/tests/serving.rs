@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use trust::shared::device::DeviceKey;
 use trust::shared::mark::Marks;
 
-use super::super::{HostError, HostOptions, Session};
+use super::super::{Host, HostError, HostOptions, Session};
 use super::devices::{Device, admit, lock, nonce, remove};
-use super::world::{World, key};
+use super::world::{RING_BYTES, World, genesis_policy, key, orderer};
 use crate::engine::Request;
 use crate::orderer::Turned;
 
@@ -24,13 +24,24 @@ fn begun(world: &World) -> (std::sync::Arc<super::super::Core>, Device) {
 }
 
 /// Admits a device: the decision, and the next entry of its author.
-fn admitted(core: &super::super::Core, by: &mut Device, number: u8) {
+fn admitted(core: &std::sync::Arc<super::super::Core>, by: &mut Device, number: u8) {
     for ops in [vec![admit(number)], vec![lock(1)]] {
         let entry = by.entry(ops);
         by.session.receive(&entry).unwrap();
         core.pump();
         by.draw().unwrap();
     }
+}
+
+#[test]
+fn directory_of_a_server_is_closed_to_other_users() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let (_, genesis) = genesis_policy();
+    let server = dir.path().join("above/server");
+    Host::create(&server, &genesis, &orderer().public(), RING_BYTES).unwrap();
+    let mode = server.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
 }
 
 #[test]

@@ -99,6 +99,11 @@ impl World {
             repository: Repository::open_on(self.blocks.clone())?,
             _lock: None,
         };
+        // Steps wait for no time to pass.
+        let options = HostOptions {
+            gather: Duration::ZERO,
+            ..options
+        };
         let time = self.time.clone();
         let clock = Arc::new(move || Duration::from_millis(time.load(Ordering::Relaxed)));
         let steps = |storage| Ok(Blocks::Steps(Box::new(storage)));
@@ -121,15 +126,13 @@ impl World {
 
 impl Core {
     /// Makes everything durable that waits. Returns whether the temporary log is full.
-    pub fn pump(&self) -> bool {
+    pub fn pump(self: &Arc<Self>) -> bool {
         loop {
             let progress = self.blocks.storage().commit();
-            let answers = self.signals.answers();
-            let idle = answers.is_empty();
-            self.take_answers(answers);
+            self.sign_note();
             match progress {
                 Progress::Full => return true,
-                Progress::Idle if idle => return false,
+                Progress::Idle if !self.blocks.storage().has_batches() => return false,
                 _ => {}
             }
         }

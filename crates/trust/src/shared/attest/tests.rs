@@ -40,6 +40,21 @@ fn attest_holds_for_one_volume_and_one_use() {
     assert!(decode(&other).unwrap().verify(VOLUME).is_err());
 }
 
+#[test]
+fn known_device_verifies_only_what_names_it() {
+    let signed = attest(300).sign(VOLUME, &key(1)).unwrap();
+    let known = |number| KnownDevice::new(device(number)).unwrap();
+    assert!(signed.verify_by(VOLUME, &known(1)).is_ok());
+    let other = VolumeId::from_bytes([8; 32]);
+    assert!(signed.verify_by(other, &known(1)).is_err());
+    // It names device 1, and device 2 has signed it.
+    let part = signed.bytes()[..signed.bytes().len() - SIGNATURE_BYTES].to_vec();
+    let forged = device::sign(SIGNING_DOMAIN, VOLUME, part, &key(2));
+    let forged = decode(&forged).unwrap();
+    assert!(forged.verify_by(VOLUME, &known(1)).is_err());
+    assert!(forged.verify_by(VOLUME, &known(2)).is_err());
+}
+
 proptest! {
     #[test]
     fn attests_have_one_encoding(epoch: u64, size: u64, root: [u8; 32]) {

@@ -2,7 +2,7 @@
 //! why the link ended.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::error::LinkError;
 use crate::frame::Header;
 use crate::refusal::{ErrorCode, Refusal};
 use crate::shared::request::Request;
-use crate::shared::{SESSION_ID, WINDOW, kind};
+use crate::shared::{SESSION_ID, Window, kind};
 
 /// Most bytes that wait to be sent when one more message of the session comes.
 const MAX_UNSENT_BYTES: usize = 8 << 20;
@@ -36,7 +36,7 @@ pub(super) struct Shared {
     /// The server was asked to push.
     opened: AtomicBool,
     /// Deliveries that were received and not taken.
-    waiting: AtomicU32,
+    waiting: Mutex<Window>,
 }
 
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl Shared {
             epoch: Instant::now(),
             heard_ms: AtomicU64::new(0),
             opened: AtomicBool::new(false),
-            waiting: AtomicU32::new(0),
+            waiting: Mutex::default(),
         })
     }
 
@@ -155,16 +155,19 @@ impl Shared {
         self.opened.store(true, Ordering::Relaxed);
     }
 
-    /// A delivery was received; false when the server has sent more than the window.
-    pub(super) fn received(&self) -> bool {
+    /// A delivery of this length was received; false when the server has sent more than the window.
+    pub(super) fn received(&self, bytes: usize) -> bool {
         let opened = self.opened.load(Ordering::Relaxed);
-        opened && self.waiting.fetch_add(1, Ordering::Relaxed) < WINDOW
+        let mut waiting = lock(&self.waiting);
+        let fits = opened && waiting.has_room();
+        waiting.sent(bytes);
+        fits
     }
 
     /// A delivery was taken, so the server may send one more.
     pub(super) fn taken(&self) {
         self.heard();
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        lock(&self.waiting).taken();
         // A dead link is reported by the next delivery that does not come.
         let _ = self.say(|out| Request::Next.put(SESSION_ID, out));
     }
@@ -301,8 +304,7 @@ impl Shared {
             return Some(LinkError::unavailable(&self.place, why));
         }
         // A server that has filled the window must be silent.
-        let may_push =
-            self.opened.load(Ordering::Relaxed) && self.waiting.load(Ordering::Relaxed) < WINDOW;
+        let may_push = self.opened.load(Ordering::Relaxed) && lock(&self.waiting).has_room();
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
         let silent = self.epoch.elapsed().saturating_sub(heard);
         (may_push && silent >= self.silence).then(|| {

@@ -182,10 +182,11 @@ impl Reader {
         if header.id != 0 || !Gather::is_part(header.kind) {
             return self.shared.deliver(header, body.freeze());
         }
+        let bytes = self.gather.bytes().saturating_add(body.len());
         let Some(delivery) = self.gather.take(header.kind, &body)? else {
             return Ok(());
         };
-        if !self.shared.received() {
+        if !self.shared.received(bytes) {
             return Err(bad("more than were asked for"));
         }
         // The channel is as long as the window. It is closed if this program wants no deliveries any more.

@@ -9,15 +9,20 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use trust::frame::Packer;
 use trust::handle::Kind;
+use trust::shared::attest::Attest;
+use trust::shared::device::DeviceKey;
+use trust::shared::entry::Prefix;
 use trust::shared::mark::Nonce;
 use trust::{Handle, Record};
 use wire::frame::{HELLO, Header, hello};
 use wire::refusal::{ErrorCode, put_error};
+use wire::shared::delivery::put_attest;
 use wire::shared::link::{Link, LinkError};
 use wire::shared::{MAX_DELIVERY_BYTES, PROTOCOL, SESSION_ID, ServerAddress, WINDOW, kind};
 
 use super::peer::{
-    Peer, connect, connect_with, heartbeat, impatient, linked, linked_with, server, welcome,
+    Peer, VOLUME, connect, connect_with, device, heartbeat, impatient, linked, linked_with, server,
+    welcome,
 };
 
 fn is_bad(error: &LinkError) -> bool {
@@ -31,6 +36,21 @@ fn is_unavailable(error: &LinkError) -> bool {
 async fn in_time<T>(call: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(Duration::from_secs(120), call).await;
     done.expect("the call hangs")
+}
+
+/// A part with Attests of this length or a little less.
+fn attests(bytes: usize) -> Vec<u8> {
+    let attest = Attest {
+        epoch: 0,
+        device: DeviceKey::from(&device().public()),
+        seen: Prefix {
+            size: 1,
+            root: [1; 32],
+        },
+    };
+    let mut one = BytesMut::new();
+    put_attest(&attest.sign(VOLUME, &device()).unwrap(), &mut one);
+    one.repeat(bytes / one.len())
 }
 
 #[tokio::test]
@@ -267,25 +287,36 @@ async fn deliveries_beyond_the_window_end_the_link() {
     }
 }
 
+/// Each fits alone, and so do many short ones.
+#[tokio::test]
+async fn fifth_long_delivery_ends_the_link() {
+    let behave = |mut peer: Peer| async move {
+        peer.recv().await.unwrap();
+        for _ in 0..5 {
+            peer.send(kind::ATTESTS, 0, &attests(512 << 10)).await;
+            peer.send(kind::DELIVERY, 0, &heartbeat(1)).await;
+        }
+        peer.drain().await;
+    };
+    let (link, mut pushes) = linked(behave).await;
+    link.open(None).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), async {
+        while link.ended().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for _ in 0..4 {
+            assert_eq!(pushes.next().await.unwrap().from, 1);
+        }
+        pushes.next().await.unwrap_err()
+    });
+    assert!(is_bad(&ended.await.unwrap()));
+}
+
 #[tokio::test]
 async fn endless_delivery_is_cut_off() {
     let behave = |mut peer: Peer| async move {
         peer.recv().await.unwrap();
-        let attest = {
-            let mut body = BytesMut::new();
-            let attest = trust::shared::attest::Attest {
-                epoch: 0,
-                device: trust::shared::device::DeviceKey::from(&super::peer::device().public()),
-                seen: trust::shared::entry::Prefix {
-                    size: 1,
-                    root: [1; 32],
-                },
-            };
-            let attest = attest.sign(super::peer::VOLUME, &super::peer::device());
-            wire::shared::delivery::put_attest(&attest.unwrap(), &mut body);
-            body.to_vec()
-        };
-        let part: Vec<u8> = attest.repeat((1 << 20) / attest.len());
+        let part = attests(1 << 20);
         for _ in 0..=MAX_DELIVERY_BYTES / part.len() + 1 {
             peer.send(kind::ATTESTS, 0, &part).await;
         }

@@ -1,5 +1,7 @@
 //! Drops outlines of entries that every reader takes from folds.
 
+use std::collections::BTreeMap;
+
 use super::{Last, Made, Replay, Sources, Task, Version};
 use crate::shared::effect::{Blocks, Bodies, Lock, Stop, Values};
 use crate::shared::key::Key;
@@ -17,8 +19,7 @@ impl Replay {
         position: u64,
         from: Sources<'_, S>,
     ) -> Result<(), Stop> {
-        let row = self.rows.get(self.row_before(position));
-        let cut = row.map_or(self.ops.len() as u32, |row| row.first_op);
+        let cut = self.first_op_at(position);
         let old = |versions: &Vec<Version>| versions.first().is_some_and(|first| first.op < cut);
         let keys = self.keys.iter().filter(|(_, versions)| old(versions));
         let keys: Vec<Key> = keys.map(|(key, _)| key.clone()).collect();
@@ -55,6 +56,37 @@ impl Replay {
         Ok(())
     }
 
+    /// The largest position that [`Replay::forget_before`] can forget up to: what changed before it is in the last fold of
+    /// its principal.
+    ///
+    /// # Errors
+    /// As [`Replay::inode`].
+    pub fn forgettable<S: Blocks + Bodies>(&mut self, from: Sources<'_, S>) -> Result<u64, Stop> {
+        let mut begins: BTreeMap<Principal, u64> = BTreeMap::new();
+        for (key, versions) in &self.keys {
+            let (Key::Inode(file) | Key::Entry(file, _)) = key else {
+                continue;
+            };
+            let Some(row) = versions.first().and_then(|first| self.row(first.op)) else {
+                continue;
+            };
+            let first = row.written.position;
+            let known = begins.entry(file.principal).or_insert(first);
+            *known = first.min(*known);
+        }
+        let (mut upto, end) = (self.size, self.kept_ops() as u32);
+        for (principal, first) in begins {
+            let fold = self.ask_before(end, from, |view| view.fold(&principal))?;
+            upto = upto.min(fold.map_or(first, |fold| fold.upto.max(first)));
+        }
+        Ok(upto)
+    }
+
+    /// The first position about which questions have answers.
+    pub fn begins(&self) -> u64 {
+        self.from
+    }
+
     /// The op after the last fold of a principal, which must reach the position.
     fn folded_at<S: Blocks + Bodies>(
         &mut self,
@@ -62,13 +94,13 @@ impl Replay {
         position: u64,
         from: Sources<'_, S>,
     ) -> Result<u32, Stop> {
-        let end = self.ops.len() as u32;
+        let end = self.kept_ops() as u32;
         let fold = self.ask_before(end, from, |view| view.fold(&principal))?;
         if fold.is_none_or(|fold| fold.upto < position) {
             return Err(Stop::NoPosition);
         }
         let versions = self.keys.get(&Key::Fold(principal)).into_iter().flatten();
-        let mut made = versions.filter(|version| version.made == Made::Put);
+        let mut made = versions.filter(|version| version.made() == Made::Put);
         Ok(made
             .next_back()
             .map_or(0, |version| version.op.saturating_add(1)))
@@ -80,7 +112,7 @@ impl Replay {
             if let Key::Fold(principal) = key {
                 let last = versions
                     .get(..gone)
-                    .and_then(|old| old.iter().rev().find(|v| v.made == Made::Put));
+                    .and_then(|old| old.iter().rev().find(|v| v.made() == Made::Put));
                 if let Some(fold) = last.and_then(|version| self.folds.get(&version.op)) {
                     self.old_folds.insert(*principal, *fold);
                 }
@@ -88,13 +120,9 @@ impl Replay {
             versions.drain(..gone);
             for version in versions {
                 version.op = version.op.saturating_sub(cut);
-                version.last = match version.last {
-                    Last::Version(last) => match last.checked_sub(gone as u32) {
-                        Some(last) => Last::Version(last),
-                        None => Last::None,
-                    },
-                    other => other,
-                };
+                if let Some(last) = version.last().index() {
+                    version.set_last(last.checked_sub(gone as u32).map_or(Last::NONE, Last));
+                }
             }
         }
         self.keys.retain(|_, versions| !versions.is_empty());
@@ -116,14 +144,6 @@ impl Replay {
             .into_iter()
             .map(|(op, fold)| (op.saturating_sub(cut), fold))
             .collect();
-        let rows = self.rows.partition_point(|row| row.first_op < cut);
-        self.rows.drain(..rows);
-        self.ops.drain(..(cut as usize).min(self.ops.len()));
-        for row in &mut self.rows {
-            row.first_op = row.first_op.saturating_sub(cut);
-        }
-        for op in &mut self.ops {
-            op.row = op.row.saturating_sub(rows as u32);
-        }
+        self.rows.drop_before(cut);
     }
 }

@@ -25,11 +25,13 @@ use crate::tree::inode::Inode;
 mod forget;
 mod list;
 mod rests;
+mod rows;
 mod view;
 mod work;
 
 pub use list::Names;
 pub use rests::About;
+use rows::{Row, Rows};
 use view::View;
 
 /// Most ops that are kept at a time.
@@ -56,8 +58,9 @@ impl<S> Copy for Sources<'_, S> {}
 enum Task {
     /// Judge an op.
     Op(u32),
-    /// Find the last version that counts, among a key's versions up to one.
-    Last(Key, u32),
+    /// Find the last version that counts, among a key's versions up to one. What lies before a second one is not asked
+    /// for.
+    Last(Key, u32, u32),
     /// Count the entries that ops up to one added to a directory.
     Sum(FileId, u32),
 }
@@ -71,20 +74,62 @@ enum Made {
     Gone,
 }
 
-/// The last version that counts, up to another one.
+/// The index of the last version that counts, up to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
-    Unknown,
-    None,
-    Version(u32),
+struct Last(u32);
+
+impl Last {
+    const UNKNOWN: Last = Last((1 << LAST_BITS) - 1);
+    const NONE: Last = Last((1 << LAST_BITS) - 2);
+
+    /// None where it is unknown, or there is none.
+    fn index(self) -> Option<u32> {
+        (self != Last::UNKNOWN && self != Last::NONE).then_some(self.0)
+    }
 }
 
-/// An op that names a key.
+/// There are fewer versions than kept ops.
+const LAST_BITS: u32 = 30;
+const _: () = assert!(MAX_KEPT_OPS < (1 << LAST_BITS) - 2);
+
+/// An op that names a key. In eight bytes, because a log has many: what it made of the key lies above the last version.
 #[derive(Debug, Clone, Copy)]
 struct Version {
     op: u32,
-    made: Made,
-    last: Last,
+    state: u32,
+}
+
+impl Version {
+    fn new(op: u32) -> Version {
+        let mut version = Version { op, state: 0 };
+        version.set_last(Last::UNKNOWN);
+        version
+    }
+
+    fn made(self) -> Made {
+        match self.state >> LAST_BITS {
+            0 => Made::Nothing,
+            1 => Made::Put,
+            _ => Made::Gone,
+        }
+    }
+
+    fn last(self) -> Last {
+        Last(self.state & ((1 << LAST_BITS) - 1))
+    }
+
+    fn set_made(&mut self, made: Made) {
+        let made = match made {
+            Made::Nothing => 0,
+            Made::Put => 1,
+            Made::Gone => 2,
+        };
+        self.state = made << LAST_BITS | self.last().0;
+    }
+
+    fn set_last(&mut self, last: Last) {
+        self.state = self.state >> LAST_BITS << LAST_BITS | last.0;
+    }
 }
 
 /// An op that names entries of a directory.
@@ -97,19 +142,6 @@ struct Step {
     sum: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct OpRow {
-    /// Its entry.
-    row: u32,
-    outcome: Option<Outcome>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    written: Written,
-    first_op: u32,
-}
-
 /// The outlines of a log since the last folds, and what is known of their ops.
 #[derive(Debug, Clone)]
 pub struct Replay {
@@ -117,8 +149,7 @@ pub struct Replay {
     /// Positions from which on questions have answers.
     from: u64,
     size: u64,
-    rows: Vec<Row>,
-    ops: Vec<OpRow>,
+    rows: Rows,
     keys: BTreeMap<Key, Vec<Version>>,
     directories: BTreeMap<FileId, Vec<Step>>,
     /// Folds that have effect, by op.
@@ -136,8 +167,7 @@ impl Replay {
             volume,
             from: 0,
             size: 0,
-            rows: Vec::new(),
-            ops: Vec::new(),
+            rows: Rows::default(),
             keys: BTreeMap::new(),
             directories: BTreeMap::new(),
             folds: BTreeMap::new(),
@@ -161,32 +191,34 @@ impl Replay {
         if written.position < self.size {
             return Err(Stop::NoPosition);
         }
-        if self.ops.len().saturating_add(outline.ops().len()) > MAX_KEPT_OPS {
+        let full = self.kept_ops().saturating_add(outline.ops().len()) > MAX_KEPT_OPS;
+        if full || !self.rows.push(written) {
             return Err(Stop::Full);
         }
-        let (row, first_op) = (self.rows.len() as u32, self.ops.len() as u32);
         for keys in outline.ops() {
-            let op = self.ops.len() as u32;
+            let op = self.kept_ops() as u32;
+            let permitted = is_permitted(members, written, keys);
             let denied = Outcome::None(NoEffect::NotPermitted);
-            let outcome = (!is_permitted(members, written, keys)).then_some(denied);
-            self.ops.push(OpRow { row, outcome });
-            keys.iter().for_each(|key| self.index(key, op));
+            self.rows.push_op((!permitted).then_some(denied));
+            // No value rests on an op without permission. If it were found by its keys, a member that may only read
+            // could make every question long, and name files of a principal that nobody folds: then nothing before
+            // could be forgotten.
+            if permitted {
+                keys.iter().for_each(|key| self.index(key, op));
+            }
         }
-        self.rows.push(Row {
-            written: *written,
-            first_op,
-        });
         self.size = written.position.saturating_add(1);
         Ok(())
     }
 
     fn index(&mut self, key: &Key, op: u32) {
-        let version = Version {
-            op,
-            made: Made::Nothing,
-            last: Last::Unknown,
-        };
-        self.keys.entry(key.clone()).or_default().push(version);
+        let version = Version::new(op);
+        let versions = self.keys.entry(key.clone()).or_default();
+        if versions.len() == versions.capacity() {
+            // Many keys have one version, and some have most of the log.
+            versions.reserve_exact((versions.len() / 8).max(1));
+        }
+        versions.push(version);
         let Key::Entry(directory, _) = key else {
             return;
         };
@@ -202,11 +234,6 @@ impl Replay {
         self.size = self.size.max(size);
     }
 
-    /// Questions about positions from here on have answers. Those before were forgotten.
-    pub fn begins(&self) -> u64 {
-        self.from
-    }
-
     /// Size of the prefix whose outlines were added.
     pub fn size(&self) -> u64 {
         self.size
@@ -216,6 +243,22 @@ impl Replay {
     pub fn author(&self, position: u64) -> Option<Device> {
         let row = self.rows.get(self.row_before(position))?;
         (row.written.position == position).then_some(row.written.device)
+    }
+
+    /// Number of ops that are kept: those of entries that are not forgotten.
+    pub fn kept_ops(&self) -> usize {
+        self.rows.ops()
+    }
+
+    /// Number of those of entries before a position.
+    pub fn ops_before(&self, position: u64) -> usize {
+        self.first_op_at(position) as usize
+    }
+
+    /// The position of the entry that has the op so many ops after a position. None: there are not so many.
+    pub fn position_after(&self, position: u64, ops: u32) -> Option<u64> {
+        let op = self.first_op_at(position).checked_add(ops)?;
+        self.row(op).map(|row| row.written.position)
     }
 
     /// Steps of evaluation so far. Grows with what questions depend on, and only the first time.
@@ -309,16 +352,15 @@ impl Replay {
         from: Sources<'_, S>,
     ) -> Result<Outcome, Stop> {
         let index = self.row_before(position);
-        let row = self.rows.get(index).copied().ok_or(Stop::NoPosition)?;
-        let next = self.rows.get(index + 1);
-        let end = next.map_or(self.ops.len(), |next| next.first_op as usize);
+        let row = self.rows.get(index).ok_or(Stop::NoPosition)?;
+        let next = self.rows.get(index.saturating_add(1));
+        let end = next.map_or(self.kept_ops(), |next| next.first_op as usize);
         let found = (row.first_op as usize).saturating_add(op);
         if row.written.position != position || found >= end {
             return Err(Stop::NoPosition);
         }
         self.work(Task::Op(found as u32), from)?;
-        let row = self.ops.get(found);
-        row.and_then(|row| row.outcome).ok_or(Stop::NoPosition)
+        self.rows.outcome(found as u32).ok_or(Stop::NoPosition)
     }
 
     /// What a fold of the principal at the position `at` puts into its i-table.
@@ -381,9 +423,7 @@ impl Replay {
         if !(self.from..=self.size).contains(&at) {
             return Err(Stop::NoPosition);
         }
-        let row = self.rows.get(self.row_before(at));
-        let before = row.map_or(self.ops.len() as u32, |row| row.first_op);
-        self.ask_before(before, from, question)
+        self.ask_before(self.first_op_at(at), from, question)
     }
 
     /// Asks for a value before an op.
@@ -407,11 +447,10 @@ impl Replay {
 
     /// The index of the first entry at or after a position.
     fn row_before(&self, at: u64) -> usize {
-        self.rows.partition_point(|row| row.written.position < at)
+        self.rows.before(at)
     }
 
-    fn row(&self, op: u32) -> Option<&Row> {
-        let row = self.ops.get(op as usize)?.row;
-        self.rows.get(row as usize)
+    fn row(&self, op: u32) -> Option<Row> {
+        self.rows.of(op)
     }
 }

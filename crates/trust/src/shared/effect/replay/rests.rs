@@ -113,8 +113,7 @@ impl Replay {
 
     /// The first op at or after a position.
     pub(super) fn first_op_at(&self, at: u64) -> u32 {
-        let row = self.rows.get(self.row_before(at));
-        row.map_or(self.ops.len() as u32, |row| row.first_op)
+        self.rows.first_op_at(at)
     }
 
     fn follow<S: Bodies>(
@@ -139,7 +138,7 @@ impl Replay {
             let Some(row) = self.row(op).filter(|_| ops.insert(op)) else {
                 continue;
             };
-            let outcome = self.ops.get(op as usize).and_then(|row| row.outcome);
+            let outcome = self.rows.outcome(op);
             if outcome == Some(Outcome::None(NoEffect::NotPermitted)) {
                 continue;
             }
@@ -195,7 +194,7 @@ impl Replay {
                 for version in versions.get(begin..end).unwrap_or_default().iter().rev() {
                     waiting.insert(version.op);
                     low = version.op;
-                    if version.made != Made::Nothing {
+                    if version.made() != Made::Nothing {
                         break;
                     }
                 }

@@ -36,8 +36,9 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         }
     }
 
-    /// The last version of a key that counts.
-    fn version(&mut self, key: &Key) -> Known<Option<Version>> {
+    /// The last version of a key that counts, if it lies at or after a position. Versions before that are not looked
+    /// at: what they depend on may be all that came before.
+    fn version(&mut self, key: &Key, since: u64) -> Known<Option<Version>> {
         let Some(versions) = self.replay.keys.get(key) else {
             return Known::Is(None);
         };
@@ -45,12 +46,20 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         let Some(index) = after.checked_sub(1) else {
             return Known::Is(None);
         };
-        match versions.get(index).map(|version| version.last) {
-            None | Some(Last::None) => Known::Is(None),
-            Some(Last::Version(last)) => Known::Is(versions.get(last as usize).copied()),
-            Some(Last::Unknown) => {
-                self.tasks.push(Task::Last(key.clone(), index as u32));
+        let newest = versions.get(index);
+        if newest.is_none_or(|version| self.position(version.op) < since) {
+            return Known::Is(None);
+        }
+        match versions.get(index).map(|version| version.last()) {
+            Some(Last::UNKNOWN) => {
+                let floor = versions.partition_point(|v| self.position(v.op) < since);
+                let task = Task::Last(key.clone(), index as u32, floor as u32);
+                self.tasks.push(task);
                 Known::NotYet
+            }
+            last => {
+                let index = last.and_then(Last::index);
+                Known::Is(index.and_then(|index| versions.get(index as usize).copied()))
             }
         }
     }
@@ -61,11 +70,9 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         principal: &Principal,
         key: &Key,
     ) -> Known<(Option<Fold>, Option<Version>)> {
-        // Both are asked at once, so that both tasks are noted.
-        let (fold, version) = (self.fold(principal), self.version(key));
-        fold.then(|fold| {
+        self.fold(principal).then(|fold| {
             let upto = fold.map_or(0, |fold| fold.upto);
-            version.map(|version| {
+            self.version(key, upto).map(|version| {
                 let version = version.filter(|version| self.position(version.op) >= upto);
                 (fold, version)
             })
@@ -142,7 +149,7 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
         let key = Key::Inode(*file);
         let since = self.since_fold(&file.principal, &key);
         since.then(|(fold, version)| match version {
-            Some(version) if version.made == Made::Gone => Known::Is(None),
+            Some(version) if version.made() == Made::Gone => Known::Is(None),
             Some(version) => self.change(version.op, &key).map(|change| match change {
                 Some(Change::Set { inode, .. }) => Some(inode),
                 _ => None,
@@ -159,7 +166,7 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
         let key = Key::Entry(*directory, name.clone());
         let since = self.since_fold(&directory.principal, &key);
         since.then(|(fold, version)| match version {
-            Some(version) if version.made == Made::Gone => Known::Is(None),
+            Some(version) if version.made() == Made::Gone => Known::Is(None),
             Some(version) => self.change(version.op, &key).map(|change| match change {
                 Some(Change::Link { target, .. }) => Some(target),
                 _ => None,
@@ -174,10 +181,10 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
     }
 
     fn lock(&mut self, file: &FileId) -> Known<Option<Lock>> {
-        let version = self.version(&Key::Lock(*file));
+        let version = self.version(&Key::Lock(*file), 0);
         version.map(|version| match version {
             None => self.replay.old_locks.get(file).copied(),
-            Some(version) if version.made == Made::Gone => None,
+            Some(version) if version.made() == Made::Gone => None,
             Some(version) => self.replay.row(version.op).map(|row| Lock {
                 holder: row.written.device,
                 last: row.written.position,
@@ -186,7 +193,7 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
     }
 
     fn fold(&mut self, principal: &Principal) -> Known<Option<Fold>> {
-        let version = self.version(&Key::Fold(*principal));
+        let version = self.version(&Key::Fold(*principal), 0);
         version.map(|version| match version {
             None => self.replay.old_folds.get(principal).copied(),
             Some(version) => self.replay.folds.get(&version.op).copied(),

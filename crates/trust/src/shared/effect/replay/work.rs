@@ -13,6 +13,9 @@ use crate::shared::key::Key;
 use crate::shared::outcome::{NoEffect, Outcome};
 use crate::shared::principal::FileId;
 
+/// Versions of a key that are judged at a time.
+const STAGE: usize = 64;
+
 /// What a step came to.
 enum Progress {
     Done,
@@ -64,13 +67,16 @@ impl Replay {
     ) -> Result<Progress, Stop> {
         match task {
             Task::Op(op) => self.judge_op(*op, from, missing),
-            Task::Last(key, index) => Ok(self.find_last(key, *index as usize)),
+            Task::Last(key, index, floor) => {
+                let span = (*index as usize, *floor as usize);
+                self.find_last(key, span, from, missing)
+            }
             Task::Sum(directory, index) => Ok(self.add_up(directory, *index as usize)),
         }
     }
 
     fn outcome_of(&self, op: u32) -> Option<Outcome> {
-        self.ops.get(op as usize).and_then(|row| row.outcome)
+        self.rows.outcome(op)
     }
 
     fn judge_op<S: Blocks + Bodies>(
@@ -79,7 +85,7 @@ impl Replay {
         from: Sources<'_, S>,
         missing: &mut Missing,
     ) -> Result<Progress, Stop> {
-        let Some(row) = self.row(op).copied() else {
+        let Some(row) = self.row(op) else {
             return Ok(Progress::Done);
         };
         if self.outcome_of(op).is_some() {
@@ -128,9 +134,7 @@ impl Replay {
     }
 
     fn set_outcome(&mut self, op: u32, outcome: Outcome) {
-        if let Some(row) = self.ops.get_mut(op as usize) {
-            row.outcome = Some(outcome);
-        }
+        self.rows.set_outcome(op, outcome);
     }
 
     fn version_of(&self, key: &Key, op: u32) -> Option<usize> {
@@ -151,7 +155,7 @@ impl Replay {
             let index = self.version_of(&key, op);
             let versions = self.keys.get_mut(&key);
             if let Some(version) = versions.zip(index).and_then(|(v, index)| v.get_mut(index)) {
-                version.made = made;
+                version.set_made(made);
             }
             if let Change::Fold { fold, .. } = change {
                 self.folds.insert(op, *fold);
@@ -168,31 +172,74 @@ impl Replay {
         }
     }
 
-    fn find_last(&mut self, key: &Key, index: usize) -> Progress {
+    fn find_last<S: Blocks + Bodies>(
+        &mut self,
+        key: &Key,
+        (index, floor): (usize, usize),
+        from: Sources<'_, S>,
+        missing: &mut Missing,
+    ) -> Result<Progress, Stop> {
         let versions = self.keys.get(key).map(Vec::as_slice).unwrap_or_default();
-        let Some(Version { op, made, last }) = versions.get(index).copied() else {
-            return Progress::Done;
+        let Some(version) = versions.get(index).copied() else {
+            return Ok(Progress::Done);
         };
-        if last != Last::Unknown {
-            return Progress::Done;
+        let (op, made) = (version.op, version.made());
+        if version.last() != Last::UNKNOWN {
+            return Ok(Progress::Done);
+        }
+        // A long row of versions is judged from its beginning, some at a time. From its end, the bodies of all would
+        // have to be here at once.
+        let stage = index.saturating_sub(STAGE);
+        let unknown = |version: &Version| version.last() == Last::UNKNOWN;
+        if stage > floor && versions.get(stage).is_some_and(unknown) {
+            let task = Task::Last(key.clone(), stage as u32, floor as u32);
+            return Ok(Progress::After(vec![task]));
         }
         if self.outcome_of(op).is_none() {
-            return Progress::After(vec![Task::Op(op)]);
+            let stage = versions.get(stage.max(floor)..index).unwrap_or_default();
+            self.miss_bodies(stage, from, missing)?;
+            return Ok(Progress::After(vec![Task::Op(op)]));
         }
         let before = index.checked_sub(1).and_then(|index| versions.get(index));
-        let found = match (made, before.map(|before| before.last)) {
-            (Made::Put | Made::Gone, _) => Last::Version(index as u32),
-            (Made::Nothing, None) => Last::None,
-            (Made::Nothing, Some(Last::Unknown)) => {
+        let found = match (made, before.map(|before| before.last())) {
+            (Made::Put | Made::Gone, _) => Last(index as u32),
+            (Made::Nothing, None) => Last::NONE,
+            (Made::Nothing, Some(Last::UNKNOWN)) => {
                 let index = index.saturating_sub(1) as u32;
-                return Progress::After(vec![Task::Last(key.clone(), index)]);
+                let task = Task::Last(key.clone(), index, floor as u32);
+                return Ok(Progress::After(vec![task]));
             }
             (Made::Nothing, Some(before)) => before,
         };
         if let Some(version) = self.keys.get_mut(key).and_then(|v| v.get_mut(index)) {
-            version.last = found;
+            version.set_last(found);
         }
-        Progress::Done
+        Ok(Progress::Done)
+    }
+
+    /// Names the bodies that will be needed next, so that they are fetched together and not one after the other.
+    fn miss_bodies<S: Bodies>(
+        &self,
+        versions: &[Version],
+        from: Sources<'_, S>,
+        missing: &mut Missing,
+    ) -> Result<(), Stop> {
+        for version in versions {
+            let Some(row) = self.row(version.op) else {
+                continue;
+            };
+            let position = row.written.position;
+            let known = self.outcome_of(version.op).is_some();
+            if known || missing.is_long() || missing.bodies.contains(&position) {
+                continue;
+            }
+            match from.stored.body(position) {
+                Ok(None) => missing.bodies.push(position),
+                Err(why @ Reject::Unsupported { .. }) => return Err(why.into()),
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     fn add_up(&mut self, directory: &FileId, index: usize) -> Progress {

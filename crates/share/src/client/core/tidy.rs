@@ -1,0 +1,153 @@
+//! What a device does unasked: it folds what has changed, and forgets what is folded (decision 0051).
+//!
+//! Devices would all fold at once if each counted alike. So each waits for a number of changes that it draws at its
+//! start. Two folds at once do no harm: the second one has no effect.
+
+use std::time::{Duration, Instant};
+
+use trust::shared::principal::Principal;
+
+use super::{Core, Input, Out, Ticket};
+use crate::client::error::Stopped;
+use crate::files::Call;
+use crate::scheme::Signer;
+
+/// The ticket of calls that no program made.
+pub(super) const UNASKED: Ticket = Ticket::MAX;
+
+/// When a device folds unasked.
+#[derive(Debug, Clone, Copy)]
+pub struct Folding {
+    /// Changes of one principal after which a device folds them, at least. It draws up to twice as many.
+    pub changes: u64,
+    /// Time between two folds by one device.
+    pub pause: Duration,
+}
+
+impl Default for Folding {
+    fn default() -> Self {
+        Folding {
+            changes: 4096,
+            pause: Duration::from_secs(5),
+        }
+    }
+}
+
+/// When a device folds and forgets.
+#[derive(Debug)]
+pub(super) struct Tidy {
+    /// Changes after which it folds.
+    fold_after: u64,
+    pause: Duration,
+    /// It forgets so many ops at a time, at least.
+    worth: u64,
+    /// A fold is under way.
+    folding: bool,
+    /// What it has folded last. Of a long log one fold is not enough.
+    last: Option<Principal>,
+    /// Not before.
+    fold_at: Option<Instant>,
+    /// Folds in the log when it forgot last.
+    folds: u64,
+    /// Not before.
+    forget_at: Option<Instant>,
+    /// Something must be fetched before it can forget.
+    forgetting: bool,
+}
+
+impl Tidy {
+    pub(super) fn new(folding: Folding) -> Tidy {
+        let mut drawn = [0; 8];
+        // Without randomness it folds as soon as it may.
+        let _ = getrandom::fill(&mut drawn);
+        let least = folding.changes.max(1);
+        let more = u64::from_le_bytes(drawn) % least;
+        Tidy {
+            fold_after: least.saturating_add(more),
+            pause: folding.pause,
+            worth: least,
+            folding: false,
+            last: None,
+            fold_at: None,
+            folds: 0,
+            forget_at: None,
+            forgetting: false,
+        }
+    }
+
+    /// The fold that was under way is done, whatever came of it.
+    pub(super) fn folded(&mut self) {
+        self.folding = false;
+    }
+}
+
+impl Core {
+    /// Folds and forgets, if it is time.
+    pub(super) fn tidy(&mut self, input: &Kind, outs: &mut Vec<Out>) -> Result<(), Stopped> {
+        if self.stopped || !self.engine.is_running() {
+            return Ok(());
+        }
+        self.forget(matches!(input, Kind::Supplied), outs)?;
+        self.fold(outs)
+    }
+
+    fn fold(&mut self, outs: &mut Vec<Out>) -> Result<(), Stopped> {
+        let now = Instant::now();
+        if self.tidy.folding || self.tidy.fold_at.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        let (me, after) = (self.engine.scheme().me(), self.tidy.fold_after);
+        let files = self.engine.ledger().volume();
+        let last = self.tidy.last.take();
+        let again = last.filter(|principal| files.ops_since_fold(*principal) >= after);
+        let Some(principal) = again.or_else(|| files.due(me, after)) else {
+            return Ok(());
+        };
+        self.tidy.folding = true;
+        self.tidy.last = Some(principal);
+        self.tidy.fold_at = now.checked_add(self.tidy.pause);
+        let effects = self.engine.issue([(UNASKED, Call::Fold(principal))]);
+        self.perform(effects, None, outs)
+    }
+
+    fn forget(&mut self, supplied: bool, outs: &mut Vec<Out>) -> Result<(), Stopped> {
+        let (now, files) = (Instant::now(), self.engine.ledger().volume());
+        let (kept, folds) = (files.kept_ops(), files.folds());
+        let new = folds != self.tidy.folds && self.tidy.forget_at.is_none_or(|at| at <= now);
+        let due = match self.tidy.forgetting {
+            true => supplied,
+            false => new && kept >= self.tidy.worth.saturating_mul(2),
+        };
+        // What a call asks about must not be forgotten.
+        if !due || self.engine.asks_about_the_past() {
+            return Ok(());
+        }
+        self.tidy.forgetting = false;
+        while let Err(missing) = self.engine.ledger().volume().forget(self.tidy.worth) {
+            if !self.look(&missing, outs)? {
+                self.tidy.forgetting = true;
+                return Ok(());
+            }
+        }
+        self.tidy.folds = folds;
+        self.tidy.forget_at = now.checked_add(self.tidy.pause);
+        Ok(())
+    }
+}
+
+/// What a step was about.
+pub(super) enum Kind {
+    /// Something that was missing is here.
+    Supplied,
+    /// Anything else.
+    Other,
+}
+
+impl Kind {
+    pub(super) fn of(input: &Input) -> Kind {
+        match input {
+            Input::Supplied => Kind::Supplied,
+            _ => Kind::Other,
+        }
+    }
+}
