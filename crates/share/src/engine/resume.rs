@@ -91,7 +91,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
         self.running.retain(|running| {
             // What waits for the next entry is in the log for good.
-            running.ticket.is_some() || matches!(running.stage, Stage::Late(_))
+            running.ticket.is_some() || matches!(running.stage, Stage::Late { .. })
         });
     }
 
