@@ -262,11 +262,12 @@ fn mistyped_invitation_asks_nobody() {
     for wrong in [mistyped.as_str(), &line[..line.len() - 1], "inv1", ""] {
         home.run(&["share", "join", wrong]).ends(2);
     }
+    assert!(!home.path(".local/state/bulla/shared").exists());
     // The inviter has stopped waiting.
     home.run(&["share", "join", &line, "--wait", "1s"]).ends(30);
     orderer.kill();
     home.run(&["share", "join", &line, "--wait", "1s"]).ends(30);
-    assert!(!home.path(".local/state/bulla/shared").exists());
+    home.run(&["share", "status", "notes"]).ends(10);
 }
 
 #[test]
@@ -291,7 +292,7 @@ fn names_and_paths_that_do_not_fit_are_refused() {
     ada.run(&["mv", "notes", "", "a"]).ends(1);
     ada.run(&["ls", "unknown"]).ends(2);
     ada.run(&["ls", "notes", "--mirror", "x"]).ends(2);
-    ada.run(&["log", "notes"]).ends(2);
+    ada.run(&["log", "notes", "--mirror", "x"]).ends(2);
     ada.run(&["share", "status", "unknown"]).ends(10);
     orderer.kill();
     let late = ada

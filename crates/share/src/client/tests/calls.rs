@@ -92,7 +92,7 @@ async fn server_that_stops_and_starts_again_is_found_again_and_has_lost_nothing(
         let waiting = format!("waiting {round}");
         let error = client.call(create(&client, &waiting, "y"), late).await;
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("no connection to the server"), "{error}");
+        assert!(error.contains("the server cannot be reached"), "{error}");
         lab.serve();
         assert_eq!(read(&client, &before).await, "x");
     }
