@@ -136,7 +136,7 @@ pub enum Command {
     Verify(Verify),
     /// List the versions of a volume, or what was done in a shared volume
     Log(Log),
-    /// Show the differences between two versions of a volume, or two states of a shared volume
+    /// Show the differences between two versions of a published or shared volume
     Diff(Diff),
     /// Show the settings
     #[command(subcommand)]

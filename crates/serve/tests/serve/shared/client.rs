@@ -239,7 +239,7 @@ async fn device_that_is_no_member_is_told_so_by_an_error_that_names_the_server()
     let late = Instant::now() + Duration::from_millis(500);
     let error = client.running(late).await.unwrap_err().to_string();
     assert!(
-        error.contains(&at) && error.contains("no connection"),
+        error.contains(&at) && error.contains("no member"),
         "{error}"
     );
     client.close(soon()).await.unwrap();
