@@ -23,8 +23,8 @@ const CI: Budgets = &[
     ("house rules", 5),
     ("lints and building tests", 275),
     ("running tests", 265),
-    ("mutations", 150),
-    ("fuzz", 110),
+    ("mutations", 175),
+    ("fuzz", 85),
     ("mounts", 5),
 ];
 
