@@ -98,7 +98,7 @@ fn devices_far_away_lose_nothing_while_packets_are_lost_and_hosts_are_cut_off() 
     network.reconnect(&laptop.host);
     Ran::of(put.wait_with_output().unwrap()).ends(0);
     ada.reads("c", &"c".repeat(300_000));
-    // Nobody reaches the server: everybody is told in time, and nothing is lost.
+    // No device reaches the server. Each command says so in time, and nothing is lost.
     network.cut_off(&server);
     ada.write("d", "d\n");
     for (machine, args) in [

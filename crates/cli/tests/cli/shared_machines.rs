@@ -266,7 +266,7 @@ fn full_disk_of_the_server_is_an_error_and_loses_nothing_that_was_acknowledged()
         ran.code != 0
     });
     let full = full.expect("the disk was never full");
-    // What is there can be read meanwhile. When there is space again, everything goes on, also after a kill.
+    // Files can be read meanwhile. When there is space again, the server takes writes, also after a kill.
     let same = |home: &Home, n: u64| {
         let read = home
             .command(&["cat", "notes", &format!("file{n}")])

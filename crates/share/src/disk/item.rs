@@ -32,7 +32,7 @@ pub(super) const MAX_ITEM_BYTES: usize = 33 << 20;
 const MAX_CALLS: u64 = 1 << 12;
 /// Longest call, bytes.
 const MAX_CALL_BYTES: usize = 256 << 10;
-// What is sent can be read again.
+// The limits let a device read every record that it writes.
 const _: () = assert!(files::MAX_CALL_BYTES <= MAX_CALL_BYTES);
 
 const WHAT: &str = "journal of a shared volume";

@@ -38,7 +38,7 @@ pub enum Act<'a> {
     Remove {
         /// The name.
         at: Spot<'a>,
-        /// What it led to.
+        /// The kind of the file that the name led to.
         kind: FileKind,
     },
     /// A file moves.
@@ -59,7 +59,7 @@ pub enum Act<'a> {
     Set {
         /// The file.
         file: FileId,
-        /// What it is now.
+        /// Its inode after the change.
         inode: &'a Inode,
     },
     /// The author's device takes the lock of a file.

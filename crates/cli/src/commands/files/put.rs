@@ -292,7 +292,7 @@ impl Putting<'_, '_> {
     }
 }
 
-/// Opens a regular file. What it was a moment ago, somebody else may have replaced: a pipe is not waited for.
+/// Opens a regular file. Somebody may have put a pipe in its place a moment ago: the call does not wait for one.
 fn open(path: &Path, how: OFlags) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | how;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);

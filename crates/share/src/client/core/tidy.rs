@@ -43,9 +43,9 @@ pub(super) struct Tidy {
     worth: u64,
     /// A fold is under way.
     folding: bool,
-    /// What it has folded last. Of a long log one fold is not enough.
+    /// The principal that it folded last. A long log takes several folds.
     last: Option<Principal>,
-    /// Not before.
+    /// No fold begins before this.
     fold_at: Option<Instant>,
     /// Folds in the log when it forgot last.
     folds: u64,

@@ -62,7 +62,7 @@ async fn device_that_folds_and_forgets_reads_what_was_written() {
     }
     client.close(soon()).await.unwrap();
 
-    // What it has forgotten it takes from the fold after a restart too.
+    // After a restart too it reads forgotten entries' files from the fold.
     let client = lab.client_with(1, &wire, &eager());
     lab.admit(&client, 2).await;
     let other = lab.client(2);
