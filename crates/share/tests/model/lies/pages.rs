@@ -50,6 +50,25 @@ fn next(log: &[Leaf<Real>], n: u64) -> Entry {
     real(1, 1).sign(heading, vec![add]).expect("an entry")
 }
 
+/// A Resume of device 1 after this log, in an incarnation that is new.
+fn resumes_again(log: &[Leaf<Real>]) -> Entry {
+    let mut recent = Recent::default();
+    log.iter().for_each(|leaf| recent.push(leaf));
+    let mut author = real(1, 1);
+    // Its first Resume has this one.
+    author.incarnation();
+    let heading = Heading {
+        incarnation: author.incarnation(),
+        n: 0,
+        previous: author.no_entry(),
+        seen: Log::<Real>::point(&recent),
+        kept: log.len() as u64,
+        resume: true,
+        alone: true,
+    };
+    author.sign(heading, Vec::new()).expect("an entry")
+}
+
 /// What [`running`] has, and the first page of more: device 1 resumes, and an entry follows that it did not sign.
 fn deceived() -> (Client, Vec<Leaf<Real>>) {
     let (mut client, mut log) = running();
@@ -105,7 +124,7 @@ fn forged_entry_in_a_page_convicts_the_orderer_before_anything_is_answered_or_si
         }),
         ("next incarnation", |client, log| {
             let mut log = log.to_vec();
-            log.push(Leaf::Entry(stranger(&log, 4, true)));
+            log.push(Leaf::Entry(resumes_again(&log)));
             let more = true;
             client.deliver(&Reply {
                 more,
