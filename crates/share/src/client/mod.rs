@@ -11,6 +11,7 @@
 //! | `outbox` | an entry goes after the blocks that it names |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
+//! | `lost` | what this device wrote and the log does not have after a fork |
 //! | `place` | the server's blocks for programs |
 //! | `start` | from a home to a running engine |
 //! | `evidence` | files that convict the server |
@@ -26,6 +27,7 @@ mod error;
 mod evidence;
 mod fetch;
 mod link;
+mod lost;
 mod outbox;
 mod place;
 mod start;
@@ -33,8 +35,9 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use reader::Blocks;
@@ -45,6 +48,7 @@ use trust::Hasher;
 use trust::shared::genesis::Policies;
 use trust::shared::note::SignedNote;
 use trust::shared::principal::FileId;
+use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 use wire::shared::LinkOptions;
 
@@ -55,6 +59,9 @@ use crate::files::{Answer, Basis, Call};
 pub use connection::{Connection, Lost, Trouble};
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
+use link::Offered;
+pub use link::offered;
+pub use lost::{Copy, GivenBack};
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
 
@@ -120,6 +127,9 @@ struct Inner {
     tickets: AtomicU64,
     blocks: Arc<Blocks>,
     sink: Sink,
+    /// What this device knew of earlier epochs of the log, where something of it may be lost.
+    before: Vec<PathBuf>,
+    offered: Offered,
 }
 
 impl std::fmt::Debug for Client {
@@ -205,6 +215,13 @@ impl Client {
         };
         leave.answered = true;
         answer.unwrap_or(Err(ClientError::Closed))
+    }
+
+    /// Policies that the server has shown and that begin another epoch of the log, from the one after this client's
+    /// newest on. They are verified: the owners have signed them. [`Home::follow`](crate::home::Home::follow) takes them.
+    pub fn offered(&self) -> Option<Vec<Signed>> {
+        let offered = self.0.offered.lock();
+        offered.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The volume.

@@ -15,7 +15,7 @@ use super::connection::{Connection, Dial};
 use super::core::{Core, Folding};
 use super::driver::{Driver, Shown};
 use super::evidence::Court;
-use super::link::Server;
+use super::link::{Offered, Server};
 use super::place::{Place, Sink};
 use super::status::{Phase, View};
 use super::{Client, ClientError, Inner, Options};
@@ -27,8 +27,6 @@ use crate::ledger::Ledger;
 use crate::prefixes::Recent;
 use crate::roster::Product;
 use crate::signed::{Signed, Source};
-
-const EVIDENCE: &str = "evidence";
 
 /// The system's randomness.
 struct Random;
@@ -59,28 +57,13 @@ impl Parts {
     /// Reads a home.
     pub(super) fn of(home: &Home, options: &Options) -> Result<Parts, ClientError> {
         let policies = home.policies()?;
-        let epoch = *policies.newest_epoch();
-        if epoch.start.size != 0 {
-            let why = "the log was begun again after a fork";
-            return Err(ClientError::Unsupported(why.to_owned()));
-        }
-        let scheme = Signed::new(
-            home.volume(),
-            epoch.number,
-            epoch.orderer,
-            home.key()?,
-            Arc::new(Random),
-        );
+        let scheme = Signed::of(&policies, home.key()?, Arc::new(Random));
         let roles = policies.roles();
+        let court = Court::new(home.directory(), &policies, home.signed_policies()?);
         Ok(Parts {
             shelf: Arc::new(Shelf::new(options.shelf_bytes)),
             scheme,
-            court: Court {
-                directory: home.directory().join(EVIDENCE),
-                volume: home.volume(),
-                epoch: epoch.number,
-                policies: home.signed_policies()?,
-            },
+            court,
             setup: Setup {
                 silence: roles.silence,
                 // Calls whose programs are gone stay until their entry has its place.
@@ -102,17 +85,24 @@ impl Parts {
         let files = Files::new(&self.policies, Arc::clone(&self.shelf));
         let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
         let ledger = Ledger::new(Recent::default(), files);
-        let opened = Disk::open(home.directory(), deadline, ledger)?;
+        let epoch = self.court.epoch.number;
+        let memory = home.memory(epoch);
+        let opened = Disk::open(&memory, deadline, ledger)?;
+        // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
+        if home.policies()?.newest_epoch().number != epoch {
+            return Err(ClientError::GoneOver);
+        }
+        let before = home.earlier_memories(epoch);
         let begins = home.begins().copied();
-        let begins = begins.filter(|begins| begins.epoch == self.court.epoch);
+        let begins = begins.filter(|begins| begins.epoch == epoch);
         Ok(Core::new(
             self.scheme,
             self.setup,
             (self.delays, self.folding),
             opened,
             self.shelf,
-            (self.court, Timekeeper::open(home.directory())),
-            begins,
+            (self.court, Timekeeper::open(&memory)),
+            (begins, before),
         ))
     }
 }
@@ -130,7 +120,8 @@ pub(super) fn server(
     Ok(Server {
         to,
         volume: home.volume(),
-        orderer: policies.newest_epoch().orderer,
+        policies: policies.clone(),
+        offered: Offered::default(),
         device: home.key()?,
         options: options.link.clone(),
     })
@@ -148,21 +139,27 @@ impl Client {
         options: Options,
         deadline: Instant,
     ) -> Result<Client, ClientError> {
-        let parts = Parts::of(home, &options)?;
-        let server = server(home, &parts.policies, &options)?;
-        let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
-        let from = home.clone();
-        let opening = tokio::task::spawn_blocking(move || parts.open(&from, deadline));
-        let core = opening.await.map_err(|_| ClientError::Closed)??;
-        let dial = Arc::new(server);
-        Ok(Client::run(
-            core,
-            policies,
-            shelf,
-            dial,
-            home.server(),
-            &options,
-        ))
+        loop {
+            let parts = Parts::of(home, &options)?;
+            let server = server(home, &parts.policies, &options)?;
+            let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
+            let from = home.clone();
+            let opening = tokio::task::spawn_blocking(move || parts.open(&from, deadline));
+            let core = match opening.await.map_err(|_| ClientError::Closed)? {
+                Err(ClientError::GoneOver) => continue,
+                opened => opened?,
+            };
+            let offered = Arc::clone(&server.offered);
+            let dial = (Arc::new(server) as Arc<dyn Dial>, offered);
+            return Ok(Client::run(
+                core,
+                policies,
+                shelf,
+                dial,
+                home.server(),
+                &options,
+            ));
+        }
     }
 
     /// Runs an engine on this runtime.
@@ -170,7 +167,7 @@ impl Client {
         core: Core,
         policies: Policies,
         shelf: Arc<Shelf>,
-        dial: Arc<dyn Dial>,
+        (dial, offered): (Arc<dyn Dial>, Offered),
         name: &str,
         options: &Options,
     ) -> Client {
@@ -185,6 +182,7 @@ impl Client {
             },
             size: core.engine().ledger().size(),
         });
+        let before = core.before().to_vec();
         let (line, lines) = watch::channel(None);
         let place: Arc<dyn Replica> = Arc::new(Place {
             name: name.to_owned(),
@@ -197,6 +195,8 @@ impl Client {
         let driver = Driver::new(core, received, dial, shown, shelf, hasher.clone());
         tokio::spawn(driver.run());
         Client(Arc::new(Inner {
+            before,
+            offered,
             volume,
             root: Fixed::new(volume, hasher.clone()).root,
             hasher,

@@ -9,6 +9,7 @@
 //! | `status` | `share status` |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
+//! | `recover` | `share recover`, `share follow`: another log stands after a fork |
 //! | `forget` | `share forget`: a machine gives its device up |
 //! | `export` | `share export`: a snapshot as a published volume |
 
@@ -25,6 +26,7 @@ mod forget;
 mod init;
 mod join;
 pub mod members;
+mod recover;
 mod status;
 
 /// Runs a command.
@@ -57,6 +59,8 @@ pub fn run(
         ShareCommand::Accept(args) => members::accept(args, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
+        ShareCommand::Recover(args) => recover::recover(args, global, config, output),
+        ShareCommand::Follow(args) => recover::follow(args, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),
         ShareCommand::Compare(args) => compare::run(args, config, output),
         ShareCommand::Check(args) => check::run(args, output),

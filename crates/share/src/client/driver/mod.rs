@@ -23,9 +23,11 @@ use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
+use crate::disk::DiskError;
 use crate::engine::Reply;
 use crate::files::{Call, Shelf};
 use crate::roster::Product;
+use crate::signed::Entry;
 
 /// When something could not be fetched or stored, it is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -50,6 +52,8 @@ pub(super) enum Command {
         note: SignedNote,
         answer: oneshot::Sender<Compared>,
     },
+    /// Which entries of this device the log that stands does not have.
+    Lost(oneshot::Sender<Result<Vec<Entry>, DiskError>>),
     Close(oneshot::Sender<()>),
 }
 
@@ -245,6 +249,7 @@ impl Driver {
                 Command::Compare { note, answer } => {
                     self.inputs.push_back(Input::Compare(note, answer));
                 }
+                Command::Lost(answer) => self.inputs.push_back(Input::Lost(answer)),
                 Command::Close(done) => self.closing = Some(done),
             }
             next = self.commands.try_recv().ok();
