@@ -26,11 +26,13 @@ pub struct Recovered {
     pub epoch: Option<u64>,
     /// What came back.
     pub given: Option<GivenBack>,
+    /// Why not everything came back yet.
+    failed: Option<String>,
 }
 
 /// Starts the engine of a home, and waits until it works. If the owners have begun the log again, the device goes over,
 /// and what it alone has comes back.
-pub async fn open(home: &Home, until: Instant) -> Outcome<(Client, Recovered)> {
+pub async fn open(home: &Home, until: Instant, patience: Duration) -> Outcome<(Client, Recovered)> {
     let mut recovered = Recovered::default();
     loop {
         let client = Client::start(home, Options::default(), until).await?;
@@ -46,7 +48,10 @@ pub async fn open(home: &Home, until: Instant) -> Outcome<(Client, Recovered)> {
         let Some(more) = more else {
             opened?;
             if client.owes() && matches!(client.view().phase, Phase::Running) {
-                recovered.given = Some(client.give_back(until).await?);
+                match client.give_back(patience).await {
+                    Ok(given) => recovered.given = Some(given),
+                    Err(error) => recovered.failed = Some(error.to_string()),
+                }
             }
             return Ok((client, recovered));
         };
@@ -71,6 +76,11 @@ impl Recovered {
             output.warn(
                 "the owners of this volume have begun its log again after a fork; this device goes on there",
             );
+        }
+        if let Some(why) = &self.failed {
+            output.warn(&format!(
+                "what this device alone has did not come back yet: {why}. The next command tries again"
+            ));
         }
         let Some(given) = self.given.as_ref().filter(|given| given.entries > 0) else {
             return;

@@ -68,7 +68,7 @@ impl Shared {
         };
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
-        let opening = recovery::open(&home, until);
+        let opening = recovery::open(&home, until, deadline);
         let (client, recovered) = session::run(&runtime, opening)?;
         Ok(Shared {
             runtime,

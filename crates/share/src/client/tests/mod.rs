@@ -2,6 +2,7 @@
 //! connection breaks, the server stops and lies when a test says so.
 
 mod calls;
+mod epochs;
 mod hosted;
 mod lies;
 mod tidy;
