@@ -11,7 +11,6 @@ use ::share::home::{self, Followed, Home};
 use serde_json::{Map, Value, json};
 use trust::statement::Signed;
 
-use super::session::reached;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Output, fields};
 use crate::text;
@@ -30,13 +29,17 @@ pub struct Recovered {
     failed: Option<String>,
 }
 
-/// Starts the engine of a home, and waits until it works. If the owners have begun the log again, the device goes over,
+/// Starts the engine of a home, and waits for it as the caller does. If the owners have begun the log again, the device goes over,
 /// and what it alone has comes back.
-pub async fn open(home: &Home, until: Instant, patience: Duration) -> Outcome<(Client, Recovered)> {
+pub async fn open(
+    home: &Home,
+    (until, patience): (Instant, Duration),
+    wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
+) -> Outcome<(Client, Recovered)> {
     let mut recovered = Recovered::default();
     loop {
         let client = Client::start(home, Options::default(), until).await?;
-        let opened = reached(&client, until).await;
+        let opened = wait(&client, until).await;
         let convicted = matches!(
             client.view().phase,
             Phase::Stopped(Stopped::Convicted { .. })
