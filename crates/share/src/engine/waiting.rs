@@ -49,7 +49,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     }
 
     /// A prefix in which every entry is supported. A longer one may be so too.
-    pub(super) fn foldable(&self) -> u64 {
+    pub fn foldable(&self) -> u64 {
         let size = self.ledger.size();
         if !self.scheme.rules().has(Rule::FoldAttested) {
             return size;

@@ -7,6 +7,7 @@ mod agree;
 mod chains;
 mod devices;
 mod folds;
+mod forget;
 mod hostile;
 mod locks;
 mod posix;
