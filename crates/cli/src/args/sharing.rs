@@ -46,6 +46,10 @@ pub enum ShareCommand {
     Revoke(ShareRevoke),
     /// Show how far all devices agree, who is silent, and what nobody has confirmed
     Status(ShareVolume),
+    /// Run the engine of this device for all programs of this user, until SIGTERM or Ctrl-C
+    Run(ShareRun),
+    /// Require that a device writes again and again, and use nothing while it is silent
+    Beacon(ShareBeacon),
     /// Compare what two devices have seen, by a short text over any channel
     Compare(ShareCompare),
     /// Check a file of evidence: whether it convicts a server or a device, and of what
@@ -76,6 +80,8 @@ impl ShareCommand {
             ShareCommand::Grant(_) => "share grant",
             ShareCommand::Revoke(_) => "share revoke",
             ShareCommand::Status(_) => "share status",
+            ShareCommand::Run(_) => "share run",
+            ShareCommand::Beacon(_) => "share beacon",
             ShareCommand::Compare(_) => "share compare",
             ShareCommand::Check(_) => "share check",
             ShareCommand::Accept(_) => "share accept",
@@ -295,6 +301,45 @@ pub struct ShareRevoke {
     /// The user
     #[arg(value_parser = parse_label)]
     pub user: Label,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share run`.
+#[derive(Debug, Args)]
+pub struct ShareRun {
+    /// The shared volumes: their names on this machine, or their ids
+    #[arg(required = true)]
+    pub volume: Vec<String>,
+    /// Serve metrics for Prometheus over HTTP at this address
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
+    /// Make this device a beacon of the volume: write a small file again and again, after this time
+    #[arg(long, value_name = "INTERVAL", value_parser = parse_duration, requires = "write")]
+    pub beacon: Option<Duration>,
+    /// The file in the volume that a beacon writes. It is created if it does not exist
+    #[arg(long, value_name = "FILE", requires = "beacon")]
+    pub write: Option<OsString>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share beacon`.
+#[derive(Debug, Args)]
+pub struct ShareBeacon {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The device: its number or its key; `bulla share device list VOLUME` shows them
+    #[arg(value_parser = parse_device)]
+    pub device: DeviceName,
+    /// How long it may be silent: longer than its interval, and the time that a message takes
+    #[arg(long, value_name = "D", value_parser = parse_duration, required_unless_present = "none")]
+    pub within: Option<Duration>,
+    /// Do not require it any more
+    #[arg(long, conflicts_with = "within")]
+    pub none: bool,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,

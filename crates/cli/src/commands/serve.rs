@@ -272,7 +272,7 @@ fn claimed(repository: &Repository) -> Outcome<String> {
 }
 
 /// Prints the address of the metrics.
-fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
+pub fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
     if output.json() {
         let record = json!({"address": local.to_string()});
         return output.record("metrics", fields(record));

@@ -92,6 +92,9 @@ fn client_kind(error: &ClientError) -> Kind {
         ClientError::Stopped(stopped) => stopped_kind(stopped),
         ClientError::Closed => Kind::Defect,
         ClientError::Unsupported(_) => Kind::Newer,
+        ClientError::Interrupted => Kind::EngineEnded,
+        ClientError::OtherBuild { .. } => Kind::OtherBuild,
+        ClientError::Overdue { .. } => Kind::Overdue,
     }
 }
 

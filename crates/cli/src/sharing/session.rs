@@ -402,7 +402,7 @@ pub fn now() -> Mtime {
 }
 
 /// The failure for a call that had no effect on what `about` names.
-pub(super) fn refused(why: &Refused, about: &str) -> Failure {
+pub fn refused(why: &Refused, about: &str) -> Failure {
     let kind = match why {
         Refused::NotFound => Kind::NotFound,
         Refused::NotPermitted => Kind::NoPermission,

@@ -9,7 +9,7 @@ use trust::volume_id::VolumeId;
 use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
 
-use super::connection::{Connected, Deliveries, Dial, Line, Lost, Trouble};
+use super::connection::{Connected, Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::engine::{Reply, Request};
 use crate::roster::Product;
 use crate::scheme::Leaf;
@@ -71,7 +71,9 @@ impl Line for Link {
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {
         Box::pin(async move { Link::bodies(self, &positions).await.map_err(lost) })
     }
+}
 
+impl Stores for Link {
     fn store(&self) -> Arc<dyn BlockStore> {
         Arc::new(self.clone())
     }

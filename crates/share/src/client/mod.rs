@@ -10,6 +10,8 @@
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `outbox` | an entry goes after the blocks that it names |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
+//! | `beacons` | devices that must write again and again |
+//! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
 //! | `place` | the server's blocks for programs |
 //! | `start` | from a home to a running engine |
@@ -19,6 +21,7 @@
 //! Relies on [`crate::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
 //! on [`crate::disk`] for what must not be forgotten.
 
+mod beacons;
 mod connection;
 mod core;
 mod driver;
@@ -26,6 +29,7 @@ mod error;
 mod evidence;
 mod fetch;
 mod link;
+mod neighbour;
 mod outbox;
 mod place;
 mod start;
@@ -52,9 +56,11 @@ pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
+pub use beacons::BeaconStatus;
 pub use connection::{Connection, Lost, Trouble};
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
+use neighbour::host::Hosting;
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
 
@@ -120,6 +126,7 @@ struct Inner {
     tickets: AtomicU64,
     blocks: Arc<Blocks>,
     sink: Sink,
+    hosting: Arc<Hosting>,
 }
 
 impl std::fmt::Debug for Client {
@@ -306,8 +313,25 @@ impl Client {
         // What this device has is compared also when it has less.
         let _ = self.wait(deadline, |view| view.size >= size).await;
         let grace = Instant::now() + Duration::from_secs(30);
+        self.compare_now(note, deadline.max(grace)).await
+    }
+
+    /// As [`Client::compare`], with what this device has now.
+    async fn compare_now(
+        &self,
+        note: SignedNote,
+        deadline: Instant,
+    ) -> Result<Compared, ClientError> {
         let command = |answer| Command::Compare { note, answer };
-        self.ask(deadline.max(grace), command).await
+        self.ask(deadline, command).await
+    }
+
+    /// The engine reads again which beacons this home asks for.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`], [`ClientError::Deadline`].
+    pub async fn beacons_changed(&self, deadline: Instant) -> Result<(), ClientError> {
+        self.ask(deadline, Command::Beacons).await
     }
 
     async fn ask<T>(
@@ -326,11 +350,13 @@ impl Client {
         }
     }
 
-    /// Ends the engine for all clones, and waits until what it wrote is durable.
+    /// Ends the engine for all clones, and waits until what it wrote is durable. Other programs that use it are handed
+    /// over first: one of them runs the engine next.
     ///
     /// # Errors
     /// [`ClientError::Deadline`] when the disk does not answer.
     pub async fn close(self, deadline: Instant) -> Result<(), ClientError> {
+        self.0.hosting.leave(deadline).await;
         match self.ask(deadline, Command::Close).await {
             Err(ClientError::Closed) | Ok(()) => Ok(()),
             Err(error) => Err(error),

@@ -11,11 +11,16 @@ use trust::shared::effect::Volume as Fixed;
 use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
-use super::connection::{Connection, Dial};
+use super::connection::Connection;
+#[cfg(test)]
+use super::connection::Dial;
 use super::core::{Core, Folding};
-use super::driver::{Driver, Shown};
+#[cfg(test)]
+use super::driver::Driver;
+use super::driver::Shown;
 use super::evidence::Court;
 use super::link::Server;
+use super::neighbour::seat::{self, Plug, Seat};
 use super::place::{Place, Sink};
 use super::status::{Phase, View};
 use super::{Client, ClientError, Inner, Options};
@@ -137,35 +142,34 @@ pub(super) fn server(
 }
 
 impl Client {
-    /// Starts the engine of a home on this runtime, and connects to its server, again and again. Waits for another
-    /// process that runs the engine, until the deadline.
+    /// Opens a home on this runtime: the engine runs here, or in another process of this user that has the home open
+    /// already. When that process ends, the next one runs it (decision 0053). The engine connects to its server, again
+    /// and again. Waits until the deadline for a process that has the home open and answers nobody.
     ///
     /// # Errors
-    /// [`ClientError::Home`], [`ClientError::Disk`], [`ClientError::Unsupported`]. A server that does not answer is no
-    /// error here: [`Client::running`] waits for it.
+    /// [`ClientError::Home`], [`ClientError::Disk`], [`ClientError::Unsupported`], [`ClientError::OtherBuild`]. A server
+    /// that does not answer is no error here: [`Client::running`] waits for it.
     pub async fn start(
         home: &Home,
         options: Options,
         deadline: Instant,
     ) -> Result<Client, ClientError> {
-        let parts = Parts::of(home, &options)?;
-        let server = server(home, &parts.policies, &options)?;
-        let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
-        let from = home.clone();
-        let opening = tokio::task::spawn_blocking(move || parts.open(&from, deadline));
-        let core = opening.await.map_err(|_| ClientError::Closed)??;
-        let dial = Arc::new(server);
-        Ok(Client::run(
-            core,
-            policies,
-            shelf,
-            dial,
-            home.server(),
-            &options,
-        ))
+        let policies = home.policies()?;
+        let seat = seat::take(home, &options, deadline).await?;
+        let view = match &seat {
+            Seat::Own { core, .. } => seen(core),
+            Seat::Guest(joined) => joined.view.clone(),
+        };
+        let (client, plug) = Client::new(policies, home.server(), &options, view);
+        let engine = Arc::downgrade(&client.0);
+        let hosting = Arc::clone(&client.0.hosting);
+        let keeping = seat::keep(seat, plug, home.clone(), options, engine, hosting);
+        tokio::spawn(keeping);
+        Ok(client)
     }
 
-    /// Runs an engine on this runtime.
+    /// Runs an engine on this runtime, for this process only.
+    #[cfg(test)]
     pub(super) fn run(
         core: Core,
         policies: Policies,
@@ -174,17 +178,23 @@ impl Client {
         name: &str,
         options: &Options,
     ) -> Client {
+        let (client, plug) = Client::new(policies, name, options, seen(&core));
+        let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
+        tokio::spawn(driver.run());
+        client
+    }
+
+    /// A client, and what serves it.
+    pub(super) fn new(
+        policies: Policies,
+        name: &str,
+        options: &Options,
+        view: View,
+    ) -> (Client, Plug) {
         let volume = policies.chain().volume();
         let hasher = policies.chain().hasher();
-        let (commands, received) = mpsc::unbounded_channel();
-        let (view, views) = watch::channel(View {
-            connection: Connection::Connecting,
-            phase: match core.convicted() {
-                Some(why) => Phase::Stopped(why.clone()),
-                None => Phase::of(core.engine()),
-            },
-            size: core.engine().ledger().size(),
-        });
+        let (queue, commands) = mpsc::unbounded_channel();
+        let (view, views) = watch::channel(view);
         let (line, lines) = watch::channel(None);
         let place: Arc<dyn Replica> = Arc::new(Place {
             name: name.to_owned(),
@@ -193,15 +203,18 @@ impl Client {
         let mirrors = Arc::new(Mirrors::new(vec![place]));
         let cache = options.cache.clone();
         let blocks = Blocks::new(hasher.clone(), mirrors, options.cache_bytes, cache);
-        let shown = Shown { view, line };
-        let driver = Driver::new(core, received, dial, shown, shelf, hasher.clone());
-        tokio::spawn(driver.run());
-        Client(Arc::new(Inner {
+        let plug = Plug {
+            commands,
+            queue: queue.downgrade(),
+            shown: Shown { view, line },
+            hasher: hasher.clone(),
+        };
+        let client = Client(Arc::new(Inner {
             volume,
             root: Fixed::new(volume, hasher.clone()).root,
             hasher,
             policies,
-            commands,
+            commands: queue,
             view: views,
             places: Semaphore::new(options.calls.max(1)),
             tickets: Default::default(),
@@ -210,6 +223,21 @@ impl Client {
                 name: name.into(),
                 lines,
             },
-        }))
+            hosting: Default::default(),
+        }));
+        (client, plug)
+    }
+}
+
+/// What a client sees of an engine that begins.
+pub(super) fn seen(core: &Core) -> View {
+    View {
+        connection: Connection::Connecting,
+        phase: match core.convicted() {
+            Some(why) => Phase::Stopped(why.clone()),
+            None => Phase::of(core.engine()),
+        },
+        size: core.engine().ledger().size(),
+        process: None,
     }
 }

@@ -9,6 +9,7 @@
 //!     leaves         the log up to the journal's beginning
 //!     invitations/   invitations that this device has given (`client::admission`)
 //!     times          when the log had which size, for people (`times`)
+//!     beacons        devices that must write again and again (`beacons`)
 //!     evidence/      files that convict the server, or a device
 //!     socket         where a running engine answers other programs of this user
 //! ```
@@ -20,6 +21,7 @@
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
+mod beacons;
 mod forgetting;
 mod homes;
 mod joining;
@@ -43,6 +45,7 @@ use trust::volume_id::VolumeId;
 
 use crate::disk::{self, DiskError};
 use about::About;
+pub use beacons::Beacon;
 pub use forgetting::Idle;
 use homes::{Damaged, Homes};
 pub use joining::Begun;

@@ -7,6 +7,9 @@
 //! | `join` | `share join` |
 //! | `members` | `share device`, `user`, `group`, `grant`, `revoke`, `accept` |
 //! | `status` | `share status` |
+//! | `metrics` | what `share run` tells a monitoring system |
+//! | `run` | `share run`: the engine for all programs of a user |
+//! | `beacon` | `share beacon`: devices that must write again and again |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
 //! | `forget` | `share forget`: a machine gives its device up |
@@ -18,6 +21,7 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output};
 
 mod admit;
+mod beacon;
 mod check;
 mod compare;
 mod export;
@@ -25,6 +29,8 @@ mod forget;
 mod init;
 mod join;
 pub mod members;
+mod metrics;
+mod run;
 mod status;
 
 /// Runs a command.
@@ -58,6 +64,8 @@ pub fn run(
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),
+        ShareCommand::Run(args) => run::run(args, config, output),
+        ShareCommand::Beacon(args) => beacon::run(args, config, output),
         ShareCommand::Compare(args) => compare::run(args, config, output),
         ShareCommand::Check(args) => check::run(args, output),
     }

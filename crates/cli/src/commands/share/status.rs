@@ -1,7 +1,9 @@
 //! `bulla share status`: what this device knows of the log, how far all devices agree, and who is silent. Without the
 //! server it shows what this device knew when it heard from the server last.
 
-use ::share::client::{ClientError, Connection, DeviceStatus, Phase, Status, Stopped};
+use ::share::client::{
+    BeaconStatus, ClientError, Connection, DeviceStatus, Phase, Status, Stopped,
+};
 use ::share::files::Call;
 use serde_json::{Value, json};
 use trust::shared::device::DeviceKey;
@@ -28,6 +30,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         Ok((members, client.status(shared.until()).await?))
     });
     let home = shared.home().clone();
+    let process = shared.client().view().process;
     let (members, status) = shared.close(asked, output)?;
     let seen = status
         .note
@@ -43,6 +46,9 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         output.line(&format!("state     {}{why}", state.words()))?;
         output.line(&format!("as of     {seen}"))?;
         output.line(&format!("log       {} entries and marks", status.log.size))?;
+        if let Some(process) = process {
+            output.line(&format!("engine    process {process}"))?;
+        }
         let agreed = status.agreed();
         output.line(&format!("agreed    the first {agreed} by all devices"))?;
     }
@@ -51,6 +57,9 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
     for member in &devices {
         let row = status.devices.iter().find(|row| row.device == member.key);
         show(member, row, &status, member.key == own, output)?;
+    }
+    for beacon in &status.beacons {
+        show_beacon(beacon, &devices, output)?;
     }
     for differing in &status.differing {
         output.warn(&format!(
@@ -69,11 +78,41 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "state": state.word(),
         "why": why,
         "as_of": seen,
+        "process": process,
         "size": status.log.size,
         "agreed": status.agreed(),
         "devices": devices.len(),
         "differing": status.differing.len(),
+        "beacons": status.beacons.len(),
     }))))
+}
+
+/// How a beacon is.
+fn show_beacon(beacon: &BeaconStatus, devices: &[Member], output: &mut Output) -> Outcome<()> {
+    let member = devices.iter().find(|member| member.key == beacon.device);
+    let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    if output.json() {
+        let record = json!({
+            "device": member.map(|member| member.device.0),
+            "key": beacon.device.to_string(),
+            "age_ms": ms(beacon.age),
+            "within_ms": ms(beacon.within),
+            "overdue": beacon.is_overdue(),
+        });
+        return output.record("beacon", fields(record));
+    }
+    let device = match member {
+        Some(member) => format!("device {}", member.device.0),
+        None => format!("the device {}, which is no member any more", beacon.device),
+    };
+    let (age, within) = (units::span(beacon.age), units::span(beacon.within));
+    let state = match beacon.is_overdue() {
+        true => "OVERDUE: nothing is used until it writes again",
+        false => "in time",
+    };
+    output.line(&format!(
+        "beacon    {device}: silent for {age} of {within}, {state}"
+    ))
 }
 
 /// The result is what this device knew before. That is worth a warning while the server is only away; anything worse

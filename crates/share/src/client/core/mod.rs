@@ -4,6 +4,7 @@
 //! for bodies in the floor before anybody asks the server. What goes to the server and to programs comes out, in order
 //! too: it happens after all writes of the step. When a write fails, nothing of it goes out, and the device stops.
 
+mod beacon;
 mod compare;
 mod history;
 mod look;

@@ -20,6 +20,7 @@ use crate::key::PublicKey;
 use crate::volume_id::VolumeId;
 
 mod apply;
+mod page;
 #[cfg(test)]
 mod tests;
 
